@@ -1,0 +1,146 @@
+"""The seam between gateway and speech engine: values and Protocols, nothing that runs.
+
+An utterance is one turn in the making. Text goes up in deltas, audio comes down in ready frames of the format
+that the request names; the phone's position goes up so that the engine can put first who runs dry first.
+Whoever implements ``SpeechEngine`` (the gRPC client, the in-process engine) can stand behind the gateway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+from voicecodecs.registry import AudioFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UtteranceRequest:
+    """What is known before the first word."""
+
+    utterance_id: str
+    format: AudioFormat = AudioFormat()
+    voice: str = ""
+    """Registered voice id; empty is the engine's default."""
+    language: str = ""
+    """BCP 47 tag, e.g. ``en-US``; empty is the voice's own."""
+    speed: float = 1.0
+    """Speaking rate, 0.25 to 4; 1 is the voice's own."""
+    instruct: str = ""
+    """Style instruction for models that take one."""
+    ahead: bool = False
+    """True while nobody waits for the sound (a held turn, or one queued behind another): it yields to those who wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextSpan:
+    """A word, and where it is heard. Characters count in the concatenated text that was fed, verbatim."""
+
+    start_char: int
+    end_char: int
+    first_sample: int
+    """Sample of the utterance, at the format's ``sample_rate``, at which the word begins."""
+    end_sample: int
+    exact: bool = True
+    """False: estimated from expected durations, not from the network's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioChunk:
+    """The next piece of an utterance. Chunks follow each other without a hole."""
+
+    frames: Sequence[bytes]
+    """Encoded payloads, each exactly one ptime; the last one of a clause is padded with silence."""
+    first_sample: int
+    """Position of the first sample within the utterance, at the format's ``sample_rate``."""
+    samples: int
+    spans: Sequence[TextSpan] = ()
+    stages_ms: dict[str, float] = field(default_factory=dict)
+    """Where the time of this chunk went: ``text``, ``queue``, ``engine``, ``codec``; milliseconds."""
+
+
+class Utterance(Protocol):
+    """One utterance in the making. ``async with`` it: leaving cancels before the next step of the engine."""
+
+    def feed(self, text: str) -> None:
+        """Append text; deltas are concatenated verbatim. Speech may start at the end of the first clause."""
+        ...
+
+    def end_text(self) -> None:
+        """No more text; what is left is spoken to its end."""
+        ...
+
+    def played(self, samples: int, *, at: float) -> None:
+        """The caller had heard ``samples`` of this utterance at monotonic second ``at``; clears ``ahead``."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[AudioChunk]:
+        """Chunks in order, until all fed text is spoken.
+
+        Raises:
+            EngineError: this utterance failed; nothing follows.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Cancel what is not made yet. Idempotent."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoiceInfo:
+    """A voice as the registry shows it."""
+
+    voice_id: str
+    name: str
+    languages: Sequence[str]
+    engine: str
+    registered: bool = False
+    """True for voices that a user added; only these can be removed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStatus:
+    """What ``/v1/health`` and readiness show of an engine."""
+
+    ready: bool
+    engine: str
+    """``embedded``, ``cosyvoice2``, ``cosyvoice3`` ..."""
+    model: str
+    models: Sequence[str] = ()
+    gpu: str = ""
+    vllm: str = ""
+    active: int = 0
+    queued: int = 0
+    detail: str = ""
+
+
+class SpeechEngine(Protocol):
+    """Makes utterances. All methods raise ``tts_engine.errors.EngineError`` and nothing else."""
+
+    async def open(self, request: UtteranceRequest) -> Utterance:
+        """Begin an utterance; cheap, nothing is synthesised before text is fed."""
+        ...
+
+    async def list_voices(self) -> Sequence[VoiceInfo]: ...
+
+    async def add_voice(
+        self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str
+    ) -> VoiceInfo:
+        """Register a voice from reference audio (WAV, mono or stereo, 16 kHz or more) and what is said in it."""
+        ...
+
+    async def remove_voice(self, voice_id: str) -> None: ...
+
+    async def set_active_model(self, model: str) -> None: ...
+
+    async def status(self) -> EngineStatus: ...
+
+    async def aclose(self) -> None: ...

@@ -1,0 +1,62 @@
+"""What can go wrong in a speech engine, as one tree. Each error carries its gRPC status name in ``code``.
+
+EngineError
+├── InvalidRequest     INVALID_ARGUMENT    the request cannot be spoken as it is; names the field
+├── NotFound           NOT_FOUND           no such voice or model
+├── Exhausted          RESOURCE_EXHAUSTED  full; carries the delay after which a retry makes sense
+├── Unavailable        UNAVAILABLE         starting, draining, or the process is gone
+├── DeadlineExceeded   DEADLINE_EXCEEDED   nothing came within the configured time
+└── SynthesisFailed    INTERNAL            the engine broke while making this utterance
+"""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """Base of all faults that the engine reports for one request."""
+
+    code = "INTERNAL"
+
+
+class InvalidRequest(EngineError):
+    """The request cannot be spoken: wrong field, unknown script, text too long."""
+
+    code = "INVALID_ARGUMENT"
+
+    def __init__(self, message: str, *, field: str = "text") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class NotFound(EngineError):
+    """No voice or model of that name."""
+
+    code = "NOT_FOUND"
+
+
+class Exhausted(EngineError):
+    """The engine is full; quality of the running utterances goes first."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Unavailable(EngineError):
+    """The engine does not take requests now: starting, draining, or its process is gone."""
+
+    code = "UNAVAILABLE"
+
+
+class DeadlineExceeded(EngineError):
+    """No audio within the configured time."""
+
+    code = "DEADLINE_EXCEEDED"
+
+
+class SynthesisFailed(EngineError):
+    """The engine failed in the middle of this utterance."""
+
+    code = "INTERNAL"

@@ -1,0 +1,99 @@
+"""The inner seam: what a voice model has to do. ``tts_engine.engine`` does the rest for all of them
+(clauses, cache, silence trimming, pauses, resampling, encoding, spans, cancel)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts_engine.api import EngineStatus, VoiceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class WordSpan:
+    """A word of a clause: characters of the clause's source text, samples of the clause's audio."""
+
+    start_char: int
+    end_char: int
+    first_sample: int
+    end_sample: int
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClauseRequest:
+    """One clause to be spoken. ``text`` is the caller's own wording; the model's front end normalises it."""
+
+    text: str
+    voice: str
+    language: str
+    speed: float
+    instruct: str
+    first: bool
+    """True for the first clause of an utterance: somebody hears silence until it comes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PcmChunk:
+    """Audio of a clause in the order it is heard."""
+
+    pcm: NDArray[np.float32]
+    """Shape ``(samples,)``, [-1, 1], at the synthesizer's ``sample_rate``."""
+    words: Sequence[WordSpan] = ()
+    queue_ms: float = 0.0
+    engine_ms: float = 0.0
+
+
+class Playhead:
+    """How much sound one utterance has in hand: the scheduler's measure of urgency.
+
+    Written by the utterance (delivered, played), read by schedulers in any thread; plain attributes.
+    """
+
+    __slots__ = ("ahead", "delivered_s", "played_at", "played_s")
+
+    def __init__(self, *, ahead: bool = False) -> None:
+        self.delivered_s = 0.0
+        """Seconds of audio handed out so far."""
+        self.played_s = 0.0
+        """Seconds the caller had heard at monotonic time ``played_at``."""
+        self.played_at: float | None = None
+        """None: nothing heard yet."""
+        self.ahead = ahead
+        """True while nobody waits for this utterance."""
+
+    def slack_s(self, now: float) -> float:
+        """Seconds until the caller hears silence. 0 for a first chunk somebody waits for; large for ``ahead``."""
+        if self.played_at is None:
+            return 1e6 if self.ahead else 0.0
+        heard = min(self.played_s + (now - self.played_at), self.delivered_s)
+        return self.delivered_s - heard
+
+
+class Synthesizer(Protocol):
+    """A voice model. One instance serves all utterances of a process."""
+
+    name: str
+    sample_rate: int
+
+    def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+        """Speak one clause. Closing the generator (``aclose``) cancels before the next step.
+
+        Raises:
+            EngineError: this clause cannot be spoken.
+        """
+        ...
+
+    async def start(self) -> None:
+        """Load and warm up; returns when the first request would run at full speed."""
+        ...
+
+    def voices(self) -> Sequence[VoiceInfo]: ...
+
+    def status(self) -> EngineStatus: ...
+
+    async def aclose(self) -> None: ...
