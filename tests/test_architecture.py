@@ -45,9 +45,7 @@ def files(entry: str) -> list[Path]:
 
 @pytest.mark.parametrize("folder", FORBIDDEN)
 def test_imports_point_one_way(folder: str) -> None:
-    wrong = {
-        str(p.relative_to(ROOT)): bad for p in files(folder) if (bad := FORBIDDEN[folder] & set(imported(p)))
-    }
+    wrong = {str(p.relative_to(ROOT)): bad for p in files(folder) if (bad := FORBIDDEN[folder] & set(imported(p)))}
     assert not wrong
 
 
