@@ -30,7 +30,7 @@ class UtteranceRequest:
     instruct: str = ""
     """Style instruction for models that take one."""
     ahead: bool = False
-    """True while nobody waits for the sound (a held turn, or one queued behind another): it yields to those who wait."""
+    """True while nobody waits for the sound (a held turn, or one queued behind another): yields to those who wait."""
 
 
 @dataclass(frozen=True, slots=True)
