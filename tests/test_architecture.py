@@ -19,6 +19,7 @@ FORBIDDEN = {
 PURE = [
     "gateway/wire",
     "gateway/dialogue/messages.py",
+    "gateway/transport.py",
     "gateway/media",
     "gateway/turns.py",
     "tts_engine/api.py",

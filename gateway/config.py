@@ -1,0 +1,275 @@
+"""The gateway's half of the configuration file. Every field: unit, default, trade-off."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from gateway.dialogue.messages import Interruptible
+
+
+class Section(BaseModel):
+    """A section of the file: frozen, unknown keys are errors, docstrings are the reference."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class TlsConfig(Section):
+    """Certificate and key of the HTTP listener."""
+
+    certificate: str
+    """PEM file with the certificate chain."""
+    key: str
+    """PEM file with the private key."""
+
+
+class ServerConfig(Section):
+    """The one HTTP listener: console, REST, metrics, dialogue and media WebSockets, speech API."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Beyond loopback, `/`, `/v1` and `/metrics` need `auth` or `insecure: true`."""
+    port: int = Field(8080, ge=0, le=65535)
+    """TCP port; 0 takes a free one and prints it."""
+    public_url: str = ""
+    """What the outside calls us, e.g. `https://voice.example.com`; carriers sign this URL, webhooks answer with it."""
+    tls: TlsConfig | None = None
+    """Serve TLS ourselves; leave out behind a proxy that does."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks whose `X-Forwarded-*` headers are believed."""
+    workers: int = Field(1, ge=1, le=1)
+    """Processes; one, until the directory that they share exists."""
+    drain_s: float = Field(30.0, ge=0)
+    """How long live calls may go on after SIGTERM. More loses fewer calls; less restarts sooner."""
+    insecure: bool = False
+    """Serve `/`, `/v1` and `/metrics` beyond loopback without `auth`. Only inside a trusted network."""
+    stream_token_s: float = Field(60.0, gt=0)
+    """Life of the signed token that a webhook puts into a stream address. Longer tolerates slow carriers."""
+    stream_token_secret: SecretStr | None = None
+    """Key of those tokens; needed with several instances behind one address. Default: random per process."""
+
+
+class DialogueConfig(Section):
+    """Who leads the dialogue of a route: `url` (we dial out), `script` (built in), or neither (they dial in)."""
+
+    url: str = ""
+    """WebSocket of the dialogue manager, `ws://` or `wss://`; one connection per call."""
+    script: str = ""
+    """YAML file of the built-in script dialogue."""
+    headers: dict[str, str] = {}
+    """Extra request headers of the dial-out."""
+    auth_token: SecretStr | None = None
+    """Signs the dial-out: `X-Twilio-Signature` over the URL as written here."""
+    extensions: bool | None = None
+    """Send our fields and messages beyond ConversationRelay. Default: on for dial-in and REST, off for dial-out."""
+    reconnect: bool = True
+    """Dial again when the line breaks (not after a close with 1000 or 1001)."""
+    reconnect_first_s: float = Field(0.25, gt=0)
+    """Pause before the first new attempt; doubles after each."""
+    reconnect_max_s: float = Field(5.0, gt=0)
+    """Longest pause between attempts."""
+    give_up_s: float = Field(30.0, ge=0)
+    """How long a call waits for its manager before it is ended."""
+    connect_timeout_s: float = Field(5.0, gt=0)
+    """Longest wait for one attempt, name look-up and handshake together."""
+    ping_s: float = Field(20.0, gt=0)
+    """WebSocket ping interval; a peer silent for twice that is lost."""
+    end_drain: bool = True
+    """`end` lets queued speech finish first. Off: the call ends at once, as on Twilio."""
+    stale_ms: int = Field(300, ge=0)
+    """After a cut, how long the tail of the cut token stream is dropped. More eats real answers, less speaks tails."""
+    queue_messages: int = Field(256, ge=16)
+    """Messages kept for a slow or reconnecting manager; the oldest caller audio goes first, then the line is lost."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> DialogueConfig:
+        if self.url and self.script:
+            raise ValueError("dialogue names both url and script; a route has one of them")
+        if self.url and not self.url.startswith(("ws://", "wss://")):
+            raise ValueError(f"dialogue.url is {self.url!r}, expected ws:// or wss://")
+        return self
+
+
+class RouteBargeIn(Section):
+    """How a caller interrupts, on one route. Empty fields take the section `barge_in`."""
+
+    min_speech_ms: int | None = Field(None, ge=32)
+    threshold: float | None = Field(None, gt=0, lt=1)
+    resume_after_false_alarm: bool | None = None
+
+
+class RouteConfig(Section):
+    """What happens to a call. Attributes carry ConversationRelay's names."""
+
+    dialogue: DialogueConfig = DialogueConfig()
+    """Who leads the dialogue."""
+    voice: str = ""
+    """Voice id; empty is the engine's default."""
+    language: str = "en-US"
+    """BCP 47 tag of speech and, where nothing else is set, of recognition."""
+    welcome_greeting: str = ""
+    """Spoken before anything else."""
+    welcome_greeting_interruptible: Interruptible | bool = "any"
+    """What cuts the greeting: any, speech, dtmf, none."""
+    interruptible: Interruptible | bool = "any"
+    """What cuts a turn that does not say otherwise."""
+    preemptible: bool = False
+    """Whether a new turn cuts a turn that does not say otherwise."""
+    dtmf_detection: bool = True
+    """Off: keys are neither reported nor do they interrupt."""
+    partial_prompts: bool = False
+    """Send prompts that are not final yet. Most applications answer every prompt: leave it off for them."""
+    report_input_during_agent_speech: Interruptible = "none"
+    """Which input is reported while a turn plays that it may not interrupt."""
+    ignore_backchannel: bool = False
+    """Short acknowledgements (mhm, yes) neither interrupt nor become a prompt; needs a recogniser."""
+    hints: tuple[str, ...] = ()
+    """Phrases that the recogniser should expect."""
+    events: tuple[Literal["speaker-events", "tokens-played", "debugging"], ...] = ()
+    """Which `info` messages are sent."""
+    fallback: str = ""
+    """Spoken while the dialogue manager is lost."""
+    recording: bool = False
+    """Record this route's calls, see section `recording`."""
+    recogniser: str = ""
+    """Recogniser that makes prompts of caller speech: empty for none, `embedded`, or `external`."""
+    barge_in: RouteBargeIn = RouteBargeIn()
+    """Overrides of section `barge_in`."""
+    parameters: dict[str, str] = {}
+    """Custom parameters of calls that bring none of these names."""
+
+
+class PlayoutConfig(Section):
+    """How frames leave."""
+
+    ptime_ms: int = 20
+    """Audio per frame, milliseconds (RFC 8866 section 6.4)."""
+    lead_ms: int = Field(100, ge=0, le=2000)
+    """How far ahead of real time frames are sent where the peer buffers (Twilio). More survives network jitter; the
+    caller's phone then holds more to be cleared, and a lost clear is heard for longer."""
+    start_quantile: float = Field(0.98, gt=0, le=1)
+    """Share of utterances that should play without a gap: the first frame waits as long as this share of the engine's
+    recent utterances would have needed. Less starts sooner."""
+    max_start_delay_ms: int = Field(400, ge=0)
+    """Longest such wait."""
+    buffer_s: float = Field(20.0, gt=0)
+    """Most audio kept per call; a full buffer stops reading from the engine."""
+    ahead_turns: int = Field(1, ge=0)
+    """Turns behind the speaking one that are already synthesised. More hides the engine's delay between turns; a
+    barge-in throws more work away."""
+    held_turns: int = Field(4, ge=0)
+    """Held turns per call that are synthesised ahead; one more is an error."""
+    mark_timeout_s: float = Field(5.0, gt=0)
+    """How long after its expected time a carrier's mark is waited for."""
+    fade_ms: int = Field(5, ge=0, le=20)
+    """Fade at a cut, where the codec has no state."""
+    max_tick_sends: int = Field(50, ge=1)
+    """Frames one call may send in one tick when it has fallen behind."""
+
+
+class BargeInConfig(Section):
+    """Caller speech over ours."""
+
+    threshold: float = Field(0.5, gt=0, lt=1)
+    """Speech probability of the VAD that counts as speech."""
+    min_speech_ms: int = Field(96, ge=32)
+    """Speech that has to be heard before it cuts. More ignores coughs and mhm; less cuts sooner."""
+    min_silence_ms: int = Field(300, ge=32)
+    """Silence that ends the caller's speech."""
+    echo_guard_db: float = Field(6.0, ge=0)
+    """While we speak, the caller must be this much louder than the echo of our voice that is usual on the line."""
+    resume_after_false_alarm: bool = False
+    """Continue the cut turn if no word follows the noise that cut it; needs a recogniser."""
+
+
+class RecordingConfig(Section):
+    """Stereo WAV of calls: left the caller, right the bot as heard."""
+
+    folder: str = ""
+    """Where recordings go; empty switches recording off for all routes."""
+    max_s: float = Field(3600.0, gt=0)
+    """Longest recording."""
+
+
+class ClipsConfig(Section):
+    """Sources of `play`."""
+
+    folder: str = ""
+    """Folder whose files may be played; empty: none."""
+    fetch: bool = True
+    """Fetch https sources; only public addresses, checked after name look-up and on every redirect."""
+    max_bytes: int = Field(20_000_000, gt=0)
+    """Largest clip."""
+    timeout_s: float = Field(10.0, gt=0)
+    """Longest fetch."""
+
+
+class ApiKey(Section):
+    """A key and its tenant."""
+
+    key: SecretStr
+    """The key, from the environment: `${NAME}`."""
+    tenant: str = "default"
+    """Name under which usage is counted."""
+    requests_per_minute: int = Field(600, gt=0)
+    """Sliding window."""
+    concurrent_calls: int = Field(100, gt=0)
+    """Live calls and speech requests at a time."""
+
+
+class AuthConfig(Section):
+    """Who may use `/`, `/v1` and `/metrics`."""
+
+    api_keys: tuple[ApiKey, ...] = ()
+    """`Authorization: Bearer KEY`."""
+
+
+class LimitsConfig(Section):
+    """Bounds; what is over them is refused, never queued without end."""
+
+    calls: int = Field(500, gt=0)
+    """Live calls of this process; one more is rejected and readiness turns 503."""
+    turn_chars: int = Field(20_000, gt=0)
+    """Longest text of one turn."""
+    turns_queued: int = Field(64, gt=0)
+    """Turns waiting per call."""
+    message_bytes: int = Field(1_000_000, gt=0)
+    """Largest WebSocket message or REST body."""
+    errors_in_a_row: int = Field(10, gt=0)
+    """Bad dialogue messages in a row that close the socket with 1007."""
+    setup_timeout_s: float = Field(10.0, gt=0)
+    """From the media socket's opening to its start message."""
+    connections_per_address: int = Field(1000, gt=0)
+    """Sockets of one remote address."""
+
+
+class TwilioConfig(Section):
+    """Twilio's secrets and options."""
+
+    auth_token: SecretStr | None = None
+    """Checks `X-Twilio-Signature` on webhooks and media sockets."""
+    account_sid: str = ""
+    """Account for hang-up and transfer by REST."""
+    verify: bool = True
+    """Off: neither signature nor stream token is asked for. Only for tests and demos on loopback."""
+
+
+class CarriersConfig(Section):
+    """Secrets and options per dialect."""
+
+    twilio: TwilioConfig = TwilioConfig()
+
+
+class MetricsConfig(Section):
+    """Prometheus."""
+
+    enabled: bool = True
+    """Serve `/metrics`."""
+
+
+class LogConfig(Section):
+    """Logging; no caller audio, text or digits at any level."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    json_lines: bool = False
+    """One JSON object a line instead of text."""

@@ -1,0 +1,207 @@
+"""The dialogue protocol's messages (contract section 3), decoded once at the edge. Pure.
+
+The wire format is ConversationRelay's; fields and messages marked ``+`` in the docstrings are our extensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Interruptible = Literal["any", "speech", "dtmf", "none"]
+
+# --- dialogue manager to gateway ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """Tokens to be spoken, concatenated verbatim; ``last`` closes the turn."""
+
+    token: str
+    last: bool = False
+    lang: str = ""
+    interruptible: Interruptible | None = None
+    preemptible: bool | None = None
+    turn: str = ""  # +
+    voice: str = ""  # +
+    speed: float | None = None  # +
+    instruct: str = ""  # +
+    hold: bool = False  # +
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """An audio file as a turn of its own. ``loop`` 0 means up to 1000 times."""
+
+    source: str
+    loop: int = 1
+    interruptible: Interruptible | None = None
+    preemptible: bool | None = None
+    turn: str = ""  # +
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendDigits:
+    """Tones after the speech queued before it; ``w`` waits half a second."""
+
+    digits: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Language:
+    """Switches the session's languages; empty: unchanged."""
+
+    tts_language: str = ""
+    transcription_language: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """Ends the session; ``handoff_data`` is passed on byte for byte."""
+
+    handoff_data: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """+ Barge-in by the manager: one turn, or all."""
+
+    turn: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """+ Speak a held turn."""
+
+    turn: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discard:
+    """+ Drop a held turn."""
+
+    turn: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """+ Tell me when everything before this has been played."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscribe:
+    """+ Caller audio as binary messages, or no more of it."""
+
+    media: bool
+    sample_rate: int = 8000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """+ Hand the call to a SIP URI or number."""
+
+    target: str
+    handoff_data: str | None = None
+
+
+Inbound = Text | Play | SendDigits | Language | End | Cancel | Commit | Discard | Mark | Subscribe | Transfer
+
+# --- gateway to dialogue manager ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """The first message of a session; every field always present on the wire."""
+
+    session_id: str
+    call_sid: str
+    account_sid: str
+    parent_call_sid: str
+    from_: str
+    to: str
+    forwarded_from: str
+    caller_name: str
+    direction: str
+    call_type: str
+    call_status: str
+    custom_parameters: Mapping[str, str]
+    transport: str = ""  # +
+    codec: str = ""  # +
+    version: str = ""  # +
+    resumed: bool = False  # +
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """What the caller said."""
+
+    voice_prompt: str
+    lang: str
+    last: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dtmf:
+    """A key of the caller."""
+
+    digit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupt:
+    """The caller (or ``cancel``) cut our speech. The text is a verbatim prefix of the turn's tokens."""
+
+    utterance_until_interrupt: str
+    duration_until_interrupt_ms: int
+    turn: str = ""  # +
+    reason: str = ""  # +
+    utterance_remaining: str = ""  # +
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Error:
+    """One clear sentence; nothing else was lost."""
+
+    description: str
+    code: str = ""  # +
+    turn: str = ""  # +
+    field: str = ""  # +
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Info:
+    """``agentSpeaking``, ``clientSpeaking``, ``tokensPlayed``, ``roundTripDelayMs``; values are strings."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEvent:
+    """+ ``accepted started finished interrupted failed``; ``data`` holds the event's own fields."""
+
+    turn: str
+    event: str
+    data: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkReached:
+    """+ Everything before the mark was played, or (``cleared``) thrown away."""
+
+    name: str
+    cleared: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """+ The call is over."""
+
+    reason: str
+    duration_ms: int
+
+
+Outbound = Setup | Prompt | Dtmf | Interrupt | Error | Info | TurnEvent | MarkReached | Ended

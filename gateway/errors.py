@@ -1,0 +1,39 @@
+"""Faults at the gateway's edges.
+
+    GatewayError
+    ├── ProtocolError   the peer sent something that cannot be read; nothing else is lost
+    ├── Rejected        a call or request that we refuse, with the HTTP status that says why
+    └── ClipError       a `play` source that may not, or cannot, be played
+
+A bug of ours raises something else (ValueError, RuntimeError): the two never share a type.
+"""
+
+from __future__ import annotations
+
+
+class GatewayError(Exception):
+    """Base of all faults that come from outside."""
+
+
+class ProtocolError(GatewayError):
+    """The peer's message cannot be read. Says what arrived, what was expected and where."""
+
+    def __init__(self, message: str, *, field: str = "", code: str = "invalid_message") -> None:
+        super().__init__(message)
+        self.field = field
+        self.code = code
+
+
+class Rejected(GatewayError):
+    """Refused, as HTTP says it."""
+
+    def __init__(self, message: str, *, status: int, code: str, param: str = "", retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+
+class ClipError(GatewayError):
+    """A clip may not be fetched, or is no audio that we can decode."""

@@ -1,0 +1,84 @@
+"""What carries a session: the media leg of one call, whatever brought it in (WebSocket, WebRTC, SIP)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from voicecodecs.registry import AudioFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallInfo:
+    """Who calls whom, and how. What ``setup`` tells the dialogue manager."""
+
+    call_id: str
+    """``VX`` + 32 hex; also ``sessionId`` and ``{id}`` in REST."""
+    route: str
+    transport: str
+    """``twilio`` ... ``webrtc``, ``sip``, ``audiosocket``; the metric label too."""
+    call_sid: str = ""
+    account_sid: str = ""
+    parent_call_sid: str = ""
+    from_: str = ""
+    to: str = ""
+    forwarded_from: str = ""
+    caller_name: str = ""
+    direction: str = "inbound"
+    call_type: str = "PSTN"
+    call_status: str = "RINGING"
+    custom_parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+class MediaLeg(Protocol):
+    """The sending half of a call's media. All methods are synchronous and never block."""
+
+    outbound: AudioFormat
+    max_lead_ms: int
+    has_marks: bool
+
+    def send_frame(self, payload: bytes) -> bool:
+        """Hand one frame to the socket. False: its buffer is full and the frame was dropped (a counted stall)."""
+        ...
+
+    def send_mark(self, name: str) -> None:
+        """Ask the peer to report when everything before was played; only where ``has_marks``."""
+        ...
+
+    def send_clear(self) -> None:
+        """Throw away what the peer has buffered; nothing where the peer buffers nothing."""
+        ...
+
+    def send_dtmf(self, digits: str) -> bool:
+        """Let the peer or RTP carry the tones. False: the leg cannot, tones go in the audio."""
+        ...
+
+    def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
+        """End the call; ``handoff_data`` goes where the leg can carry it (REFER, BYE header, action URL)."""
+        ...
+
+    def transfer(self, target: str, handoff_data: str | None = None) -> bool:
+        """Start a transfer. False: this leg cannot."""
+        ...
+
+
+class CallEvents(Protocol):
+    """What a media leg reports. Implemented by the session."""
+
+    def on_digit(self, digit: str) -> None: ...
+
+    def on_audio(self, payload: bytes) -> None:
+        """Caller audio in the leg's inbound format; called only while ``listening`` is true."""
+        ...
+
+    def on_mark(self, name: str) -> None: ...
+
+    def on_leg_closed(self, reason: str) -> None:
+        """The caller hung up, or the media path is gone. Called once."""
+        ...
+
+    @property
+    def listening(self) -> bool:
+        """Whether anybody wants the caller's audio now (VAD, recogniser, recording, subscription)."""
+        ...
