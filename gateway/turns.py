@@ -411,7 +411,9 @@ class Turns:
         turn.closed = message.last
         turn.arrivals.append((len(turn.text), now))
         if not message.turn:
-            self._open_untagged = None if message.last else turn
+            self._open_untagged = turn
+        if message.last and turn is self._open_untagged:
+            self._open_untagged = None
         if fresh:
             self._queued(turn, now)
         elif turn.opened:
@@ -493,9 +495,9 @@ class Turns:
         if self._ending is not None:
             return
         self._ending = message
-        if self._open_untagged is not None:
-            self._close_text(self._open_untagged)
         self._cut([turn for turn in self.live if turn.state is State.HELD], "ended", now)
+        for turn in self.live:
+            self._close_text(turn)
         if not self.defaults.end_drain:
             self._cut(self.live, "ended", now)
 
