@@ -248,8 +248,8 @@ class TwilioConfig(Section):
 
     auth_token: SecretStr | None = None
     """Checks `X-Twilio-Signature` on webhooks and media sockets."""
-    account_sid: str = ""
-    """Account for hang-up and transfer by REST."""
+    after_url: str = ""
+    """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
     verify: bool = True
     """Off: neither signature nor stream token is asked for. Only for tests and demos on loopback."""
 

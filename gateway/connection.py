@@ -219,8 +219,8 @@ class MediaConnection(WSListener):
         self.close(WSCloseCode.OK, reason)
 
     def transfer(self, target: str, handoff_data: str | None = None) -> bool:
-        """A stream cannot transfer its call; the carrier's call control does."""
-        return False
+        """The stream ends, and the webhook that follows it dials ``target``; only where such a webhook exists."""
+        return self.dialect.goes_on_after
 
     def close(self, code: WSCloseCode, why: str) -> None:
         """Close the socket with a reason (cut to the 123 bytes that fit)."""

@@ -7,7 +7,6 @@ manager; the ticker sends. Nothing here waits inside a tick.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from gateway.dialogue.messages import (
     Transfer,
 )
 from gateway.errors import ClipError
+from gateway.handoff import Handoff
 from gateway.media.playout import Playout, StartPolicy
 from gateway.ticker import Ticker
 from gateway.transport import CallInfo, MediaLeg
@@ -62,6 +62,8 @@ class Clips(Protocol):
         ...
 
     async def digits(self, digits: str, fmt: AudioFormat) -> Utterance: ...
+
+    async def aclose(self) -> None: ...
 
 
 @dataclass(kw_only=True)
@@ -139,6 +141,8 @@ class Session:
         self._reason = ""
         self._hang_up_leg = False
         self._handoff_data: str | None = None
+        self.handoff: Handoff | None = None
+        """What the call leaves for the webhook that follows it."""
         self._room = asyncio.Event()
         self._room.set()
         self._next_position = 0.0
@@ -285,7 +289,10 @@ class Session:
                 self._subscribed_rate = message.sample_rate if message.media else 0
                 self._want()
             case Transfer():
-                if not self._leg.transfer(message.target, message.handoff_data):
+                if self._leg.transfer(message.target, message.handoff_data):
+                    self._leave("transferred", message.handoff_data, transfer_target=message.target)
+                    self.end("transferred", hang_up=True, handoff_data=message.handoff_data)
+                else:
                     self.tell(
                         Error(
                             description=f"transfer: a {self.call.transport} call cannot be transferred from here",
@@ -378,7 +385,11 @@ class Session:
 
     def hang_up(self, handoff_data: str | None) -> None:
         """The manager ended the session and all is said."""
+        self._leave("ended", handoff_data)
         self.end("end", hang_up=True, handoff_data=handoff_data)
+
+    def _leave(self, reason: str, handoff_data: str | None, *, transfer_target: str = "") -> None:
+        self.handoff = Handoff(self.call_id, reason, handoff_data, transfer_target)
 
     def first_packet(self, measured: FirstPacket) -> None:
         """Count a first packet, tell the engine where the phone is."""
@@ -504,9 +515,3 @@ def turn_defaults(
         ahead_turns=playout.ahead_turns,
         held_turns=playout.held_turns,
     )
-
-
-async def run_quietly(session: Session) -> None:
-    """Run a session whose reason nobody waits for."""
-    with contextlib.suppress(asyncio.CancelledError):
-        await session.run()

@@ -39,6 +39,7 @@ class Twilio:
     max_lead_ms: ClassVar[int] = 2000
     has_marks: ClassVar[bool] = True
     has_clear: ClassVar[bool] = True
+    goes_on_after: ClassVar[bool] = True
     media_is_text: ClassVar[bool] = True
 
     def __init__(self) -> None:
