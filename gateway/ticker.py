@@ -84,7 +84,7 @@ class Ticker:
         """Something was pushed, cut or finished: take the call's deadline anew and join the slot it falls into."""
         deadline = handle.paced.deadline(now)
         if deadline is not None:
-            self._enqueue(handle, max(deadline, now))
+            self._enqueue(handle, _slot(max(deadline, now)))
 
     def remove(self, handle: Handle) -> None:
         """Forget a call; its pending visit does nothing."""
@@ -92,8 +92,7 @@ class Ticker:
         handle.send = _drop
         handle.paced = _SILENT
 
-    def _enqueue(self, handle: Handle, at: float) -> None:
-        slot = -int(-at // SLOT_S)  # the first slot at or after it: never early
+    def _enqueue(self, handle: Handle, slot: int) -> None:
         if handle.slot is not None and handle.slot <= slot:
             return  # visited early enough; the visit takes the deadline anew
         handle.slot = slot
@@ -145,12 +144,17 @@ class Ticker:
         deadline = paced.deadline(now)
         if deadline is not None:
             # A deadline that has passed and gave no frame is settled by the next slot, not in a loop here.
-            self._enqueue(handle, deadline if deadline > now else now + SLOT_S)
+            self._enqueue(handle, _slot(deadline) if deadline > now else int(now / SLOT_S) + 1)
 
     def close(self) -> None:
         """Stop the timer."""
         self._loop.remove_reader(self._fd)
         os.close(self._fd)
+
+
+def _slot(at: float) -> int:
+    """The first slot at or after a time: never early."""
+    return -int(-at // SLOT_S)
 
 
 def _nothing(_now: float) -> None:

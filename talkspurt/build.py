@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import uvloop
+from aiohttp import web
 from picows import WSUpgradeRequest
 
 from gateway.clips import Clips
@@ -83,7 +84,7 @@ class Gateway:
             config.server, config.limits, self._app(), accept=self.accept, authorise=self.authorise
         )
 
-    def _app(self):  # type: ignore[no-untyped-def]
+    def _app(self) -> web.Application:
         config = self.config
         return make_app(
             auth=Authenticator(config.auth, config.server),
@@ -234,7 +235,7 @@ async def _serve(config: Config) -> int:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    async with engine_for_gateway(config) as engine, gateway(config, engine) as made:
+    async with engine_for_gateway(config.engine) as engine, gateway(config, engine) as made:
         while made.why_not_ready() == "engine is not ready" and not stopping.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), 0.05)

@@ -11,7 +11,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -73,7 +72,8 @@ class EngineProcess:
 
     async def _start(self) -> None:
         """Start the child and wait until its health says SERVING. Raises ``Unavailable``."""
-        Path(self.target.removeprefix("unix:")).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.target.removeprefix("unix:"))
         self.process = await asyncio.create_subprocess_exec(
             *self._command, "--listen", self.target,
             stdin=asyncio.subprocess.PIPE,

@@ -11,7 +11,7 @@ from gateway.dialogue.hub import Hub
 from gateway.http import errors
 from gateway.http.auth import Authenticator
 from gateway.http.calls import CallList, Calls, CallView
-from gateway.http.routes import Route, openapi
+from gateway.http.routes import Handler, Route, openapi
 from gateway.http.webhooks import Webhooks
 
 
@@ -63,19 +63,23 @@ def make_app(
     routes = [
         Route(method="GET", path="/healthz", handler=health.live, summary="Liveness", protected=False),
         Route(method="GET", path="/readyz", handler=health.ready, summary="Readiness", protected=False),
-        Route(method="GET", path="/v1/calls", handler=calls.list, summary="Live calls", answer=CallList, tags=["calls"]),
-        Route(method="GET", path="/v1/calls/{id}", handler=calls.show, summary="A call", answer=CallView, tags=["calls"]),
+        Route(
+            method="GET", path="/v1/calls", handler=calls.list, summary="Live calls", answer=CallList, tags=["calls"]
+        ),
+        Route(
+            method="GET", path="/v1/calls/{id}", handler=calls.show, summary="A call", answer=CallView, tags=["calls"]
+        ),
         Route(method="DELETE", path="/v1/calls/{id}", handler=calls.hang_up, summary="Hang up", tags=["calls"]),
         Route(
             method="POST", path="/v1/calls/{id}/messages", handler=calls.message,
             summary="A dialogue-manager message for a call", tags=["calls"],
         ),
         Route(
-            method="GET", path="/v1/calls/{id}/events", handler=calls.events, summary="A call's messages as they happen",
+            method="GET", path="/v1/calls/{id}/events", handler=calls.events, summary="Messages of a call",
             content_type="text/event-stream", tags=["calls"],
         ),
         Route(
-            method="GET", path="/v1/events", handler=calls.events, summary="All calls' messages as they happen",
+            method="GET", path="/v1/events", handler=calls.events, summary="Messages of all calls",
             content_type="text/event-stream", tags=["calls"],
         ),
         Route(
@@ -84,16 +88,17 @@ def make_app(
         ),
         *more,
     ]  # fmt: skip
-    for suffix, handler, summary in (
+    hooks: list[tuple[str, Handler, str]] = [
         ("", webhooks.start, "A call came: the answer that starts the stream"),
         ("/after", webhooks.after, "What follows the stream"),
         ("/status", webhooks.status, "Status callback"),
-    ):
+    ]
+    for suffix, hook, summary in hooks:
         for path in ("/webhooks/{dialect}", "/webhooks/{dialect}/{route}"):
             for method in ("GET", "POST"):
                 routes.append(
                     Route(
-                        method=method, path=path + suffix, handler=handler, summary=summary, protected=False,
+                        method=method, path=path + suffix, handler=hook, summary=summary, protected=False,
                         content_type="text/xml", tags=["webhooks"],
                     )
                 )  # fmt: skip
