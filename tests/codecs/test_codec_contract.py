@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from codec_signals import peak_hz, snr_db, tone
+from tests.codecs.codec_signals import peak_hz, snr_db, tone
 
 from voicecodecs import g722, l16, opus
 from voicecodecs.packetizer import Packetizer

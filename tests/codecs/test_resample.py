@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from codec_signals import amplitude_at, tone
+from tests.codecs.codec_signals import amplitude_at, tone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
