@@ -191,6 +191,8 @@ class BargeInConfig(Section):
     """Silence that ends the caller's speech."""
     echo_guard_db: float = Field(6.0, ge=0)
     """While we speak, the caller must be this much louder than the echo of our voice that is usual on the line."""
+    max_hum_ms: int = Field(600, ge=0)
+    """A hum over our speech (mhm) up to this long is taken for agreement and does not cut; 0: hums cut like words."""
     resume_after_false_alarm: bool = False
     """Continue the cut turn if no word follows the noise that cut it; needs a recogniser."""
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from tests.codecs.codec_signals import peak_hz, snr_db, tone
 
+from tests.codecs.codec_signals import peak_hz, snr_db, tone
 from voicecodecs import g722, l16, opus
 from voicecodecs.packetizer import Packetizer
 from voicecodecs.pcm import dbov, to_float32, to_int16

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from tests.codecs.codec_signals import amplitude_at, tone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.codecs.codec_signals import amplitude_at, tone
 from voicecodecs.resample import Resampler
 
 RATES = (8000, 16000, 22050, 24000, 48000)
