@@ -87,10 +87,12 @@ class VllmBackend:
         Raises:
             InvalidRequest: the prompt leaves no room for ``min_tokens``.
             SynthesisFailed: the engine gave this request up.
-            Unavailable: vLLM's process is gone.
+            Unavailable: vLLM's process is gone, or was shut down.
         """
         from vllm.v1.engine.exceptions import EngineDeadError
 
+        if self._engine is None:
+            raise Unavailable("the language model is shut down")
         room = self._config.max_model_len - len(prompt)
         if room < max(min_tokens, 1):
             raise InvalidRequest(

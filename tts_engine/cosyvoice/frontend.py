@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -73,6 +74,8 @@ class Frontend:
         self.tokenizer = CosyTokenizer.load(folder / "CosyVoice-BlankEN", version=version)
         self.features = FeatureExtractor(folder, version=version)
         self._verbalise = verbalise or default_verbaliser()
+        # The same few transcripts head every request: milliseconds before the first token, saved.
+        self._transcript = lru_cache(maxsize=1024)(lambda transcript: self.normalise(transcript).text)
 
     def normalise(self, text: str, language: str = "") -> Normalised:
         return normalise(text, language, verbalise=self._verbalise)
@@ -111,7 +114,7 @@ class Frontend:
         prefix = SYSTEM_PROMPT + END_OF_PROMPT if self.version == 3 and END_OF_PROMPT not in text else ""
         prompt_text, prompt_speech = "", voice.lm_tokens[:0]
         if mode == "zero_shot":
-            transcript = self.normalise(voice.transcript).text
+            transcript = self._transcript(voice.transcript)
             prompt_text = transcript if END_OF_PROMPT in transcript else prefix + transcript
             prompt_speech = voice.lm_tokens
         elif mode == "instruct":

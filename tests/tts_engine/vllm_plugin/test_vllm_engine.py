@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 pytest.importorskip("vllm")
 import torch  # noqa: E402
@@ -22,10 +23,16 @@ from tts_engine.errors import InvalidRequest  # noqa: E402
 from tts_engine.lm_vllm import VllmBackend, VllmConfig  # noqa: E402
 from tts_engine.vllm_plugin import SAMPLER  # noqa: E402
 from tts_engine.vllm_plugin.joined_table import export_vllm  # noqa: E402
+from tts_engine.vllm_plugin.ras import RasState  # noqa: E402
 
 HERE = Path(__file__).parent
 GOLDENS = HERE.parents[1] / "goldens/cosyvoice"
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.timeout(300),
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.filterwarnings("default"),  # vLLM's own are many and not ours to mend
+]
 
 
 def doubled(weights: dict[str, torch.Tensor], heads: int, kv_heads: int) -> dict[str, torch.Tensor]:
@@ -65,7 +72,7 @@ def doubled(weights: dict[str, torch.Tensor], heads: int, kv_heads: int) -> dict
     return out
 
 
-@pytest.fixture(scope="module", params=["v2", "v3"])
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["v2", "v3"])
 async def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
     version = request.param
     folder = tmp_path_factory.mktemp(version)
@@ -133,6 +140,22 @@ async def test_teacher_forced_logits_match_the_golden_at_every_step(backend: Any
     assert tokens == forced
     expected = io["logits_steps"].log_softmax(-1)
     assert torch.allclose(torch.tensor(got), expected, rtol=0, atol=1e-4), (torch.tensor(got) - expected).abs().max()
+
+
+async def test_draws_inside_vllm_equal_the_sampler_on_the_same_logits(backend: Any) -> None:
+    backend, io = backend
+    size, seed, steps = backend.table.head_size, 77, 50
+    params = backend._params(min_tokens=steps, max_tokens=steps, seed=seed, logprobs=size)
+    state = RasState(1, torch.device("cpu"))
+    state.start(0, seed, [])
+    drawn, expected = [], []
+    async for output in backend._engine.generate({"prompt_token_ids": prompt_of(backend, io)}, params, "drawn"):
+        drawn += output.outputs[0].token_ids
+        for step in output.outputs[0].logprobs:
+            scores = torch.tensor([[step[index].logprob for index in range(size)]])
+            scores[:, backend.table.speech_tokens :] = float("-inf")  # min_tokens
+            expected.append(int(state.apply(scores).argmax()))
+    assert drawn == expected and len(drawn) == steps
 
 
 async def test_same_seed_draws_the_same_alone_and_beside_others(backend: Any) -> None:
