@@ -26,7 +26,6 @@ def write_speech_tokenizer(path: Path) -> None:
         "axis": np.array([2], np.int64),
         "bins": np.array([1], np.int64),
         "four": np.array([4], np.int64),
-        "one": np.array([1], np.int32),
         "scale": np.array(100.0, np.float32),
         "size": np.array(CODEBOOK, np.int64),
     }
