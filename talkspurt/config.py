@@ -29,6 +29,7 @@ from gateway.config import (
     ServerConfig,
 )
 from talkspurt.config_file import ConfigError, Document, Location, Problem, Value, parse, read
+from tts_engine.config import EngineConfig
 
 OVERRIDE_PREFIX = "TALKSPURT__"
 
@@ -43,6 +44,8 @@ class Config(Section):
     """The HTTP listener."""
     routes: dict[RouteName, RouteConfig] = {"default": RouteConfig()}
     """What happens to a call, by the name at the end of its address; `default` where there is none."""
+    engine: EngineConfig = EngineConfig()
+    """Which voice model speaks, and where."""
     carriers: CarriersConfig = CarriersConfig()
     """Secrets and options per carrier."""
     playout: PlayoutConfig = PlayoutConfig()

@@ -70,7 +70,7 @@ class SpeechConfig(BaseModel):
     """Text that ends like a sentence is spoken after this long without more text, although nothing follows its full
     stop. Less answers sooner when a model pauses in mid-turn; too little cuts at "Dr." when tokens come slowly."""
 
-    max_chars: int = Field(default=5000, ge=1)
+    max_chars: int = Field(default=20_000, ge=1)
     """Text of one utterance."""
 
     max_utterances: int = Field(default=512, ge=1)
