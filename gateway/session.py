@@ -29,6 +29,7 @@ from gateway.dialogue.messages import (
 )
 from gateway.errors import ClipError
 from gateway.handoff import Handoff
+from gateway.histogram import Histogram
 from gateway.media.playout import Playout, StartPolicy
 from gateway.ticker import Ticker
 from gateway.transport import CallInfo, MediaLeg
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 class Meter(Protocol):
     """What a session counts. ``gateway.metrics`` implements it."""
 
+    def pacing_error(self, transport: str) -> Histogram: ...
     def first_packet(self, *, transport: str, seconds: float, stages_ms: dict[str, float]) -> None: ...
     def gap(self, *, transport: str, seconds: float) -> None: ...
     def turn_ended(self, *, outcome: str) -> None: ...
@@ -158,7 +160,12 @@ class Session:
             send_mark=leg.send_mark,
         )
         self.turns = Turns(limits, self.playout, self, sample_rate=fmt.sample_rate, frame_samples=fmt.frame_samples)
-        self._handle = services.ticker.add(self.playout, self._send_frame, self._after_visit)
+        self._handle = services.ticker.add(
+            self.playout,
+            self._send_frame,
+            self._after_visit,
+            pacing_error=services.meter.pacing_error(call.transport),
+        )
         self._uplink: UplinkStream | None = None
         if services.uplink is not None:
             self._uplink = services.uplink.open(call.call_id, inbound, fmt, call.route, self)

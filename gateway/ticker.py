@@ -38,10 +38,13 @@ class Paced(Protocol):
 class Handle:
     """One call's place in the timetable."""
 
-    __slots__ = ("after", "paced", "send", "slot")
+    __slots__ = ("after", "paced", "pacing_error", "send", "slot")
 
-    def __init__(self, paced: Paced, send: Callable[[bytes], bool], after: Callable[[float], None]) -> None:
+    def __init__(
+        self, paced: Paced, send: Callable[[bytes], bool], after: Callable[[float], None], pacing_error: Histogram
+    ) -> None:
         self.paced = paced
+        self.pacing_error = pacing_error
         self.send = send
         self.after = after
         self.slot: int | None = None
@@ -52,16 +55,12 @@ class Ticker:
     """Sends due frames of all calls on one timetable of 2 ms slots. Must be used on its event loop only.
 
     Args:
-        pacing_error: observes, per frame, how much later than due it was sent; seconds.
         lateness: observes, per tick, how late the tick itself was; seconds.
         max_sends: frames of one call in one tick; the rest waits for the next slot so that others are not starved.
     """
 
-    def __init__(
-        self, *, pacing_error: Histogram | None = None, lateness: Histogram | None = None, max_sends: int = 50
-    ) -> None:
+    def __init__(self, *, lateness: Histogram | None = None, max_sends: int = 50) -> None:
         self._loop = asyncio.get_running_loop()
-        self._pacing_error = pacing_error or Histogram()
         self._lateness = lateness or Histogram()
         self._max_sends = max_sends
         self._wheel: dict[int, list[Handle]] = {}
@@ -76,9 +75,21 @@ class Ticker:
         """The clock of every deadline: CLOCK_MONOTONIC seconds, unrounded (uvloop's own has 1 ms steps)."""
         return time.monotonic()
 
-    def add(self, paced: Paced, send: Callable[[bytes], bool], after: Callable[[float], None]) -> Handle:
-        """A place for one call. ``after(now)`` runs at the end of each visit; ``wake`` puts the call into a slot."""
-        return Handle(paced, send, after)
+    def add(
+        self,
+        paced: Paced,
+        send: Callable[[bytes], bool],
+        after: Callable[[float], None],
+        *,
+        pacing_error: Histogram | None = None,
+    ) -> Handle:
+        """A place for one call; ``wake`` puts it into a slot.
+
+        Args:
+            after: runs at the end of each visit, with its time.
+            pacing_error: observes, per frame, how much later than due it was sent; seconds.
+        """
+        return Handle(paced, send, after, pacing_error or Histogram())
 
     def wake(self, handle: Handle, *, now: float) -> None:
         """Something was pushed, cut or finished: take the call's deadline anew and join the slot it falls into."""
@@ -138,7 +149,7 @@ class Ticker:
             frame = paced.pop_due(now)
             if frame is None:
                 break
-            self._pacing_error.observe(now - due)
+            handle.pacing_error.observe(now - due)
             handle.send(frame)
         handle.after(now)
         deadline = paced.deadline(now)

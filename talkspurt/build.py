@@ -52,7 +52,7 @@ class Gateway:
     def __init__(self, config: Config, engine: SpeechEngine) -> None:
         self.config = config
         self.engine = engine
-        self.metrics = Metrics()
+        self.metrics = Metrics(version=__version__, engine=config.engine.kind, calls_limit=config.limits.calls)
         self.directory: LocalDirectory[Session] = LocalDirectory(limit=config.limits.calls)
         self.handoffs = Handoffs()
         self.observers = Observers()
@@ -61,7 +61,6 @@ class Gateway:
             secret.get_secret_value() if secret else None, lifetime_s=config.server.stream_token_s
         )
         self.ticker = Ticker(
-            pacing_error=self.metrics.pacing_error,
             lateness=self.metrics.tick_lateness,
             max_sends=config.playout.max_tick_sends,
         )

@@ -21,7 +21,7 @@ def talking(seconds: float) -> Playout:
 
 async def test_many_calls_get_every_frame_in_real_time_and_none_early() -> None:
     errors, lateness = Histogram(), Histogram()
-    ticker = Ticker(pacing_error=errors, lateness=lateness)
+    ticker = Ticker(lateness=lateness)
     sent: dict[int, list[float]] = {index: [] for index in range(40)}
     begun = time.monotonic()
     for index in range(40):
@@ -30,7 +30,7 @@ async def test_many_calls_get_every_frame_in_real_time_and_none_early() -> None:
             sent[index].append(time.monotonic())
             return True
 
-        ticker.wake(ticker.add(talking(0.6), send, lambda now: None), now=time.monotonic())
+        ticker.wake(ticker.add(talking(0.6), send, lambda now: None, pacing_error=errors), now=time.monotonic())
     await asyncio.sleep(0.8)
     ticker.close()
     for times in sent.values():
