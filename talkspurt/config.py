@@ -42,6 +42,8 @@ class Config(Section):
 
     server: ServerConfig = ServerConfig()
     """The HTTP listener."""
+    engine: EngineConfig = EngineConfig()
+    """The voice model, and where it runs."""
     routes: dict[RouteName, RouteConfig] = {"default": RouteConfig()}
     """What happens to a call, by the name at the end of its address; `default` where there is none."""
     engine: EngineConfig = EngineConfig()
