@@ -300,7 +300,16 @@ def _add_call(commands: argparse._SubParsersAction[_Parser]) -> None:
     what.add_argument("--script", type=Path, metavar="FILE", help="what the caller does, step by step")
     p.add_argument("--say-wav", type=Path, metavar="FILE", help="WAV file that the caller says")
     p.add_argument("--dtmf", metavar="KEYS", help="keys that the caller presses, e.g. 12#")
-    p.add_argument("--barge-in-after", type=int, metavar="MS", help="interrupt this long after speech is heard")
+    p.add_argument(
+        "--barge-in-after",
+        type=float,
+        metavar="MS",
+        help="interrupt so long after the first sound: by --say-wav, by --dtmf, or else by a cancel of the manager",
+    )
+    p.add_argument("--seconds", type=float, default=60.0, metavar="S", help="longest wait for quiet (default 60)")
+    p.add_argument(
+        "--parameter", metavar="NAME=VALUE", action="append", default=[], help="custom parameter of the stream"
+    )
     p.add_argument("-o", "--output", type=Path, metavar="FILE", help="WAV file of what the caller hears")
     _add_json(p)
 
