@@ -46,8 +46,6 @@ class Config(Section):
     """The voice model, and where it runs."""
     routes: dict[RouteName, RouteConfig] = {"default": RouteConfig()}
     """What happens to a call, by the name at the end of its address; `default` where there is none."""
-    engine: EngineConfig = EngineConfig()
-    """Which voice model speaks, and where."""
     carriers: CarriersConfig = CarriersConfig()
     """Secrets and options per carrier."""
     playout: PlayoutConfig = PlayoutConfig()
