@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, model_validator
 
 from gateway.dialogue.messages import Interruptible
+
+
+def _beside_the_file(value: str, info: ValidationInfo) -> str:
+    folder = (info.context or {}).get("folder")
+    return str(Path(folder, value)) if folder and value else value
+
+
+LocalPath = Annotated[str, AfterValidator(_beside_the_file), Field(json_schema_extra={"format": "path"})]
+"""A file or folder; in a configuration file, relative to that file (validation context ``folder``)."""
 
 
 class Section(BaseModel):
@@ -18,9 +28,9 @@ class Section(BaseModel):
 class TlsConfig(Section):
     """Certificate and key of the HTTP listener."""
 
-    certificate: str
+    certificate: LocalPath
     """PEM file with the certificate chain."""
-    key: str
+    key: LocalPath
     """PEM file with the private key."""
 
 
@@ -45,7 +55,7 @@ class ServerConfig(Section):
     """Serve `/`, `/v1` and `/metrics` beyond loopback without `auth`. Only inside a trusted network."""
     stream_token_s: float = Field(60.0, gt=0)
     """Life of the signed token that a webhook puts into a stream address. Longer tolerates slow carriers."""
-    stream_token_secret: SecretStr | None = None
+    stream_token_secret: SecretStr | None = Field(None, min_length=1)
     """Key of those tokens; needed with several instances behind one address. Default: random per process."""
 
 
@@ -54,11 +64,11 @@ class DialogueConfig(Section):
 
     url: str = ""
     """WebSocket of the dialogue manager, `ws://` or `wss://`; one connection per call."""
-    script: str = ""
+    script: LocalPath = ""
     """YAML file of the built-in script dialogue."""
     headers: dict[str, str] = {}
     """Extra request headers of the dial-out."""
-    auth_token: SecretStr | None = None
+    auth_token: SecretStr | None = Field(None, min_length=1)
     """Signs the dial-out: `X-Twilio-Signature` over the URL as written here."""
     extensions: bool | None = None
     """Send our fields and messages beyond ConversationRelay. Default: on for dial-in and REST, off for dial-out."""
@@ -94,8 +104,11 @@ class RouteBargeIn(Section):
     """How a caller interrupts, on one route. Empty fields take the section `barge_in`."""
 
     min_speech_ms: int | None = Field(None, ge=32)
+    """Speech that has to be heard before it cuts."""
     threshold: float | None = Field(None, gt=0, lt=1)
-    resume_after_false_alarm: bool | None = None
+    """Speech probability of the VAD that counts as speech."""
+    false_alarm_ms: int | None = Field(None, ge=0)
+    """Continue the cut turn if no word follows the noise that cut it."""
 
 
 class RouteConfig(Section):
@@ -142,7 +155,7 @@ class RouteConfig(Section):
 class PlayoutConfig(Section):
     """How frames leave."""
 
-    ptime_ms: int = 20
+    ptime_ms: int = Field(20, ge=10, le=60, multiple_of=10)
     """Audio per frame, milliseconds (RFC 8866 section 6.4)."""
     lead_ms: int = Field(100, ge=0, le=2000)
     """How far ahead of real time frames are sent where the peer buffers (Twilio). More survives network jitter; the
@@ -178,14 +191,17 @@ class BargeInConfig(Section):
     """Silence that ends the caller's speech."""
     echo_guard_db: float = Field(6.0, ge=0)
     """While we speak, the caller must be this much louder than the echo of our voice that is usual on the line."""
-    resume_after_false_alarm: bool = False
-    """Continue the cut turn if no word follows the noise that cut it; needs a recogniser."""
+    max_hum_ms: int = Field(600, ge=0)
+    """A hum over our speech (mhm) up to this long is taken for agreement and does not cut; 0: hums cut like words."""
+    false_alarm_ms: int = Field(0, ge=0)
+    """Caller speech shorter than this is a false alarm: our voice pauses at its onset and goes on after it. The
+    dialogue manager hears of an interruption this much later. 0: every confirmed onset interrupts."""
 
 
 class RecordingConfig(Section):
     """Stereo WAV of calls: left the caller, right the bot as heard."""
 
-    folder: str = ""
+    folder: LocalPath = ""
     """Where recordings go; empty switches recording off for all routes."""
     max_s: float = Field(3600.0, gt=0)
     """Longest recording."""
@@ -194,7 +210,7 @@ class RecordingConfig(Section):
 class ClipsConfig(Section):
     """Sources of `play`."""
 
-    folder: str = ""
+    folder: LocalPath = ""
     """Folder whose files may be played; empty: none."""
     fetch: bool = True
     """Fetch https sources; only public addresses, checked after name look-up and on every redirect."""
@@ -207,7 +223,7 @@ class ClipsConfig(Section):
 class ApiKey(Section):
     """A key and its tenant."""
 
-    key: SecretStr
+    key: SecretStr = Field(min_length=1)
     """The key, from the environment: `${NAME}`."""
     tenant: str = "default"
     """Name under which usage is counted."""
@@ -246,10 +262,10 @@ class LimitsConfig(Section):
 class TwilioConfig(Section):
     """Twilio's secrets and options."""
 
-    auth_token: SecretStr | None = None
+    auth_token: SecretStr | None = Field(None, min_length=1)
     """Checks `X-Twilio-Signature` on webhooks and media sockets."""
-    account_sid: str = ""
-    """Account for hang-up and transfer by REST."""
+    after_url: str = ""
+    """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
     verify: bool = True
     """Off: neither signature nor stream token is asked for. Only for tests and demos on loopback."""
 
@@ -258,6 +274,7 @@ class CarriersConfig(Section):
     """Secrets and options per dialect."""
 
     twilio: TwilioConfig = TwilioConfig()
+    """Twilio Media Streams."""
 
 
 class MetricsConfig(Section):
@@ -271,5 +288,6 @@ class LogConfig(Section):
     """Logging; no caller audio, text or digits at any level."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe message that is written."""
     json_lines: bool = False
     """One JSON object a line instead of text."""

@@ -56,5 +56,7 @@ class Dialect(Protocol):
         """The message that ends the call; None: closing the socket does."""
         ...
 
+    goes_on_after: ClassVar[bool]
+    """The carrier asks our ``…/after`` webhook when the stream has ended."""
     media_is_text: ClassVar[bool]
     """True: ``media`` goes out as a WebSocket text message; False: binary. Control messages are always text."""

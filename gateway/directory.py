@@ -1,0 +1,116 @@
+"""Every look-up that crosses calls goes through here, so that more processes need no redesign.
+
+Call ids carry the worker's index, so that any process knows who owns a call; the in-process directory knows its own.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
+
+from gateway.errors import Rejected
+
+
+class Listed(Protocol):
+    """What the directory needs of a call."""
+
+    @property
+    def call_id(self) -> str: ...
+
+
+C = TypeVar("C", bound=Listed)
+
+
+class Directory(Protocol[C]):
+    """Calls by id, and how many there may be."""
+
+    def new_call_id(self) -> str:
+        """``VX`` + 32 hex; the first two hex digits are the worker's index."""
+        ...
+
+    def owner(self, call_id: str) -> int:
+        """Index of the worker that has a call of this id."""
+        ...
+
+    def add(self, call: C) -> None:
+        """Register a live call.
+
+        Raises:
+            Rejected: 503, the limit is reached or the process drains.
+        """
+        ...
+
+    def remove(self, call: C) -> None: ...
+
+    def get(self, call_id: str) -> C | None: ...
+
+    def __iter__(self) -> Iterator[C]: ...
+
+    def __len__(self) -> int: ...
+
+
+class LocalDirectory(Generic[C]):
+    """The directory of one process.
+
+    Args:
+        limit: live calls (``limits.calls``).
+        worker: index of this process, 0-255.
+    """
+
+    def __init__(self, *, limit: int, worker: int = 0) -> None:
+        if not 0 <= worker <= 255:
+            raise ValueError(f"worker index is {worker}, expected 0 to 255")
+        self.limit = limit
+        self.worker = worker
+        self.draining = False
+        self._calls: dict[str, C] = {}
+
+    def new_call_id(self) -> str:
+        """A fresh id that names this worker."""
+        return f"VX{self.worker:02x}{secrets.token_hex(15)}"
+
+    def owner(self, call_id: str) -> int:
+        """The worker's index in the id.
+
+        Raises:
+            ValueError: not a call id.
+        """
+        if len(call_id) != 34 or not call_id.startswith("VX"):
+            raise ValueError(f"call id is {call_id[:40]!r}, expected VX and 32 hexadecimal digits")
+        return int(call_id[2:4], 16)
+
+    def check_room(self) -> None:
+        """Whether one more call may come.
+
+        Raises:
+            Rejected: 503 with a reason.
+        """
+        if self.draining:
+            raise Rejected(
+                "the server is draining and takes no new calls", status=503, code="draining", retry_after_s=5
+            )
+        if len(self._calls) >= self.limit:
+            raise Rejected(
+                f"{len(self._calls)} calls are live, limits.calls is {self.limit}",
+                status=503, code="full", retry_after_s=5,
+            )  # fmt: skip
+
+    def add(self, call: C) -> None:
+        """Register a live call."""
+        self.check_room()
+        self._calls[call.call_id] = call
+
+    def remove(self, call: C) -> None:
+        """Forget a call; idempotent."""
+        self._calls.pop(call.call_id, None)
+
+    def get(self, call_id: str) -> C | None:
+        """The live call of that id."""
+        return self._calls.get(call_id)
+
+    def __iter__(self) -> Iterator[C]:
+        return iter(list(self._calls.values()))
+
+    def __len__(self) -> int:
+        return len(self._calls)

@@ -1,0 +1,35 @@
+"""What a call leaves behind for the webhook that follows it (``…/after``): handoff data and a transfer target."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """How a session ended, for whoever goes on with the call."""
+
+    session_id: str
+    reason: str
+    handoff_data: str | None = None
+    transfer_target: str = ""
+
+
+class Handoffs:
+    """Kept by the carrier's call id until asked for, at most ``limit`` of them (the oldest goes first)."""
+
+    def __init__(self, *, limit: int = 10_000) -> None:
+        self._limit = limit
+        self._by_call: OrderedDict[str, Handoff] = OrderedDict()
+
+    def leave(self, call_sid: str, handoff: Handoff) -> None:
+        """Remember a call's end."""
+        self._by_call[call_sid] = handoff
+        self._by_call.move_to_end(call_sid)
+        while len(self._by_call) > self._limit:
+            self._by_call.popitem(last=False)
+
+    def take(self, call_sid: str) -> Handoff | None:
+        """What a call left, once."""
+        return self._by_call.pop(call_sid, None)

@@ -1,0 +1,127 @@
+"""The HTTP application: everything on the port but ``/media/*``. Routes are declared here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from aiohttp import web
+
+from gateway.config import LimitsConfig
+from gateway.dialogue.hub import DialogueHub
+from gateway.http import errors
+from gateway.http.auth import Authenticator
+from gateway.http.calls import CallList, Calls, CallView
+from gateway.http.routes import Handler, Route, openapi
+from gateway.http.webhooks import Webhooks
+
+
+class Health:
+    """Liveness and readiness. ``why_not_ready`` says what is missing, or nothing."""
+
+    def __init__(self, why_not_ready: Callable[[], str]) -> None:
+        self._why_not_ready = why_not_ready
+
+    async def live(self, request: web.Request) -> web.Response:
+        """The process answers."""
+        return web.json_response({"status": "ok"})
+
+    async def ready(self, request: web.Request) -> web.Response:
+        """503 while draining, full, or without a working engine."""
+        why = self._why_not_ready()
+        return web.json_response({"status": why or "ready"}, status=503 if why else 200)
+
+
+_DOCS = """<!doctype html><html lang="en"><meta charset="utf-8"><title>talkspurt API</title>
+<style>body{font:15px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}code{font-weight:600}
+summary{cursor:pointer}pre{overflow:auto;background:#8881;padding:.7rem}</style>
+<h1>talkspurt API</h1><p>Machine-readable: <a href="/openapi.json">/openapi.json</a></p><main></main><script>
+fetch("/openapi.json").then(r=>r.json()).then(d=>{for(const[p,ms]of Object.entries(d.paths))for(const[m,o]of
+Object.entries(ms)){const e=document.createElement("details"),s=document.createElement("summary"),
+c=document.createElement("code"),x=document.createElement("pre");c.textContent=m.toUpperCase()+" "+p;
+s.append(c," — "+o.summary);x.textContent=JSON.stringify(o,null,2);e.append(s,x);
+document.querySelector("main").append(e)}})</script></html>"""
+
+
+def make_app(
+    *,
+    auth: Authenticator,
+    health: Health,
+    calls: Calls,
+    webhooks: Webhooks,
+    hub: DialogueHub,
+    limits: LimitsConfig,
+    metrics: Callable[[], bytes] | None,
+    version: str,
+    more: Sequence[Route] = (),
+) -> web.Application:
+    """Build the application.
+
+    Args:
+        metrics: the Prometheus exposition, or None where it is switched off.
+        more: routes of parts that are present (speech API, console, WebRTC).
+    """
+    routes = [
+        Route(method="GET", path="/healthz", handler=health.live, summary="Liveness", protected=False),
+        Route(method="GET", path="/readyz", handler=health.ready, summary="Readiness", protected=False),
+        Route(
+            method="GET", path="/v1/calls", handler=calls.list, summary="Live calls", answer=CallList, tags=["calls"]
+        ),
+        Route(
+            method="GET", path="/v1/calls/{id}", handler=calls.show, summary="A call", answer=CallView, tags=["calls"]
+        ),
+        Route(method="DELETE", path="/v1/calls/{id}", handler=calls.hang_up, summary="Hang up", tags=["calls"]),
+        Route(
+            method="POST", path="/v1/calls/{id}/messages", handler=calls.message,
+            summary="A dialogue-manager message for a call", tags=["calls"],
+        ),
+        Route(
+            method="GET", path="/v1/calls/{id}/events", handler=calls.events, summary="Messages of a call",
+            content_type="text/event-stream", tags=["calls"],
+        ),
+        Route(
+            method="GET", path="/v1/events", handler=calls.events, summary="Messages of all calls",
+            content_type="text/event-stream", tags=["calls"],
+        ),
+        Route(
+            method="GET", path="/v1/dialogue", handler=hub.handle, summary="Dialogue manager dials in (WebSocket)",
+            tags=["dialogue"],
+        ),
+        *more,
+    ]  # fmt: skip
+    hooks: list[tuple[str, Handler, str]] = [
+        ("", webhooks.start, "A call came: the answer that starts the stream"),
+        ("/after", webhooks.after, "What follows the stream"),
+        ("/status", webhooks.status, "Status callback"),
+    ]
+    for suffix, hook, summary in hooks:
+        for path in ("/webhooks/{dialect}", "/webhooks/{dialect}/{route}"):
+            for method in ("GET", "POST"):
+                routes.append(
+                    Route(
+                        method=method, path=path + suffix, handler=hook, summary=summary, protected=False,
+                        content_type="text/xml", tags=["webhooks"],
+                    )
+                )  # fmt: skip
+    routes.sort(key=lambda route: route.path.count("{"))  # /webhooks/twilio/after before /webhooks/{dialect}/{route}
+    description = openapi(routes, version=version)
+
+    async def show_description(request: web.Request) -> web.Response:
+        return web.json_response(description)
+
+    async def show_docs(request: web.Request) -> web.Response:
+        return web.Response(text=_DOCS, content_type="text/html")
+
+    async def show_metrics(request: web.Request) -> web.Response:
+        assert metrics is not None
+        return web.Response(body=metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    routes.append(Route(method="GET", path="/openapi.json", handler=show_description, summary="API description"))
+    routes.append(Route(method="GET", path="/docs", handler=show_docs, summary="API description to read"))
+    if metrics is not None:
+        routes.append(Route(method="GET", path="/metrics", handler=show_metrics, summary="Prometheus metrics"))
+
+    app = web.Application(middlewares=[errors.middleware], client_max_size=limits.message_bytes)
+    for route in routes:
+        handler = auth.guard(route.handler) if route.protected else route.handler
+        app.router.add_route(route.method, route.path, handler)
+    return app

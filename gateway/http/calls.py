@@ -1,0 +1,102 @@
+"""REST over live calls: list, show, hang up, messages of the dialogue protocol, server-sent events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+from pydantic import BaseModel
+
+from gateway.dialogue.observers import Observers
+from gateway.directory import Directory
+from gateway.errors import Rejected
+from gateway.session import Session
+
+
+class CallView(BaseModel):
+    """One call as REST shows it."""
+
+    callId: str
+    callSid: str
+    route: str
+    transport: str
+    direction: str
+    state: str
+    startedAt: float
+    turns: int
+    firstPacketMs: list[float]
+    gaps: int
+    gapS: float
+    lastCutMs: float | None
+    bufferedMs: int
+
+
+class CallList(BaseModel):
+    """All live calls of this process."""
+
+    calls: list[CallView]
+
+
+class Calls:
+    """Handlers of ``/v1/calls``."""
+
+    def __init__(self, directory: Directory[Session], observers: Observers) -> None:
+        self._directory = directory
+        self._observers = observers
+
+    def _call(self, request: web.Request) -> Session:
+        call_id = request.match_info["id"]
+        session = self._directory.get(call_id)
+        if session is None:
+            raise Rejected(f"no live call {call_id[:40]!r}", status=404, code="unknown_call", param="id")
+        return session
+
+    async def list(self, request: web.Request) -> web.Response:
+        """All live calls."""
+        return web.json_response({"calls": [view(session) for session in self._directory]})
+
+    async def show(self, request: web.Request) -> web.Response:
+        """One call with its statistics."""
+        return web.json_response(view(self._call(request)))
+
+    async def hang_up(self, request: web.Request) -> web.Response:
+        """End a call now."""
+        self._call(request).end("hangup_by_api", hang_up=True)
+        return web.Response(status=204)
+
+    async def message(self, request: web.Request) -> web.Response:
+        """Any dialogue-manager message, for one call."""
+        self._observers.inject(self._call(request).call_id, await request.read())
+        return web.Response(status=202)
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events: the gateway's messages of one call, or of all."""
+        call_id = self._call(request).call_id if "id" in request.match_info else ""
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        async with self._observers.subscribe(call_id) as events:
+            await response.write(b": connected\n\n")
+            async for event in events:
+                await response.write(b"data: " + event.encode() + b"\n\n")
+        return response
+
+
+def view(session: Session) -> dict[str, Any]:
+    """A call's public state."""
+    stats, call = session.stats, session.call
+    speaking = session.turns.speaking()
+    return CallView(
+        callId=call.call_id,
+        callSid=call.call_sid,
+        route=call.route,
+        transport=call.transport,
+        direction=call.direction,
+        state="listening" if speaking is None else speaking.state.value,
+        startedAt=stats.started_at,
+        turns=stats.turns,
+        firstPacketMs=stats.first_packet_ms,
+        gaps=stats.gaps,
+        gapS=round(stats.gap_s, 3),
+        lastCutMs=stats.last_cut_ms,
+        bufferedMs=round(session.playout.buffered_s() * 1000),
+    ).model_dump()

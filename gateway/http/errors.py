@@ -1,0 +1,85 @@
+"""Faults as HTTP says them: body ``{"error": {"type", "code", "message", "param"}}``, one place for all routes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from gateway.errors import ClipError, ProtocolError, Rejected
+from tts_engine.errors import EngineError, Exhausted, InvalidRequest
+
+log = logging.getLogger(__name__)
+
+_ENGINE_STATUS = {
+    "INVALID_ARGUMENT": 422,
+    "NOT_FOUND": 404,
+    "RESOURCE_EXHAUSTED": 429,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+    "INTERNAL": 500,
+}
+
+
+def failure(
+    status: int, code: str, message: str, *, param: str = "", retry_after_s: float = 0.0, kind: str = ""
+) -> web.Response:
+    """An error answer."""
+    body = {
+        "error": {
+            "type": kind or ("server_error" if status >= 500 else "invalid_request_error"),
+            "code": code,
+            "message": message,
+            "param": param,
+        }
+    }
+    headers = {"Retry-After": str(max(1, round(retry_after_s)))} if retry_after_s else {}
+    return web.json_response(body, status=status, headers=headers)
+
+
+def of(exc: Exception) -> web.Response:
+    """The answer to a fault.
+
+    Raises:
+        Exception: ``exc`` itself where it is no fault of the peer.
+    """
+    match exc:
+        case Rejected():
+            return failure(exc.status, exc.code, str(exc), param=exc.param, retry_after_s=exc.retry_after_s)
+        case ProtocolError():
+            return failure(422, exc.code, str(exc), param=exc.field)
+        case ClipError():
+            return failure(422, "clip", str(exc), param="source")
+        case Exhausted():
+            return failure(429, exc.code, str(exc), retry_after_s=exc.retry_after_s)
+        case InvalidRequest():
+            return failure(422, exc.code, str(exc), param=exc.field)
+        case EngineError():
+            return failure(_ENGINE_STATUS.get(exc.code, 500), exc.code, str(exc))
+        case ValidationError():
+            first = exc.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            return failure(422, "invalid_body", f"{where}: {first['msg']}", param=where)
+        case _:
+            raise exc
+
+
+@web.middleware
+async def middleware(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Every fault leaves as JSON; a bug of ours is logged and leaves as 500 without its details."""
+    try:
+        return await handler(request)
+    except web.HTTPException as exc:
+        if exc.status < 400:
+            raise
+        return failure(exc.status, exc.reason.lower().replace(" ", "_"), exc.text or exc.reason)
+    except Exception as exc:
+        try:
+            return of(exc)
+        except Exception:
+            log.exception("request failed", extra={"method": request.method, "path": request.path})
+            return failure(500, "internal", "internal error")

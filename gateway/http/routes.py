@@ -1,0 +1,83 @@
+"""How an HTTP route is declared: once, for the application and for its description."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+from pydantic import BaseModel
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One route of the HTTP application."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    protected: bool = True
+    """Needs a key beyond loopback."""
+    body: type[BaseModel] | None = None
+    answer: type[BaseModel] | None = None
+    content_type: str = "application/json"
+    tags: Sequence[str] = ()
+
+
+def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
+    """OpenAPI 3.1 of the routes; schemas come from the pydantic models that also check the bodies."""
+    paths: dict[str, dict[str, Any]] = {}
+    schemas: dict[str, Any] = {}
+
+    def ref(model: type[BaseModel]) -> dict[str, str]:
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        for name, nested in schema.pop("$defs", {}).items():
+            schemas.setdefault(name, nested)
+        schemas[model.__name__] = schema
+        return {"$ref": f"#/components/schemas/{model.__name__}"}
+
+    for route in routes:
+        names = [part[1:-1].split(":")[0] for part in route.path.split("/") if part.startswith("{")]
+        path = "/".join(f"{{{p[1:-1].split(':')[0]}}}" if p.startswith("{") else p for p in route.path.split("/"))
+        operation: dict[str, Any] = {
+            "summary": route.summary,
+            "tags": list(route.tags),
+            "parameters": [{"name": n, "in": "path", "required": True, "schema": {"type": "string"}} for n in names],
+            "responses": {
+                "200": {
+                    "description": "Done",
+                    "content": {
+                        route.content_type: {"schema": ref(route.answer) if route.answer else {}},
+                    },
+                },
+                "default": {
+                    "description": "Error",
+                    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+                },
+            },
+        }
+        if route.body is not None:
+            operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": ref(route.body)}}}
+        if route.protected:
+            operation["security"] = [{"key": []}]
+        paths.setdefault(path, {})[route.method.lower()] = operation
+    schemas["Error"] = {
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "properties": {name: {"type": "string"} for name in ("type", "code", "message", "param")},
+            }
+        },
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "talkspurt", "version": version},
+        "paths": paths,
+        "components": {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+    }

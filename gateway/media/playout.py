@@ -1,0 +1,326 @@
+"""What a call has still to say, what has been said, and how much of it the caller has heard. Pure.
+
+The played position kept here is the single truth for marks, ``interrupt``, heard text, recording and the engine's
+scheduling. One track per turn: tracks play in the order they were added, without silence between them; a track that
+runs dry before it is done is a gap, counted with its length and never filled.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from gateway.media.pacer import Pacer
+
+
+class StartPolicy:
+    """How long a first frame waits, learnt from how an engine delivers. Shared by the calls of a process.
+
+    For each utterance: the start delay with which it would have played without a gap, i.e. the largest lateness of a
+    later chunk against real-time playback begun at the first one. A new utterance waits as long as ``quantile`` of
+    the recent ones would have needed.
+    """
+
+    _WINDOW = 256
+    _ENOUGH = 8  # below this many utterances nothing is known: start at once, as an engine that keeps up deserves
+
+    def __init__(self, *, quantile: float, max_delay_s: float) -> None:
+        self._quantile = quantile
+        self._max_delay_s = max_delay_s
+        self._recent: deque[float] = deque()
+        self._sorted: list[float] = []
+        self.delay_s = 0.0
+
+    def observe(self, needed_s: float) -> None:
+        """An utterance has been delivered whole; ``needed_s`` of delay would have hidden every stall."""
+        self._recent.append(needed_s)
+        insort(self._sorted, needed_s)
+        if len(self._recent) > self._WINDOW:
+            self._sorted.pop(bisect_right(self._sorted, self._recent.popleft()) - 1)
+        if len(self._sorted) >= self._ENOUGH:
+            at = min(len(self._sorted) - 1, int(self._quantile * len(self._sorted)))
+            self.delay_s = min(max(self._sorted[at], 0.0), self._max_delay_s)
+
+
+class Track:
+    """The frames of one turn on their way to the caller. ``done`` says that no more will come."""
+
+    __slots__ = (
+        "announced",
+        "delivered",
+        "done",
+        "first_arrival_s",
+        "first_frame",
+        "frames",
+        "gap_s",
+        "gaps",
+        "needed_s",
+        "owner",
+        "sent",
+        "stopped_at",
+    )
+
+    def __init__(self, owner: object = None) -> None:
+        self.owner = owner
+        self.frames: deque[bytes] = deque()
+        self.done = False
+        self.sent = 0
+        self.announced = False
+        self.delivered = 0
+        """Frames that came from the engine so far."""
+        self.first_frame: int | None = None
+        """Call-wide number of the first frame sent."""
+        self.stopped_at: float | None = None
+        """Frames of this track that had been heard when it was cut; None: not cut."""
+        self.gaps = 0
+        self.gap_s = 0.0
+        self.first_arrival_s: float | None = None
+        self.needed_s = 0.0
+
+    def push(self, frames: Iterable[bytes], *, now: float, ptime_s: float) -> None:
+        """Append frames as the engine delivers them, and note how late they would have been."""
+        if self.first_arrival_s is None:
+            self.first_arrival_s = now
+        else:
+            self.needed_s = max(self.needed_s, now - self.first_arrival_s - self.delivered * ptime_s)
+        before = len(self.frames)
+        self.frames.extend(frames)
+        self.delivered += len(self.frames) - before
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFrame:
+    """The first frame of a track was handed out."""
+
+    track: Track
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedOut:
+    """The caller has heard a done track to its end."""
+
+    track: Track
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The caller heard nothing for ``length_s`` in the middle of a track."""
+
+    track: Track
+    length_s: float
+
+
+PlayoutEvent = FirstFrame | PlayedOut | Gap
+
+
+class Playout:
+    """Tracks in, paced frames and events out. Times are seconds on any monotonic clock.
+
+    Args:
+        ptime_s: audio per frame.
+        lead_s: how far ahead of real time the peer lets us send.
+        start: when a track that begins a talkspurt may start.
+        has_marks: the peer confirms what it played; then a track is played out when its mark came back (or
+            ``mark_timeout_s`` after it should have), else by the timetable.
+        send_mark: asks the peer for a mark of the given name; called right after the frame before it.
+    """
+
+    def __init__(
+        self,
+        *,
+        ptime_s: float,
+        lead_s: float = 0.0,
+        start: StartPolicy | None = None,
+        has_marks: bool = False,
+        mark_timeout_s: float = 5.0,
+        send_mark: Callable[[str], None] | None = None,
+    ) -> None:
+        self.pacer = Pacer(ptime_s=ptime_s, lead_s=lead_s)
+        self.events: deque[PlayoutEvent] = deque()
+        """What happened since somebody looked last; bounded by the tracks and gaps of the call in flight."""
+        self._start = start or StartPolicy(quantile=1.0, max_delay_s=0.0)
+        self._send_mark = send_mark if has_marks else None
+        self._mark_timeout_s = mark_timeout_s
+        self._tracks: deque[Track] = deque()
+        self._sent_out: deque[tuple[int, Track, str]] = deque()  # (end frame, track, mark) sent, not yet played out
+        self._history: deque[tuple[Track, bytes]] = deque(maxlen=int(lead_s / ptime_s) + 2)
+        self._dry_since: float | None = None
+        self._ended_s = 0.0
+        self.held = False
+        """Nothing is sent while true: the caller may have begun to speak."""
+        self._generation = 0
+        self._marks = 0
+        self.last_mark_delay_s: float | None = None
+
+    # --- filling ---------------------------------------------------------------------------------------------------
+
+    def add(self, track: Track) -> None:
+        """Put a track behind the others."""
+        self._tracks.append(track)
+
+    def deadline(self, now: float) -> float | None:
+        """When to call ``pop_due`` next: a frame is due, or sound runs out. None: nothing to do until a push."""
+        if self._tracks and not self.held:
+            track = self._tracks[0]
+            if track.frames:
+                return self.pacer.deadline() if self.pacer.running else self._start_at(track, now)
+            if track.done:
+                return now
+        if self.pacer.running:
+            return self.pacer.dry_at()
+        if self._sent_out:
+            return self._ended_s + self._mark_timeout_s
+        return None
+
+    def _start_at(self, track: Track, now: float) -> float:
+        if track.done or track.sent or track.first_arrival_s is None:
+            return now
+        return max(now, track.first_arrival_s + self._start.delay_s)
+
+    # --- the ticker's side -----------------------------------------------------------------------------------------
+
+    def pop_due(self, now: float) -> bytes | None:
+        """The next frame, or None: too early, or nothing there. Also settles what has been heard by now."""
+        pacer = self.pacer
+        while not self.held and self._tracks and self._tracks[0].done and not self._tracks[0].frames:
+            self._track_sent(self._tracks.popleft())
+        if not self._tracks or not self._tracks[0].frames or self.held:
+            self._settle(now)
+            return None
+        track = self._tracks[0]
+        # A frame that is late because its tick was late keeps the timetable. Only when the peer must have run dry
+        # (between two turns, or by a whole frame in the middle of one) does a new talkspurt begin.
+        if pacer.running and now >= pacer.dry_at() and (not track.sent or now - pacer.dry_at() > pacer.ptime_s):
+            self._run_dry(track)
+        if not pacer.running:
+            if self._start_at(track, now) > now:
+                self._settle(now)
+                return None
+            if self._dry_since is not None and track.sent:
+                track.gaps += 1
+                track.gap_s += now - self._dry_since
+                self.events.append(Gap(track, now - self._dry_since))
+            self._dry_since = None
+            pacer.begin(now)
+        elif now < pacer.deadline():
+            self._settle(now)
+            return None
+        frame = track.frames.popleft()
+        if not track.sent:
+            track.first_frame = pacer.sent_frames
+        if not track.announced:
+            track.announced = True
+            self.events.append(FirstFrame(track, now))
+        track.sent += 1
+        pacer.sent()
+        self._history.append((track, frame))
+        if track.done and not track.frames:
+            self._track_sent(self._tracks.popleft())
+        self._settle(now)
+        return frame
+
+    def _run_dry(self, front: Track | None) -> None:
+        self._ended_s = self.pacer.dry_at()
+        self.pacer.end()
+        if front is not None and front.sent:
+            self._dry_since = self._ended_s
+
+    def _track_sent(self, track: Track) -> None:
+        """All frames of a done track have been handed out."""
+        if track.first_arrival_s is not None:
+            self._start.observe(track.needed_s)
+        mark = ""
+        if self._send_mark is not None and track.sent:
+            self._marks += 1
+            mark = f"{self._generation}.{self._marks}"
+            self._send_mark(mark)
+        self._sent_out.append((self.pacer.sent_frames, track, mark))
+
+    def _settle(self, now: float) -> None:
+        pacer = self.pacer
+        if pacer.running and now >= pacer.dry_at() and not (self._tracks and self._tracks[0].frames):
+            self._run_dry(self._tracks[0] if self._tracks else None)
+        while self._sent_out:
+            end_frame, track, mark = self._sent_out[0]
+            heard_at = pacer.time_of(end_frame) if pacer.running else self._ended_s
+            if now < heard_at + (self._mark_timeout_s if mark else 0.0):
+                break
+            self._sent_out.popleft()
+            self.events.append(PlayedOut(track, now))
+
+    # --- position --------------------------------------------------------------------------------------------------
+
+    def mark_reached(self, name: str, now: float) -> None:
+        """The peer returned a mark of ours. Marks of a cleared generation say nothing and are ignored."""
+        generation, _, _ = name.partition(".")
+        if generation != str(self._generation) or not any(mark == name for _, _, mark in self._sent_out):
+            return
+        while self._sent_out:
+            end_frame, track, mark = self._sent_out.popleft()
+            self.events.append(PlayedOut(track, now))
+            if mark == name:
+                self.last_mark_delay_s = self.pacer.learn_delay(end_frame, now=now)
+                return
+
+    def heard_frames(self, track: Track, now: float) -> float:
+        """Frames of ``track`` that the caller has heard by ``now``, with the part of the one under way."""
+        if track.stopped_at is not None:
+            return track.stopped_at
+        if track.first_frame is None:
+            return 0.0
+        return min(float(track.sent), max(0.0, self.pacer.played_frames(now) - track.first_frame))
+
+    def buffered_s(self) -> float:
+        """Seconds of sound that wait here."""
+        return sum(len(track.frames) for track in self._tracks) * self.pacer.ptime_s
+
+    @property
+    def idle(self) -> bool:
+        """Nothing to send, nothing being heard."""
+        return not self._tracks and not self._sent_out and not self.pacer.running
+
+    # --- cutting ---------------------------------------------------------------------------------------------------
+
+    def remove(self, track: Track, now: float) -> bool:
+        """Drop a track. True if part of it may still sound at the peer, whose buffer has then to be cleared too."""
+        track.stopped_at = self.heard_frames(track, now)
+        sounding = track.sent > 0 and track.stopped_at < track.sent
+        if track in self._tracks:
+            self._tracks.remove(track)
+        self._sent_out = deque(entry for entry in self._sent_out if entry[1] is not track)
+        track.frames.clear()
+        return sounding
+
+    def flushed(self, now: float) -> bytes | None:
+        """The peer's buffer was emptied: the talkspurt ends here. Returns the frame that was being heard, for a fade.
+
+        What the peer threw away of tracks that were not removed is queued again.
+        """
+        sounding: bytes | None = None
+        if self.pacer.running:
+            heard = self.pacer.played_frames(now)
+            lost = self.pacer.sent_frames - int(heard)  # the frame under way included
+            for track, frame in reversed(list(self._history)[-lost:] if lost else []):
+                sounding = frame
+                if track in self._tracks or any(entry[1] is track for entry in self._sent_out):
+                    self._requeue(track, frame)
+            self.pacer.end()
+            self._ended_s = now
+        self._history.clear()
+        self._generation += 1
+        self._dry_since = None
+        self._sent_out = deque((end, track, "") for end, track, _ in self._sent_out)
+        return sounding
+
+    def _requeue(self, track: Track, frame: bytes) -> None:
+        if track not in self._tracks:
+            self._tracks.appendleft(track)
+            self._sent_out = deque(entry for entry in self._sent_out if entry[1] is not track)
+        track.frames.appendleft(frame)
+        track.sent -= 1
+        if track.first_frame is not None:
+            track.first_frame += 1  # the frames thrown away were counted, but not heard

@@ -1,0 +1,193 @@
+"""Everything that the gateway counts, in a registry of its own. Seconds and bytes; no caller data in a label.
+
+What happens per frame (pacing, tick lateness) goes into ``gateway.histogram``, which a collector shows in the same
+exposition; the rest happens per turn or call, where prometheus_client is cheap enough.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Info, generate_latest
+from prometheus_client import Histogram as PrometheusHistogram
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from gateway.histogram import LATENCY_BUCKETS_S, PACING_BUCKETS_S, Histogram
+
+_GAP_BUCKETS_S = (0.02, 0.04, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_BUFFER_BUCKETS_S = (0.02, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+_JITTER_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16)
+
+
+class Metrics(Collector):
+    """The gateway's metrics; implements ``gateway.session.Meter``.
+
+    Args:
+        version: of the gateway, for ``talkspurt_build_info``.
+        engine: kind of the speech engine, the label of the first packet.
+        calls_limit: ``limits.calls``.
+    """
+
+    def __init__(self, *, version: str = "", engine: str = "", calls_limit: int = 0) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._engine = engine
+        self.tick_lateness = Histogram(PACING_BUCKETS_S)
+        """How late a tick was, seconds; observed by the ticker."""
+        self._pacing_errors: dict[str, Histogram] = {}
+        registry.register(self)
+
+        Info("talkspurt_build", "The program that answers.", registry=registry).info(
+            {"version": version, "python": platform.python_version()}
+        )
+        self._calls_active = Gauge("talkspurt_calls_active", "Live calls.", ["transport"], registry=registry)
+        limit = Gauge("talkspurt_calls_limit", "Live calls that are allowed (limits.calls).", registry=registry)
+        limit.set(calls_limit)
+        self._calls = Counter(
+            "talkspurt_calls", "Calls that have ended, by how.", ["transport", "outcome"], registry=registry
+        )
+        self._calls_rejected = Counter(
+            "talkspurt_calls_rejected", "Calls that were refused, by why.", ["reason"], registry=registry
+        )
+        self._first_packet = PrometheusHistogram(
+            "talkspurt_first_packet_seconds",
+            "From the message that makes the first clause speakable to the first audible frame at the socket.",
+            ["transport", "engine"], buckets=LATENCY_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self._first_packet_stage = PrometheusHistogram(
+            "talkspurt_first_packet_stage_seconds",
+            "Where the time to the first packet went.",
+            ["stage"], buckets=LATENCY_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self._gaps = Counter(
+            "talkspurt_gaps", "Times a listener ran dry within an utterance.", ["transport"], registry=registry
+        )
+        self._gap = PrometheusHistogram(
+            "talkspurt_gap_seconds", "Length of those gaps.", buckets=_GAP_BUCKETS_S, registry=registry
+        )
+        self._cut = PrometheusHistogram(
+            "talkspurt_cut_seconds",
+            "From cancel, caller speech or a key to the last old frame and the flush on the wire.",
+            ["reason"], buckets=LATENCY_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self._turns = Counter("talkspurt_turns", "Turns that have ended, by how.", ["outcome"], registry=registry)
+        self._dialogue_connected = Gauge(
+            "talkspurt_dialogue_connected", "Lines to dialogue managers that are up.", ["route"], registry=registry
+        )
+        self._dialogue_reconnects = Counter(
+            "talkspurt_dialogue_reconnects", "Broken dialogue lines that came up again.", registry=registry
+        )
+        self._tokens_dropped = Counter(
+            "talkspurt_stale_tokens", "Tokens dropped because their turn had been cut.", registry=registry
+        )
+        self._stalls = Counter(
+            "talkspurt_send_stalls", "Frames dropped at a full socket buffer.", ["transport"], registry=registry
+        )
+        self._playout_buffer = PrometheusHistogram(
+            "talkspurt_playout_buffer_seconds",
+            "Sound in hand of a speaking call when a chunk arrives.",
+            buckets=_BUFFER_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self._mark_delay = PrometheusHistogram(
+            "talkspurt_carrier_mark_delay_seconds",
+            "How much later than computed a carrier reports a mark as played.",
+            buckets=LATENCY_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self._rtp_lost = Counter("talkspurt_rtp_lost", "RTP packets from callers that never came.", registry=registry)
+        self._rtp_jitter = PrometheusHistogram(
+            "talkspurt_rtp_jitter_seconds",
+            "Interarrival jitter of callers' RTP (RFC 3550 section 6.4.1).",
+            buckets=_JITTER_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+
+    # --- per frame -------------------------------------------------------------------------------------------------
+
+    def pacing_error(self, transport: str) -> Histogram:
+        """The histogram of |actual - due| send time of a transport's frames, seconds; observed by the ticker."""
+        return self._pacing_errors.setdefault(transport, Histogram(PACING_BUCKETS_S))
+
+    # --- per call --------------------------------------------------------------------------------------------------
+
+    def call_started(self, *, transport: str) -> None:
+        """A call is live."""
+        self._calls_active.labels(transport).inc()
+
+    def call_ended(self, *, transport: str, outcome: str) -> None:
+        """A live call is over: ``completed`` or ``failed``."""
+        self._calls_active.labels(transport).dec()
+        self._calls.labels(transport, outcome).inc()
+
+    def call_rejected(self, *, reason: str) -> None:
+        """A call was refused; ``reason`` is the code of ``Rejected``."""
+        self._calls_rejected.labels(reason).inc()
+
+    def rtp(self, *, lost: int, jitter_s: float) -> None:
+        """An RTP leg reports (at its end, or with every RTCP report): new losses, jitter now."""
+        self._rtp_lost.inc(lost)
+        self._rtp_jitter.observe(jitter_s)
+
+    # --- per turn --------------------------------------------------------------------------------------------------
+
+    def first_packet(self, *, transport: str, seconds: float, stages_ms: dict[str, float]) -> None:
+        """A turn is heard. ``stages_ms``: text, queue, engine, codec, send."""
+        self._first_packet.labels(transport, self._engine).observe(seconds)
+        for stage, milliseconds in stages_ms.items():
+            self._first_packet_stage.labels(stage).observe(milliseconds / 1000)
+
+    def gap(self, *, transport: str, seconds: float) -> None:
+        """A listener had nothing to play for ``seconds``."""
+        self._gaps.labels(transport).inc()
+        self._gap.observe(seconds)
+
+    def cut(self, *, reason: str, seconds: float) -> None:
+        """A turn was cut: ``speech``, ``dtmf`` or ``cancel``."""
+        self._cut.labels(reason).observe(seconds)
+
+    def turn_ended(self, *, outcome: str) -> None:
+        """A turn ended: ``finished``, ``interrupted`` or ``failed``."""
+        self._turns.labels(outcome).inc()
+
+    def mark_delay(self, *, seconds: float) -> None:
+        """A carrier's mark came ``seconds`` after its computed time."""
+        self._mark_delay.observe(seconds)
+
+    def playout_buffer(self, *, seconds: float) -> None:
+        """A speaking call has ``seconds`` of sound in hand."""
+        self._playout_buffer.observe(seconds)
+
+    def stalled(self, *, transport: str) -> None:
+        """A frame was dropped at a full socket buffer."""
+        self._stalls.labels(transport).inc()
+
+    # --- dialogue --------------------------------------------------------------------------------------------------
+
+    def dialogue_connected(self, *, route: str, lines: int) -> None:
+        """A route has so many live lines to dialogue managers now."""
+        self._dialogue_connected.labels(route).set(lines)
+
+    def dialogue_reconnected(self) -> None:
+        """A broken line is up again."""
+        self._dialogue_reconnects.inc()
+
+    def tokens_dropped(self, count: int) -> None:
+        """Tokens came for a turn that had been cut."""
+        self._tokens_dropped.inc(count)
+
+    # --- out -------------------------------------------------------------------------------------------------------
+
+    def exposition(self) -> bytes:
+        """All of it in Prometheus' text format, version 0.0.4."""
+        return generate_latest(self.registry)
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """The histograms that are counted per frame."""
+        pacing = HistogramMetricFamily(
+            "talkspurt_pacing_error_seconds", "Actual minus due time of a frame.", labels=["transport"]
+        )
+        for transport, histogram in self._pacing_errors.items():
+            pacing.add_metric([transport], histogram.cumulative(), histogram.total)
+        yield pacing
+        lateness = HistogramMetricFamily("talkspurt_tick_lateness_seconds", "How late a tick of the one timer was.")
+        lateness.add_metric([], self.tick_lateness.cumulative(), self.tick_lateness.total)
+        yield lateness

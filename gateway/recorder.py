@@ -1,0 +1,74 @@
+"""Stereo recording of a call: left the caller, right the bot as heard. Driven by the uplink thread; writes WAV."""
+
+from __future__ import annotations
+
+import wave
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voicecodecs.pcm import to_int16
+
+_BLOCK_S = 5.0
+
+
+class Recorder:
+    """One call's file. Each side is placed by the time it was heard; what nobody said is silence.
+
+    Args:
+        path: the WAV file; it appears under this name when the recording is complete.
+        rate: samples a second of both sides.
+        max_s: longest recording; the rest is not written.
+    """
+
+    def __init__(self, path: Path, *, rate: int, max_s: float, started: float) -> None:
+        self._path = path
+        self._part = path.with_suffix(".part")
+        self._rate = rate
+        self._max_samples = int(max_s * rate)
+        self._started = started
+        self._block = np.zeros((int(_BLOCK_S * 2 * rate), 2), np.int16)
+        self._origin = 0  # sample of the recording at the block's first row
+        self._ends = [0, 0]
+        self._file = wave.open(str(self._part), "wb")
+        self._file.setnchannels(2)
+        self._file.setsampwidth(2)
+        self._file.setframerate(rate)
+
+    def caller(self, pcm: NDArray[np.float32], *, at: float) -> None:
+        """What the caller said, received at monotonic second ``at``."""
+        self._place(0, pcm, at - len(pcm) / self._rate)
+
+    def bot(self, pcm: NDArray[np.float32], *, at: float) -> None:
+        """What the bot said, heard from monotonic second ``at`` on."""
+        self._place(1, pcm, at)
+
+    def _place(self, side: int, pcm: NDArray[np.float32], at: float) -> None:
+        start = max(round((at - self._started) * self._rate), 0)
+        # Packets come a little early or late; sound that follows sound stays joined, only real pauses are kept.
+        if abs(start - self._ends[side]) < self._rate // 10:
+            start = self._ends[side]
+        start = max(start, self._ends[side], self._origin)
+        end = min(start + len(pcm), self._max_samples)
+        if end <= start:
+            return
+        while end - self._origin > len(self._block):
+            self._write(len(self._block) // 2)
+        self._block[start - self._origin : end - self._origin, side] = to_int16(pcm[: end - start])
+        self._ends[side] = end
+
+    def _write(self, samples: int) -> None:
+        self._file.writeframes(self._block[:samples].tobytes())
+        self._block[:-samples] = self._block[samples:].copy()
+        self._block[len(self._block) - samples :] = 0
+        self._origin += samples
+        self._ends = [max(end, self._origin) for end in self._ends]
+
+    def close(self) -> None:
+        """Write the rest and give the file its name."""
+        rest = max(self._ends) - self._origin
+        if rest > 0:
+            self._file.writeframes(self._block[:rest].tobytes())
+        self._file.close()
+        self._part.rename(self._path)

@@ -1,0 +1,170 @@
+"""One port for everything: a small protocol reads the request line and hands ``/media/*`` to the frame path, all else
+to the HTTP application. Accept, drain, limits per address.
+
+Chosen by measuring (gateway-baselines in benchmarks/RESULTS.md): the frame path on picows costs half of a frame on
+aiohttp in both directions, while a stack of our own for REST and pages would gain nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Any, cast
+
+from aiohttp import web
+from picows import WSAutoPingStrategy, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
+from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stubs; the version is pinned
+
+from gateway.config import LimitsConfig, ServerConfig
+from gateway.connection import Accept, MediaConnection
+from gateway.errors import Rejected
+from gateway.wire.table import DIALECTS
+
+log = logging.getLogger(__name__)
+
+_REQUEST_LINE_BYTES = 8192
+
+
+class _Switch(asyncio.Protocol):
+    """Reads as far as the first line's end, then hands the connection over, with what it has read."""
+
+    def __init__(self, server: GatewayServer) -> None:
+        self._server = server
+        self._head = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        self._timer = asyncio.get_running_loop().call_later(self._server.limits.setup_timeout_s, self._transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None and self._timer is not None
+        self._head += data
+        end = self._head.find(b"\r\n")
+        if end < 0:
+            if len(self._head) > _REQUEST_LINE_BYTES:
+                self._transport.abort()
+            return
+        self._timer.cancel()
+        path = bytes(self._head[:end]).split(b" ")[1:2]
+        if path and path[0].startswith(b"/media/"):
+            media = self._server.media_protocol()
+            self._transport.set_protocol(media)
+            media.connection_made(self._transport)
+            rest = memoryview(bytes(self._head))
+            while len(rest):
+                room = media.get_buffer(len(rest))
+                taken = min(len(room), len(rest))
+                room[:taken] = rest[:taken]
+                media.buffer_updated(taken)
+                rest = rest[taken:]
+        else:
+            http = self._server.http_protocol()
+            self._transport.set_protocol(http)
+            http.connection_made(self._transport)
+            http.data_received(bytes(self._head))
+
+
+class GatewayServer:
+    """The listener.
+
+    Args:
+        app: the HTTP application, for everything but ``/media/*``.
+        accept: turns a started media stream into a session.
+        authorise: checks a media upgrade (dialect, route, request); raises ``Rejected``.
+    """
+
+    def __init__(
+        self,
+        server: ServerConfig,
+        limits: LimitsConfig,
+        app: web.Application,
+        *,
+        accept: Accept,
+        authorise: Callable[[str, str, WSUpgradeRequest], None],
+    ) -> None:
+        self.config = server
+        self.limits = limits
+        self._accept = accept
+        self._authorise = authorise
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+        self._listener: asyncio.Server | None = None
+        self._connections: set[MediaConnection] = set()
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen. ``port`` then holds the bound port."""
+        await self._runner.setup()
+        tls: ssl.SSLContext | None = None
+        if self.config.tls is not None:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(self.config.tls.certificate, self.config.tls.key)
+        self._listener = await asyncio.get_running_loop().create_server(
+            lambda: _Switch(self), self.config.host, self.config.port, ssl=tls, backlog=1024
+        )
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def stop_accepting(self) -> None:
+        """Take no new connections; the ones there live on."""
+        if self._listener is not None:
+            self._listener.close()
+
+    async def aclose(self) -> None:
+        """Close everything."""
+        await self.stop_accepting()
+        await self._runner.cleanup()
+
+    def http_protocol(self) -> Any:
+        """A protocol of the HTTP application for one connection."""
+        assert self._runner.server is not None
+        return self._runner.server()
+
+    def media_protocol(self) -> Any:
+        """A protocol of the frame path for one connection."""
+        return WSProtocol(
+            host_port=None,
+            ws_path=None,
+            is_client_side=False,
+            ws_listener_factory=self._route,
+            logger=log,
+            disconnect_on_exception=True,
+            websocket_handshake_timeout=self.limits.setup_timeout_s,
+            enable_auto_ping=False,
+            auto_ping_idle_timeout=20.0,
+            auto_ping_reply_timeout=20.0,
+            auto_ping_strategy=WSAutoPingStrategy.PING_WHEN_IDLE,
+            enable_auto_pong=True,
+            max_frame_size=self.limits.message_bytes,
+            extra_headers=None,
+            read_buffer_init_size=4096,
+        )
+
+    def _route(self, request: WSUpgradeRequest) -> MediaConnection | WSUpgradeResponseWithListener:
+        try:
+            path, _, _ = request.path.decode("ascii", "replace").partition("?")
+            parts = [part for part in path.split("/") if part][1:]
+            if not parts or parts[0] not in DIALECTS:
+                raise Rejected(f"no media dialect {'/'.join(parts)[:40]!r}", status=404, code="not_found")
+            route = parts[1] if len(parts) > 1 else "default"
+            self._authorise(parts[0], route, request)
+            connection = MediaConnection(
+                DIALECTS[parts[0]](), route, self._accept,
+                setup_timeout_s=self.limits.setup_timeout_s,
+                max_message_bytes=self.limits.message_bytes,
+                max_errors=self.limits.errors_in_a_row,
+                on_closed=self._connections.discard,
+            )  # fmt: skip
+        except Rejected as exc:
+            return WSUpgradeResponseWithListener(
+                WSUpgradeResponse.create_error_response(exc.status, str(exc).encode()), None
+            )
+        connection.request = request
+        self._connections.add(connection)
+        return connection

@@ -1,0 +1,535 @@
+"""One call: carries out what ``Turns`` decides. Owns every task of the call and ends them.
+
+Media comes from a leg (WebSocket, WebRTC, SIP), sound from the speech engine or a clip, words from the dialogue
+manager; the ticker sends. Nothing here waits inside a tick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gateway.config import BargeInConfig, DialogueConfig, PlayoutConfig, RouteConfig
+from gateway.dialogue.link import DialogueLink, Dialogues
+from gateway.dialogue.messages import (
+    End,
+    Ended,
+    Error,
+    Inbound,
+    Info,
+    Interruptible,
+    Outbound,
+    Prompt,
+    Subscribe,
+    Transfer,
+)
+from gateway.errors import ClipError
+from gateway.handoff import Handoff
+from gateway.histogram import Histogram
+from gateway.media.playout import Playout, StartPolicy
+from gateway.ticker import Ticker
+from gateway.transport import CallInfo, MediaLeg
+from gateway.turns import FirstPacket, Reason, Turn, TurnDefaults, Turns
+from gateway.uplink import Uplink, UplinkStream
+from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
+from tts_engine.errors import EngineError
+from voicecodecs.fade import faded
+from voicecodecs.registry import AudioFormat
+
+log = logging.getLogger(__name__)
+
+
+class Meter(Protocol):
+    """What a session counts. ``gateway.metrics`` implements it."""
+
+    def pacing_error(self, transport: str) -> Histogram: ...
+    def first_packet(self, *, transport: str, seconds: float, stages_ms: dict[str, float]) -> None: ...
+    def gap(self, *, transport: str, seconds: float) -> None: ...
+    def turn_ended(self, *, outcome: str) -> None: ...
+    def cut(self, *, reason: str, seconds: float) -> None: ...
+    def mark_delay(self, *, seconds: float) -> None: ...
+    def tokens_dropped(self, count: int) -> None: ...
+    def stalled(self, *, transport: str) -> None: ...
+
+
+class Clips(Protocol):
+    """Sound that is not synthesised: files and tones, as utterances."""
+
+    async def open(self, source: str, fmt: AudioFormat, loop: int) -> Utterance:
+        """Raises ``ClipError``."""
+        ...
+
+    async def digits(self, digits: str, fmt: AudioFormat) -> Utterance: ...
+
+    async def aclose(self) -> None: ...
+
+
+@dataclass(kw_only=True)
+class Services:
+    """What all calls of a process share."""
+
+    engine: SpeechEngine
+    ticker: Ticker
+    dialogues: Dialogues
+    clips: Clips
+    meter: Meter
+    playout: PlayoutConfig
+    start: StartPolicy
+    uplink: Uplink | None = None
+
+
+@dataclass(slots=True)
+class CallStats:
+    """What REST and the console show of a call."""
+
+    started_at: float
+    turns: int = 0
+    gaps: int = 0
+    gap_s: float = 0.0
+    first_packet_ms: list[float] = field(default_factory=list)
+    last_cut_ms: float | None = None
+    stalls: int = 0
+
+
+@dataclass(slots=True)
+class _Making:
+    """A turn's sound in the making."""
+
+    task: asyncio.Task[None]
+    utterance: Utterance | None = None
+    pending: list[str] = field(default_factory=list)
+    ended: bool = False
+    reported: float = 0.0
+
+
+def interruptible_word(value: Interruptible | bool) -> Interruptible:
+    """ConversationRelay's two spellings as one."""
+    return ("any" if value else "none") if isinstance(value, bool) else value
+
+
+class Session:
+    """One call from setup to ``ended``. ``run`` returns when the call is over and everything of it is cleaned up."""
+
+    _POSITION_EVERY_S = 0.2
+
+    def __init__(
+        self,
+        call: CallInfo,
+        leg: MediaLeg,
+        inbound: AudioFormat,
+        route: RouteConfig,
+        limits: TurnDefaults,
+        services: Services,
+    ) -> None:
+        self.call = call
+        self.stats = CallStats(started_at=time.time())
+        self.inbound = inbound
+        self._leg = leg
+        self._route = route
+        self._services = services
+        self._now = time.monotonic
+        self._begun = self._now()
+        self._link: DialogueLink | None = None
+        self._early: list[Outbound] = []
+        self._making: dict[str, _Making] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._over = asyncio.Event()
+        self._reason = ""
+        self._hang_up_leg = False
+        self._handoff_data: str | None = None
+        self.handoff: Handoff | None = None
+        """What the call leaves for the webhook that follows it."""
+        self._room = asyncio.Event()
+        self._room.set()
+        self._next_position = 0.0
+        self._cut_started: float | None = None
+        self._subscribed_rate = 0
+        fmt = leg.outbound
+        self.playout = Playout(
+            ptime_s=fmt.ptime_ms / 1000,
+            lead_s=min(leg.max_lead_ms, services.playout.lead_ms) / 1000,
+            start=services.start,
+            has_marks=leg.has_marks,
+            mark_timeout_s=services.playout.mark_timeout_s,
+            send_mark=leg.send_mark,
+        )
+        self.turns = Turns(limits, self.playout, self, sample_rate=fmt.sample_rate, frame_samples=fmt.frame_samples)
+        self._handle = services.ticker.add(
+            self.playout,
+            self._send_frame,
+            self._after_visit,
+            pacing_error=services.meter.pacing_error(call.transport),
+        )
+        self._uplink: UplinkStream | None = None
+        if services.uplink is not None:
+            self._uplink = services.uplink.open(call.call_id, inbound, fmt, call.route, self)
+
+    @property
+    def call_id(self) -> str:
+        """``VX`` + 32 hex."""
+        return self.call.call_id
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> str:
+        """Lead the call to its end; returns the reason."""
+        try:
+            self._link = await self._services.dialogues.attach(
+                self.call, self, codec=f"{self._leg.outbound.encoding}/{self._leg.outbound.sample_rate}"
+            )
+            for message in self._early:
+                self._link.send(message)
+            self._early.clear()
+            if self._route.welcome_greeting and not self._over.is_set():
+                self.turns.greet(
+                    self._route.welcome_greeting,
+                    interruptible_word(self._route.welcome_greeting_interruptible),
+                    self._now(),
+                )
+            self._want()
+            await self._over.wait()
+        finally:
+            await self._finish()
+        return self._reason
+
+    async def _finish(self) -> None:
+        now = self._now()
+        closing: Reason = "ended" if self._hang_up_leg else "hangup"
+        self.turns.close(closing, now)
+        for making in self._making.values():
+            making.task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._services.ticker.remove(self._handle)
+        if self._uplink is not None:
+            self._uplink.close()
+        self.tell(Ended(reason=self._reason, duration_ms=round((now - self._begun) * 1000)))
+        if self._link is not None:
+            await self._link.aclose()
+        if self._hang_up_leg:
+            self._leg.hang_up(self._reason, self._handoff_data)
+
+    def end(self, reason: str, *, hang_up: bool, handoff_data: str | None = None) -> None:
+        """End the call; ``hang_up`` closes the leg too. Idempotent: the first reason stays."""
+        if not self._over.is_set():
+            self._reason = reason
+            self._hang_up_leg = hang_up
+            self._handoff_data = handoff_data
+            self._over.set()
+
+    # --- the media leg's side (CallEvents) -------------------------------------------------------------------------
+
+    @property
+    def listening(self) -> bool:
+        """Whether anybody wants the caller's audio now."""
+        return self._uplink is not None and self._uplink.needed
+
+    def on_digit(self, digit: str) -> None:
+        """The caller pressed a key."""
+        now = self._now()
+        self._cut_started = now
+        self.turns.on_digit(digit, now)
+        self._cut_started = None
+
+    def on_audio(self, payload: bytes) -> None:
+        """The caller's audio, only while ``listening``."""
+        if self._uplink is not None:
+            self._uplink.push(payload, now=self._now())
+
+    def on_mark(self, name: str) -> None:
+        """The peer has played up to a mark of ours."""
+        now = self._now()
+        self.playout.mark_reached(name, now)
+        if self.playout.last_mark_delay_s is not None:
+            self._services.meter.mark_delay(seconds=max(0.0, self.playout.last_mark_delay_s))
+            self.playout.last_mark_delay_s = None
+        self._after_visit(now)
+
+    def on_leg_closed(self, reason: str) -> None:
+        """The caller is gone."""
+        self.end(reason, hang_up=False)
+
+    # --- the caller's audio (UplinkEvents) -------------------------------------------------------------------------
+
+    def on_speech_started(self, *, onset: float) -> None:
+        """The VAD is sure."""
+        now = self._now()
+        if "speaker-events" in self._route.events:
+            self.tell(Info(name="clientSpeaking", value="on"))
+        self._cut_started = onset
+        self.turns.on_caller_speech(onset=onset, now=now)
+        self._cut_started = None
+        if self.playout.held:
+            asyncio.get_running_loop().call_later(
+                max(0.0, onset + self.turns.defaults.false_alarm_s - now), lambda: self.turns.on_doubt_over(self._now())
+            )
+
+    def on_speech_ended(self) -> None:
+        """The caller has stopped."""
+        self.turns.on_caller_silence(self._now())
+        if "speaker-events" in self._route.events:
+            self.tell(Info(name="clientSpeaking", value="off"))
+
+    def on_pcm(self, pcm: bytes) -> None:
+        """Audio for the dialogue manager that subscribed."""
+        if self._link is not None and self._subscribed_rate:
+            self._link.send_audio(pcm)
+
+    def on_prompt(self, text: str, *, lang: str, last: bool) -> None:
+        """The recogniser understood something."""
+        if last or self._route.partial_prompts:
+            self.tell(Prompt(voice_prompt=text, lang=lang, last=last))
+            self.turns.on_prompt_sent()
+
+    def _want(self) -> None:
+        if self._uplink is not None:
+            vad = self.turns.interruptible_by("speech") or "speaker-events" in self._route.events
+            self._uplink.want(vad=vad or bool(self._route.recogniser), pcm_rate=self._subscribed_rate)
+
+    # --- the dialogue manager's side (DialogueSink) ----------------------------------------------------------------
+
+    def on_message(self, message: Inbound) -> None:
+        """A decoded message of the dialogue manager."""
+        now = self._now()
+        match message:
+            case Subscribe():
+                self._subscribed_rate = message.sample_rate if message.media else 0
+                self._want()
+            case Transfer():
+                if self._leg.transfer(message.target, message.handoff_data):
+                    self._leave("transferred", message.handoff_data, transfer_target=message.target)
+                    self.end("transferred", hang_up=True, handoff_data=message.handoff_data)
+                else:
+                    self.tell(
+                        Error(
+                            description=f"transfer: a {self.call.transport} call cannot be transferred from here",
+                            code="not_supported",
+                            field="type",
+                        )
+                    )
+            case _:
+                self._cut_started = now
+                self.turns.on_message(message, now)
+                self._cut_started = None
+
+    def on_dialogue_closed(self) -> None:
+        """The manager hung up on purpose: the same as ``end``."""
+        self.turns.on_message(End(), self._now())
+
+    def on_dialogue_lost(self) -> None:
+        """The manager's line broke."""
+        self.turns.on_dialogue_lost(self._route.fallback, self._now())
+
+    def on_dialogue_resumed(self) -> None:
+        """The manager is back."""
+
+    def on_dialogue_failed(self, description: str) -> None:
+        """There is no manager for this call."""
+        log.warning("dialogue manager lost", extra={"call": self.call_id, "why": description})
+        self.end("dialogue_failed", hang_up=True)
+
+    # --- what Turns wants done (Effects) ---------------------------------------------------------------------------
+
+    def tell(self, message: Outbound) -> None:
+        """Send to the manager."""
+        if self._link is None:
+            self._early.append(message)
+        else:
+            self._link.send(message)
+
+    def open(self, turn: Turn) -> None:
+        """Start making a turn's sound."""
+        self.stats.turns += 1
+        making = _Making(asyncio.create_task(self._make(turn), name=f"turn {turn.id}"))
+        making.pending.append(turn.text)
+        making.ended = turn.closed
+        self._making[turn.id] = making
+        self._tasks.add(making.task)
+        making.task.add_done_callback(self._tasks.discard)
+
+    def feed(self, turn: Turn, text: str) -> None:
+        """More text of a turn in the making."""
+        making = self._making.get(turn.id)
+        if making is not None:
+            if making.utterance is None:
+                making.pending.append(text)
+            else:
+                making.utterance.feed(text)
+
+    def end_text(self, turn: Turn) -> None:
+        """A turn's text is complete."""
+        making = self._making.get(turn.id)
+        if making is not None:
+            making.ended = True
+            if making.utterance is not None:
+                making.utterance.end_text()
+
+    def stop(self, turn: Turn) -> None:
+        """Abort a turn's work."""
+        making = self._making.pop(turn.id, None)
+        if making is not None:
+            if making.utterance is not None:
+                heard = self.turns.heard_samples(turn, self._now())
+                making.utterance.played(heard, at=self._now())
+            making.task.cancel()
+
+    def flush(self) -> None:
+        """Silence now: empty the peer's buffer, then the shortest fade the codec allows."""
+        now = self._now()
+        sounding = self.playout.flushed(now)
+        self._leg.send_clear()
+        if sounding is not None and self._services.playout.fade_ms:
+            tail = faded(self._leg.outbound, sounding, ms=self._services.playout.fade_ms)
+            if tail is not None:
+                self._leg.send_frame(tail)
+        if self._cut_started is not None:
+            self.stats.last_cut_ms = (self._now() - self._cut_started) * 1000
+
+    def wake(self) -> None:
+        """Look at the playout again in the next slot."""
+        self._services.ticker.wake(self._handle, now=self._now())
+
+    def hang_up(self, handoff_data: str | None) -> None:
+        """The manager ended the session and all is said."""
+        self._leave("ended", handoff_data)
+        self.end("end", hang_up=True, handoff_data=handoff_data)
+
+    def _leave(self, reason: str, handoff_data: str | None, *, transfer_target: str = "") -> None:
+        self.handoff = Handoff(self.call_id, reason, handoff_data, transfer_target)
+
+    def first_packet(self, measured: FirstPacket) -> None:
+        """Count a first packet, tell the engine where the phone is."""
+        self.stats.first_packet_ms.append(round(measured.total_s * 1000, 1))
+        del self.stats.first_packet_ms[:-100]
+        self._services.meter.first_packet(
+            transport=self.call.transport, seconds=measured.total_s, stages_ms=measured.stages_ms
+        )
+        self._report_position(measured.turn, self._now())
+        self._want()
+
+    def gap(self, turn: Turn, length_s: float) -> None:
+        """Count a gap."""
+        self.stats.gaps += 1
+        self.stats.gap_s += length_s
+        self._services.meter.gap(transport=self.call.transport, seconds=length_s)
+
+    def ended(self, turn: Turn, reason: str) -> None:
+        """Count a turn, and let go of what made it."""
+        self._making.pop(turn.id, None)
+        self._services.meter.turn_ended(outcome=turn.state.value)
+        if reason in ("speech", "dtmf", "cancel") and self._cut_started is not None:
+            self._services.meter.cut(reason=reason, seconds=self._now() - self._cut_started)
+        self._want()
+
+    def dropped_tokens(self, count: int) -> None:
+        """Count late tokens."""
+        self._services.meter.tokens_dropped(count)
+
+    # --- making sound ----------------------------------------------------------------------------------------------
+
+    async def _make(self, turn: Turn) -> None:
+        try:
+            async with await self._source(turn) as utterance:
+                making = self._making.get(turn.id)
+                if making is None:
+                    return
+                making.utterance = utterance
+                for text in making.pending:
+                    utterance.feed(text)
+                making.pending.clear()
+                if making.ended:
+                    utterance.end_text()
+                async for chunk in utterance:
+                    self.turns.on_chunk(turn, chunk, self._now())
+                    if len(turn.track.frames) * self.playout.pacer.ptime_s > self._services.playout.buffer_s:
+                        self._room.clear()
+                        await self._room.wait()
+            self.turns.on_engine_done(turn, self._now())
+        except (EngineError, ClipError) as exc:
+            code = exc.code if isinstance(exc, EngineError) else "CLIP"
+            self.turns.on_failed(turn, code=code, description=str(exc), now=self._now())
+        except asyncio.CancelledError:
+            raise
+        except Exception:  # a bug of ours must end this turn, not the call
+            log.exception("turn failed", extra={"call": self.call_id})
+            self.turns.on_failed(turn, code="INTERNAL", description="internal error", now=self._now())
+
+    async def _source(self, turn: Turn) -> Utterance:
+        fmt = self._leg.outbound
+        if turn.kind == "play":
+            return await self._services.clips.open(turn.source, fmt, turn.loop)
+        if turn.kind == "digits":
+            return await self._services.clips.digits(turn.text, fmt)
+        return await self._services.engine.open(
+            UtteranceRequest(
+                utterance_id=f"{self.call_id}.{turn.id}",
+                format=fmt,
+                voice=turn.voice,
+                language=turn.language,
+                speed=turn.speed,
+                instruct=turn.instruct,
+                ahead=turn.front_at is None,
+            )
+        )
+
+    # --- the ticker's side -----------------------------------------------------------------------------------------
+
+    def _send_frame(self, frame: bytes) -> bool:
+        sent = self._leg.send_frame(frame)
+        if not sent:
+            self.stats.stalls += 1
+            self._services.meter.stalled(transport=self.call.transport)
+        if self._uplink is not None and self._uplink.needed:
+            self._uplink.spoke(frame, now=self._now())
+        return sent
+
+    def _after_visit(self, now: float) -> None:
+        if self.playout.events:
+            self.turns.settle(now)
+        if now >= self._next_position:
+            self._next_position = now + self._POSITION_EVERY_S
+            self.turns.settle(now)
+            speaking = self.turns.speaking()
+            if speaking is not None:
+                self._report_position(speaking, now)
+            if not self._room.is_set() and self.playout.buffered_s() < self._services.playout.buffer_s:
+                self._room.set()
+
+    def _report_position(self, turn: Turn, now: float) -> None:
+        making = self._making.get(turn.id)
+        if making is not None and making.utterance is not None:
+            making.utterance.played(self.turns.heard_samples(turn, now), at=now)
+
+
+def turn_defaults(
+    route: RouteConfig,
+    dialogue: DialogueConfig,
+    playout: PlayoutConfig,
+    barge_in: BargeInConfig,
+    *,
+    turn_chars: int,
+    turns_queued: int,
+) -> TurnDefaults:
+    """A route's part of the configuration, as ``Turns`` wants it."""
+    return TurnDefaults(
+        interruptible=interruptible_word(route.interruptible),
+        preemptible=route.preemptible,
+        dtmf_detection=route.dtmf_detection,
+        report_input=route.report_input_during_agent_speech,
+        language=route.language,
+        voice=route.voice,
+        speaker_events="speaker-events" in route.events,
+        tokens_played="tokens-played" in route.events,
+        stale_s=dialogue.stale_ms / 1000,
+        end_drain=dialogue.end_drain,
+        turn_chars=turn_chars,
+        turns_queued=turns_queued,
+        ahead_turns=playout.ahead_turns,
+        held_turns=playout.held_turns,
+        false_alarm_s=(
+            barge_in.false_alarm_ms if route.barge_in.false_alarm_ms is None else route.barge_in.false_alarm_ms
+        )
+        / 1000,
+    )

@@ -1,0 +1,187 @@
+"""The one timer of the process: it sends what is due, for every call.
+
+A timerfd fires every slot (2 ms) of one absolute timetable; a slot that fires late catches up, since due times belong
+to the calls' own timetables and never move. Nothing awaits in a tick: a full socket buffer is a counted stall of that
+call. The timer is armed only while a call has something due, so idle calls cost nothing.
+
+Not ``loop.call_at``: uvloop rounds it to 1 ms, and one timer per call costs a wake-up per frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import struct
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.histogram import Histogram
+
+SLOT_S = 0.002
+
+_CLOCK_MONOTONIC = 1
+_TFD_NONBLOCK = os.O_NONBLOCK
+_TFD_CLOEXEC = os.O_CLOEXEC
+_TFD_TIMER_ABSTIME = 1
+
+
+class Paced(Protocol):
+    """What a call gives to the ticker."""
+
+    def pop_due(self, now: float) -> bytes | None: ...
+
+    def deadline(self, now: float) -> float | None: ...
+
+
+class Handle:
+    """One call's place in the timetable."""
+
+    __slots__ = ("after", "paced", "pacing_error", "send", "slot")
+
+    def __init__(
+        self, paced: Paced, send: Callable[[bytes], bool], after: Callable[[float], None], pacing_error: Histogram
+    ) -> None:
+        self.paced = paced
+        self.pacing_error = pacing_error
+        self.send = send
+        self.after = after
+        self.slot: int | None = None
+        """The slot of the next visit; older entries in the wheel are stale."""
+
+
+class Ticker:
+    """Sends due frames of all calls on one timetable of 2 ms slots. Must be used on its event loop only.
+
+    Args:
+        lateness: observes, per tick, how late the tick itself was; seconds.
+        max_sends: frames of one call in one tick; the rest waits for the next slot so that others are not starved.
+    """
+
+    def __init__(self, *, lateness: Histogram | None = None, max_sends: int = 50) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lateness = lateness or Histogram()
+        self._max_sends = max_sends
+        self._wheel: dict[int, list[Handle]] = {}
+        self._armed_slot: int | None = None
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK | _TFD_CLOEXEC)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create failed")
+        self._loop.add_reader(self._fd, self._on_readable)
+
+    def now(self) -> float:
+        """The clock of every deadline: CLOCK_MONOTONIC seconds, unrounded (uvloop's own has 1 ms steps)."""
+        return time.monotonic()
+
+    def add(
+        self,
+        paced: Paced,
+        send: Callable[[bytes], bool],
+        after: Callable[[float], None],
+        *,
+        pacing_error: Histogram | None = None,
+    ) -> Handle:
+        """A place for one call; ``wake`` puts it into a slot.
+
+        Args:
+            after: runs at the end of each visit, with its time.
+            pacing_error: observes, per frame, how much later than due it was sent; seconds.
+        """
+        return Handle(paced, send, after, pacing_error or Histogram())
+
+    def wake(self, handle: Handle, *, now: float) -> None:
+        """Something was pushed, cut or finished: take the call's deadline anew and join the slot it falls into."""
+        deadline = handle.paced.deadline(now)
+        if deadline is not None:
+            self._enqueue(handle, _slot(max(deadline, now)))
+
+    def remove(self, handle: Handle) -> None:
+        """Forget a call; its pending visit does nothing."""
+        handle.after = _nothing
+        handle.send = _drop
+        handle.paced = _SILENT
+
+    def _enqueue(self, handle: Handle, slot: int) -> None:
+        if handle.slot is not None and handle.slot <= slot:
+            return  # visited early enough; the visit takes the deadline anew
+        handle.slot = slot
+        self._wheel.setdefault(slot, []).append(handle)
+        if self._armed_slot is None or slot < self._armed_slot:
+            self._arm(slot)
+
+    def _arm(self, slot: int | None) -> None:
+        self._armed_slot = slot
+        when = 0.0 if slot is None else slot * SLOT_S
+        whole = int(when)
+        spec = struct.pack("qqqq", 0, 0, whole, int((when - whole) * 1e9))
+        self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, spec, None)
+
+    def _on_readable(self) -> None:
+        try:
+            os.read(self._fd, 8)
+        except BlockingIOError:
+            return  # re-armed between expiry and this read
+        self.on_timer(now=time.monotonic())
+
+    def on_timer(self, *, now: float) -> None:
+        """Visit every call whose slot has come."""
+        wheel = self._wheel
+        if self._armed_slot is not None:
+            self._lateness.observe(max(0.0, now - self._armed_slot * SLOT_S))
+        self._armed_slot = None
+        current = int(now / SLOT_S)
+        for slot in sorted(slot for slot in wheel if slot <= current):
+            for handle in wheel.pop(slot):
+                if handle.slot == slot:
+                    handle.slot = None
+                    self._visit(handle, now)
+        if wheel:
+            self._arm(min(wheel))
+
+    def _visit(self, handle: Handle, now: float) -> None:
+        paced = handle.paced
+        for _ in range(self._max_sends):
+            due = paced.deadline(now)
+            if due is None or due > now:
+                break
+            frame = paced.pop_due(now)
+            if frame is None:
+                break
+            handle.pacing_error.observe(now - due)
+            handle.send(frame)
+        handle.after(now)
+        deadline = paced.deadline(now)
+        if deadline is not None:
+            # A deadline that has passed and gave no frame is settled by the next slot, not in a loop here.
+            self._enqueue(handle, _slot(deadline) if deadline > now else int(now / SLOT_S) + 1)
+
+    def close(self) -> None:
+        """Stop the timer."""
+        self._loop.remove_reader(self._fd)
+        os.close(self._fd)
+
+
+def _slot(at: float) -> int:
+    """The first slot at or after a time: never early."""
+    return -int(-at // SLOT_S)
+
+
+def _nothing(_now: float) -> None:
+    return None
+
+
+def _drop(_frame: bytes) -> bool:
+    return False
+
+
+class _Silent:
+    def pop_due(self, now: float) -> bytes | None:
+        return None
+
+    def deadline(self, now: float) -> float | None:
+        return None
+
+
+_SILENT = _Silent()

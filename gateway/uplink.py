@@ -1,0 +1,56 @@
+"""The seam to whoever works on caller audio, off the pacing loop: VAD, subscriptions, recogniser, recording."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from voicecodecs.registry import AudioFormat
+
+
+class UplinkEvents(Protocol):
+    """What comes of the caller's audio. Called on the event loop."""
+
+    def on_speech_started(self, *, onset: float) -> None:
+        """Speech was confirmed; it began at monotonic second ``onset``."""
+        ...
+
+    def on_speech_ended(self) -> None: ...
+
+    def on_pcm(self, pcm: bytes) -> None:
+        """20 ms of s16le mono at the rate that was asked for."""
+        ...
+
+    def on_prompt(self, text: str, *, lang: str, last: bool) -> None:
+        """What the caller said, where the route has a recogniser."""
+        ...
+
+
+class UplinkStream(Protocol):
+    """One call's audio on its way to the workers. All methods are synchronous, cheap and bounded."""
+
+    def push(self, payload: bytes, *, now: float) -> None:
+        """Caller audio; the oldest is dropped (and counted) when the workers fall behind."""
+        ...
+
+    def spoke(self, frame: bytes, *, now: float) -> None:
+        """A frame of ours that went out: the echo guard's reference and the recording's other half."""
+        ...
+
+    def want(self, *, vad: bool, pcm_rate: int) -> None:
+        """What is needed from now on; ``pcm_rate`` 0: no raw audio."""
+        ...
+
+    @property
+    def needed(self) -> bool:
+        """Whether pushed audio is used for anything now."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Uplink(Protocol):
+    """Opens a call's stream."""
+
+    def open(
+        self, call_id: str, inbound: AudioFormat, outbound: AudioFormat, route: str, events: UplinkEvents
+    ) -> UplinkStream: ...

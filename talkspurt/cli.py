@@ -1,0 +1,431 @@
+"""The command line: reads arguments, calls one function, turns what went wrong into one line and an exit code.
+
+Exit codes: 0 done, 1 the job failed, 2 bad usage or configuration, 130 interrupted. Every command's own code is
+imported when it runs, so that `--help` answers at once and a missing optional library hurts only who needs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn
+
+from talkspurt import __version__
+
+if TYPE_CHECKING:
+    from talkspurt.config import Config
+
+Command = Callable[[argparse.Namespace], int]
+
+
+class UsageError(Exception):
+    """The arguments make no sense together: one line, exit code 2."""
+
+
+class JobError(Exception):
+    """The job could not be done: one line, exit code 1."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    try:
+        args = parser().parse_args(argv)
+        code = _run(args)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has left (`| head`). Python flushes stdout once more at exit: give it somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run(args: argparse.Namespace) -> int:
+    from talkspurt.config_file import ConfigError
+
+    command: Command = args.run
+    try:
+        return command(args)
+    except (ConfigError, UsageError) as exc:
+        return _fail(args, exc, 2)
+    except JobError as exc:
+        return _fail(args, exc, 1)
+
+
+def _fail(args: argparse.Namespace, exc: Exception, code: int) -> int:
+    print(f"{args.prog}: {exc}", file=sys.stderr)
+    return code
+
+
+# --- commands ----------------------------------------------------------------------------------------------------
+
+
+def serve(args: argparse.Namespace) -> int:
+    from talkspurt.config import load
+
+    config = load(args.config, overrides={} if args.port is None else {"server.port": args.port})
+    _configure_log(config)
+    return _job(lambda: _module("talkspurt.build").serve(config))
+
+
+def engine(args: argparse.Namespace) -> int:
+    from talkspurt.config import load
+
+    overrides = {} if args.port is None else {"engine.server.listen": f"127.0.0.1:{args.port}"}
+    config = load(args.config, overrides=overrides)
+    _configure_log(config)
+    listen = config.engine.server.listen or "127.0.0.1:50051"
+    return _job(lambda: _module("talkspurt.engines").run_engine(config.engine, listen))
+
+
+def make_checkpoint(args: argparse.Namespace) -> int:
+    _module("tts_engine.checkpoint").make(args.directory, version=args.version, size=args.size, seed=args.seed)
+    print(f"random weights in the layout of CosyVoice{args.version}: {args.directory}")
+    return 0
+
+
+def delegated(module: str) -> Command:
+    """A command whose module has the whole of it: ``run(args) -> int``."""
+    return lambda args: int(_module(module).run(args))
+
+
+def config_check(args: argparse.Namespace) -> int:
+    from talkspurt.config import load
+    from talkspurt.config_file import ConfigError
+
+    try:
+        load(args.file)
+    except ConfigError as exc:
+        for problem in exc.problems:
+            print(problem, file=sys.stderr)
+        return 2
+    print(f"{args.file}: ok")
+    return 0
+
+
+def config_show(args: argparse.Namespace) -> int:
+    from talkspurt.config import effective_yaml, load
+
+    print(effective_yaml(load(args.file or args.config)), end="")
+    return 0
+
+
+def config_schema(args: argparse.Namespace) -> int:
+    from talkspurt.config_reference import json_schema
+
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    return 0
+
+
+def config_reference(args: argparse.Namespace) -> int:
+    from talkspurt.config_reference import markdown
+
+    print(markdown(), end="")
+    return 0
+
+
+def _job(run: Callable[[], int]) -> int:
+    """Run a server. Raises ``JobError`` for what the machine refuses: a port in use, an engine that does not start."""
+    from tts_engine.errors import EngineError
+
+    try:
+        return run()
+    except (OSError, EngineError) as exc:
+        raise JobError(str(exc)) from exc
+
+
+def _configure_log(config: Config) -> None:
+    from talkspurt.log import configure
+
+    configure(config.log)
+
+
+def _module(name: str) -> ModuleType:
+    """Import a command's code.
+
+    Raises:
+        JobError: this installation does not have it, or lacks a library that it needs.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as exc:
+        if exc.name == name:
+            raise JobError("not available in this version") from None
+        raise JobError(f"needs the Python package {exc.name!r}, which is not installed") from None
+
+
+# --- arguments ---------------------------------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors as one line that says where the help is; commands know their full name."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    root = _Parser(
+        prog="talkspurt",
+        description="Telephony voice-bot media server: text turns in, paced telephone speech out.",
+        epilog="First call: `talkspurt serve -c configs/demo.yaml`, then elsewhere `talkspurt call -o heard.wav`.",
+    )
+    root.add_argument("--version", action="version", version=f"talkspurt {__version__}")
+    commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    p = _add(
+        commands,
+        "serve",
+        serve,
+        "run the gateway, and the engine beside it unless the configuration names one",
+        "talkspurt serve -c configs/demo.yaml --port 8080",
+    )
+    _add_config(p)
+    p.add_argument("--port", type=_port, metavar="N", help="TCP port instead of server.port; 0 takes a free one")
+
+    _add_engine(commands)
+    _add_say(commands)
+    _add_call(commands)
+    _add_bench(commands)
+    _add_voices(commands)
+    _add_config_commands(commands)
+
+    p = _add(
+        commands,
+        "doctor",
+        delegated("talkspurt.doctor"),
+        "show what works on this machine",
+        "talkspurt doctor -c configs/demo.yaml --json",
+    )
+    _add_config(p)
+    _add_json(p)
+    return root
+
+
+def _add_engine(commands: argparse._SubParsersAction[_Parser]) -> None:
+    p = _add(
+        commands,
+        "engine",
+        engine,
+        "run a speech engine alone (gRPC, health, metrics)",
+        "talkspurt engine -c configs/demo.yaml --port 50051\n"
+        "talkspurt engine make-checkpoint /tmp/cosyvoice3 --version 3 --size tiny",
+    )
+    _add_config(p)
+    p.add_argument("--port", type=_port, metavar="N", help="TCP port on 127.0.0.1 instead of engine.server.listen")
+    sub = p.add_subparsers(metavar="COMMAND")
+    p = _add(
+        sub,
+        "make-checkpoint",
+        make_checkpoint,
+        "write a model directory of random weights in the official layout",
+        "talkspurt engine make-checkpoint /tmp/cosyvoice3 --version 3 --size tiny --seed 1",
+    )
+    p.add_argument("directory", metavar="DIR", type=Path, help="new directory")
+    p.add_argument("--version", type=int, choices=(2, 3), required=True, help="CosyVoice generation")
+    p.add_argument(
+        "--size", choices=("tiny", "full"), required=True, help="tiny runs on a CPU; full has the real shapes"
+    )
+    p.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the weights (default 0)")
+
+
+def _add_say(commands: argparse._SubParsersAction[_Parser]) -> None:
+    p = _add(
+        commands,
+        "say",
+        delegated("talkspurt.say"),
+        "speak one text into a file",
+        'talkspurt say "Your order has been shipped." -o order.wav --json\n'
+        'talkspurt say "Hello." --codec pcmu --raw -o - | aplay -t raw -f MU_LAW -r 8000',
+    )
+    p.add_argument("text", metavar="TEXT", help="what to say; - reads standard input")
+    p.add_argument(
+        "-o",
+        "--output",
+        default="speech.wav",
+        metavar="FILE",
+        help="WAV file, - for standard output (default speech.wav)",
+    )
+    p.add_argument("--voice", default="", metavar="V", help="voice id (default: the engine's)")
+    p.add_argument("--language", default="", metavar="TAG", help="BCP 47 tag, e.g. en-US (default: the voice's)")
+    p.add_argument("--speed", type=float, default=1.0, metavar="X", help="0.25 to 4 (default 1)")
+    p.add_argument(
+        "--codec",
+        choices=("pcmu", "pcma", "g722", "opus", "l16"),
+        default="l16",
+        help="what the engine encodes; the WAV holds what a listener hears of it (default l16)",
+    )
+    p.add_argument(
+        "--rate",
+        type=int,
+        metavar="HZ",
+        help="sample rate; pcmu and pcma 8000, g722 16000, opus 48000, l16 any (24000)",
+    )
+    p.add_argument("--raw", action="store_true", help="write the codec's payloads as they are, without a WAV header")
+    p.add_argument(
+        "--engine",
+        metavar="TARGET",
+        help="gRPC address of a running engine, e.g. 127.0.0.1:50051 (default: one of its own)",
+    )
+    _add_config(p)
+    _add_json(p)
+
+
+def _add_call(commands: argparse._SubParsersAction[_Parser]) -> None:
+    p = _add(
+        commands,
+        "call",
+        delegated("talkspurt.caller"),
+        "call a gateway as a carrier would, and measure what is heard",
+        'talkspurt call --text "What are your opening hours?" -o heard.wav --json\n'
+        "talkspurt call ws://127.0.0.1:8080/media/twilio/default --dtmf 12# --barge-in-after 800",
+    )
+    p.add_argument(
+        "url",
+        metavar="URL",
+        nargs="?",
+        default="ws://127.0.0.1:8080/media/twilio",
+        help="media WebSocket (default ws://127.0.0.1:8080/media/twilio)",
+    )
+    p.add_argument("--dialect", default="twilio", metavar="NAME", help="which carrier to play (default twilio)")
+    what = p.add_mutually_exclusive_group()
+    what.add_argument("--text", metavar="T", help="text that the gateway shall speak to this call")
+    what.add_argument("--script", type=Path, metavar="FILE", help="what the caller does, step by step")
+    p.add_argument("--say-wav", type=Path, metavar="FILE", help="WAV file that the caller says")
+    p.add_argument("--dtmf", metavar="KEYS", help="keys that the caller presses, e.g. 12#")
+    p.add_argument(
+        "--barge-in-after",
+        type=float,
+        metavar="MS",
+        help="interrupt so long after the first sound: by --say-wav, by --dtmf, or else by a cancel of the manager",
+    )
+    p.add_argument("--seconds", type=float, default=60.0, metavar="S", help="longest wait for quiet (default 60)")
+    p.add_argument(
+        "--parameter", metavar="NAME=VALUE", action="append", default=[], help="custom parameter of the stream"
+    )
+    p.add_argument("-o", "--output", type=Path, metavar="FILE", help="WAV file of what the caller hears")
+    _add_json(p)
+
+
+def _add_bench(commands: argparse._SubParsersAction[_Parser]) -> None:
+    p = _add(
+        commands,
+        "bench",
+        delegated("talkspurt.bench"),
+        "put load on a part and measure it from outside",
+        "talkspurt bench call --calls 1,10,50 --json result.json\ntalkspurt bench gateway --calls 300 --seconds 20",
+    )
+    p.add_argument("target", choices=("gateway", "engine", "call"), help="which part")
+    p.add_argument("--calls", default="1,10,50", metavar="N", help="calls at a time; several steps with commas")
+    p.add_argument("--rate", type=float, metavar="RPS", help="new utterances per second instead of a number of calls")
+    p.add_argument("--seconds", type=float, metavar="S", help="length of a step")
+    p.add_argument("--json", metavar="FILE", help="write the result as one JSON object; - for standard output")
+
+
+def _add_voices(commands: argparse._SubParsersAction[_Parser]) -> None:
+    p = _add(commands, "voices", None, "the voice registry", "talkspurt voices list --json")
+    sub = p.add_subparsers(metavar="COMMAND", required=True)
+    run = delegated("talkspurt.voices")
+    p = _add(sub, "list", run, "all voices", "talkspurt voices list --json")
+    _add_voices_options(p, "list")
+    p = _add(
+        sub,
+        "add",
+        run,
+        "register a voice from a recording and what is said in it",
+        'talkspurt voices add anna anna.wav --transcript "Hello, this is Anna."',
+    )
+    p.add_argument("voice_id", metavar="ID", help="new voice id")
+    p.add_argument("wav", metavar="WAV", type=Path, help="recording, 16 kHz or more")
+    p.add_argument("--transcript", required=True, metavar="TEXT", help="what is said in the recording")
+    p.add_argument("--name", default="", metavar="NAME", help="name to show (default: the id)")
+    p.add_argument("--language", default="", metavar="TAG", help="BCP 47 tag of the recording")
+    _add_voices_options(p, "add")
+    p = _add(sub, "show", run, "one voice", "talkspurt voices show heart")
+    p.add_argument("voice_id", metavar="ID")
+    _add_voices_options(p, "show")
+    p = _add(sub, "remove", run, "remove a registered voice", "talkspurt voices remove anna")
+    p.add_argument("voice_id", metavar="ID")
+    _add_voices_options(p, "remove")
+
+
+def _add_voices_options(p: argparse.ArgumentParser, action: str) -> None:
+    p.set_defaults(action=action)
+    p.add_argument(
+        "--engine", metavar="TARGET", help="gRPC address of a running engine (default: the configured voices)"
+    )
+    _add_config(p)
+    _add_json(p)
+
+
+def _add_config_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
+    p = _add(
+        commands, "config", None, "check and explain configuration files", "talkspurt config check configs/demo.yaml"
+    )
+    sub = p.add_subparsers(metavar="COMMAND", required=True)
+    p = _add(
+        sub,
+        "check",
+        config_check,
+        "report everything that is wrong, with its line",
+        "talkspurt config check configs/twilio.yaml",
+    )
+    p.add_argument("file", metavar="FILE", type=Path)
+    p = _add(
+        sub,
+        "show",
+        config_show,
+        "print the effective configuration, secrets masked",
+        "TALKSPURT__SERVER__PORT=9000 talkspurt config show configs/demo.yaml",
+    )
+    p.add_argument("file", metavar="FILE", type=Path, nargs="?")
+    _add_config(p)
+    _add(
+        sub,
+        "schema",
+        config_schema,
+        "print the JSON Schema, for editors",
+        "talkspurt config schema > talkspurt.schema.json",
+    )
+    _add(
+        sub,
+        "reference",
+        config_reference,
+        "print every key with its meaning, as Markdown",
+        "talkspurt config reference > docs/configuration.md",
+    )
+
+
+def _add(
+    commands: argparse._SubParsersAction[_Parser], name: str, run: Command | None, does: str, examples: str
+) -> _Parser:
+    p = commands.add_parser(
+        name,
+        help=does,
+        description=does[0].upper() + does[1:] + ".",
+        epilog="examples:\n" + "\n".join(f"  {line}" for line in examples.splitlines()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.set_defaults(run=run, prog=p.prog)
+    return p
+
+
+def _add_config(p: argparse.ArgumentParser) -> None:
+    p.add_argument("-c", "--config", type=Path, metavar="FILE", help="configuration file (default: built-in defaults)")
+
+
+def _add_json(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--json", action="store_true", help="print the result as one JSON object")
+
+
+def _port(text: str) -> str:
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"expected 0 to 65535, got {text!r}")
+    return text

@@ -1,0 +1,107 @@
+"""The gateway's metrics under their published names, with their published buckets."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.metrics import Metrics
+from gateway.session import Meter
+
+NAMES = {
+    "talkspurt_build_info": {"version", "python"},
+    "talkspurt_calls_active": {"transport"},
+    "talkspurt_calls_limit": set(),
+    "talkspurt_calls_total": {"transport", "outcome"},
+    "talkspurt_calls_rejected_total": {"reason"},
+    "talkspurt_first_packet_seconds": {"transport", "engine"},
+    "talkspurt_first_packet_stage_seconds": {"stage"},
+    "talkspurt_pacing_error_seconds": {"transport"},
+    "talkspurt_tick_lateness_seconds": set(),
+    "talkspurt_gaps_total": {"transport"},
+    "talkspurt_gap_seconds": set(),
+    "talkspurt_cut_seconds": {"reason"},
+    "talkspurt_turns_total": {"outcome"},
+    "talkspurt_dialogue_connected": {"route"},
+    "talkspurt_dialogue_reconnects_total": set(),
+    "talkspurt_playout_buffer_seconds": set(),
+    "talkspurt_carrier_mark_delay_seconds": set(),
+    "talkspurt_rtp_lost_total": set(),
+    "talkspurt_rtp_jitter_seconds": set(),
+}
+PACING = "0.0005 0.001 0.002 0.005 0.01 0.02 0.05 +Inf"
+LATENCY = "0.01 0.025 0.05 0.075 0.1 0.15 0.2 0.25 0.3 0.4 0.5 0.75 1.0 2.0 +Inf"
+
+
+def used() -> Metrics:
+    """A gateway on which everything has happened once."""
+    metrics = Metrics(version="1.2.3", engine="embedded", calls_limit=7)
+    metrics.call_started(transport="twilio")
+    metrics.call_started(transport="twilio")
+    metrics.call_ended(transport="twilio", outcome="completed")
+    metrics.call_rejected(reason="full")
+    metrics.first_packet(transport="twilio", seconds=0.06, stages_ms={"engine": 20.0, "send": 1.0})
+    metrics.gap(transport="twilio", seconds=0.3)
+    metrics.cut(reason="dtmf", seconds=0.004)
+    metrics.turn_ended(outcome="finished")
+    metrics.mark_delay(seconds=0.03)
+    metrics.playout_buffer(seconds=0.4)
+    metrics.stalled(transport="twilio")
+    metrics.dialogue_connected(route="default", lines=3)
+    metrics.dialogue_reconnected()
+    metrics.tokens_dropped(4)
+    metrics.rtp(lost=2, jitter_s=0.003)
+    metrics.pacing_error("twilio").observe(0.0015)
+    metrics.tick_lateness.observe(0.1)
+    return metrics
+
+
+def samples(metrics: Metrics) -> list[tuple[str, dict[str, str], float]]:
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    return [(s.name, s.labels, s.value) for family in families for s in family.samples]
+
+
+@pytest.mark.parametrize(("name", "labels"), NAMES.items())
+def test_every_published_metric_is_there_with_its_labels(name: str, labels: set[str]) -> None:
+    found = [set(s[1]) - {"le"} for s in samples(used()) if s[0] in (name, f"{name}_bucket", f"{name}_count")]
+    assert found and all(each == labels for each in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "buckets"),
+    [
+        ("pacing_error", PACING),
+        ("tick_lateness", PACING),
+        ("first_packet", LATENCY),
+        ("first_packet_stage", LATENCY),
+        ("cut", LATENCY),
+    ],
+)
+def test_published_buckets(name: str, buckets: str) -> None:
+    found = [labels["le"] for key, labels, _ in samples(used()) if key == f"talkspurt_{name}_seconds_bucket"]
+    assert list(dict.fromkeys(found)) == buckets.split()
+
+
+def test_what_happened_is_counted() -> None:
+    values = {(name, *sorted(labels.values())): value for name, labels, value in samples(used())}
+    assert values["talkspurt_calls_active", "twilio"] == 1
+    assert values["talkspurt_calls_total", "completed", "twilio"] == 1
+    assert values["talkspurt_calls_limit",] == 7
+    assert values["talkspurt_first_packet_stage_seconds_sum", "engine"] == pytest.approx(0.02)
+    assert values["talkspurt_stale_tokens_total",] == 4
+    assert values["talkspurt_rtp_lost_total",] == 2
+    assert values["talkspurt_dialogue_connected", "default"] == 3
+    assert values["talkspurt_pacing_error_seconds_bucket", "0.001", "twilio"] == 0
+    assert values["talkspurt_pacing_error_seconds_bucket", "0.002", "twilio"] == 1
+    assert values["talkspurt_pacing_error_seconds_count", "twilio"] == 1
+    assert values["talkspurt_tick_lateness_seconds_bucket", "0.05"] == 0
+    assert values["talkspurt_tick_lateness_seconds_bucket", "+Inf"] == 1
+    assert values["talkspurt_tick_lateness_seconds_sum",] == pytest.approx(0.1)
+
+
+def test_two_gateways_in_one_process_do_not_mix() -> None:
+    used()
+    assert not [s for s in samples(Metrics()) if s[0] == "talkspurt_turns_total"]
+
+
+def test_a_session_may_use_it_as_its_meter() -> None:
+    missing = [name for name in vars(Meter) if not name.startswith("_") and not callable(getattr(Metrics, name, None))]
+    assert not missing

@@ -1,0 +1,159 @@
+"""The language model on vLLM: joined-table prompts in, speech ids out as they are drawn.
+
+vLLM runs in processes of its own; this is the asyncio side. The sampler is ours (``vllm_plugin``): vLLM's own would
+leave out what keeps the model from repeating itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Self
+
+from tts_engine.errors import InvalidRequest, SynthesisFailed, Unavailable
+from tts_engine.vllm_plugin import SAMPLER
+from tts_engine.vllm_plugin.joined_table import JoinedTable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmConfig:
+    """How vLLM is started."""
+
+    max_model_len: int = 2048
+    """Positions of a request, prompt and speech: 750 of a 30 s prompt leave room for 40 s of speech."""
+    max_num_seqs: int = 128
+    """Clauses decoded at once; more wait in vLLM's queue."""
+    dtype: str = "bfloat16"
+    gpu_memory_utilization: float = 0.2
+    """Share of the GPU for weights and KV cache; the flow needs the rest. Ignored on CPU."""
+    enforce_eager: bool = False
+    """No CUDA graphs: starts in 6 s instead of 12 to 48, decodes at a fifth of the speed."""
+    logits_processors: Sequence[str] = (SAMPLER,)
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further fields of ``AsyncEngineArgs``."""
+
+
+class VllmBackend:
+    """Speech ids of many clauses at once. ``start`` takes up to a minute; ``aclose`` ends vLLM's processes."""
+
+    def __init__(self, engine: Any, table: JoinedTable, config: VllmConfig) -> None:
+        self._engine = engine
+        self._config = config
+        self.table = table
+
+    @classmethod
+    async def start(cls, folder: Path, config: VllmConfig | None = None) -> Self:
+        """Load a folder that ``export_vllm`` wrote.
+
+        Raises:
+            Unavailable: vLLM or our plugin is not installed, or the engine does not come up.
+        """
+        config = config or VllmConfig()
+        # The first would import a package that is not needed, the second phones home.
+        os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        if not entry_points(group="vllm.general_plugins", name="talkspurt"):
+            raise Unavailable("vLLM does not see our model: the entry point vllm.general_plugins:talkspurt is missing")
+        try:
+            engine = await asyncio.to_thread(_make_engine, folder, config)
+        except ImportError as exc:
+            raise Unavailable(f"vLLM cannot be imported: {exc}; install talkspurt[vllm]") from exc
+        except Exception as exc:  # vLLM reports anything from OOM to a bad folder as some RuntimeError or ValueError
+            raise Unavailable(f"vLLM did not start on {folder}: {exc}") from exc
+        return cls(engine, JoinedTable.load(folder), config)
+
+    async def generate(
+        self, prompt: Sequence[int], *, min_tokens: int, max_tokens: int, seed: int
+    ) -> AsyncGenerator[int, None]:
+        """Draw the speech ids of one clause.
+
+        Closing the generator, or cancelling the task that reads it, takes the request out of the next step.
+
+        Args:
+            prompt: joined ids, see ``JoinedTable.prompt``.
+            min_tokens: ids before which no stop is drawn.
+            max_tokens: ids after which the clause is cut.
+            seed: int64; the same seed draws the same ids whatever else runs.
+
+        Raises:
+            InvalidRequest: the prompt leaves no room for ``min_tokens``.
+            SynthesisFailed: the engine gave this request up.
+            Unavailable: vLLM's process is gone, or was shut down.
+        """
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        if self._engine is None:
+            raise Unavailable("the language model is shut down")
+        room = self._config.max_model_len - len(prompt)
+        if room < max(min_tokens, 1):
+            raise InvalidRequest(
+                f"clause and voice prompt take {len(prompt)} positions of {self._config.max_model_len}; "
+                f"{max(min_tokens, 1)} are needed for speech"
+            )
+        params = self._params(min_tokens=min_tokens, max_tokens=min(max_tokens, room), seed=seed)
+        stream = self._engine.generate({"prompt_token_ids": list(prompt)}, params, uuid.uuid4().hex)
+        try:
+            async with aclosing(stream):
+                async for output in stream:
+                    for token in output.outputs[0].token_ids:  # several when the reader was slow
+                        if token < self.table.speech_tokens:
+                            yield token
+                    if output.finished and output.outputs[0].finish_reason not in ("stop", "length"):
+                        raise SynthesisFailed(f"vLLM ended the request: {output.outputs[0].finish_reason}")
+        except EngineDeadError as exc:
+            raise Unavailable("the language model's process is gone") from exc
+
+    def _params(self, *, min_tokens: int, max_tokens: int, seed: int, **more: Any) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
+            # Neutral: the sampler leaves one id possible.
+            temperature=1.0,
+            min_tokens=min(min_tokens, max_tokens),
+            max_tokens=max_tokens,
+            stop_token_ids=self.table.stop_ids,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+            extra_args={"ras_seed": seed, **more.pop("extra_args", {})},
+            **more,
+        )
+
+    async def aclose(self) -> None:
+        """End vLLM's processes; running requests fail. Idempotent."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await asyncio.to_thread(engine.shutdown)
+
+
+def _make_engine(folder: Path, config: VllmConfig) -> Any:
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.platforms import current_platform
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    device = {} if current_platform.is_cpu() else {"gpu_memory_utilization": config.gpu_memory_utilization}
+    return AsyncLLM.from_engine_args(
+        AsyncEngineArgs(
+            model=str(folder),
+            skip_tokenizer_init=True,
+            dtype=config.dtype,
+            max_model_len=config.max_model_len,
+            max_num_seqs=config.max_num_seqs,
+            # A prompt is never split: a row that is sampled and thrown away would spoil the sampler's history.
+            enable_chunked_prefill=False,
+            max_num_batched_tokens=max(8192, config.max_model_len),
+            enforce_eager=config.enforce_eager,
+            logits_processors=list(config.logits_processors),
+            **device,
+            **config.extra,
+        )
+    )
