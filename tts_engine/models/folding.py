@@ -13,7 +13,7 @@ _DIRECTION = ".parametrizations.weight.original1"
 def fold_weight_norm(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Replace every pair of gain and direction by the weight. Computed, and returned, in fp64.
 
-    The causal network evaluates its f0 predictor in fp64, weights included; the others are rounded when they are loaded.
+    The causal network evaluates its f0 predictor in fp64, weights included; the others are rounded when loaded.
     """
     folded = {}
     for name, value in state.items():

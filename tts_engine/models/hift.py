@@ -85,7 +85,7 @@ class F0Predictor(nn.Module):
 
 
 def phase_steps(f0: Tensor, harmonics: int) -> Tensor:
-    """Cycles per sample of the fundamental and its overtones, modulo 1: ``(rows, n)`` to ``(rows, harmonics + 1, n)``."""
+    """Cycles per sample, modulo 1, of each sine: f0 ``(rows, n)`` to ``(rows, harmonics + 1, n)``."""
     order = torch.arange(1, harmonics + 2, device=f0.device, dtype=f0.dtype)
     return (f0[:, None] * order[:, None] / SAMPLE_RATE) % 1
 
@@ -258,8 +258,8 @@ class SpliceState:
 
     def split(self) -> list[SpliceState]:
         """The rows of a batch, one state each."""
-        rows = zip(self.mel.split(1), self.source.split(1), self.samples.split(1), strict=True)
-        return [SpliceState(*row) for row in rows]
+        rows = range(len(self.mel))
+        return [SpliceState(self.mel[r : r + 1], self.source[r : r + 1], self.samples[r : r + 1]) for r in rows]
 
 
 @torch.inference_mode()
