@@ -1,0 +1,174 @@
+"""Text to the language model's ids: Qwen2 byte-level BPE with CosyVoice's added tokens.
+
+Reads the ``CosyVoice-BlankEN`` folder of an official model directory (``vocab.json``, ``merges.txt``). The added
+tokens are not in that folder: they take the ids right after the base vocabulary, in the order of
+``special_tokens.json`` (the first 20 for version 2, all 281 for version 3), so that ``<|endofprompt|>`` is 151646 in
+the official vocabulary of 151643 entries.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal, Self
+
+from tts_engine.errors import SynthesisFailed
+
+Version = Literal[2, 3]
+
+END_OF_PROMPT = "<|endofprompt|>"
+
+# Qwen2's pre-tokenizer: contractions, letters with one leading mark, single digits, punctuation, white space.
+_PRE_TOKENIZE = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+_CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+
+
+@cache
+def special_tokens(version: Version) -> tuple[str, ...]:
+    """The added tokens of a model version in the order of their ids."""
+    tokens: list[str] = json.loads(files(__package__).joinpath("special_tokens.json").read_text("utf-8"))
+    return tuple(tokens[:20] if version == 2 else tokens)
+
+
+@cache
+def control_pattern() -> re.Pattern[str]:
+    """Matches one inline control of any version: ``[laughter]``, ``<strong>``, ``[breath]``, ``[j]``, ``<|...|>``."""
+    longest_first = sorted(special_tokens(3), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)))
+
+
+class CosyTokenizer:
+    """Encodes and decodes text. Safe to share between threads."""
+
+    def __init__(self, vocab: Mapping[str, int], merges: Sequence[tuple[str, str]], *, version: Version) -> None:
+        from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+        from tokenizers import Regex as TokenizerRegex
+
+        self._tokenizer = Tokenizer(models.BPE(vocab=dict(vocab), merges=list(merges)))
+        self._tokenizer.normalizer = normalizers.NFC()
+        self._tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(TokenizerRegex(_PRE_TOKENIZE), behavior="isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+        self._tokenizer.decoder = decoders.ByteLevel()
+        added = special_tokens(version)
+        self._tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in added])
+        self.base_size = len(vocab)
+        """Entries of the base vocabulary; the first added token has this id."""
+        self.size = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        """Ids in all; the text embedding needs at least as many rows."""
+        ids = [self._tokenizer.token_to_id(token) for token in added]
+        if ids != list(range(self.base_size, self.base_size + len(added))):
+            # A vocabulary with holes, or one that holds an added token already: every id after it would be wrong.
+            raise SynthesisFailed(f"tokenizer: added tokens got ids from {ids[0]}, expected from {self.base_size}")
+        self.special_ids = dict(zip(added, ids, strict=True))
+        self.end_of_prompt_id = self.special_ids[END_OF_PROMPT]
+
+    @classmethod
+    def load(cls, folder: Path, *, version: Version) -> Self:
+        """Read ``vocab.json`` and ``merges.txt`` of a ``CosyVoice-BlankEN`` folder.
+
+        Raises:
+            SynthesisFailed: a file is missing or is not what its name says.
+        """
+        if missing := [name for name in ("vocab.json", "merges.txt") if not (folder / name).is_file()]:
+            raise SynthesisFailed(f"tokenizer folder {folder} lacks {', '.join(missing)}")
+        try:
+            vocab = json.loads((folder / "vocab.json").read_text("utf-8"))
+            lines = (folder / "merges.txt").read_text("utf-8").split("\n")
+            merges = [_pair(line) for line in lines if line.strip() and not line.startswith("#version")]
+            return cls(vocab, merges, version=version)
+        except (ValueError, TypeError) as exc:
+            raise SynthesisFailed(f"tokenizer folder {folder} cannot be read: {exc}") from exc
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of ``text``; inline controls become their one id. No begin or end token is added."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ``ids``, added tokens included."""
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=False)
+        return text
+
+
+def _pair(line: str) -> tuple[str, str]:
+    left, right = line.rstrip("\r").split(" ")
+    return left, right
+
+
+_TINY_WORDS = ("the", "and", "you", "ing", "er", "hello", "order", "call", "number", "thank")
+
+
+def make_tiny_tokenizer(folder: Path, *, config: Mapping[str, object] | None = None) -> int:
+    """Write a small, valid Qwen2-style tokenizer folder and return the size of its base vocabulary.
+
+    The 256 byte symbols and the merges of ten frequent words: any text can be encoded. Added tokens follow the base
+    vocabulary as in the official one, so the text embedding of a tiny model needs the returned size plus
+    ``len(special_tokens(version))`` rows.
+
+    Args:
+        folder: created when missing.
+        config: the backbone's hyper-parameters for ``config.json``; ``vocab_size`` is set to the rows needed by
+            version 3 where it is absent.
+    """
+    symbols = _byte_symbols()
+    vocab = {symbol: index for index, symbol in enumerate(symbols)}
+    merges: list[str] = []
+    for word in _TINY_WORDS:
+        left = word[0]
+        for right in [*word[1:], ""]:
+            # The whole word also merges with the space before it, as words in running text do.
+            left, right = (left, right) if right else ("\u0120", left)
+            if left + right not in vocab:
+                vocab[left + right] = len(vocab)
+                merges.append(f"{left} {right}")
+            left += right
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False), "utf-8")
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]), "utf-8")
+    added = {
+        str(len(vocab) + index): {
+            "content": token,
+            "lstrip": False,
+            "normalized": False,
+            "rstrip": False,
+            "single_word": False,
+            "special": True,
+        }
+        for index, token in enumerate(_CHATML)
+    }
+    tokenizer_config = {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "add_prefix_space": False,
+        "added_tokens_decoder": added,
+        "eos_token": _CHATML[0],
+        "pad_token": _CHATML[0],
+        "unk_token": None,
+        "model_max_length": 32768,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config, indent=2), "utf-8")
+    model = {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "vocab_size": len(vocab) + len(special_tokens(3)),
+        **(config or {}),
+    }
+    (folder / "config.json").write_text(json.dumps(model, indent=2), "utf-8")
+    return len(vocab)
+
+
+def _byte_symbols() -> list[str]:
+    """The 256 printable stand-ins of byte-level BPE: printable Latin-1 as itself, the others from U+0100 on (GPT-2)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return [chr(byte) for byte in printable] + [chr(0x100 + index) for index in range(len(others))]
