@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import uvloop
 from aiohttp import web
@@ -20,27 +21,31 @@ from gateway.clips import Clips
 from gateway.config import RouteConfig
 from gateway.connection import MediaConnection
 from gateway.dialogue.dialogues import RouteDialogues
-from gateway.dialogue.hub import Hub
+from gateway.dialogue.hub import DialogueHub
+from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import Observers
 from gateway.directory import LocalDirectory
 from gateway.errors import Rejected
 from gateway.handoff import Handoff, Handoffs
-from gateway.http.app import Health, make_app
+from gateway.http.app import Health, HealthView, make_app
 from gateway.http.auth import Authenticator
 from gateway.http.calls import Calls
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
 from gateway.media.playout import StartPolicy
 from gateway.metrics import Metrics
+from gateway.recorder import Recorder
 from gateway.server import GatewayServer
 from gateway.session import Services, Session, turn_defaults
 from gateway.signatures import twilio_signed
 from gateway.ticker import Ticker
 from gateway.tokens import StreamTokens
 from gateway.transport import CallInfo
+from gateway.uplink_worker import UplinkWorker
 from gateway.wire.messages import StreamStarted
 from talkspurt import __version__
 from talkspurt.config import Config
-from tts_engine.api import EngineStatus, SpeechEngine
+from tts_engine.api import EngineStatus
+from tts_engine.client import GrpcEngine
 from tts_engine.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -49,13 +54,14 @@ log = logging.getLogger(__name__)
 class Gateway:
     """A gateway in the making and at work: owns the sessions, the listener and the drain."""
 
-    def __init__(self, config: Config, engine: SpeechEngine) -> None:
+    def __init__(self, config: Config, engine: GrpcEngine) -> None:
         self.config = config
         self.engine = engine
         self.metrics = Metrics(version=__version__, engine=config.engine.kind, calls_limit=config.limits.calls)
         self.directory: LocalDirectory[Session] = LocalDirectory(limit=config.limits.calls)
         self.handoffs = Handoffs()
-        self.observers = Observers()
+        self.observers = Observers(limits=config.limits)
+        self.dialogue_stats = DialogueStats()
         secret = config.server.stream_token_secret
         self.tokens = StreamTokens(
             secret.get_secret_value() if secret else None, lifetime_s=config.server.stream_token_s
@@ -64,18 +70,27 @@ class Gateway:
             lateness=self.metrics.tick_lateness,
             max_sends=config.playout.max_tick_sends,
         )
-        self.hub = Hub(config.routes, config.limits)
+        self.hub = DialogueHub(config.routes, limits=config.limits, stats=self.dialogue_stats, version=__version__)
+        self.dialogues = RouteDialogues(
+            config.routes,
+            limits=config.limits,
+            hub=self.hub,
+            observers=self.observers,
+            stats=self.dialogue_stats,
+            version=__version__,
+        )
+        self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
         self.services = Services(
             engine=engine,
             ticker=self.ticker,
-            dialogues=RouteDialogues(config.routes, config.limits, self.hub),
+            dialogues=self.dialogues,
             clips=Clips(config.clips),
             meter=self.metrics,
             playout=config.playout,
             start=StartPolicy(
                 quantile=config.playout.start_quantile, max_delay_s=config.playout.max_start_delay_ms / 1000
             ),
-            observe=self.observers.publish,
+            uplink=self.uplink,
         )
         self._calls: set[asyncio.Task[None]] = set()
         self._status: EngineStatus | None = None
@@ -83,16 +98,23 @@ class Gateway:
             config.server, config.limits, self._app(), accept=self.accept, authorise=self.authorise
         )
 
+    def _recorder(self, call_id: str, route: str) -> Recorder | None:
+        config = self.config.recording
+        if not self.config.routes[route].recording or not config.folder:
+            return None
+        path = Path(config.folder) / f"{call_id}.wav"
+        return Recorder(path, rate=8000, max_s=config.max_s, started=time.monotonic())
+
     def _app(self) -> web.Application:
         config = self.config
         return make_app(
             auth=Authenticator(config.auth, config.server),
-            health=Health(self.why_not_ready),
-            calls=Calls(self.directory, self.observers, limits=config.limits),
+            health=Health(self.why_not_ready, self.health),
+            calls=Calls(self.directory, self.observers),
             webhooks=Webhooks(config.server, config.carriers, config.routes, self.tokens, self.handoffs),
             hub=self.hub,
             limits=config.limits,
-            metrics=self.metrics.exposition if config.metrics.enabled else None,
+            metrics=self.exposition if config.metrics.enabled else None,
             version=__version__,
         )
 
@@ -154,6 +176,7 @@ class Gateway:
             route,
             route.dialogue,
             self.config.playout,
+            self.config.barge_in,
             turn_chars=limits.turn_chars,
             turns_queued=limits.turns_queued,
         )
@@ -191,6 +214,30 @@ class Gateway:
             return "engine is not ready"
         return ""
 
+    def health(self) -> HealthView:
+        """What ``/v1/health`` shows."""
+        status = self._status
+        return HealthView(
+            status=self.why_not_ready() or "ready",
+            version=__version__,
+            engine=status.engine if status else "",
+            model=status.model if status else "",
+            gpu=status.gpu if status else "",
+            vllm=status.vllm if status else "",
+            calls=len(self.directory),
+        )
+
+    async def exposition(self) -> bytes:
+        """Our metrics and those of the engine that we started."""
+        for route, lines in self.dialogue_stats.connected.items():
+            self.metrics.dialogue_connected(route=route, lines=lines)
+        self.metrics.dialogue_reconnects(total=self.dialogue_stats.reconnects)
+        ours = self.metrics.exposition()
+        try:
+            return ours + await self.engine.metrics()
+        except EngineError:
+            return ours
+
     async def watch_engine(self) -> None:
         """Keep the engine's status fresh for readiness and health."""
         while True:
@@ -214,11 +261,13 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(config: Config, engine: SpeechEngine) -> AsyncIterator[Gateway]:
+async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
     """A listening gateway on an engine; leaving drains nothing and closes everything."""
     async with AsyncExitStack() as stack:
         made = Gateway(config, engine)
         stack.callback(made.ticker.close)
+        stack.callback(made.uplink.close)
+        stack.push_async_callback(made.dialogues.aclose)
         stack.push_async_callback(made.services.clips.aclose)
         await made.server.start()
         stack.push_async_callback(made.server.aclose)
