@@ -1,0 +1,247 @@
+"""A ``SpeechEngine`` in another process, over gRPC.
+
+Made for an event loop that paces calls: ``feed``, ``end_text`` and ``played`` only note what is to be said; one short
+task sends it, everything that has gathered as one message. What gathers is bounded: text by ``limits.text_chars`` a
+turn, and of positions only the newest is kept. Audio that nobody takes stays in gRPC's flow-control window.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from tts_engine import wire
+from tts_engine.api import AudioChunk, EngineStatus, UtteranceRequest, VoiceInfo
+from tts_engine.config import EngineConfig
+from tts_engine.errors import EngineError, InvalidRequest, Unavailable
+from tts_engine.position import PositionReporter
+from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
+from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
+
+
+def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
+    """gRPC settings of a connection to an engine."""
+    ping_ms = int(config.keepalive_s * 1000)
+    return [
+        ("grpc.max_receive_message_length", config.limits.message_bytes),
+        ("grpc.max_send_message_length", config.limits.message_bytes),
+        ("grpc.enable_retries", 0),  # half an utterance cannot be sent again; the retry layer would copy each message
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.keepalive_time_ms", ping_ms),
+        ("grpc.keepalive_timeout_ms", ping_ms),
+        # A restarted engine is found again within this time; the default backs off to two minutes.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1000),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+
+
+class GrpcUtterance:
+    """``tts_engine.api.Utterance`` over one Speak call. Made by ``GrpcEngine.open``.
+
+    Whatever the engine refuses (unknown voice, full, draining) is raised by the iteration: ``open`` does not wait for
+    the answer, so that request and first text travel as one message.
+    """
+
+    def __init__(self, backend: _Backend, request: UtteranceRequest, *, text_chars: int) -> None:
+        self._backend = backend
+        self._pending: pb.SpeakRequest | None = pb.SpeakRequest(start=wire.encode_start(request))
+        self._chars_left = text_chars
+        self._text_chars = text_chars
+        self._text_ended = False
+        self._closed = False
+        self._positions = PositionReporter(request.format.sample_rate)
+        self._position_timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._call = backend.stub.Speak()
+        self._sender: asyncio.Task[None] | None = self._loop.create_task(self._send())
+        backend.active += 1
+
+    def feed(self, text: str) -> None:
+        if self._text_ended:
+            raise InvalidRequest("text after the end of text", field="text")
+        self._chars_left -= len(text)
+        if self._chars_left < 0:
+            raise InvalidRequest(
+                f"text is {self._text_chars - self._chars_left} characters, expected {self._text_chars} or fewer "
+                "(limits.text_chars)",
+                field="text",
+            )
+        if text:
+            self._gather().text += text
+
+    def end_text(self) -> None:
+        if not self._text_ended:
+            self._text_ended = True
+            self._gather().end_of_text = True
+
+    def played(self, samples: int, *, at: float) -> None:
+        delay_s = self._positions.offer(samples, at=at)
+        if delay_s is None or self._position_timer is not None:
+            return
+        if delay_s == 0.0:
+            self._send_position()
+        else:
+            self._position_timer = self._loop.call_later(delay_s, self._send_position)
+
+    def _send_position(self) -> None:
+        self._position_timer = None
+        samples, age_s = self._positions.take(now=time.monotonic())
+        position = self._gather().position
+        position.samples, position.age_ms = samples, age_s * 1000
+
+    def _gather(self) -> pb.SpeakRequest:
+        """The message that leaves next."""
+        if self._pending is None:
+            self._pending = pb.SpeakRequest()
+        if self._sender is None and not self._closed:
+            self._sender = self._loop.create_task(self._send())
+        return self._pending
+
+    async def _send(self) -> None:
+        try:
+            while (message := self._pending) is not None:
+                self._pending = None
+                await self._call.write(message)
+            self._sender = None
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            pass  # the call is over; the iteration says why, and _sender stays set so that nothing more is sent
+
+    def __aiter__(self) -> AsyncIterator[AudioChunk]:
+        return self
+
+    async def __anext__(self) -> AudioChunk:
+        try:
+            message = await self._call.read()
+        except grpc.aio.AioRpcError as exc:
+            self._release()
+            raise _engine_error(exc) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            self._release()
+            if self._closed:
+                raise StopAsyncIteration from None
+            raise Unavailable("connection to the engine was closed") from None
+        if message is grpc.aio.EOF:
+            self._release()
+            raise StopAsyncIteration
+        return wire.decode_chunk(message)
+
+    def _release(self) -> None:
+        """The call is over: give its place back."""
+        if not self._closed:
+            self._closed = True
+            self._backend.active -= 1
+            if self._position_timer is not None:
+                self._position_timer.cancel()
+            if self._sender is not None:
+                self._sender.cancel()
+
+    async def aclose(self) -> None:
+        self._release()
+        self._call.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class _Backend:
+    """One engine process: its connection, and how many utterances it has from us."""
+
+    def __init__(self, target: str, config: EngineConfig) -> None:
+        self.channel = grpc.aio.insecure_channel(target, options=channel_options(config))
+        self.stub = pb_grpc.SpeechEngineStub(self.channel)
+        self.active = 0
+
+    @property
+    def load(self) -> tuple[bool, int]:
+        """What to compare: a lost connection comes last."""
+        return self.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE, self.active
+
+
+class GrpcEngine:
+    """``tts_engine.api.SpeechEngine`` in one or more other processes.
+
+    With several targets an utterance goes to the one with the fewest of ours; voices and models are set on all of them
+    and read from the first.
+    """
+
+    def __init__(self, target: str | Sequence[str], config: EngineConfig) -> None:
+        self._config = config
+        targets = [target] if isinstance(target, str) else target
+        if not targets:
+            raise ValueError("no engine target, expected at least one host:port or unix:/path")
+        self._backends = [_Backend(one, config) for one in targets]
+        self._closed = False
+
+    async def open(self, request: UtteranceRequest) -> GrpcUtterance:
+        if self._closed:
+            raise Unavailable("the client of the engine is closed")
+        if len(self._backends) == 1:
+            backend = self._backends[0]
+        else:
+            backend = min(self._backends, key=lambda one: one.load)
+        return GrpcUtterance(backend, request, text_chars=self._config.limits.text_chars)
+
+    async def list_voices(self) -> Sequence[VoiceInfo]:
+        response = await self._first("ListVoices", pb.ListVoicesRequest())
+        return [wire.decode_voice(voice) for voice in response.voices]
+
+    async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+        request = pb.AddVoiceRequest(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
+        voices = await self._all("AddVoice", request, timeout_s=self._config.timeouts.add_voice_s)
+        return wire.decode_voice(voices[0])
+
+    async def remove_voice(self, voice_id: str) -> None:
+        await self._all("RemoveVoice", pb.RemoveVoiceRequest(voice_id=voice_id))
+
+    async def set_active_model(self, model: str) -> None:
+        await self._all("SetActiveModel", pb.SetActiveModelRequest(model=model))
+
+    async def status(self) -> EngineStatus:
+        return wire.decode_status(await self._first("GetStatus", pb.GetStatusRequest()))
+
+    async def metrics(self) -> bytes:
+        """The engine's metrics as Prometheus text; empty with several targets, whose series would collide."""
+        if len(self._backends) > 1:
+            return b""
+        response = await self._first("GetMetrics", pb.GetMetricsRequest())
+        return bytes(response.exposition)
+
+    async def aclose(self) -> None:
+        self._closed = True
+        await asyncio.gather(*(backend.channel.close() for backend in self._backends))
+
+    async def _first(self, method: str, request: object) -> Any:
+        backend = min(self._backends, key=lambda one: one.load[0])
+        return await _unary(getattr(backend.stub, method)(request, timeout=self._config.timeouts.connect_s))
+
+    async def _all(self, method: str, request: object, *, timeout_s: float | None = None) -> list[Any]:
+        timeout_s = timeout_s or self._config.timeouts.connect_s
+        calls = [_unary(getattr(backend.stub, method)(request, timeout=timeout_s)) for backend in self._backends]
+        return list(await asyncio.gather(*calls))
+
+
+async def _unary(call: Awaitable[Any]) -> Any:
+    try:
+        return await call
+    except grpc.aio.AioRpcError as exc:
+        raise _engine_error(exc) from None
+
+
+def _engine_error(exc: grpc.aio.AioRpcError) -> EngineError:
+    metadata = {key: value for key, value in exc.trailing_metadata() or () if isinstance(value, str)}
+    return wire.decode_error(exc.code().name, exc.details() or "", metadata)

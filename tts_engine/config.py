@@ -1,0 +1,112 @@
+"""Section ``engine`` of the configuration: which engine speaks, where it listens, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Seconds = float
+
+
+class EngineModel(BaseModel):
+    """Base of the engine's config models: frozen, unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class EngineLimits(EngineModel):
+    """What one engine process takes on before it says RESOURCE_EXHAUSTED or INVALID_ARGUMENT."""
+
+    utterances: int = Field(default=256, ge=1)
+    """Utterances open at once, held ones included (default 256). More admits more calls; too many make all late."""
+
+    text_chars: int = Field(default=20_000, ge=1)
+    """Characters of one utterance (default 20000). Bounds what one turn can hold in memory and in time."""
+
+    message_bytes: int = Field(default=16 * 2**20, ge=2**16)
+    """Largest gRPC message in bytes (default 16 MiB). Reference audio of a voice has to fit: 16 MiB is three minutes of
+    44.1 kHz mono."""
+
+    retry_after_s: Seconds = Field(default=1.0, gt=0)
+    """Seconds after which a refused client should try again (default 1). Shorter retries sooner and more often."""
+
+
+class EngineTimeouts(EngineModel):
+    """How long an utterance may stand still before it fails with DEADLINE_EXCEEDED."""
+
+    text_s: Seconds = Field(default=120.0, gt=0)
+    """Seconds without new text while the text is not ended (default 120). A language model that calls tools in
+    mid-sentence needs long; a client that forgot to end its text holds a place for as long."""
+
+    audio_s: Seconds = Field(default=20.0, gt=0)
+    """Seconds in which a speaking engine may make no audio although the text has ended (default 20). Shorter frees a
+    stuck engine's callers sooner; it must exceed the longest wait in the engine's own queue."""
+
+    consumption_s: Seconds = Field(default=120.0, gt=0)
+    """Seconds in which a client may take no audio although there is some (default 120). A held turn is not taken while
+    it waits, unless the client buffers it."""
+
+    start_s: Seconds = Field(default=300.0, gt=0)
+    """Seconds from the start of the process until it is warm (default 300). Big models load and compile for minutes."""
+
+    hang_s: Seconds = Field(default=20.0, gt=0)
+    """Seconds without an answer to a health check after which the process is killed and started anew (default 20).
+    Shorter ends a hang sooner; a machine under heavy load may only be slow."""
+
+    connect_s: Seconds = Field(default=5.0, gt=0)
+    """Seconds for one unary call such as status or the list of voices (default 5)."""
+
+    add_voice_s: Seconds = Field(default=120.0, gt=0)
+    """Seconds for registering a voice (default 120); feature extraction on a CPU takes a while."""
+
+
+class EngineConfig(EngineModel):
+    """Section ``engine``."""
+
+    kind: Literal["embedded", "tone", "cosyvoice2", "cosyvoice3"] = "embedded"
+    """Which voice model speaks (default ``embedded``: no GPU, no download). ``tone`` is a test signal."""
+
+    targets: tuple[str, ...] = ()
+    """Engines that already run elsewhere, as ``host:port`` or ``unix:/path`` (default none: the gateway starts its
+    own). With several, a new utterance goes to the one with the fewest."""
+
+    listen: str = "127.0.0.1:50051"
+    """Where an engine that runs alone listens: ``host:port`` or ``unix:/path`` (default ``127.0.0.1:50051``). The
+    connection is neither encrypted nor authenticated: beyond loopback it belongs in a private network."""
+
+    metrics_port: int | None = Field(default=None, ge=0, le=65535)
+    """TCP port of the engine's own ``/metrics``; 0 takes a free one (default none: the gateway shows them)."""
+
+    metrics_host: str = "127.0.0.1"
+    """Address of that port (default loopback)."""
+
+    threads: int = Field(default=0, ge=0)
+    """CPU threads of the numeric libraries; 0 leaves it to the engine (default 0). More shortens one utterance and
+    slows many at once."""
+
+    nice: int = Field(default=5, ge=0, le=19)
+    """Priority given up against the gateway on the same machine (default 5). 0 makes speech sooner and frames later."""
+
+    drain_s: Seconds = Field(default=30.0, ge=0)
+    """Seconds that live utterances have to finish after SIGTERM (default 30)."""
+
+    restart_backoff_s: Seconds = Field(default=0.2, gt=0)
+    """Seconds before a crashed engine is started anew; doubles with each crash in a row, up to 32 times that (default
+    0.2). Shorter is back sooner; longer spares the machine while a model cannot start."""
+
+    keepalive_s: Seconds = Field(default=10.0, ge=1)
+    """Seconds between HTTP/2 pings on a connection in use (default 10). Shorter finds a lost peer sooner."""
+
+    limits: EngineLimits = EngineLimits()
+    """What is refused."""
+
+    timeouts: EngineTimeouts = EngineTimeouts()
+    """What is given up."""
+
+    @model_validator(mode="after")
+    def _targets_are_addresses(self) -> Self:
+        for target in (*self.targets, self.listen):
+            if not target.startswith("unix:") and not target.rpartition(":")[2].isdigit():
+                raise ValueError(f"engine address {target!r} is neither host:port nor unix:/path")
+        return self

@@ -1,0 +1,187 @@
+"""Values of the seam to messages of the wire and back. Pure: no socket, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tts_engine import errors
+from tts_engine.api import AudioChunk, EngineStatus, TextSpan, UtteranceRequest, VoiceInfo
+from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
+from voicecodecs.registry import AudioFormat
+
+FIELD_KEY = "field"
+"""Trailing metadata of INVALID_ARGUMENT: the field that is wrong."""
+
+RETRY_AFTER_KEY = "retry-after-s"
+"""Trailing metadata of RESOURCE_EXHAUSTED: decimal seconds."""
+
+SERVICE = "talkspurt.v1.SpeechEngine"
+
+
+def encode_start(request: UtteranceRequest) -> pb.SpeakStart:
+    return pb.SpeakStart(
+        utterance_id=request.utterance_id,
+        voice=request.voice,
+        language=request.language,
+        speed=request.speed,
+        instruct=request.instruct,
+        encoding=request.format.encoding,
+        sample_rate=request.format.sample_rate,
+        ptime_ms=request.format.ptime_ms,
+        ahead=request.ahead,
+    )
+
+
+def decode_start(start: pb.SpeakStart) -> UtteranceRequest:
+    """Fill in the defaults that ``speech_engine.proto`` states.
+
+    Raises:
+        InvalidRequest: no utterance id, or a speed outside of what the seam allows.
+    """
+    speed = start.speed or 1.0
+    if not start.utterance_id:
+        raise errors.InvalidRequest(
+            "utterance_id is empty, expected a name unique to this utterance", field="utterance_id"
+        )
+    if not 0.25 <= speed <= 4:
+        raise errors.InvalidRequest(f"speed is {speed:g}, expected 0.25 to 4", field="speed")
+    return UtteranceRequest(
+        utterance_id=start.utterance_id,
+        voice=start.voice,
+        language=start.language,
+        speed=speed,
+        instruct=start.instruct,
+        format=AudioFormat(
+            encoding=start.encoding or "PCMU", sample_rate=start.sample_rate or 8000, ptime_ms=start.ptime_ms or 20
+        ),
+        ahead=start.ahead,
+    )
+
+
+def encode_chunk(chunk: AudioChunk) -> pb.SpeakResponse:
+    frames = chunk.frames
+    sizes = [len(frame) for frame in frames]
+    message = pb.SpeakResponse(
+        payload=b"".join(frames),
+        # Every codec but Opus makes frames of one size: one number instead of one a frame.
+        frame_bytes=sizes[:1] if len(set(sizes)) == 1 else sizes,
+        first_sample=chunk.first_sample,
+        samples=chunk.samples,
+        stages_ms=chunk.stages_ms,
+    )
+    for span in chunk.spans:
+        message.spans.add(
+            start_char=span.start_char,
+            end_char=span.end_char,
+            first_sample=span.first_sample,
+            end_sample=span.end_sample,
+            exact=span.exact,
+        )
+    return message
+
+
+def decode_chunk(message: pb.SpeakResponse) -> AudioChunk:
+    """Cut the payload into frames.
+
+    Raises:
+        SynthesisFailed: the sizes do not add up to the payload.
+    """
+    payload, sizes = message.payload, message.frame_bytes
+    if len(sizes) == 1:
+        size = sizes[0]
+        frames = [payload[at : at + size] for at in range(0, len(payload), size)] if size else []
+        total = len(frames) * size
+    else:
+        frames, total = [], 0
+        for size in sizes:
+            frames.append(payload[total : total + size])
+            total += size
+    if total != len(payload):
+        raise errors.SynthesisFailed(f"chunk of {len(payload)} bytes has frames of {total} bytes in all")
+    return AudioChunk(
+        frames=frames,
+        first_sample=message.first_sample,
+        samples=message.samples,
+        spans=[TextSpan(s.start_char, s.end_char, s.first_sample, s.end_sample, s.exact) for s in message.spans],
+        stages_ms=dict(message.stages_ms),
+    )
+
+
+def encode_voice(voice: VoiceInfo) -> pb.Voice:
+    return pb.Voice(
+        voice_id=voice.voice_id,
+        name=voice.name,
+        languages=voice.languages,
+        engine=voice.engine,
+        registered=voice.registered,
+    )
+
+
+def decode_voice(voice: pb.Voice) -> VoiceInfo:
+    return VoiceInfo(
+        voice_id=voice.voice_id,
+        name=voice.name,
+        languages=tuple(voice.languages),
+        engine=voice.engine,
+        registered=voice.registered,
+    )
+
+
+def encode_status(status: EngineStatus) -> pb.GetStatusResponse:
+    return pb.GetStatusResponse(
+        ready=status.ready,
+        engine=status.engine,
+        model=status.model,
+        models=status.models,
+        gpu=status.gpu,
+        vllm=status.vllm,
+        active=status.active,
+        queued=status.queued,
+        detail=status.detail,
+    )
+
+
+def decode_status(status: pb.GetStatusResponse) -> EngineStatus:
+    return EngineStatus(
+        ready=status.ready,
+        engine=status.engine,
+        model=status.model,
+        models=tuple(status.models),
+        gpu=status.gpu,
+        vllm=status.vllm,
+        active=status.active,
+        queued=status.queued,
+        detail=status.detail,
+    )
+
+
+def error_metadata(error: errors.EngineError) -> tuple[tuple[str, str], ...]:
+    """What an error carries beside its status code, as trailing metadata."""
+    if isinstance(error, errors.InvalidRequest):
+        return ((FIELD_KEY, error.field),)
+    if isinstance(error, errors.Exhausted):
+        return ((RETRY_AFTER_KEY, f"{error.retry_after_s:g}"),)
+    return ()
+
+
+def decode_error(code: str, details: str, metadata: Mapping[str, str]) -> errors.EngineError:
+    """The error behind a gRPC status, by the name of its code.
+
+    Codes that the engine does not send come from gRPC itself: the connection broke (UNAVAILABLE, CANCELLED), a message
+    was too large (RESOURCE_EXHAUSTED without a delay), or the peer is another program (UNIMPLEMENTED).
+    """
+    match code:
+        case "INVALID_ARGUMENT":
+            return errors.InvalidRequest(details, field=metadata.get(FIELD_KEY, "text"))
+        case "NOT_FOUND":
+            return errors.NotFound(details)
+        case "RESOURCE_EXHAUSTED" if RETRY_AFTER_KEY in metadata:
+            return errors.Exhausted(details, retry_after_s=float(metadata[RETRY_AFTER_KEY]))
+        case "RESOURCE_EXHAUSTED":
+            return errors.InvalidRequest(details, field="message")
+        case "DEADLINE_EXCEEDED":
+            return errors.DeadlineExceeded(details)
+        case "UNAVAILABLE" | "CANCELLED":
+            return errors.Unavailable(details)
+        case _:
+            return errors.SynthesisFailed(f"{code}: {details}")
