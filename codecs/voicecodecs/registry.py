@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voicecodecs import g711, g722, l16, opus
 
 RTP_CLOCK_HZ = {"PCMU": 8000, "PCMA": 8000, "G722": 8000, "OPUS": 48000}
 """RTP timestamp clock per encoding. G722 says 8000 although it samples at 16000 (RFC 3551 section 4.5.2)."""
 
+_SAMPLE_RATES = {"PCMU": (8000,), "PCMA": (8000,), "G722": (g722.SAMPLE_RATE,), "OPUS": opus.SAMPLE_RATES}
+"""What may be encoded; L16 takes any rate up to ``_MAX_RATE``."""
+
+_MAX_RATE = 192_000
+
+_FRAME_BITS_PER_SAMPLE = {"PCMU": 8, "PCMA": 8, "G722": 4, "L16": 16}
+"""Encodings of constant rate. OPUS packets vary in size."""
+
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """One direction of a leg's audio: how it is encoded, sampled and cut into frames. Always mono."""
+    """One direction of a leg's audio: how it is encoded, sampled and cut into frames. Always mono.
+
+    Raises:
+        ValueError: a combination that cannot be sent; says which one could.
+    """
 
     encoding: str = "PCMU"
     """RTP encoding name in upper case: PCMU, PCMA, G722, OPUS or L16 (s16le here; RTP swaps it on the wire)."""
 
     sample_rate: int = 8000
-    """Hz of the audio that is encoded: 8000 for PCMU and PCMA, 16000 for G722, 48000 for OPUS, any for L16."""
+    """Hz of the audio that is encoded: 8000 for PCMU and PCMA, 16000 for G722, 48000 (or 8000, 12000, 16000, 24000)
+    for OPUS, any for L16."""
 
     ptime_ms: int = 20
-    """Audio per frame, milliseconds (RFC 8866 section 6.4)."""
+    """Audio per frame, milliseconds (RFC 8866 section 6.4): 10 to 60 in tens; OPUS has no 30 and 50."""
+
+    def __post_init__(self) -> None:
+        if self.encoding not in _FRAME_BITS_PER_SAMPLE and self.encoding != "OPUS":
+            raise ValueError(f"encoding is {self.encoding!r}, expected one of PCMU, PCMA, G722, OPUS, L16")
+        rates = _SAMPLE_RATES.get(self.encoding)
+        if rates and self.sample_rate not in rates:
+            expected = " or ".join(map(str, rates))
+            raise ValueError(f"{self.encoding} sample_rate is {self.sample_rate} Hz, expected {expected}")
+        if not 0 < self.sample_rate <= _MAX_RATE:
+            raise ValueError(f"{self.encoding} sample_rate is {self.sample_rate} Hz, expected 1 to {_MAX_RATE}")
+        durations = opus.FRAME_MS if self.encoding == "OPUS" else range(10, 61, 10)
+        if self.ptime_ms not in durations:
+            expected = ", ".join(map(str, durations))
+            raise ValueError(f"{self.encoding} ptime_ms is {self.ptime_ms}, expected one of {expected}")
+        if self.sample_rate * self.ptime_ms % 1000:
+            raise ValueError(f"ptime_ms {self.ptime_ms} is no whole number of samples at {self.sample_rate} Hz")
 
     @property
     def frame_samples(self) -> int:
@@ -27,6 +64,145 @@ class AudioFormat:
         return self.sample_rate * self.ptime_ms // 1000
 
     @property
+    def frame_bytes(self) -> int | None:
+        """Bytes per frame; None for OPUS, whose packets vary."""
+        bits = _FRAME_BITS_PER_SAMPLE.get(self.encoding)
+        return None if bits is None else self.frame_samples * bits // 8
+
+    @property
     def rtp_clock_hz(self) -> int:
         """Clock of the RTP timestamp, Hz."""
         return RTP_CLOCK_HZ.get(self.encoding, self.sample_rate)
+
+    @property
+    def rtp_name(self) -> str:
+        """As an ``a=rtpmap`` line says it: ``PCMU/8000``, ``opus/48000/2`` (RFC 7587 section 7: always 2)."""
+        return "opus/48000/2" if self.encoding == "OPUS" else f"{self.encoding}/{self.rtp_clock_hz}"
+
+    def silence_frame(self) -> bytes:
+        """One payload of silence, for a stream that starts with it or has none of its own to continue.
+
+        G722 and OPUS decoders adapt to every frame: within speech, encode zeros with the stream's encoder instead.
+        """
+        return _silence_frame(self)
+
+
+class Encoder(Protocol):
+    """Samples to payloads. Holds the codec's state: one per direction and call, fed in order. Not thread-safe."""
+
+    def encode(self, pcm: NDArray[np.int16]) -> bytes:
+        """Encode one frame; where ``frame_bytes`` is a number, any whole number of frames at once.
+
+        Args:
+            pcm: shape ``(frame_samples,)``, int16, at the format's ``sample_rate``.
+
+        Raises:
+            ValueError: another type, shape or length.
+        """
+        ...
+
+
+class Decoder(Protocol):
+    """Payloads to samples. Holds the codec's state: one per direction and call, fed in order. Not thread-safe."""
+
+    def decode(self, payload: bytes) -> NDArray[np.int16]:
+        """Decode one payload of any duration: senders may use another ptime than was agreed.
+
+        Returns:
+            int16 at the format's ``sample_rate``.
+
+        Raises:
+            ValueError: empty, cut in the middle of a sample, or not of this encoding.
+        """
+        ...
+
+
+_ENCODERS: dict[str, Callable[[AudioFormat], Callable[[NDArray[np.int16]], bytes]]] = {
+    "PCMU": lambda fmt: g711.encode_ulaw,
+    "PCMA": lambda fmt: g711.encode_alaw,
+    "G722": lambda fmt: g722.Encoder().encode,
+    "OPUS": lambda fmt: opus.Encoder(fmt.sample_rate).encode,
+    "L16": lambda fmt: l16.encode_l16,
+}
+
+_DECODERS: dict[str, Callable[[AudioFormat], Callable[[bytes], NDArray[np.int16]]]] = {
+    "PCMU": lambda fmt: g711.decode_ulaw,
+    "PCMA": lambda fmt: g711.decode_alaw,
+    "G722": lambda fmt: g722.Decoder().decode,
+    "OPUS": lambda fmt: opus.Decoder(fmt.sample_rate).decode,
+    "L16": lambda fmt: l16.decode_l16,
+}
+
+
+class _FrameEncoder:
+    """An encoding under the rules of :class:`Encoder`."""
+
+    __slots__ = ("_encode", "_format")
+
+    def __init__(self, fmt: AudioFormat) -> None:
+        self._format = fmt
+        self._encode = _ENCODERS[fmt.encoding](fmt)
+
+    def encode(self, pcm: NDArray[np.int16]) -> bytes:
+        fmt = self._format
+        samples = len(pcm)
+        whole = samples == fmt.frame_samples if fmt.frame_bytes is None else samples % fmt.frame_samples == 0
+        if not whole or not samples:
+            raise ValueError(
+                f"{fmt.encoding} was given {samples} samples, expected frames of {fmt.frame_samples} "
+                f"({fmt.ptime_ms} ms at {fmt.sample_rate} Hz)"
+            )
+        return self._encode(pcm)
+
+
+class _PayloadDecoder:
+    """An encoding under the rules of :class:`Decoder`."""
+
+    __slots__ = ("_decode", "_encoding")
+
+    def __init__(self, fmt: AudioFormat) -> None:
+        self._encoding = fmt.encoding
+        self._decode = _DECODERS[fmt.encoding](fmt)
+
+    def decode(self, payload: bytes) -> NDArray[np.int16]:
+        if not payload:
+            raise ValueError(f"{self._encoding} payload is 0 bytes, expected at least one sample")
+        return self._decode(payload)
+
+
+def encoder(fmt: AudioFormat) -> Encoder:
+    """A fresh encoder of that format."""
+    return _FrameEncoder(fmt)
+
+
+def decoder(fmt: AudioFormat) -> Decoder:
+    """A fresh decoder of that format."""
+    return _PayloadDecoder(fmt)
+
+
+def by_rtp_name(name: str, *, ptime_ms: int = 20) -> AudioFormat:
+    """The format that an ``a=rtpmap`` value names: ``PCMU/8000``, ``G722/8000``, ``opus/48000/2``, ``L16/16000``.
+
+    Names compare without case (RFC 8866 section 6.6). ``L16`` is s16le as everywhere here; RTP has to swap it.
+
+    Raises:
+        ValueError: not of that shape, an encoding that is not spoken here, a wrong clock, or more than one channel.
+    """
+    parts = name.split("/")
+    encoding = parts[0].upper()
+    if len(parts) not in (2, 3) or not all(part.isascii() and part.isdigit() for part in parts[1:]):
+        raise ValueError(f"RTP encoding is {name!r}, expected NAME/CLOCK or NAME/CLOCK/CHANNELS")
+    clock, channels = int(parts[1]), int(parts[2]) if len(parts) == 3 else 1
+    if clock != RTP_CLOCK_HZ.get(encoding, clock):
+        raise ValueError(f"RTP encoding is {name!r}, expected a clock of {RTP_CLOCK_HZ[encoding]} Hz for {encoding}")
+    # Opus is always declared with two channels, whatever is sent (RFC 7587 section 7).
+    if channels != (2 if encoding == "OPUS" else 1):
+        raise ValueError(
+            f"RTP encoding is {name!r}, expected {'opus/48000/2' if encoding == 'OPUS' else 'one channel'}"
+        )
+    return AudioFormat(encoding, g722.SAMPLE_RATE if encoding == "G722" else clock, ptime_ms)
+
+
+@lru_cache(maxsize=64)
+def _silence_frame(fmt: AudioFormat) -> bytes:
+    return encoder(fmt).encode(np.zeros(fmt.frame_samples, np.int16))

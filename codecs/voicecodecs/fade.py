@@ -1,0 +1,24 @@
+"""The last frame at a cut: speech that falls to silence instead of stopping with a click."""
+
+from __future__ import annotations
+
+from voicecodecs.pcm import fade_out, to_float32, to_int16
+from voicecodecs.registry import AudioFormat, decoder, encoder
+
+_STATELESS = frozenset({"PCMU", "PCMA", "L16"})
+
+
+def faded(fmt: AudioFormat, payload: bytes, ms: float = 5) -> bytes | None:
+    """``payload`` with its first ``ms`` milliseconds faded to zero and silence after, of the same length.
+
+    None for G722 and OPUS. Their payloads say how the signal goes on from a state that only the stream's own encoder
+    and the far decoder hold, and that encoder has already run ahead of the frame that is cut: a frame encoded from
+    any other state would be louder than the click.
+
+    Raises:
+        ValueError: ``payload`` is empty or no whole number of frames.
+    """
+    if fmt.encoding not in _STATELESS:
+        return None
+    pcm = to_float32(decoder(fmt).decode(payload))
+    return encoder(fmt).encode(to_int16(fade_out(pcm, fmt.sample_rate, ms)))

@@ -1,0 +1,67 @@
+"""Audio chunks of any size to encoded frames of exactly one ptime: resample, round, encode, cut."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voicecodecs.pcm import to_int16
+from voicecodecs.registry import AudioFormat, encoder
+from voicecodecs.resample import Resampler
+
+
+class Packetizer:
+    """One outgoing stream. State of resampler and codec runs on across chunks and flushes. Not thread-safe.
+
+    Work is per chunk, not per frame, wherever the codec allows it: a chunk of seconds costs one resampling, one
+    rounding and one table look-up.
+    """
+
+    def __init__(self, fmt: AudioFormat, source_rate: int) -> None:
+        """
+        Args:
+            fmt: what the leg wants.
+            source_rate: Hz of what is pushed.
+
+        Raises:
+            ValueError: rates that cannot be converted into each other.
+        """
+        self.format = fmt
+        self.samples_out = 0
+        """Samples in all frames returned so far, at the format's ``sample_rate``; padding counts."""
+        self._resampler = Resampler(source_rate, fmt.sample_rate)
+        self._encoder = encoder(fmt)
+        self._pending = np.zeros(0, np.int16)
+
+    def push(self, pcm: NDArray[np.float32]) -> list[bytes]:
+        """Take the next chunk; return all frames that are full now. Samples beyond [-1, 1] are clipped.
+
+        Args:
+            pcm: shape ``(samples,)``, float32, [-1, 1], at ``source_rate``.
+
+        Raises:
+            ValueError: wrong type or shape, or a sample that is not finite. The stream is unusable afterwards.
+        """
+        return self._frames(self._resampler.process(pcm))
+
+    def flush(self) -> list[bytes]:
+        """End of a stretch of speech: the rest, its last frame filled up with silence. Goes on with the next push."""
+        frames = self._frames(self._resampler.flush())
+        if len(self._pending):
+            padding = np.zeros(self.format.frame_samples - len(self._pending), np.int16)
+            self._pending = np.concatenate((self._pending, padding))
+            frames += self._frames(np.zeros(0, np.float32))
+        return frames
+
+    def _frames(self, pcm: NDArray[np.float32]) -> list[bytes]:
+        fmt = self.format
+        pending = np.concatenate((self._pending, to_int16(pcm)))
+        samples = len(pending) - len(pending) % fmt.frame_samples
+        whole, self._pending = pending[:samples], pending[samples:]
+        if not samples:
+            return []
+        self.samples_out += samples
+        if fmt.frame_bytes is None:
+            return [self._encoder.encode(frame) for frame in whole.reshape(-1, fmt.frame_samples)]
+        payload = self._encoder.encode(whole)
+        return [payload[at : at + fmt.frame_bytes] for at in range(0, len(payload), fmt.frame_bytes)]

@@ -1,0 +1,122 @@
+"""Linear PCM: float32 and int16, level, gain, the audible part, fades. Functions on whole arrays, mono throughout.
+
+Levels are dBov: RMS relative to a full-scale square wave (ITU-T G.100.1, RFC 6464 section 3), so a full-scale sine
+is -3.01 dBov and digital silence is reported as -127.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+SILENCE_DBOV = -127.0
+"""Level of digital silence, and the floor of every level here (RFC 6464 section 3)."""
+
+AUDIBLE_DBOV = -50.0
+"""Above this a listener on a telephone hears something; first-packet times count from here."""
+
+_WINDOW_MS = 5
+
+
+def require(pcm: NDArray[Any], dtype: DTypeLike) -> None:
+    """Refuse anything but a one-dimensional array of ``dtype`` in the machine's byte order.
+
+    Raises:
+        ValueError: says what arrived.
+    """
+    if not isinstance(pcm, np.ndarray):
+        raise ValueError(f"pcm is {type(pcm).__name__}, expected a one-dimensional {np.dtype(dtype)} array")
+    if pcm.ndim != 1 or pcm.dtype != dtype:
+        raise ValueError(f"pcm is {pcm.dtype} of shape {pcm.shape}, expected one-dimensional {np.dtype(dtype)}")
+
+
+def to_int16(pcm: NDArray[np.float32]) -> NDArray[np.int16]:
+    """Round [-1, 1] to int16; what lies outside is clipped, never wrapped.
+
+    Args:
+        pcm: shape ``(samples,)``, float32.
+
+    Raises:
+        ValueError: wrong shape or type, or a sample that is not finite.
+    """
+    require(pcm, np.float32)
+    # One dot product tells finite from not: NaN and infinity survive it, and float32 audio cannot overflow it.
+    if not math.isfinite(float(pcm @ pcm)):
+        raise ValueError(f"pcm of {len(pcm)} samples holds NaN or infinite values")
+    scaled = pcm * np.float32(32768.0)
+    np.rint(scaled, out=scaled)
+    np.clip(scaled, -32768.0, 32767.0, out=scaled)
+    return scaled.astype(np.int16)
+
+
+def to_float32(pcm: NDArray[np.int16]) -> NDArray[np.float32]:
+    """int16 to [-1, 1). ``to_int16(to_float32(x))`` is ``x``."""
+    require(pcm, np.int16)
+    return pcm * np.float32(1 / 32768)
+
+
+def gain_db(pcm: NDArray[np.float32], db: float) -> NDArray[np.float32]:
+    """Scale by ``db`` decibels (positive is louder). Not clipped: that is :func:`to_int16`'s work."""
+    require(pcm, np.float32)
+    return pcm * np.float32(10 ** (db / 20))
+
+
+def dbov(pcm: NDArray[np.float32] | NDArray[np.int16]) -> float:
+    """RMS level, dBov, at least -127.
+
+    Args:
+        pcm: shape ``(samples,)``; int16, or float32 where full scale is 1. No samples count as silence.
+
+    Raises:
+        ValueError: another type or shape.
+    """
+    if isinstance(pcm, np.ndarray) and pcm.dtype == np.int16:
+        pcm = to_float32(pcm)  # type: ignore[arg-type]  # mypy does not narrow a union of arrays by dtype
+    require(pcm, np.float32)
+    energy = float(pcm @ pcm) / len(pcm) if len(pcm) else 0.0
+    return max(SILENCE_DBOV, 10 * math.log10(energy)) if energy > 0 else SILENCE_DBOV
+
+
+def is_audible(pcm: NDArray[np.int16]) -> bool:
+    """True when the whole of ``pcm`` (a frame, say) is louder than -50 dBov."""
+    return dbov(pcm) > AUDIBLE_DBOV
+
+
+def trim_silence(
+    pcm: NDArray[np.float32], sample_rate: int, *, threshold_dbov: float = AUDIBLE_DBOV
+) -> tuple[int, int]:
+    """Where the audible part begins and ends.
+
+    Args:
+        pcm: shape ``(samples,)``, float32.
+        sample_rate: Hz.
+        threshold_dbov: a window of 5 ms louder than this is audible.
+
+    Returns:
+        ``(start, end)`` in samples, multiples of 5 ms (``end`` at most ``len(pcm)``); ``(0, 0)`` if all is silence.
+    """
+    require(pcm, np.float32)
+    window = max(1, sample_rate * _WINDOW_MS // 1000)
+    energy = np.add.reduceat(pcm * pcm, np.arange(0, len(pcm), window)) if len(pcm) else np.zeros(0, np.float32)
+    # A last window that is not full is measured as if silence followed it.
+    loud = np.flatnonzero(energy > window * 10 ** (threshold_dbov / 10))
+    if not len(loud):
+        return 0, 0
+    return int(loud[0]) * window, min(len(pcm), (int(loud[-1]) + 1) * window)
+
+
+def fade_out(pcm: NDArray[np.float32], sample_rate: int, ms: float = 5) -> NDArray[np.float32]:
+    """A copy whose first ``ms`` milliseconds fall to zero along a half cosine, and which is silent after.
+
+    For a cut in the middle of speech: a waveform that just stops is heard as a click, 5 ms of fade is not.
+    """
+    require(pcm, np.float32)
+    length = round(sample_rate * ms / 1000)
+    ramp = 0.5 + 0.5 * np.cos(np.pi * (np.arange(length) + 1) / (length + 1), dtype=np.float64)
+    faded = np.zeros_like(pcm)
+    head = faded[:length]
+    head[:] = pcm[:length] * ramp[: len(head)]
+    return faded
