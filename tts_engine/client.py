@@ -1,7 +1,7 @@
 """A ``SpeechEngine`` in another process, over gRPC.
 
 Made for an event loop that paces calls: ``feed``, ``end_text`` and ``played`` only note what is to be said; one short
-task sends it, everything that has gathered as one message. What gathers is bounded: text by ``limits.text_chars`` a
+task sends it, everything that has gathered as one message. What gathers is bounded: text by ``speech.max_chars`` a
 turn, and of positions only the newest is kept. Audio that nobody takes stays in gRPC's flow-control window.
 """
 
@@ -28,8 +28,8 @@ def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
     """gRPC settings of a connection to an engine."""
     ping_ms = int(config.keepalive_s * 1000)
     return [
-        ("grpc.max_receive_message_length", config.limits.message_bytes),
-        ("grpc.max_send_message_length", config.limits.message_bytes),
+        ("grpc.max_receive_message_length", config.message_bytes),
+        ("grpc.max_send_message_length", config.message_bytes),
         ("grpc.enable_retries", 0),  # half an utterance cannot be sent again; the retry layer would copy each message
         ("grpc.enable_http_proxy", 0),
         ("grpc.keepalive_time_ms", ping_ms),
@@ -70,7 +70,7 @@ class GrpcUtterance:
         if self._chars_left < 0:
             raise InvalidRequest(
                 f"text is {self._text_chars - self._chars_left} characters, expected {self._text_chars} or fewer "
-                "(limits.text_chars)",
+                "(speech.max_chars)",
                 field="text",
             )
         if text:
@@ -110,7 +110,7 @@ class GrpcUtterance:
                 self._pending = None
                 await self._call.write(message)
             self._sender = None
-        except (grpc.RpcError, asyncio.InvalidStateError):
+        except (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
             pass  # the call is over; the iteration says why, and _sender stays set so that nothing more is sent
 
     def __aiter__(self) -> AsyncIterator[AudioChunk]:
@@ -194,7 +194,7 @@ class GrpcEngine:
             backend = self._backends[0]
         else:
             backend = min(self._backends, key=lambda one: one.load)
-        return GrpcUtterance(backend, request, text_chars=self._config.limits.text_chars)
+        return GrpcUtterance(backend, request, text_chars=self._config.speech.max_chars)
 
     async def list_voices(self) -> Sequence[VoiceInfo]:
         response = await self._first("ListVoices", pb.ListVoicesRequest())

@@ -6,6 +6,9 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from tts_engine.embedded import EmbeddedConfig
+from tts_engine.engine import SpeechConfig
+
 Seconds = float
 
 
@@ -13,23 +16,6 @@ class EngineModel(BaseModel):
     """Base of the engine's config models: frozen, unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class EngineLimits(EngineModel):
-    """What one engine process takes on before it says RESOURCE_EXHAUSTED or INVALID_ARGUMENT."""
-
-    utterances: int = Field(default=256, ge=1)
-    """Utterances open at once, held ones included (default 256). More admits more calls; too many make all late."""
-
-    text_chars: int = Field(default=20_000, ge=1)
-    """Characters of one utterance (default 20000). Bounds what one turn can hold in memory and in time."""
-
-    message_bytes: int = Field(default=16 * 2**20, ge=2**16)
-    """Largest gRPC message in bytes (default 16 MiB). Reference audio of a voice has to fit: 16 MiB is three minutes of
-    44.1 kHz mono."""
-
-    retry_after_s: Seconds = Field(default=1.0, gt=0)
-    """Seconds after which a refused client should try again (default 1). Shorter retries sooner and more often."""
 
 
 class EngineTimeouts(EngineModel):
@@ -81,10 +67,6 @@ class EngineConfig(EngineModel):
     metrics_host: str = "127.0.0.1"
     """Address of that port (default loopback)."""
 
-    threads: int = Field(default=0, ge=0)
-    """CPU threads of the numeric libraries; 0 leaves it to the engine (default 0). More shortens one utterance and
-    slows many at once."""
-
     nice: int = Field(default=5, ge=0, le=19)
     """Priority given up against the gateway on the same machine (default 5). 0 makes speech sooner and frames later."""
 
@@ -98,11 +80,22 @@ class EngineConfig(EngineModel):
     keepalive_s: Seconds = Field(default=10.0, ge=1)
     """Seconds between HTTP/2 pings on a connection in use (default 10). Shorter finds a lost peer sooner."""
 
-    limits: EngineLimits = EngineLimits()
-    """What is refused."""
+    message_bytes: int = Field(default=16 * 2**20, ge=2**16)
+    """Largest gRPC message in bytes (default 16 MiB). Reference audio of a voice has to fit: 16 MiB is three minutes of
+    44.1 kHz mono."""
+
+    retry_after_s: Seconds = Field(default=1.0, gt=0)
+    """Seconds after which a client that was refused as one too many should try again (default 1). Shorter retries
+    sooner and more often."""
 
     timeouts: EngineTimeouts = EngineTimeouts()
     """What is given up."""
+
+    speech: SpeechConfig = SpeechConfig()
+    """How utterances are made, whatever the voice, and how many at once."""
+
+    embedded: EmbeddedConfig = EmbeddedConfig()
+    """Settings of the embedded voice; others ignore them."""
 
     @model_validator(mode="after")
     def _targets_are_addresses(self) -> Self:

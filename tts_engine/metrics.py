@@ -10,7 +10,7 @@ REGISTRY = CollectorRegistry()
 
 FIRST_CHUNK = Histogram(
     "talkspurt_engine_first_chunk_seconds",
-    "From a clause that can be spoken to its first audible chunk, first clause of an utterance",
+    "From the text that made the first clause speakable to its first audible chunk",
     ["engine"],
     buckets=SECONDS,
     registry=REGISTRY,
@@ -20,7 +20,7 @@ FIRST_BYTE = Histogram(
 )
 QUEUE = Histogram(
     "talkspurt_engine_queue_seconds",
-    "Wait for a place in the engine, first clause of an utterance",
+    "Wait of an engine step for its turn",
     buckets=SECONDS,
     registry=REGISTRY,
 )
@@ -32,7 +32,7 @@ FREED = Histogram(
 )
 REALTIME_FACTOR = Histogram(
     "talkspurt_engine_realtime_factor",
-    "Seconds of engine time per second of audio, by utterance",
+    "Seconds of engine time per second of audio, by clause",
     ["engine"],
     buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 5),
     registry=REGISTRY,
@@ -43,10 +43,31 @@ BATCH_SIZE = Histogram(
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
     registry=REGISTRY,
 )
-CACHE_BYTES = Gauge("talkspurt_engine_cache_bytes", "Memory in the engine's per-utterance caches", registry=REGISTRY)
+CACHE_BYTES = Gauge("talkspurt_engine_cache_bytes", "Memory in the engine's caches", ["cache"], registry=REGISTRY)
 TEXT_CACHE_REQUESTS = Counter(
     "talkspurt_text_cache_requests", "Look-ups in the text cache", ["outcome"], registry=REGISTRY
 )
+
+
+class PrometheusObserver:
+    """``tts_engine.engine.EngineObserver`` that counts into ``REGISTRY``."""
+
+    def first_chunk(self, engine: str, seconds: float) -> None:
+        FIRST_CHUNK.labels(engine).observe(seconds)
+        FIRST_BYTE.observe(seconds)
+
+    def queued(self, seconds: float) -> None:
+        QUEUE.observe(seconds)
+
+    def realtime_factor(self, engine: str, factor: float) -> None:
+        REALTIME_FACTOR.labels(engine).observe(factor)
+
+    def text_cache(self, *, hit: bool, cache_bytes: int) -> None:
+        TEXT_CACHE_REQUESTS.labels("hit" if hit else "miss").inc()
+        CACHE_BYTES.labels("text").set(cache_bytes)
+
+    def freed(self, seconds: float) -> None:
+        FREED.observe(seconds)
 
 
 def exposition() -> bytes:

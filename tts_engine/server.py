@@ -2,7 +2,7 @@
 wire; knows nothing of speech.
 
 Threads and queues: one event loop. Each Speak is one task plus one that reads; audio waits in gRPC's flow-control
-window (64 KiB, then the engine is not asked for more), text is bounded by ``limits.text_chars``.
+window (64 KiB, then the engine is not asked for more), text is bounded by ``speech.max_chars``.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         self._server = grpc.aio.server(
             options=[
                 ("grpc.so_reuseport", 0),  # a second engine on the same port is an error, not a silent half of the load
-                ("grpc.max_receive_message_length", config.limits.message_bytes),
-                ("grpc.max_send_message_length", config.limits.message_bytes),
+                ("grpc.max_receive_message_length", config.message_bytes),
+                ("grpc.max_send_message_length", config.message_bytes),
                 # Twice the utterances: status and health must get through when the engine is full, and who comes over
                 # the limit must hear RESOURCE_EXHAUSTED, not wait in HTTP/2's own queue.
-                ("grpc.max_concurrent_streams", 2 * config.limits.utterances + 16),
+                ("grpc.max_concurrent_streams", 2 * config.speech.max_utterances + 16),
                 ("grpc.keepalive_time_ms", ping_ms),
                 ("grpc.keepalive_timeout_ms", ping_ms),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", ping_ms // 2),
@@ -168,10 +168,10 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         assert task is not None
         async with self._errors(context):
             engine = self._require_engine()
-            if len(self._speaks) >= (limit := self.config.limits.utterances):
+            if len(self._speaks) >= (limit := self.config.speech.max_utterances):
                 raise Exhausted(
-                    f"{limit} utterances are open already (limits.utterances)",
-                    retry_after_s=self.config.limits.retry_after_s,
+                    f"{limit} utterances are open already (speech.max_utterances)",
+                    retry_after_s=self.config.retry_after_s,
                 )
             speak = _Speak(task, now=time.monotonic())
             self._speaks.add(speak)
@@ -198,38 +198,17 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         progress.ahead = request.ahead
         utterance = await engine.open(request)
         reader: asyncio.Task[None] | None = None
-        finished = False
-        samples, engine_ms = 0, 0.0
         try:
             self._apply(message, speak, utterance)
             reader = asyncio.create_task(self._read(context, speak, utterance))
             async for chunk in utterance:
-                if not samples:
-                    self._observe_first(chunk.stages_ms)
-                samples += chunk.samples
-                engine_ms += chunk.stages_ms.get("engine", 0.0)
                 progress.audio_at = progress.writing_at = time.monotonic()
                 await context.write(wire.encode_chunk(chunk))
                 progress.writing_at = None
-            finished = True
         finally:
-            left_at = time.monotonic()
-            await utterance.aclose()
-            if not finished:
-                metrics.FREED.observe(time.monotonic() - left_at)
             if reader is not None:
                 reader.cancel()
-        if samples:
-            seconds = samples / request.format.sample_rate
-            metrics.REALTIME_FACTOR.labels(self._engine_name).observe(engine_ms / 1000 / seconds)
-
-    def _observe_first(self, stages_ms: dict[str, float]) -> None:
-        # The engine's own stages, not our clock: from here the wait for the language model's next token looks the same
-        # as the engine's.
-        first_s = sum(stages_ms.values()) / 1000
-        metrics.FIRST_CHUNK.labels(self._engine_name).observe(first_s)
-        metrics.FIRST_BYTE.observe(first_s)
-        metrics.QUEUE.observe(stages_ms.get("queue", 0.0) / 1000)
+            await utterance.aclose()
 
     async def _read(self, context: grpc.aio.ServicerContext, speak: _Speak, utterance: Utterance) -> None:
         try:
@@ -251,9 +230,9 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             if progress.text_ended:
                 raise InvalidRequest("text after the end of text", field="text")
             speak.chars += len(message.text)
-            if speak.chars > (limit := self.config.limits.text_chars):
+            if speak.chars > (limit := self.config.speech.max_chars):
                 raise InvalidRequest(
-                    f"text is {speak.chars} characters or more, expected {limit} or fewer (limits.text_chars)",
+                    f"text is {speak.chars} characters or more, expected {limit} or fewer (speech.max_chars)",
                     field="text",
                 )
             progress.text_at = progress.audio_at = now

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tts_engine import errors
 from tts_engine.api import AudioChunk, EngineStatus, TextSpan, UtteranceRequest, VoiceInfo
+from tts_engine.errors import (
+    DeadlineExceeded,
+    EngineError,
+    Exhausted,
+    InvalidRequest,
+    NotFound,
+    SynthesisFailed,
+    Unavailable,
+)
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from voicecodecs.registry import AudioFormat
 
@@ -36,24 +44,26 @@ def decode_start(start: pb.SpeakStart) -> UtteranceRequest:
     """Fill in the defaults that ``speech_engine.proto`` states.
 
     Raises:
-        InvalidRequest: no utterance id, or a speed outside of what the seam allows.
+        InvalidRequest: no utterance id, a speed outside of what the seam allows, or a format that no codec has.
     """
     speed = start.speed or 1.0
     if not start.utterance_id:
-        raise errors.InvalidRequest(
-            "utterance_id is empty, expected a name unique to this utterance", field="utterance_id"
-        )
+        raise InvalidRequest("utterance_id is empty, expected a name unique to this utterance", field="utterance_id")
     if not 0.25 <= speed <= 4:
-        raise errors.InvalidRequest(f"speed is {speed:g}, expected 0.25 to 4", field="speed")
+        raise InvalidRequest(f"speed is {speed:g}, expected 0.25 to 4", field="speed")
+    try:
+        audio_format = AudioFormat(
+            encoding=start.encoding or "PCMU", sample_rate=start.sample_rate or 8000, ptime_ms=start.ptime_ms or 20
+        )
+    except ValueError as exc:
+        raise InvalidRequest(str(exc), field="encoding") from exc
     return UtteranceRequest(
         utterance_id=start.utterance_id,
         voice=start.voice,
         language=start.language,
         speed=speed,
         instruct=start.instruct,
-        format=AudioFormat(
-            encoding=start.encoding or "PCMU", sample_rate=start.sample_rate or 8000, ptime_ms=start.ptime_ms or 20
-        ),
+        format=audio_format,
         ahead=start.ahead,
     )
 
@@ -97,7 +107,7 @@ def decode_chunk(message: pb.SpeakResponse) -> AudioChunk:
             frames.append(payload[total : total + size])
             total += size
     if total != len(payload):
-        raise errors.SynthesisFailed(f"chunk of {len(payload)} bytes has frames of {total} bytes in all")
+        raise SynthesisFailed(f"chunk of {len(payload)} bytes has frames of {total} bytes in all")
     return AudioChunk(
         frames=frames,
         first_sample=message.first_sample,
@@ -155,16 +165,16 @@ def decode_status(status: pb.GetStatusResponse) -> EngineStatus:
     )
 
 
-def error_metadata(error: errors.EngineError) -> tuple[tuple[str, str], ...]:
+def error_metadata(error: EngineError) -> tuple[tuple[str, str], ...]:
     """What an error carries beside its status code, as trailing metadata."""
-    if isinstance(error, errors.InvalidRequest):
+    if isinstance(error, InvalidRequest):
         return ((FIELD_KEY, error.field),)
-    if isinstance(error, errors.Exhausted):
+    if isinstance(error, Exhausted):
         return ((RETRY_AFTER_KEY, f"{error.retry_after_s:g}"),)
     return ()
 
 
-def decode_error(code: str, details: str, metadata: Mapping[str, str]) -> errors.EngineError:
+def decode_error(code: str, details: str, metadata: Mapping[str, str]) -> EngineError:
     """The error behind a gRPC status, by the name of its code.
 
     Codes that the engine does not send come from gRPC itself: the connection broke (UNAVAILABLE, CANCELLED), a message
@@ -172,16 +182,16 @@ def decode_error(code: str, details: str, metadata: Mapping[str, str]) -> errors
     """
     match code:
         case "INVALID_ARGUMENT":
-            return errors.InvalidRequest(details, field=metadata.get(FIELD_KEY, "text"))
+            return InvalidRequest(details, field=metadata.get(FIELD_KEY, "text"))
         case "NOT_FOUND":
-            return errors.NotFound(details)
+            return NotFound(details)
         case "RESOURCE_EXHAUSTED" if RETRY_AFTER_KEY in metadata:
-            return errors.Exhausted(details, retry_after_s=float(metadata[RETRY_AFTER_KEY]))
+            return Exhausted(details, retry_after_s=float(metadata[RETRY_AFTER_KEY]))
         case "RESOURCE_EXHAUSTED":
-            return errors.InvalidRequest(details, field="message")
+            return InvalidRequest(details, field="message")
         case "DEADLINE_EXCEEDED":
-            return errors.DeadlineExceeded(details)
+            return DeadlineExceeded(details)
         case "UNAVAILABLE" | "CANCELLED":
-            return errors.Unavailable(details)
+            return Unavailable(details)
         case _:
-            return errors.SynthesisFailed(f"{code}: {details}")
+            return SynthesisFailed(f"{code}: {details}")
