@@ -30,6 +30,8 @@ from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 
 log = logging.getLogger(__name__)
 
+_HALF_CLOSE_S = 1.0  # for clients that never half-close
+
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -205,6 +207,9 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 progress.audio_at = progress.writing_at = time.monotonic()
                 await context.write(wire.encode_chunk(chunk))
                 progress.writing_at = None
+            await context.write(pb.SpeakResponse(finished=True))
+            # A position that is on its way up when the call ends would fail the call at the client: let it half-close.
+            await asyncio.wait({reader}, timeout=_HALF_CLOSE_S)
         finally:
             if reader is not None:
                 reader.cancel()

@@ -9,8 +9,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from scripted import RETRY_AFTER_S, ScriptedEngine, chunk_of
 
+from tests.tts_engine.scripted import RETRY_AFTER_S, ScriptedEngine, chunk_of
 from tts_engine.api import UtteranceRequest
 from tts_engine.client import GrpcEngine
 from tts_engine.config import EngineConfig
@@ -176,7 +176,7 @@ async def test_a_half_closed_call_means_end_of_text(pair: Pair) -> None:
         call = pb_grpc.SpeechEngineStub(channel).Speak()
         await call.write(pb.SpeakRequest(start=pb.SpeakStart(utterance_id="u"), text="two words"))
         await call.done_writing()
-        assert len([message async for message in call]) == 2
+        assert [message.finished async for message in call] == [False, False, True]
 
 
 async def test_closing_while_somebody_reads_ends_the_iteration(pair: Pair) -> None:
@@ -472,3 +472,15 @@ async def test_a_closed_client_opens_nothing(pair: Pair) -> None:
     await pair.client.aclose()
     with pytest.raises(Unavailable, match="closed"):
         await pair.client.open(UtteranceRequest(utterance_id="u"))
+
+
+async def test_positions_that_cross_the_end_of_an_utterance_do_not_fail_it(pair: Pair) -> None:
+    """A position written while the server ended the call turned a finished utterance into INTERNAL."""
+    for _ in range(100):
+        async with await pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
+            utterance.feed("word")
+            utterance.end_text()
+            async for _chunk in utterance:
+                for _ in range(3):
+                    utterance._gather().position.samples = 160
+                    await asyncio.sleep(0)
