@@ -27,7 +27,7 @@ from gateway.dialogue.observers import Observers
 from gateway.directory import LocalDirectory
 from gateway.errors import Rejected
 from gateway.handoff import Handoff, Handoffs
-from gateway.http.app import Health, make_app
+from gateway.http.app import Health, HealthView, make_app
 from gateway.http.auth import Authenticator
 from gateway.http.calls import Calls
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
@@ -44,7 +44,8 @@ from gateway.uplink_worker import UplinkWorker
 from gateway.wire.messages import StreamStarted
 from talkspurt import __version__
 from talkspurt.config import Config
-from tts_engine.api import EngineStatus, SpeechEngine
+from tts_engine.api import EngineStatus
+from tts_engine.client import GrpcEngine
 from tts_engine.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ log = logging.getLogger(__name__)
 class Gateway:
     """A gateway in the making and at work: owns the sessions, the listener and the drain."""
 
-    def __init__(self, config: Config, engine: SpeechEngine) -> None:
+    def __init__(self, config: Config, engine: GrpcEngine) -> None:
         self.config = config
         self.engine = engine
         self.metrics = Metrics(version=__version__, engine=config.engine.kind, calls_limit=config.limits.calls)
@@ -108,12 +109,12 @@ class Gateway:
         config = self.config
         return make_app(
             auth=Authenticator(config.auth, config.server),
-            health=Health(self.why_not_ready),
+            health=Health(self.why_not_ready, self.health),
             calls=Calls(self.directory, self.observers),
             webhooks=Webhooks(config.server, config.carriers, config.routes, self.tokens, self.handoffs),
             hub=self.hub,
             limits=config.limits,
-            metrics=self.metrics.exposition if config.metrics.enabled else None,
+            metrics=self.exposition if config.metrics.enabled else None,
             version=__version__,
         )
 
@@ -213,6 +214,30 @@ class Gateway:
             return "engine is not ready"
         return ""
 
+    def health(self) -> HealthView:
+        """What ``/v1/health`` shows."""
+        status = self._status
+        return HealthView(
+            status=self.why_not_ready() or "ready",
+            version=__version__,
+            engine=status.engine if status else "",
+            model=status.model if status else "",
+            gpu=status.gpu if status else "",
+            vllm=status.vllm if status else "",
+            calls=len(self.directory),
+        )
+
+    async def exposition(self) -> bytes:
+        """Our metrics and those of the engine that we started."""
+        for route, lines in self.dialogue_stats.connected.items():
+            self.metrics.dialogue_connected(route=route, lines=lines)
+        self.metrics.dialogue_reconnects(total=self.dialogue_stats.reconnects)
+        ours = self.metrics.exposition()
+        try:
+            return ours + await self.engine.metrics()
+        except EngineError:
+            return ours
+
     async def watch_engine(self) -> None:
         """Keep the engine's status fresh for readiness and health."""
         while True:
@@ -236,7 +261,7 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(config: Config, engine: SpeechEngine) -> AsyncIterator[Gateway]:
+async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
     """A listening gateway on an engine; leaving drains nothing and closes everything."""
     async with AsyncExitStack() as stack:
         made = Gateway(config, engine)
