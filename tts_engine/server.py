@@ -108,6 +108,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 # Twice the utterances: status and health must get through when the engine is full, and who comes over
                 # the limit must hear RESOURCE_EXHAUSTED, not wait in HTTP/2's own queue.
                 ("grpc.max_concurrent_streams", 2 * config.speech.max_utterances + 16),
+                ("grpc.http2.bdp_probe", 0),
                 ("grpc.keepalive_time_ms", ping_ms),
                 ("grpc.keepalive_timeout_ms", ping_ms),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", ping_ms // 2),
