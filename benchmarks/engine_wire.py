@@ -1,8 +1,8 @@
-"""What the wire between gateway and engine costs: an engine that answers at once, in its own process, over a unix socket.
+"""What the wire between gateway and engine costs, with an engine that answers at once, in its own process.
 
-Prints one JSON line: ``first_chunk_ms`` from ``open`` with text to the first chunk, one utterance after the other;
-``client_us_per_chunk`` and ``server_us_per_chunk`` processor time for chunks of 100 ms (PCMU) that come one at a time on
-many utterances at once, as speech does.
+Prints one JSON line: ``first_chunk_ms`` from ``open`` with text to the first chunk, one utterance after the other over
+a unix socket; ``burst_of_50_ms`` the same for 50 in one instant; ``client_us_per_chunk`` and ``server_us_per_chunk``
+processor time for chunks of 100 ms (PCMU) that come one at a time on 50 utterances at once, as speech does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Any ``SpeechEngine`` behind gRPC. Decides who gets in, what stands still for too long, and how errors look on the
 wire; knows nothing of speech.
 
-Threads and queues: one event loop. Each Speak is one task plus one that reads; audio waits in gRPC's flow-control
-window (64 KiB, then the engine is not asked for more), text is bounded by ``speech.max_chars``.
+Threads and queues: one event loop. Each Speak is one task plus one that reads. Audio waits in the flow-control window of
+gRPC, 64 KiB (200 kB with what both ends buffer; then the engine is asked for no more); text is bounded by
+``speech.max_chars``.
 """
 
 from __future__ import annotations
