@@ -32,6 +32,7 @@ def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", config.message_bytes),
         ("grpc.enable_retries", 0),  # half an utterance cannot be sent again; the retry layer would copy each message
         ("grpc.enable_http_proxy", 0),
+        ("grpc.http2.bdp_probe", 0),  # a window of 64 KiB, 8 s of PCMU; estimating it lets megabytes gather unread
         ("grpc.keepalive_time_ms", ping_ms),
         ("grpc.keepalive_timeout_ms", ping_ms),
         # A restarted engine is found again within this time; the default backs off to two minutes.

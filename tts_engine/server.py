@@ -1,8 +1,9 @@
 """Any ``SpeechEngine`` behind gRPC. Decides who gets in, what stands still for too long, and how errors look on the
 wire; knows nothing of speech.
 
-Threads and queues: one event loop. Each Speak is one task plus one that reads; audio waits in gRPC's flow-control
-window (64 KiB, then the engine is not asked for more), text is bounded by ``speech.max_chars``.
+Threads and queues: one event loop. Each Speak is one task plus one that reads. Audio waits in the flow-control window of
+gRPC, 64 KiB (200 kB with what both ends buffer; then the engine is asked for no more); text is bounded by
+``speech.max_chars``.
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 # Twice the utterances: status and health must get through when the engine is full, and who comes over
                 # the limit must hear RESOURCE_EXHAUSTED, not wait in HTTP/2's own queue.
                 ("grpc.max_concurrent_streams", 2 * config.speech.max_utterances + 16),
+                ("grpc.http2.bdp_probe", 0),
                 ("grpc.keepalive_time_ms", ping_ms),
                 ("grpc.keepalive_timeout_ms", ping_ms),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", ping_ms // 2),
