@@ -291,7 +291,7 @@ class _ClauseWork:
                 replace(w, first_sample=w.first_sample + self._samples, end_sample=w.end_sample + self._samples)
                 for w in self._speech.words
             ]
-        self._frames = min(self._frames * 2, _MAX_FRAMES) if self._frames else self._first_frames()
+        self._frames = min(self._frames * 4, _MAX_FRAMES) if self._frames else self._first_frames()
         pcm = _louder(self._speech.block(self._frames), self._gain_db)
         self._samples += len(pcm)
         if self._speech.finished:
