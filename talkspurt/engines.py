@@ -12,6 +12,7 @@ from tts_engine.api import SpeechEngine
 from tts_engine.client import GrpcEngine
 from tts_engine.config import EngineConfig
 from tts_engine.engine import Engine
+from tts_engine.errors import Unavailable
 from tts_engine.metrics import PrometheusObserver
 from tts_engine.process import EngineProcess
 from tts_engine.synthesizer import Synthesizer
@@ -23,6 +24,8 @@ def make_synthesizer(config: EngineConfig) -> Synthesizer:
         from tts_engine.tone import ToneSynthesizer
 
         return ToneSynthesizer()
+    if config.kind != "embedded":
+        raise Unavailable(f"engine {config.kind} is not available in this build")
     from tts_engine.embedded import EmbeddedSynthesizer
 
     return EmbeddedSynthesizer(config.embedded)
@@ -49,6 +52,11 @@ async def local_engine(config: EngineConfig) -> AsyncIterator[SpeechEngine]:
         await engine.aclose()
 
 
+def engine_process(config: EngineConfig) -> EngineProcess:
+    """The engine as a child process; ``start()`` it, then reach it at ``target``."""
+    return EngineProcess("talkspurt.engines", config)
+
+
 @asynccontextmanager
 async def engine_for_gateway(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
     """The engine as the gateway uses it: over gRPC, in a child of ours unless targets are configured.
@@ -59,7 +67,7 @@ async def engine_for_gateway(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
     process = None
     targets = config.targets
     if not targets:
-        process = EngineProcess("talkspurt.engines", config)
+        process = engine_process(config)
         await process.start()
         targets = (process.target,)
     engine = GrpcEngine(targets, config)

@@ -1,8 +1,8 @@
 """Any ``SpeechEngine`` behind gRPC. Decides who gets in, what stands still for too long, and how errors look on the
 wire; knows nothing of speech.
 
-Threads and queues: one event loop. Each Speak is one task plus one that reads. Audio waits in the flow-control window
-of gRPC, 64 KiB (200 kB with what both ends buffer; then the engine is asked for no more); text is bounded by
+Threads and queues: one event loop. Each Speak is one task plus one that reads. Audio waits in gRPC's flow-control
+window, 64 KiB (200 kB with what both ends buffer; then the engine is asked for no more); text is bounded by
 ``speech.max_chars``.
 """
 

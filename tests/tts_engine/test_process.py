@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from talkspurt.build import engine_process
+from talkspurt.engines import engine_process
 from tests.tts_engine.scripted import chunk_of
 from tts_engine.api import UtteranceRequest
 from tts_engine.client import GrpcEngine
@@ -155,7 +155,7 @@ async def test_no_orphan_outlives_a_killed_gateway(tmp_path: Path) -> None:
 
 
 async def test_the_wired_engine_speaks_through_its_own_process() -> None:
-    """``talkspurt.engine_main`` with the tone engine: what the gateway starts."""
+    """``talkspurt.engines`` with the tone engine: what the gateway starts."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
