@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import secrets
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -17,11 +18,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from talkspurt.carrier_leg import CarrierLeg, LegError, Uplink
+from talkspurt.carrier_leg import CarrierLeg, Uplink
 from talkspurt.carriers import CARRIERS
 from talkspurt.figures import pacing_errors_ms, summary
 from talkspurt.load import Load, LoadTurn
 from talkspurt.manager import ManagedCall, Manager, Turn
+from talkspurt.peer_socket import PeerError
 
 ROUTE = "bench"
 _CONNECTING = 20
@@ -300,11 +302,11 @@ class CallLoad:
             measured: called with True when the measured seconds begin and with False when they end.
 
         Raises:
-            LegError, ManagerError: a socket cannot be opened.
+            PeerError: a socket cannot be opened.
         """
         manager = Manager(self._set_up)
         uplink = Uplink()
-        first = self.rng.getrandbits(96) << 16
+        first = secrets.randbits(96) << 16  # a gateway that runs on must not see a call twice
         self.calls = [LoadedCall(first + number, self) for number in range(self.settings.calls)]
         self._by_sid = {call.leg.carrier.call_sid: call for call in self.calls}
         try:
@@ -390,7 +392,7 @@ class CallLoad:
         await asyncio.gather(*map(one, self.calls))
         if not await self._until(lambda: all(call.call is not None for call in self.calls), _SETUP_S):
             missing = sum(call.call is None for call in self.calls)
-            raise LegError(f"{missing} of {len(self.calls)} calls got no dialogue within {_SETUP_S:g} s")
+            raise PeerError(f"{missing} of {len(self.calls)} calls got no dialogue within {_SETUP_S:g} s")
 
     async def _finish(self) -> None:
         """Let open turns end; texts that outlast the step on purpose are cut here."""

@@ -19,9 +19,8 @@ from talkspurt.bench_calls import (
     Silent,
     Talking,
 )
-from talkspurt.carrier_leg import LegError
 from talkspurt.load import STANDARD, Load, LoadTurn, read_load
-from talkspurt.manager import ManagerError
+from talkspurt.peer_socket import PeerError
 from talkspurt.server_process import ServerUnderTest, overrides, serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -111,7 +110,7 @@ async def test_the_kernel_knows_the_gateway_and_its_engine(server: ServerUnderTe
 
 
 async def test_a_server_that_nobody_runs_is_one_clear_error(server: ServerUnderTest) -> None:
-    with pytest.raises((ManagerError, LegError), match="cannot connect"):
+    with pytest.raises(PeerError, match="cannot connect"):
         await run(ServerUnderTest("127.0.0.1:1", 0), Silent(), read_load(STANDARD), seconds=0.1)
 
 
