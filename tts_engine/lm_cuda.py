@@ -28,7 +28,7 @@ PREFILL_SHAPES = tuple((rows, n) for n in (128, 192, 256, 384, 768) for rows in 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """A sequence to begin: joined ids (see ``JointTable``) and the parameters of its draws."""
+    """A sequence to begin: joined ids (see ``joined_table``) and the parameters of its draws."""
 
     slot: int
     ids: Sequence[int]
@@ -264,25 +264,3 @@ class CudaLm:
         event = torch.cuda.Event()
         event.record(self.stream)
         return Pending(host, event, rows)
-
-    def joined(self, prompt_text: Sequence[int], text: Sequence[int], prompt_speech: Sequence[int]) -> list[int]:
-        """Row numbers of the joined table for a prompt: ``[sos] prompt_text text [task] prompt_speech``."""
-        return joined_ids(self.config, prompt_text, text, prompt_speech)
-
-
-def joined_ids(
-    config: LanguageModelConfig, prompt_text: Sequence[int], text: Sequence[int], prompt_speech: Sequence[int]
-) -> list[int]:
-    """The table is speech ids, in version 2 the two control rows, then text ids."""
-    first_text = config.speech_vocab_size + (2 if config.version == 2 else 0)
-    if config.version == 2:
-        sos, task = config.speech_vocab_size, config.speech_vocab_size + 1
-    else:
-        sos, task = config.speech_token_size, config.speech_token_size + 2
-    return [
-        sos,
-        *(first_text + int(i) for i in prompt_text),
-        *(first_text + int(i) for i in text),
-        task,
-        *(int(i) for i in prompt_speech),
-    ]
