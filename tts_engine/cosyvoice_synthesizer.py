@@ -7,6 +7,7 @@ free before the next batch); whatever was waiting leaves its queue.
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -71,6 +72,8 @@ class CosyVoiceSynthesizer:
 
     async def start(self) -> None:
         """Capture the graphs, then bring the built-in voices' prompts to the device."""
+        # Three threads share the interpreter; at the default of 5 ms one would wait that long for another's loop.
+        sys.setswitchinterval(0.0005)
         if self._start_lm is not None:
             await self._start_lm()  # type: ignore[misc]
         await self._runner.start()
