@@ -140,9 +140,7 @@ def make_engine(device: torch.device, blocks: int) -> Engine:
     hift = build(lambda: CausalHift(HiftConfig(causal=True)), device)
     hift.f0_predictor.double()
     torch.cuda.empty_cache()
-    runner = ModelRunner(
-        flow, hift, device=device, config=RunnerConfig(blocks=blocks, dtype=torch.bfloat16)
-    )
+    runner = ModelRunner(flow, hift, device=device, config=RunnerConfig(blocks=blocks, dtype=torch.bfloat16))
     loop = TorchLm(lm)
     facts["build_s"] = time.monotonic() - begun
     synthesizer = CosyVoiceSynthesizer(
@@ -303,9 +301,7 @@ async def speak(engine: Engine, rng: random.Random, *, cancel_after_s: float | N
     turn = Turn()
     playhead = Playhead()
     tokens = answer_tokens(rng)
-    request = ClauseRequest(
-        text=str(tokens), voice="reference", language="en-US", speed=1.0, instruct="", first=True
-    )
+    request = ClauseRequest(text=str(tokens), voice="reference", language="en-US", speed=1.0, instruct="", first=True)
     asked = time.monotonic()
     run_dry = math.inf
 
@@ -456,7 +452,11 @@ async def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--blocks", type=int, default=700)
     arguments = parser.parse_args()
-    done = {json.loads(line)["row"] for line in arguments.out.read_text().splitlines()} if arguments.out.exists() else set()
+    done = (
+        {json.loads(line)["row"] for line in arguments.out.read_text().splitlines()}
+        if arguments.out.exists()
+        else set()
+    )
 
     def write(row: str, result: dict[str, Any]) -> None:
         line = json.dumps({"row": row, **result})

@@ -18,9 +18,9 @@ from tts_engine.cosyvoice.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend import Clause
 from tts_engine.errors import InvalidRequest, SynthesisFailed
 from tts_engine.lm import LmBackend
-from tts_engine.model_runner import ModelRunner, Rendering
+from tts_engine.model_runner import ModelRunner, Voice, Rendering
 from tts_engine.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS, SAMPLE_RATE
-from tts_engine.silence import SilenceFilter
+from tts_engine.silent_tokens import SilenceFilter
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
 
 SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * FRAME_SAMPLES
@@ -146,7 +146,7 @@ class CosyVoiceSynthesizer:
             engine_ms=(done - asked) * 1000,
         )
 
-    async def _voice(self, voice_id: str) -> tuple[VoiceFeatures, object]:
+    async def _voice(self, voice_id: str) -> tuple[VoiceFeatures, Voice]:
         key, features = self._voices.features(voice_id)
         voice = await self._runner.voice(key, features.flow_tokens, features.flow_mel, features.speaker)
         return features, voice

@@ -86,7 +86,9 @@ class FusedDiT(Estimator):
         rows, n, _ = x.shape
         dim, dtype = self.config.dim, self.dtype
         modulation = modulation.contiguous()
-        joined = torch.cat([x.to(dtype), cond.to(dtype), mu.to(dtype), speaker[:, None].to(dtype).expand(-1, n, -1)], -1)
+        joined = torch.cat(
+            [x.to(dtype), cond.to(dtype), mu.to(dtype), speaker[:, None].to(dtype).expand(-1, n, -1)], -1
+        )
         flat = torch.addmm(self.proj_bias, joined.view(rows * n, -1), self.proj.t()).view(rows, n, dim)
         (tail1, weight1, bias1), (tail2, weight2, bias2) = self.convs
         tails = span.tails.data

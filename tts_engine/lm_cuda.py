@@ -191,9 +191,7 @@ class CudaLm:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def warm_up(
-        self, rows: Sequence[int] = DECODE_ROWS, shapes: Sequence[tuple[int, int]] = PREFILL_SHAPES
-    ) -> None:
+    def warm_up(self, rows: Sequence[int] = DECODE_ROWS, shapes: Sequence[tuple[int, int]] = PREFILL_SHAPES) -> None:
         """Capture the graphs. Sequences that run are lost."""
         assert self.stream is not None
         with torch.cuda.stream(self.stream):

@@ -247,6 +247,11 @@ class TorchLm:
             return
         loop = sequences[0].loop
         try:
-            loop.call_soon_threadsafe(lambda: [s.waker.set() for s in sequences])
+            loop.call_soon_threadsafe(_wake_all, sequences)
         except RuntimeError:  # the loop is closed: nobody waits
             log.debug("a reader's event loop is closed")
+
+
+def _wake_all(sequences: list[_Sequence]) -> None:
+    for sequence in sequences:
+        sequence.waker.set()

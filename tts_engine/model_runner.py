@@ -133,9 +133,7 @@ class _Batch:
             tokens, valid, cond, runner.voice_speakers.index_select(0, voices), rows, runner.flow_cache
         )
         mel = mel[:, n:] if first else mel
-        self.samples = runner.hift(
-            mel, frames, torch.where(frames > 0, slots, 0), runner.vocoder_cache, final.bool()
-        )
+        self.samples = runner.hift(mel, frames, torch.where(frames > 0, slots, 0), runner.vocoder_cache, final.bool())
 
 
 class ModelRunner:
@@ -158,9 +156,7 @@ class ModelRunner:
         slots = 1 + config.max_clauses + config.max_voices
         self.flow_cache = FlowCache(flow, slots=slots, blocks=1 + config.blocks, device=device, dtype=config.dtype)
         self.vocoder_cache = VocoderCache(hift, slots=1 + config.max_clauses, device=device)
-        self.voice_mels = torch.zeros(
-            config.max_voices, self.chunk * FRAMES_PER_TOKEN, MEL_CHANNELS, device=device
-        )
+        self.voice_mels = torch.zeros(config.max_voices, self.chunk * FRAMES_PER_TOKEN, MEL_CHANNELS, device=device)
         self.voice_speakers = torch.zeros(config.max_voices, MEL_CHANNELS, device=device)
         self._free_slots = list(range(1, 1 + config.max_clauses))[::-1]
         self._voice_slots = list(range(1 + config.max_clauses, slots))
@@ -174,7 +170,7 @@ class ModelRunner:
         self._changed = threading.Condition()
         self._closing = False
         self._opened = 0
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._thread = threading.Thread(target=self._run, name="token2wav", daemon=True)
         self.batches_run: dict[tuple[Shape, int], int] = {}
         self.recomputed_chunks = 0
@@ -375,7 +371,9 @@ class ModelRunner:
         r.blocks += [self._free_blocks.pop() for _ in range(needed)]
         return True
 
-    def _execute(self, shape: Shape, jobs: Sequence[_Job]) -> list[tuple[_Job, NDArray[np.float32] | EngineError | None]]:
+    def _execute(
+        self, shape: Shape, jobs: Sequence[_Job]
+    ) -> list[tuple[_Job, NDArray[np.float32] | EngineError | None]]:
         """Run one batch and read it; None for a clause that only caught up."""
         config, chunk = self.config, self.chunk
         sizes = config.first_rows if shape == "first" else config.next_rows
@@ -461,9 +459,11 @@ class ModelRunner:
         with self._changed:
             if job in self._jobs:
                 self._jobs.remove(job)
-        settle = _reject if isinstance(result, EngineError) else _resolve
         try:
-            job.loop.call_soon_threadsafe(settle, job.future, result)
+            if isinstance(result, EngineError):
+                job.loop.call_soon_threadsafe(_reject, job.future, result)
+            else:
+                job.loop.call_soon_threadsafe(_resolve, job.future, result)
         except RuntimeError:
             log.debug("a clause's event loop is closed")
 
