@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tts_engine import kernels
-from tts_engine.models.config import LanguageModelConfig
 from tts_engine.models.llm import SpeechLanguageModel
 
 log = logging.getLogger(__name__)

@@ -252,7 +252,7 @@ async def test_bytes_that_are_no_request_end_their_connection(world: World, line
     writer.close()
 
 
-# --- the dialogue manager's side ----------------------------------------------------------------------------------------
+# --- the dialogue manager's side --------------------------------------------------------------------------------------
 
 BAD: dict[str, tuple[Callable[[str], str | bytes], str]] = {
     "not JSON": (lambda sid: "nope", ""),
@@ -440,7 +440,7 @@ async def test_a_dialled_manager_that_is_lost_is_dialled_again(world: World, sta
         assert turn.outcome == "finished"
 
 
-# --- the slow, and what is left -----------------------------------------------------------------------------------------
+# --- the slow, and what is left ---------------------------------------------------------------------------------------
 
 
 async def test_after_a_hundred_short_calls_nothing_is_left(world: World) -> None:
