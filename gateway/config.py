@@ -107,7 +107,7 @@ class RouteBargeIn(Section):
     """Speech that has to be heard before it cuts."""
     threshold: float | None = Field(None, gt=0, lt=1)
     """Speech probability of the VAD that counts as speech."""
-    resume_after_false_alarm: bool | None = None
+    false_alarm_ms: int | None = Field(None, ge=0)
     """Continue the cut turn if no word follows the noise that cut it."""
 
 
@@ -193,8 +193,9 @@ class BargeInConfig(Section):
     """While we speak, the caller must be this much louder than the echo of our voice that is usual on the line."""
     max_hum_ms: int = Field(600, ge=0)
     """A hum over our speech (mhm) up to this long is taken for agreement and does not cut; 0: hums cut like words."""
-    resume_after_false_alarm: bool = False
-    """Continue the cut turn if no word follows the noise that cut it; needs a recogniser."""
+    false_alarm_ms: int = Field(0, ge=0)
+    """Caller speech shorter than this is a false alarm: our voice pauses at its onset and goes on after it. The
+    dialogue manager hears of an interruption this much later. 0: every confirmed onset interrupts."""
 
 
 class RecordingConfig(Section):

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 from picows import WSAutoPingStrategy, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
@@ -37,9 +37,8 @@ class _Switch(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._timer = asyncio.get_running_loop().call_later(self._server.limits.setup_timeout_s, transport.abort)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        self._timer = asyncio.get_running_loop().call_later(self._server.limits.setup_timeout_s, self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:

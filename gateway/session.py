@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gateway.config import DialogueConfig, PlayoutConfig, RouteConfig
+from gateway.config import BargeInConfig, DialogueConfig, PlayoutConfig, RouteConfig
 from gateway.dialogue.link import DialogueLink, Dialogues
 from gateway.dialogue.messages import (
     End,
@@ -80,8 +79,6 @@ class Services:
     playout: PlayoutConfig
     start: StartPolicy
     uplink: Uplink | None = None
-    observe: Callable[[str, Outbound], None] = lambda call_id, message: None
-    """Sees every message to a dialogue manager (server-sent events)."""
 
 
 @dataclass(slots=True)
@@ -264,9 +261,14 @@ class Session:
         self._cut_started = onset
         self.turns.on_caller_speech(onset=onset, now=now)
         self._cut_started = None
+        if self.playout.held:
+            asyncio.get_running_loop().call_later(
+                max(0.0, onset + self.turns.defaults.false_alarm_s - now), lambda: self.turns.on_doubt_over(self._now())
+            )
 
     def on_speech_ended(self) -> None:
         """The caller has stopped."""
+        self.turns.on_caller_silence(self._now())
         if "speaker-events" in self._route.events:
             self.tell(Info(name="clientSpeaking", value="off"))
 
@@ -331,8 +333,7 @@ class Session:
     # --- what Turns wants done (Effects) ---------------------------------------------------------------------------
 
     def tell(self, message: Outbound) -> None:
-        """Send to the manager, and to whoever watches."""
-        self._services.observe(self.call_id, message)
+        """Send to the manager."""
         if self._link is None:
             self._early.append(message)
         else:
@@ -503,7 +504,13 @@ class Session:
 
 
 def turn_defaults(
-    route: RouteConfig, dialogue: DialogueConfig, playout: PlayoutConfig, *, turn_chars: int, turns_queued: int
+    route: RouteConfig,
+    dialogue: DialogueConfig,
+    playout: PlayoutConfig,
+    barge_in: BargeInConfig,
+    *,
+    turn_chars: int,
+    turns_queued: int,
 ) -> TurnDefaults:
     """A route's part of the configuration, as ``Turns`` wants it."""
     return TurnDefaults(
@@ -521,4 +528,8 @@ def turn_defaults(
         turns_queued=turns_queued,
         ahead_turns=playout.ahead_turns,
         held_turns=playout.held_turns,
+        false_alarm_s=(
+            barge_in.false_alarm_ms if route.barge_in.false_alarm_ms is None else route.barge_in.false_alarm_ms
+        )
+        / 1000,
     )

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import uvloop
 from aiohttp import web
@@ -20,7 +21,8 @@ from gateway.clips import Clips
 from gateway.config import RouteConfig
 from gateway.connection import MediaConnection
 from gateway.dialogue.dialogues import RouteDialogues
-from gateway.dialogue.hub import Hub
+from gateway.dialogue.hub import DialogueHub
+from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import Observers
 from gateway.directory import LocalDirectory
 from gateway.errors import Rejected
@@ -31,12 +33,14 @@ from gateway.http.calls import Calls
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
 from gateway.media.playout import StartPolicy
 from gateway.metrics import Metrics
+from gateway.recorder import Recorder
 from gateway.server import GatewayServer
 from gateway.session import Services, Session, turn_defaults
 from gateway.signatures import twilio_signed
 from gateway.ticker import Ticker
 from gateway.tokens import StreamTokens
 from gateway.transport import CallInfo
+from gateway.uplink_worker import UplinkWorker
 from gateway.wire.messages import StreamStarted
 from talkspurt import __version__
 from talkspurt.config import Config
@@ -55,7 +59,8 @@ class Gateway:
         self.metrics = Metrics(version=__version__, engine=config.engine.kind, calls_limit=config.limits.calls)
         self.directory: LocalDirectory[Session] = LocalDirectory(limit=config.limits.calls)
         self.handoffs = Handoffs()
-        self.observers = Observers()
+        self.observers = Observers(limits=config.limits)
+        self.dialogue_stats = DialogueStats()
         secret = config.server.stream_token_secret
         self.tokens = StreamTokens(
             secret.get_secret_value() if secret else None, lifetime_s=config.server.stream_token_s
@@ -64,18 +69,27 @@ class Gateway:
             lateness=self.metrics.tick_lateness,
             max_sends=config.playout.max_tick_sends,
         )
-        self.hub = Hub(config.routes, config.limits)
+        self.hub = DialogueHub(config.routes, limits=config.limits, stats=self.dialogue_stats, version=__version__)
+        self.dialogues = RouteDialogues(
+            config.routes,
+            limits=config.limits,
+            hub=self.hub,
+            observers=self.observers,
+            stats=self.dialogue_stats,
+            version=__version__,
+        )
+        self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
         self.services = Services(
             engine=engine,
             ticker=self.ticker,
-            dialogues=RouteDialogues(config.routes, config.limits, self.hub),
+            dialogues=self.dialogues,
             clips=Clips(config.clips),
             meter=self.metrics,
             playout=config.playout,
             start=StartPolicy(
                 quantile=config.playout.start_quantile, max_delay_s=config.playout.max_start_delay_ms / 1000
             ),
-            observe=self.observers.publish,
+            uplink=self.uplink,
         )
         self._calls: set[asyncio.Task[None]] = set()
         self._status: EngineStatus | None = None
@@ -83,12 +97,19 @@ class Gateway:
             config.server, config.limits, self._app(), accept=self.accept, authorise=self.authorise
         )
 
+    def _recorder(self, call_id: str, route: str) -> Recorder | None:
+        config = self.config.recording
+        if not self.config.routes[route].recording or not config.folder:
+            return None
+        path = Path(config.folder) / f"{call_id}.wav"
+        return Recorder(path, rate=8000, max_s=config.max_s, started=time.monotonic())
+
     def _app(self) -> web.Application:
         config = self.config
         return make_app(
             auth=Authenticator(config.auth, config.server),
             health=Health(self.why_not_ready),
-            calls=Calls(self.directory, self.observers, limits=config.limits),
+            calls=Calls(self.directory, self.observers),
             webhooks=Webhooks(config.server, config.carriers, config.routes, self.tokens, self.handoffs),
             hub=self.hub,
             limits=config.limits,
@@ -154,6 +175,7 @@ class Gateway:
             route,
             route.dialogue,
             self.config.playout,
+            self.config.barge_in,
             turn_chars=limits.turn_chars,
             turns_queued=limits.turns_queued,
         )
@@ -219,6 +241,8 @@ async def gateway(config: Config, engine: SpeechEngine) -> AsyncIterator[Gateway
     async with AsyncExitStack() as stack:
         made = Gateway(config, engine)
         stack.callback(made.ticker.close)
+        stack.callback(made.uplink.close)
+        stack.push_async_callback(made.dialogues.aclose)
         stack.push_async_callback(made.services.clips.aclose)
         await made.server.start()
         stack.push_async_callback(made.server.aclose)

@@ -29,6 +29,7 @@ from gateway.config import (
     ServerConfig,
 )
 from talkspurt.config_file import ConfigError, Document, Location, Problem, Value, parse, read
+from tts_engine.config import EngineConfig
 
 OVERRIDE_PREFIX = "TALKSPURT__"
 
@@ -41,6 +42,8 @@ class Config(Section):
 
     server: ServerConfig = ServerConfig()
     """The HTTP listener."""
+    engine: EngineConfig = EngineConfig()
+    """The voice model, and where it runs."""
     routes: dict[RouteName, RouteConfig] = {"default": RouteConfig()}
     """What happens to a call, by the name at the end of its address; `default` where there is none."""
     carriers: CarriersConfig = CarriersConfig()

@@ -29,16 +29,15 @@ def make_synthesizer(config: EngineConfig) -> Synthesizer:
         return ToneSynthesizer()
     from tts_engine.embedded import EmbeddedSynthesizer
 
-    return EmbeddedSynthesizer(threads=config.threads)
+    return EmbeddedSynthesizer(config.embedded)
 
 
 @asynccontextmanager
 async def local_engine(config: EngineConfig) -> AsyncIterator[SpeechEngine]:
     """A warm engine in this process."""
-    synthesizer = make_synthesizer(config)
-    await synthesizer.start()
-    engine = Engine(synthesizer, config.text)
+    engine = Engine(make_synthesizer(config), config.speech)
     try:
+        await engine.start()
         yield engine
     finally:
         await engine.aclose()
@@ -68,12 +67,11 @@ async def _run(config: EngineConfig, listen: str) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    synthesizer = make_synthesizer(config)
-    engine = Engine(synthesizer, config.text)
+    engine = Engine(make_synthesizer(config), config.speech)
     server = EngineServer(engine, config.server, listen)
     await server.start()  # health answers NOT_SERVING while the model loads
     try:
-        await synthesizer.start()
+        await engine.start()
         gc.collect()
         gc.freeze()
         await server.serving()

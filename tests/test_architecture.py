@@ -23,7 +23,9 @@ PURE = [
     "gateway/media",
     "gateway/turns.py",
     "tts_engine/api.py",
-    "tts_engine/text.py",
+    "tts_engine/text",
+    "tts_engine/silence.py",
+    "tts_engine/clause_cache.py",
     "codecs/voicecodecs",
 ]
 """Bytes in, messages out; time is an argument."""

@@ -6,6 +6,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tts_engine.embedded import EmbeddedConfig
+from tts_engine.engine import SpeechConfig
+
 
 class Section(BaseModel):
     """A section of the file: frozen, unknown keys are errors, docstrings are the reference."""
@@ -52,8 +55,10 @@ class EngineConfig(Section):
     kind: Literal["embedded", "tone", "cosyvoice"] = "embedded"
     """`embedded`: the voice in the package, no GPU. `tone`: sines, for load tests of the gateway alone. `cosyvoice`:
     CosyVoice 2 or 3 from a model directory."""
-    threads: int = Field(2, gt=0)
-    """Synthesis threads of the embedded voice; one per core that may be busy with it."""
+    speech: SpeechConfig = SpeechConfig()
+    """Clauses, pauses, cache and bounds, whatever the voice."""
+    embedded: EmbeddedConfig = EmbeddedConfig()
+    """The embedded voice."""
     nice: int = Field(5, ge=0, le=19)
     """Priority of an engine process started here, below the gateway's. 0 lets it compete with the pacing of calls."""
     server: EngineServerConfig = EngineServerConfig()

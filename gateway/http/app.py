@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from aiohttp import web
 
 from gateway.config import LimitsConfig
-from gateway.dialogue.hub import Hub
+from gateway.dialogue.hub import DialogueHub
 from gateway.http import errors
 from gateway.http.auth import Authenticator
 from gateway.http.calls import CallList, Calls, CallView
@@ -48,7 +48,7 @@ def make_app(
     health: Health,
     calls: Calls,
     webhooks: Webhooks,
-    hub: Hub,
+    hub: DialogueHub,
     limits: LimitsConfig,
     metrics: Callable[[], bytes] | None,
     version: str,

@@ -1,0 +1,233 @@
+"""One simulated call's media WebSocket: a carrier that plays what it gets, in real time, and notes when it came.
+
+Made for hundreds of calls on one core: no task per call, nothing awaited, one clock reading per message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+
+from picows import WSCloseCode, WSFrame, WSHandshakeError, WSListener, WSMsgType, WSTransport, ws_connect
+
+from talkspurt.carrier_playout import CarrierPlayout
+from talkspurt.carriers import Carrier, Clear, Mark, Media, Violation
+from talkspurt.figures import Talkspurt
+from voicecodecs import g711, pcm
+
+SLOTS = 10
+"""Phases of the uplink timetable: calls do not all send in the same instant."""
+
+
+class LegError(Exception):
+    """The media socket cannot be opened; says to where and why."""
+
+
+class CarrierLeg(WSListener):
+    """The carrier of one call. Times are monotonic seconds of this process."""
+
+    def __init__(self, carrier: Carrier, *, record: bool = False) -> None:
+        self.carrier = carrier
+        self.playout = CarrierPlayout(0.0, sample_rate=carrier.sample_rate, record=record)
+        self.spurts: list[Talkspurt] = []
+        self.violations: Counter[str] = Counter()
+        self.marks = 0
+        """Marks returned because their audio was played."""
+        self.clears = 0
+        self.cuts_ms: list[float] = []
+        """From each ``interrupt`` to the clear that answered it."""
+        self.closed_at: float | None = None
+        self.close_reason = ""
+        self.last_media_at = 0.0
+        self.turn_under_way = False
+        """Set by whoever knows the turns: silence from now on is a gap."""
+        self.on_audible: Callable[[float], None] | None = None
+        """Called once with the arrival of the next audible frame, then forgotten."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after a command, a returned mark or the end of the leg."""
+        self._silence = bytes((self.playout.silence,)) * (carrier.sample_rate * carrier.ptime_ms // 1000)
+        self._uplink: deque[bytes] = deque()
+        self._onset_pending = False
+        self._interrupted_at: float | None = None
+        self._transport: WSTransport | None = None
+        self._mark_timer: asyncio.TimerHandle | None = None
+
+    async def connect(self, url: str, *, headers: Sequence[tuple[str, str]] = (), timeout_s: float = 5.0) -> None:
+        """Open the socket and start the stream.
+
+        Raises:
+            LegError: nobody there, or the upgrade was refused.
+        """
+        try:
+            await ws_connect(
+                lambda: self, url, extra_headers=list(headers), websocket_handshake_timeout=timeout_s, max_redirects=0
+            )
+        except WSHandshakeError as exc:
+            status = f" with HTTP {exc.response.status.value}" if exc.response is not None else f": {exc}"
+            raise LegError(f"{url} refused the media socket{status}") from exc
+        except (OSError, TimeoutError, ValueError) as exc:
+            raise LegError(f"cannot connect to {url}: {exc or 'timed out'}") from exc
+
+    # --- what the caller does ---
+
+    def say(self, frames: Sequence[bytes]) -> None:
+        """Queue caller audio, frames of one ptime; the uplink sends them, and cuts in with the first audible one."""
+        self._uplink.extend(frames)
+        self._onset_pending = True
+
+    @property
+    def saying(self) -> bool:
+        """Whether queued caller audio is left."""
+        return bool(self._uplink)
+
+    def press(self, digit: str) -> None:
+        self.interrupt()
+        self._send(self.carrier.dtmf(digit))
+
+    def interrupt(self) -> None:
+        """Someone cuts in now: what is playing, if anything, should be cleared. The first of several counts."""
+        now = time.monotonic()
+        if self._interrupted_at is None and self.playout.playing(now):
+            self._interrupted_at = now
+
+    def send_uplink(self) -> None:
+        """One frame of caller audio, silence where there is none. Called by the uplink timetable."""
+        frame = self._silence
+        if self._uplink:
+            frame = self._uplink.popleft()
+            if self._onset_pending and pcm.is_audible(g711.decode_ulaw(frame)):
+                self._onset_pending = False
+                self.interrupt()
+        self._send(self.carrier.media(frame))
+
+    def hang_up(self) -> None:
+        """Stop the stream and ask for the socket to be closed."""
+        if self._transport is not None and not self._transport.is_close_frame_sent:
+            self._send(self.carrier.stop())
+            self._transport.send_close(WSCloseCode.OK)
+
+    async def aclose(self, timeout_s: float = 1.0) -> None:
+        """Hang up, and wait until the other side has closed too, so that it has read everything."""
+        self.hang_up()
+        if self._transport is not None:
+            try:
+                await asyncio.wait_for(self._transport.wait_disconnected(), timeout_s)
+            except TimeoutError:
+                self._transport.disconnect(graceful=False)
+
+    # --- what the gateway sends ---
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._transport = transport
+        for message in self.carrier.opening():
+            self._send(message)
+        self.playout.started_at = time.monotonic()
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        now = time.monotonic()
+        if frame.msg_type == WSMsgType.TEXT and frame.fin:
+            self._obey(frame.get_payload_as_bytes(), now)
+        elif frame.msg_type == WSMsgType.CLOSE:
+            self.close_reason = f"{frame.get_close_code()}"
+            if not transport.is_close_frame_sent:
+                transport.send_close(frame.get_close_code())
+            transport.disconnect()
+        else:
+            self.violations[f"a {frame.msg_type.name} message; this carrier takes whole text messages"] += 1
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self.closed_at = time.monotonic()
+        if self._mark_timer is not None:
+            self._mark_timer.cancel()
+        self.on_change()
+
+    def _obey(self, message: bytes, now: float) -> None:
+        command = self.carrier.read(message)
+        if isinstance(command, Media):
+            self._play(command.payload, now)
+        elif isinstance(command, Mark):
+            self.playout.mark(command.name)
+            self._return_marks()
+        elif isinstance(command, Clear):
+            self.clears += 1
+            if self._interrupted_at is not None:
+                self.cuts_ms.append((now - self._interrupted_at) * 1000)
+                self._interrupted_at = None
+            for name in self.playout.clear(now=now):
+                self._send(self.carrier.mark(name))
+        elif isinstance(command, Violation):
+            self.violations[command.description] += 1
+        self.on_change()
+
+    def _play(self, payload: bytes, now: float) -> None:
+        dry = self.playout.write(payload, now=now)
+        if dry or not self.spurts:
+            self.spurts.append(Talkspurt(dry, in_turn=self.turn_under_way))
+        spurt = self.spurts[-1]
+        spurt.arrivals.append(now)
+        spurt.samples.append(len(payload))
+        self.last_media_at = now
+        if self.on_audible is not None and pcm.is_audible(g711.decode_ulaw(payload)):
+            heard, self.on_audible = self.on_audible, None
+            heard(now)
+
+    def _return_marks(self) -> None:
+        """Report the marks that are due, and come back for the next one."""
+        now = time.monotonic()
+        for name in self.playout.due_marks(now):
+            self.marks += 1
+            self._send(self.carrier.mark(name))
+            self.on_change()
+        if self._mark_timer is not None:
+            self._mark_timer.cancel()
+            self._mark_timer = None
+        if (at := self.playout.next_mark_at()) is not None:
+            # Not call_at: uvloop's clock is cached per turn of the loop.
+            self._mark_timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._return_marks)
+
+    def _send(self, message: str) -> None:
+        if self._transport is not None and not self._transport.is_close_frame_sent:
+            self._transport.send(WSMsgType.TEXT, message.encode())
+
+
+class Uplink:
+    """Sends every joined call's audio, one frame per 20 ms, on one absolute timetable for all."""
+
+    def __init__(self, ptime_ms: int = 20) -> None:
+        self._slot_s = ptime_ms / 1000 / SLOTS
+        self._slots: list[list[CarrierLeg]] = [[] for _ in range(SLOTS)]
+        self._tick = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._started_at = time.monotonic()
+        self._joined = 0
+
+    def join(self, leg: CarrierLeg) -> None:
+        """Send this leg's audio from its next slot on, until it is closed."""
+        self._slots[self._joined % SLOTS].append(leg)
+        self._joined += 1
+        if self._timer is None:
+            self._started_at = time.monotonic() - self._tick * self._slot_s
+            self._arm()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        due = self._started_at + self._tick * self._slot_s
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, due - time.monotonic()), self._fire)
+
+    def _fire(self) -> None:
+        # uvloop rounds timers to 1 ms: without the tolerance an early wake-up would find nothing due and spin.
+        now = time.monotonic() + 0.0006
+        while self._started_at + self._tick * self._slot_s <= now:
+            slot = self._slots[self._tick % SLOTS]
+            for leg in slot:
+                leg.send_uplink()
+            if any(leg.closed_at is not None for leg in slot):
+                slot[:] = [leg for leg in slot if leg.closed_at is None]
+            self._tick += 1
+        self._arm()
