@@ -1,0 +1,68 @@
+"""Which manager leads a route's calls: a dial-out, a script, or whoever dials in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import aiohttp
+
+from gateway.config import LimitsConfig, RouteConfig
+from gateway.dialogue.hub import DialogueHub
+from gateway.dialogue.line import DialogueStats, setup_of
+from gateway.dialogue.link import DialogueLink, DialogueSink
+from gateway.dialogue.observers import Observers
+from gateway.dialogue.relay import Relay, client_session
+from gateway.transport import CallInfo
+
+
+class RouteDialogues:
+    """The ``Dialogues`` of a gateway. Made before the loop runs; ``aclose`` it after the last call.
+
+    ``hub.handle`` serves ``/v1/dialogue``; ``observers`` stands behind REST messages and server-sent events; ``stats``
+    feeds the metrics.
+    """
+
+    def __init__(self, routes: Mapping[str, RouteConfig], *, limits: LimitsConfig, version: str) -> None:
+        self.stats = DialogueStats()
+        self.hub = DialogueHub(routes, limits=limits, stats=self.stats, version=version)
+        self.observers = Observers(limits=limits)
+        self._routes = routes
+        self._limits = limits
+        self._version = version
+        self._client: aiohttp.ClientSession | None = None
+
+    async def attach(self, call: CallInfo, sink: DialogueSink, *, codec: str) -> DialogueLink:
+        """Connect a call by its route; returns at once.
+
+        Raises:
+            KeyError: no such route; the caller looks routes up before it takes a call.
+        """
+        config = self._routes[call.route].dialogue
+        if config.url:
+            link = self._dial(call, sink, codec)
+        else:
+            link = self.hub.attach(call, sink, codec=codec)
+        return self.observers.watch(setup_of(call, codec=codec, version=self._version), sink, link)
+
+    def _dial(self, call: CallInfo, sink: DialogueSink, codec: str) -> DialogueLink:
+        if self._client is None:
+            self._client = client_session()
+        relay = Relay(
+            call,
+            sink,
+            self._routes[call.route].dialogue,
+            limits=self._limits,
+            client=self._client,
+            stats=self.stats,
+            codec=codec,
+            version=self._version,
+        )
+        relay.start()
+        return relay
+
+    async def aclose(self) -> None:
+        """Close the sockets that dialled in, and end all subscriptions. Calls have closed their own links before."""
+        self.observers.close()
+        await self.hub.aclose()
+        if self._client is not None:
+            await self._client.close()
