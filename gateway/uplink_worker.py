@@ -275,10 +275,10 @@ class UplinkWorker:
         pause = threading.Event()
         while True:
             self._wake.wait()
-            if self._stopping:
-                return
             pause.wait(_GATHER_S)
             self._wake.clear()
+            if self._stopping:  # after clear(), which may have swallowed the wake-up of close()
+                return
             posted: list[Posted] = []
             try:
                 self._work(posted.append)

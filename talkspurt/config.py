@@ -27,6 +27,7 @@ from gateway.config import (
     RouteConfig,
     Section,
     ServerConfig,
+    WebRtcConfig,
 )
 from talkspurt.config_file import ConfigError, Document, Location, Problem, Value, parse, read
 from tts_engine.config import EngineConfig
@@ -52,6 +53,8 @@ class Config(Section):
     """How frames leave."""
     barge_in: BargeInConfig = BargeInConfig()
     """Caller speech over ours."""
+    webrtc: WebRtcConfig = WebRtcConfig()
+    """Calls from browsers."""
     recording: RecordingConfig = RecordingConfig()
     """Stereo recordings of calls."""
     clips: ClipsConfig = ClipsConfig()

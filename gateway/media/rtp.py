@@ -62,9 +62,17 @@ class OutgoingStream:
     """
 
     __slots__ = (
-        "_clock_hz", "_due", "_frame_s", "_frame_ticks", "_payload_type", "_sequence", "_timestamp", "octets", "packets",
+        "_clock_hz",
+        "_due",
+        "_frame_s",
+        "_frame_ticks",
+        "_payload_type",
+        "_sequence",
+        "_timestamp",
+        "octets",
+        "packets",
         "ssrc",
-    )  # fmt: skip
+    )
 
     def __init__(
         self, *, ssrc: int, payload_type: int, clock_hz: int, frame_s: float, sequence: int, timestamp: int

@@ -115,7 +115,9 @@ class IceConnection(Connection):
             candidates.append(protocol.local_candidate)
         self._protocols += sockets
         if self.stun_server is not None:
-            asked = [server_reflexive_candidate(s, self.stun_server) for s in sockets if ":" not in s.local_candidate.host]
+            asked = [
+                server_reflexive_candidate(s, self.stun_server) for s in sockets if ":" not in s.local_candidate.host
+            ]
             for answer in await asyncio.gather(*(asyncio.wait_for(a, timeout) for a in asked), return_exceptions=True):
                 if isinstance(answer, tuple):
                     candidates.append(answer[0])
@@ -154,9 +156,7 @@ class IceConnection(Connection):
                 return
             except OSError:
                 continue
-        raise Rejected(
-            f"all {count} UDP ports of webrtc.ports are taken", status=503, code="full", retry_after_s=5
-        )
+        raise Rejected(f"all {count} UDP ports of webrtc.ports are taken", status=503, code="full", retry_after_s=5)
 
     def told_candidates(self) -> list[RTCIceCandidate]:
         """Our candidates as the answer names them."""

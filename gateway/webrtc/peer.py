@@ -13,12 +13,12 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import pylibsrtp
-from aiortc import RTCCertificate, RTCDtlsTransport, RTCIceTransport, RTCSctpTransport
+from aiortc import RTCCertificate, RTCDtlsTransport, RTCIceCandidate, RTCIceParameters, RTCIceTransport
 from aiortc import clock as ntp
 from aiortc.rtp import (
     RtcpByePacket,
@@ -168,7 +168,7 @@ class Peer:
             self.offer,
             self.codec,
             candidates=self._ice.told_candidates(),
-            ice=self._local_ice(),
+            ice=RTCIceParameters(usernameFragment=self._ice.local_username, password=self._ice.local_password),
             fingerprints=self._dtls.getLocalParameters().fingerprints,
             ssrc=self._out.ssrc,
             label=self._label,
@@ -176,17 +176,12 @@ class Peer:
             channel=self._channel,
         )
 
-    def _local_ice(self) -> Any:
-        from aiortc import RTCIceParameters
-
-        return RTCIceParameters(usernameFragment=self._ice.local_username, password=self._ice.local_password)
-
     @property
     def etag(self) -> str:
         """Names this ICE session (RFC 9725 section 4.3)."""
         return f'"{self._ice.local_username}{self._label}"'
 
-    async def trickle(self, fragment: str, candidates: list[Any]) -> None:
+    async def trickle(self, fragment: str, candidates: Sequence[RTCIceCandidate]) -> None:
         """More candidates of the peer.
 
         Raises:
@@ -194,7 +189,7 @@ class Peer:
         """
         if fragment and fragment != self.offer.ice.usernameFragment:
             raise Rejected(
-                "the fragment's ice-ufrag is another than the offer's: an ICE restart takes a new offer with this callId",
+                "ice-ufrag is another than the offer's: an ICE restart takes a new offer with this callId",
                 status=422, code="ice_restart", param="ice-ufrag",
             )  # fmt: skip
         for candidate in candidates:
@@ -229,7 +224,7 @@ class Peer:
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 await self._ice.join(self.offer.ice)
-                await self._dtls.start(self.offer.fingerprints)
+                await self._dtls.start(self.offer.dtls)
             if self._dtls.state != "connected":
                 raise ConnectionError("DTLS handshake failed")
             await self._up()
@@ -373,6 +368,3 @@ class Peer:
             trip = (middle - report.lsr - report.dlsr) & 0xFFFFFFFF
             if trip < 60 << 16:
                 self.stats.round_trip_s = trip / 65536
-
-
-__all__ = ["Peer", "PeerEvents", "PeerStats", "RTCSctpTransport"]

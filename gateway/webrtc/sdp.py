@@ -68,17 +68,10 @@ class Offer:
     """Ours: client or server."""
     candidates: Sequence[RTCIceCandidate]
 
-    @property
-    def ice(self) -> RTCIceParameters:
-        """The peer's user fragment and password."""
-        return self.media[self.audio].ice
-
-    @property
-    def fingerprints(self) -> RTCDtlsParameters:
-        """What the peer's certificate must hash to."""
-        dtls = self.media[self.audio].dtls
-        assert dtls is not None
-        return dtls
+    ice: RTCIceParameters
+    """The peer's user fragment and password."""
+    dtls: RTCDtlsParameters
+    """What the peer's certificate must hash to."""
 
 
 def _bad(message: str) -> ProtocolError:
@@ -122,7 +115,11 @@ def read_offer(text: str) -> Offer:
     if section.dtls is None or not any(f.algorithm.lower() == "sha-256" for f in section.dtls.fingerprints):
         raise _bad("SDP offers audio without a=setup and a=fingerprint:sha-256")
     ice = section.ice
-    if not _ICE_TEXT.fullmatch(ice.usernameFragment or "") or len(ice.password or "") not in range(22, 257):
+    if (
+        ice is None
+        or not _ICE_TEXT.fullmatch(ice.usernameFragment or "")
+        or len(ice.password or "") not in range(22, 257)
+    ):
         raise _bad("SDP offers audio without a=ice-ufrag (4 to 256 characters) and a=ice-pwd (22 to 256)")
     if len(section.ice_candidates) > MAX_CANDIDATES:
         raise _bad(f"SDP has {len(section.ice_candidates)} candidates, expected at most {MAX_CANDIDATES}")
@@ -143,12 +140,15 @@ def read_offer(text: str) -> Offer:
         direction=direction,
         dtls_role="server" if section.dtls.role == "client" else "client",
         candidates=section.ice_candidates,
+        ice=ice,
+        dtls=section.dtls,
     )
 
 
 def _codecs(section: MediaDescription) -> list[Codec]:
     names = {pt: (name, 8000, 1) for pt, name in _STATIC.items()}
     for codec in section.rtp.codecs:
+        assert codec.payloadType is not None
         names[codec.payloadType] = (codec.name.upper(), codec.clockRate, codec.channels or 1)
     offered = [(pt, *names[pt]) for pt in section.fmt if pt in names]
     events = {clock: pt for pt, name, clock, _ in reversed(offered) if name == "TELEPHONE-EVENT"}
