@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -38,6 +39,10 @@ class _Switch(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        peer = transport.get_extra_info("peername")
+        if peer is not None and not self._server.admit(str(peer[0]), transport):
+            self._transport.abort()
+            return
         self._timer = asyncio.get_running_loop().call_later(self._server.limits.setup_timeout_s, self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -97,6 +102,7 @@ class GatewayServer:
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         self._listener: asyncio.Server | None = None
         self._connections: set[MediaConnection] = set()
+        self._by_address: dict[str, weakref.WeakSet[asyncio.BaseTransport]] = {}
         self.port = 0
 
     async def start(self) -> None:
@@ -120,6 +126,16 @@ class GatewayServer:
         """Close everything."""
         await self.stop_accepting()
         await self._runner.cleanup()
+
+    def admit(self, address: str, transport: asyncio.BaseTransport) -> bool:
+        """Whether one more socket of this remote address may stay."""
+        for known in [known for known, sockets in self._by_address.items() if not sockets]:
+            del self._by_address[known]
+        sockets = self._by_address.setdefault(address, weakref.WeakSet())
+        if sum(not socket.is_closing() for socket in sockets) >= self.limits.connections_per_address:
+            return False
+        sockets.add(transport)
+        return True
 
     def http_protocol(self) -> Any:
         """A protocol of the HTTP application for one connection."""

@@ -449,6 +449,7 @@ class Session:
             self.turns.on_engine_done(turn, self._now())
         except (EngineError, ClipError) as exc:
             code = exc.code if isinstance(exc, EngineError) else "CLIP"
+            log.warning("turn failed", extra={"call": self.call_id, "turn": turn.id, "code": code, "why": str(exc)})
             self.turns.on_failed(turn, code=code, description=str(exc), now=self._now())
         except asyncio.CancelledError:
             raise

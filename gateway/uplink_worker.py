@@ -11,6 +11,7 @@ import asyncio
 import importlib.util
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -30,9 +31,10 @@ from voicecodecs.resample import Resampler
 log = logging.getLogger(__name__)
 
 _CONTEXT = 32  # samples of the window before that the network wants in front
-_GATHER_S = 0.004  # between the first payload and the batch: long enough for the payloads of one tick to come together
+_GATHER_S = 0.01  # between the first payload and the batch: the payloads of many calls come together
 _MAX_WAITING = 100  # payloads of one call: two seconds
-_REFERENCE_WINDOWS = 13
+_ECHO_TAIL_S = 0.4  # an echo comes up to this much later than what it echoes
+_SILENT_DB = -50.0
 _FLOOR = 1e-9
 
 Posted = Callable[[], None]
@@ -59,12 +61,15 @@ class _Vad:
         self.state = np.zeros((2, 128), np.float32)
         self.context = np.zeros(_CONTEXT, np.float32)
         self.pending = np.zeros(0, np.float32)
-        self.reference: deque[tuple[float, float]] = deque(maxlen=64)  # (time, level in dB) of what we said
+        self.reference: deque[tuple[float, float]] = deque()  # (time, level in dB) of what we said, newest last
 
-    def reference_db(self, start: float, end: float) -> float | None:
-        levels = [level for at, level in self.reference if start - 0.4 <= at <= end]
-        loudest = max(levels, default=-90.0)
-        return loudest if loudest > -50.0 else None
+    def reference_db(self, start: float) -> float | None:
+        """The loudest of what we said in the last 400 ms before ``start`` and since."""
+        reference = self.reference
+        while reference and reference[0][0] < start - _ECHO_TAIL_S:
+            reference.popleft()
+        loudest = max((level for _, level in reference), default=_SILENT_DB)
+        return loudest if loudest > _SILENT_DB else None
 
 
 class Stream:
@@ -179,20 +184,16 @@ class Stream:
         vad.pending = vad.pending[WINDOW_SAMPLES:]
         return window
 
-    def judge(self, window: NDArray[np.float32], probability: float, post: Callable[[Posted], None]) -> None:
-        """Feed the detector."""
+    def judge(self, probability: float, level_db: float, bright_db: float, post: Callable[[Posted], None]) -> None:
+        """Feed the detector with the window taken last."""
         end = self._last_now - len(self.vad.pending) / SAMPLE_RATE
-        pcm = window[_CONTEXT:]
-        spectrum = np.abs(np.fft.rfft(pcm * _HANN)) ** 2
-        total = float(spectrum.sum()) + _FLOOR
-        level_db = _level_db(pcm)
         heard = self.vad.detector.feed(
             Window(
                 end=end,
                 probability=probability,
                 level_db=level_db,
-                bright_db=level_db + 10 * float(np.log10(float(spectrum[_BRIGHT_BIN:].sum()) / total + _FLOOR)),
-                reference_db=self.vad.reference_db(end - WINDOW_S, end),
+                bright_db=bright_db,
+                reference_db=self.vad.reference_db(end - WINDOW_S),
             )
         )
         if heard is None:
@@ -202,6 +203,15 @@ class Stream:
             post(lambda: self.events.on_speech_started(onset=at))
         else:
             post(self.events.on_speech_ended)
+
+
+def levels_db(windows: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Level, and level above 800 Hz, of each row; dB of full scale."""
+    pcm = windows[:, _CONTEXT:]
+    level_db = 10 * np.log10(np.mean(np.square(pcm), axis=1) + _FLOOR)
+    power = np.square(np.abs(np.fft.rfft(pcm * _HANN, axis=1)))
+    bright = power[:, _BRIGHT_BIN:].sum(axis=1) / (power.sum(axis=1) + _FLOOR)
+    return level_db, level_db + 10 * np.log10(bright + _FLOOR)
 
 
 _HANN = np.hanning(WINDOW_SAMPLES).astype(np.float32)
@@ -261,7 +271,8 @@ class UplinkWorker:
         if id(stream) not in self._queued:
             self._queued.add(id(stream))
             self._ready.append(stream)
-            self._wake.set()
+            if not self._wake.is_set():
+                self._wake.set()
 
     def close(self) -> None:
         """Stop the thread; what waits is dropped."""
@@ -272,10 +283,9 @@ class UplinkWorker:
     # --- the thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        pause = threading.Event()
         while True:
             self._wake.wait()
-            pause.wait(_GATHER_S)
+            time.sleep(_GATHER_S)
             self._wake.clear()
             if self._stopping:  # after clear(), which may have swallowed the wake-up of close()
                 return
@@ -301,18 +311,20 @@ class UplinkWorker:
             batch = [(stream, window) for stream in streams if (window := stream.take_window()) is not None]
             if not batch:
                 return
+            windows = np.stack([window for _, window in batch])
             states = np.stack([stream.vad.state for stream, _ in batch], axis=1)
             probabilities, after = self._network.run(
                 None,
                 {
-                    "input": np.stack([window for _, window in batch]),
+                    "input": windows,
                     "state": states,
                     "sr": np.array(SAMPLE_RATE, np.int64),
                 },
             )
-            for index, (stream, window) in enumerate(batch):
+            loud, bright = levels_db(windows)
+            for index, (stream, _) in enumerate(batch):
                 stream.vad.state = after[:, index]
-                stream.judge(window, float(probabilities[index, 0]), post)
+                stream.judge(float(probabilities[index, 0]), float(loud[index]), float(bright[index]), post)
 
 
 def _call_all(posted: list[Posted]) -> None:

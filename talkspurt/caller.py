@@ -155,7 +155,8 @@ class Caller:
         """What was measured, in milliseconds."""
         leg, rate = self.leg, self.leg.playout.sample_rate
         spurts = leg.spurts
-        gaps = [s.dry_samples / rate * 1000 for s in spurts[1:] if self._is_gap(s.dry_samples / rate, s.in_turn)]
+        breaks = [spurt.dry_samples for spurt in spurts[1:] if spurt.dry_samples < _PAUSE_S * rate]
+        gaps = [gap / rate * 1000 for gap in (leg.gaps if self._call is not None else breaks)]
         jitter = [error for spurt in spurts for error in interarrival_errors_ms(spurt, rate)]
         pacing = [error for spurt in spurts for error in pacing_errors_ms(spurt, rate)]
         audio_ms = sum(sum(spurt.samples) for spurt in spurts) / rate * 1000
@@ -281,9 +282,6 @@ class Caller:
     def _on_turn_end(self, turn: Any) -> None:
         self.leg.turn_under_way = False
         self._changed.set()
-
-    def _is_gap(self, dry_s: float, in_turn: bool) -> bool:
-        return in_turn if self._call is not None else dry_s < _PAUSE_S
 
 
 def read_wav_frames(path: Path, sample_rate: int, ptime_ms: int) -> list[bytes]:

@@ -32,6 +32,11 @@ class CarrierLeg(WSListener):
         self.carrier = carrier
         self.playout = CarrierPlayout(0.0, sample_rate=carrier.sample_rate, record=record)
         self.spurts: list[Talkspurt] = []
+        self.gaps: list[int] = []
+        """Samples of silence that the caller heard in the middle of a turn, each time."""
+        self.messages = 0
+        """Media messages that came."""
+        self.messages_since_clear = 0
         self.violations: Counter[str] = Counter()
         self.marks = 0
         """Marks returned because their audio was played."""
@@ -40,13 +45,15 @@ class CarrierLeg(WSListener):
         """From each ``interrupt`` to the clear that answered it."""
         self.closed_at: float | None = None
         self.close_reason = ""
-        self.last_media_at = 0.0
+        self.hung_up = False
+        """Whether it was us who ended the call."""
         self.turn_under_way = False
         """Set by whoever knows the turns: silence from now on is a gap."""
         self.on_audible: Callable[[float], None] | None = None
         """Called once with the arrival of the next audible frame, then forgotten."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after a command, a returned mark or the end of the leg."""
+        self.on_closed: Callable[[], None] = lambda: None
         self._silence = bytes((self.playout.silence,)) * (carrier.sample_rate * carrier.ptime_ms // 1000)
         self._uplink: deque[bytes] = deque()
         self._onset_pending = False
@@ -105,6 +112,7 @@ class CarrierLeg(WSListener):
     def hang_up(self) -> None:
         """Stop the stream and ask for the socket to be closed."""
         if self._transport is not None and not self._transport.is_close_frame_sent:
+            self.hung_up = True
             self._send(self.carrier.stop())
             self._transport.send_close(WSCloseCode.OK)
 
@@ -141,6 +149,7 @@ class CarrierLeg(WSListener):
         self.closed_at = time.monotonic()
         if self._mark_timer is not None:
             self._mark_timer.cancel()
+        self.on_closed()
         self.on_change()
 
     def _obey(self, message: bytes, now: float) -> None:
@@ -152,6 +161,7 @@ class CarrierLeg(WSListener):
             self._return_marks()
         elif isinstance(command, Clear):
             self.clears += 1
+            self.messages_since_clear = 0
             if self._interrupted_at is not None:
                 self.cuts_ms.append((now - self._interrupted_at) * 1000)
                 self._interrupted_at = None
@@ -164,11 +174,14 @@ class CarrierLeg(WSListener):
     def _play(self, payload: bytes, now: float) -> None:
         dry = self.playout.write(payload, now=now)
         if dry or not self.spurts:
-            self.spurts.append(Talkspurt(dry, in_turn=self.turn_under_way))
+            self.spurts.append(Talkspurt(dry))
+            if self.turn_under_way:
+                self.gaps.append(dry)
         spurt = self.spurts[-1]
         spurt.arrivals.append(now)
         spurt.samples.append(len(payload))
-        self.last_media_at = now
+        self.messages += 1
+        self.messages_since_clear += 1
         if self.on_audible is not None and pcm.is_audible(g711.decode_ulaw(payload)):
             heard, self.on_audible = self.on_audible, None
             heard(now)

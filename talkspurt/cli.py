@@ -322,10 +322,34 @@ def _add_bench(commands: argparse._SubParsersAction[_Parser]) -> None:
         "put load on a part and measure it from outside",
         "talkspurt bench call --calls 1,10,50 --json result.json\ntalkspurt bench gateway --calls 300 --seconds 20",
     )
-    p.add_argument("target", choices=("gateway", "engine", "call"), help="which part")
-    p.add_argument("--calls", default="1,10,50", metavar="N", help="calls at a time; several steps with commas")
-    p.add_argument("--rate", type=float, metavar="RPS", help="new utterances per second instead of a number of calls")
-    p.add_argument("--seconds", type=float, metavar="S", help="length of a step")
+    p.add_argument("what", choices=("gateway", "engine", "call"), help="which part")
+    p.add_argument(
+        "--calls",
+        metavar="N",
+        help="calls at a time; several steps with commas (default 1,10,50; gateway 300; engine 1,8,32)",
+    )
+    p.add_argument("--rate", type=float, metavar="RPS", help="turns per second over all calls, as they come (Poisson)")
+    p.add_argument("--seconds", type=float, metavar="S", help="length of a step (default 30; gateway and engine 20)")
+    p.add_argument("--burst", action="store_true", help="call: all calls speak in one instant, again and again")
+    p.add_argument("--idle", action="store_true", help="gateway: nobody speaks")
+    p.add_argument(
+        "--uplink",
+        action=argparse.BooleanOptionalAction,
+        help="send the caller's audio as carriers do (default: on for call, off for gateway)",
+    )
+    p.add_argument(
+        "--tokens-per-s", type=float, default=40.0, metavar="N", help="how fast text streams in; 0: whole (default 40)"
+    )
+    p.add_argument(
+        "--cancel-share",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="share of turns cancelled in mid-speech (default 0)",
+    )
+    p.add_argument("--load", type=Path, metavar="FILE", help="turns to speak (default benchmarks/load/standard.jsonl)")
+    p.add_argument("--server", metavar="HOST:PORT", help="measure this one instead of starting one (route `bench`)")
+    _add_config(p)
     p.add_argument("--json", metavar="FILE", help="write the result as one JSON object; - for standard output")
 
 

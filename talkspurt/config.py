@@ -70,17 +70,19 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _safe(self) -> Config:
-        host = self.server.host
-        if not self.server.insecure and not _is_loopback(host):
-            if not self.auth.api_keys:
-                raise ValueError(
-                    f"server.host {host} can be reached from outside: set auth.api_keys, or server.insecure: true"
-                )
-            if not self.carriers.twilio.verify:
-                raise ValueError(
-                    f"carriers.twilio.verify is off while server.host {host} can be reached from outside: "
-                    "leave it on, or set server.insecure: true"
-                )
+        server = self.server
+        proxied = bool(server.public_url) and _is_loopback(server.host)
+        if proxied and not server.insecure and not self.auth.api_keys:
+            # A loopback listener asks for no key; with a public address a proxy leads strangers to it.
+            raise ValueError(
+                f"server.public_url {server.public_url} leads the outside to `/`, `/v1` and `/metrics`: "
+                "set auth.api_keys, or server.insecure: true"
+            )
+        if not self.carriers.twilio.verify and not server.insecure and (proxied or not _is_loopback(server.host)):
+            raise ValueError(
+                f"carriers.twilio.verify is off while {server.public_url or server.host} can be reached from outside: "
+                "leave it on, or set server.insecure: true"
+            )
         for name, route in self.routes.items():
             if route.recording and not self.recording.folder:
                 raise ValueError(f"routes.{name}.recording is on, but recording.folder is empty")

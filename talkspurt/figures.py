@@ -28,8 +28,6 @@ class Talkspurt:
 
     dry_samples: int
     """For how long the playout buffer had been dry before it."""
-    in_turn: bool
-    """The break before it fell into the middle of a turn: the caller heard a gap."""
     arrivals: list[float] = field(default_factory=list)
     """When each message came, seconds."""
     samples: list[int] = field(default_factory=list)

@@ -94,7 +94,6 @@ async def speak(engine: SpeechEngine, request: UtteranceRequest, text: str) -> S
                 if not speech.frames:
                     speech.first_chunk_s = time.monotonic() - begun
                 speech.frames.extend(chunk.frames)
-                utterance.played(chunk.first_sample + chunk.samples, at=time.monotonic())  # a file never waits
                 report(speech.audio_s)
     speech.total_s = time.monotonic() - begun
     return speech

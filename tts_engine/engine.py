@@ -45,10 +45,15 @@ class PauseConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     comma_ms: float = Field(default=160, ge=0, le=5000)
+    """After a comma or a dash."""
     semicolon_ms: float = Field(default=260, ge=0, le=5000)
+    """After a semicolon or a colon."""
     sentence_ms: float = Field(default=360, ge=0, le=5000)
+    """After a full stop, an exclamation mark or the end of a line."""
     question_ms: float = Field(default=400, ge=0, le=5000)
+    """After a question mark."""
     paragraph_ms: float = Field(default=650, ge=0, le=5000)
+    """After an empty line."""
 
     def ms(self, pause: Pause, speed: float) -> float:
         """Length of one pause; a cut without punctuation has none."""

@@ -14,8 +14,8 @@ import random
 from collections.abc import Iterator
 
 WORDS: dict[str, list[str]] = {
-    "name": "Anna Brown Carter Diaz Evans Foster Garcia Hughes Ivanov Jensen Keller Lopez Meyer Novak Olsen Parker Quinn "
-    "Rossi Schmidt Turner Vargas Weber Young Zimmer".split(),
+    "name": "Anna Brown Carter Diaz Evans Foster Garcia Hughes Ivanov Jensen Keller Lopez Meyer Novak Olsen Parker "
+    "Quinn Rossi Schmidt Turner Vargas Weber Young Zimmer".split(),
     "city": "Berlin Boston Chicago Denver Dublin Glasgow Hamburg Houston Leeds London Lyon Madrid Milan Munich Oslo "
     "Paris Phoenix Portland Prague Seattle Toronto Vienna Warsaw Zurich".split(),
     "day": "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split(),
@@ -34,6 +34,11 @@ WORDS: dict[str, list[str]] = {
 }
 
 FIRST = [
+    "Your {thing} was {state} {day}",
+    "The {item} costs {price} today",
+    "Doctor {name} has time {day} {part}",
+    "Your {colour} {item} is in {city}",
+    "I booked {city} for {day} {part}",
     "Your {colour} {item} left {city} on {day}",
     "I found your {thing} from last {day}",
     "The {desk} desk in {city} opens {day}",

@@ -16,18 +16,23 @@ from gateway.transport import CallInfo
 
 
 class RouteDialogues:
-    """The ``Dialogues`` of a gateway. Made before the loop runs; ``aclose`` it after the last call.
+    """The ``Dialogues`` of a gateway. ``aclose`` it after the last call."""
 
-    ``hub.handle`` serves ``/v1/dialogue``; ``observers`` stands behind REST messages and server-sent events; ``stats``
-    feeds the metrics.
-    """
-
-    def __init__(self, routes: Mapping[str, RouteConfig], *, limits: LimitsConfig, version: str) -> None:
-        self.stats = DialogueStats()
-        self.hub = DialogueHub(routes, limits=limits, stats=self.stats, version=version)
-        self.observers = Observers(limits=limits)
+    def __init__(
+        self,
+        routes: Mapping[str, RouteConfig],
+        *,
+        limits: LimitsConfig,
+        hub: DialogueHub,
+        observers: Observers,
+        stats: DialogueStats,
+        version: str,
+    ) -> None:
         self._routes = routes
         self._limits = limits
+        self._hub = hub
+        self._observers = observers
+        self._stats = stats
         self._version = version
         self._client: aiohttp.ClientSession | None = None
 
@@ -41,8 +46,8 @@ class RouteDialogues:
         if config.url:
             link = self._dial(call, sink, codec)
         else:
-            link = self.hub.attach(call, sink, codec=codec)
-        return self.observers.watch(setup_of(call, codec=codec, version=self._version), sink, link)
+            link = self._hub.attach(call, sink, codec=codec)
+        return self._observers.watch(setup_of(call, codec=codec, version=self._version), sink, link)
 
     def _dial(self, call: CallInfo, sink: DialogueSink, codec: str) -> DialogueLink:
         if self._client is None:
@@ -53,7 +58,7 @@ class RouteDialogues:
             self._routes[call.route].dialogue,
             limits=self._limits,
             client=self._client,
-            stats=self.stats,
+            stats=self._stats,
             codec=codec,
             version=self._version,
         )
@@ -62,7 +67,7 @@ class RouteDialogues:
 
     async def aclose(self) -> None:
         """Close the sockets that dialled in, and end all subscriptions. Calls have closed their own links before."""
-        self.observers.close()
-        await self.hub.aclose()
+        self._observers.close()
+        await self._hub.aclose()
         if self._client is not None:
             await self._client.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 from collections import Counter, deque
 from collections.abc import Callable
@@ -226,8 +227,9 @@ class Line:
         """Cut TCP: a peer that does not read would otherwise keep our buffer until its own end."""
         peer = self._websocket.get_extra_info("socket")
         if peer is not None:
-            with contextlib.suppress(OSError):
-                peer.shutdown(socket.SHUT_RDWR)
+            # By number: uvloop's socket objects cannot shut down.
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(peer.fileno())) as own:
+                own.shutdown(socket.SHUT_RDWR)
 
 
 def setup_of(call: CallInfo, *, codec: str, version: str) -> Setup:

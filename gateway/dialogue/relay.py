@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import hmac
 import logging
 import random
 from collections.abc import Callable
@@ -18,17 +15,10 @@ from gateway.dialogue.link import DialogueSink
 from gateway.dialogue.messages import Outbound
 from gateway.dialogue.wire import decode, refusal
 from gateway.errors import ProtocolError
+from gateway.signatures import twilio_signature
 from gateway.transport import CallInfo
 
 log = logging.getLogger(__name__)
-
-
-def twilio_signature(auth_token: str, url: str) -> str:
-    """``X-Twilio-Signature`` of a ConversationRelay socket: base64 HMAC-SHA1 over the URL as written.
-
-    The scheme ``wss://`` stays, no parameters are appended (recorded from Twilio's calls).
-    """
-    return base64.b64encode(hmac.new(auth_token.encode(), url.encode(), hashlib.sha1).digest()).decode()
 
 
 def client_session() -> aiohttp.ClientSession:
@@ -154,6 +144,7 @@ class Relay:
             "Pragma": "no-cache",
         }
         if self._config.auth_token is not None:
+            # Over the URL as written, wss:// kept, no parameters appended (recorded).
             headers["X-Twilio-Signature"] = twilio_signature(self._config.auth_token.get_secret_value(), url)
         return await self._client.ws_connect(
             url,

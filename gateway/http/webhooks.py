@@ -5,9 +5,10 @@ One handler per dialect family; the signature is checked where the carrier signs
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
@@ -47,7 +48,11 @@ class Webhooks:
         """Scheme and authority under which the outside knows us, without a trailing slash."""
         if self._server.public_url:
             return self._server.public_url.rstrip("/")
-        return f"{request.scheme}://{request.host}"
+        scheme, host = request.scheme, request.host
+        if request.remote and trusted(request.remote, self._server.trusted_proxies):
+            scheme = request.headers.get("X-Forwarded-Proto", scheme).partition(",")[0].strip()
+            host = request.headers.get("X-Forwarded-Host", host).partition(",")[0].strip()
+        return f"{scheme}://{host}"
 
     async def start(self, request: web.Request) -> web.Response:
         """The answer to an incoming call."""
@@ -121,6 +126,15 @@ class Webhooks:
             if not twilio_signed(twilio.auth_token.get_secret_value(), url, given, fields, body):
                 raise Rejected("X-Twilio-Signature does not match", status=403, code="bad_signature")
         return route, form
+
+
+def trusted(remote: str, proxies: Sequence[str]) -> bool:
+    """Whether a peer's ``X-Forwarded-*`` headers are believed."""
+    try:
+        address = ipaddress.ip_address(remote)
+    except ValueError:
+        return False
+    return any(address in ipaddress.ip_network(proxy, strict=False) for proxy in proxies)
 
 
 def _xml(verbs: str) -> web.Response:

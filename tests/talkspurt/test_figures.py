@@ -4,7 +4,7 @@ from talkspurt.figures import Talkspurt, interarrival_errors_ms, pacing_errors_m
 
 
 def spurt(arrivals: list[float], samples: int = 160) -> Talkspurt:
-    return Talkspurt(0, False, arrivals, [samples] * len(arrivals))
+    return Talkspurt(0, arrivals, [samples] * len(arrivals))
 
 
 def paced(frames: int, *, lead_frames: int = 0) -> list[float]:

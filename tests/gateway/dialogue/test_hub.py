@@ -11,9 +11,11 @@ from aiohttp import web
 
 from gateway.config import DialogueConfig, LimitsConfig, RouteConfig
 from gateway.dialogue.dialogues import RouteDialogues
+from gateway.dialogue.hub import DialogueHub
+from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.link import DialogueLink
 from gateway.dialogue.messages import Dtmf, Ended, Text, TurnEvent
-from gateway.dialogue.observers import SUBSCRIBER_MESSAGES
+from gateway.dialogue.observers import SUBSCRIBER_MESSAGES, Observers
 from gateway.errors import ProtocolError, Rejected
 from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call, running_app, served, until
 
@@ -46,11 +48,27 @@ class Manager:
         transport.shutdown(2)
 
 
+def dialogues_of(routes: dict[str, RouteConfig]) -> tuple[RouteDialogues, DialogueHub, Observers, DialogueStats]:
+    limits, stats, version = LimitsConfig(), DialogueStats(), "0.1.0"
+    hub = DialogueHub(routes, limits=limits, stats=stats, version=version)
+    observers = Observers(limits=limits)
+    made = RouteDialogues(routes, limits=limits, hub=hub, observers=observers, stats=stats, version=version)
+    return made, hub, observers, stats
+
+
 class House:
     """A gateway's dialogues behind a real server."""
 
-    def __init__(self, dialogues: RouteDialogues, url: str, client: aiohttp.ClientSession) -> None:
-        self.dialogues, self.url, self.client = dialogues, url, client
+    def __init__(self, routes: dict[str, RouteConfig], client: aiohttp.ClientSession) -> None:
+        self.dialogues, self.hub, self.observers, self.stats = dialogues_of(routes)
+        self.client = client
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        try:
+            return await self.hub.handle(request)
+        except Rejected as exc:
+            return web.Response(status=exc.status, text=str(exc))
 
     async def manager(self, route: str = "demo") -> Manager:
         return Manager(await self.client.ws_connect(f"{self.url}?route={route}"))
@@ -64,17 +82,11 @@ class House:
 async def house() -> AsyncIterator[House]:
     config = DialogueConfig(give_up_s=0.3, queue_messages=16)
     routes = {"demo": RouteConfig(dialogue=config), "out": RouteConfig(dialogue=DialogueConfig(url="ws://x/"))}
-    dialogues = RouteDialogues(routes, limits=LimitsConfig(), version="0.1.0")
-
-    async def handle(request: web.Request) -> web.StreamResponse:
-        try:
-            return await dialogues.hub.handle(request)
-        except Rejected as exc:
-            return web.Response(status=exc.status, text=str(exc))
-
-    async with served(handle, "/v1/dialogue") as url, aiohttp.ClientSession() as client:
-        yield House(dialogues, url, client)
-        await dialogues.aclose()
+    async with aiohttp.ClientSession() as client:
+        made = House(routes, client)
+        async with served(made.handle, "/v1/dialogue") as made.url:
+            yield made
+            await made.dialogues.aclose()
 
 
 def session(number: int) -> str:
@@ -83,7 +95,7 @@ def session(number: int) -> str:
 
 async def test_sockets_share_new_calls_in_turn_and_every_message_names_its_call(house: House) -> None:
     one, two = await house.manager(), await house.manager()
-    await until(lambda: house.dialogues.stats.connected["demo"] == 2)
+    await until(lambda: house.stats.connected["demo"] == 2)
     calls = [await house.attach(number) for number in range(4)]
     await until(lambda: len(one.received) == 2 and len(two.received) == 2)
     assert {message["sessionId"] for message in one.received + two.received} == {session(n) for n in range(4)}
@@ -102,11 +114,11 @@ async def test_sockets_share_new_calls_in_turn_and_every_message_names_its_call(
 
 async def test_calls_of_a_lost_socket_go_to_another(house: House) -> None:
     one = await house.manager()
-    await until(lambda: house.dialogues.stats.connected["demo"] == 1)
+    await until(lambda: house.stats.connected["demo"] == 1)
     calls = [await house.attach(number) for number in range(3)]
     await until(lambda: len(one.received) == 3)
     two = await house.manager()
-    await until(lambda: house.dialogues.stats.connected["demo"] == 2)
+    await until(lambda: house.stats.connected["demo"] == 2)
     one.drop()
     await until(lambda: len(two.received) == 3)
     assert all(message["resumed"] and message["callStatus"] == "IN_PROGRESS" for message in two.received)
@@ -160,7 +172,7 @@ async def test_stranger_gets_an_error_and_late_messages_of_an_ended_call_do_not(
     await until(lambda: manager.of("ended"))
     for _ in range(20):
         await manager.say(session(1), "text", token="late")
-    await until(lambda: house.dialogues.stats.late_messages == 20)
+    await until(lambda: house.stats.late_messages == 20)
     assert len(manager.of("error")) == 2
     assert not manager.socket.closed
     assert sink.messages == []
@@ -200,29 +212,29 @@ async def test_closing_lets_queues_leave_and_takes_nobody_new(house: House) -> N
 
 
 async def test_rest_speaks_in_and_events_come_with_extensions(house: House) -> None:
-    async with house.dialogues.observers.subscribe() as everything:
+    async with house.observers.subscribe() as everything:
         manager = await house.manager()
         sink, link = await house.attach(1)
         await until(lambda: manager.received)
-        async with house.dialogues.observers.subscribe(session(1)) as mine:
-            house.dialogues.observers.inject(session(1), b'{"type":"text","token":"from outside"}')
+        async with house.observers.subscribe(session(1)) as mine:
+            house.observers.inject(session(1), b'{"type":"text","token":"from outside"}')
             assert sink.messages == [Text(token="from outside")]
             with pytest.raises(ProtocolError, match="digits"):
-                house.dialogues.observers.inject(session(1), b'{"type":"sendDigits"}')
+                house.observers.inject(session(1), b'{"type":"sendDigits"}')
             link.send(TurnEvent(turn="t1", event="accepted"))
             await link.aclose()
             events = [orjson.loads(text) async for text in mine]
         assert events == [{"type": "turn", "sessionId": session(1), "turn": "t1", "event": "accepted"}]
-        house.dialogues.observers.close()
+        house.observers.close()
         assert [orjson.loads(text)["type"] async for text in everything] == ["setup", "turn"]
-    for outside in (house.dialogues.observers.subscribe, lambda name: house.dialogues.observers.inject(name, b"")):
+    for outside in (house.observers.subscribe, lambda name: house.observers.inject(name, b"")):
         with pytest.raises(Rejected, match="no live call"):
             outside(session(1))
 
 
 async def test_slow_subscriber_loses_the_oldest_and_is_told_how_many(house: House) -> None:
     _, link = await house.attach(1)
-    async with house.dialogues.observers.subscribe(session(1)) as slow:
+    async with house.observers.subscribe(session(1)) as slow:
         for number in range(SUBSCRIBER_MESSAGES + 3):
             link.send(TurnEvent(turn=f"t{number}", event="accepted"))
         await link.aclose()
@@ -234,7 +246,7 @@ async def test_slow_subscriber_loses_the_oldest_and_is_told_how_many(house: Hous
 async def test_route_with_an_address_is_dialled() -> None:
     async with running_app() as app:
         routes = {"demo": RouteConfig(dialogue=DialogueConfig(url=app.url))}
-        dialogues = RouteDialogues(routes, limits=LimitsConfig(), version="0.1.0")
+        dialogues, *_ = dialogues_of(routes)
         link = await dialogues.attach(call(1), RecordingSink(), codec="PCMU/8000")
         await until(lambda: app.received and app.received[0])
         await link.aclose()

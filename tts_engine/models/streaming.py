@@ -1,0 +1,206 @@
+"""State of chunk-wise computation, kept outside the networks: paged keys and values, and tails of convolutions.
+
+A batch has rows; a row is one sequence that has been fed ``start`` frames and is now fed up to ``n`` more. A ``Span``
+says this to the networks, which own no state themselves. Without a cache the span computes whole sequences at once.
+
+Keys and values live in pages of one chunk each (50 frames), so that rows may share the pages of a common prefix
+(a voice prompt) and a page is written once. Tails, the last inputs of each causal convolution, live in slots.
+Page 0 and slot 0 are scratch: rows that only pad a batch to a fixed size point there. All shapes depend on the sizes of
+the arguments alone and all writes are indexed by tensors, so a call can be captured in a CUDA graph.
+
+Exactness: under the chunk mask a query sees the keys up to the end of its own chunk. Feeding whole chunks therefore
+gives the same values as one pass over everything; only the last feed of a sequence may end inside a chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class PagedKeys:
+    """Keys and values of every attention layer of a network, in pages of ``page_frames`` positions."""
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        pages: int,
+        page_frames: int,
+        channels: int,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        # Zeros, not empty: a masked key has weight 0, and 0 times a stray NaN is NaN.
+        self.data = torch.zeros(layers, 2, pages, page_frames, channels, device=device, dtype=dtype)
+        self.page_frames = page_frames
+
+    def append(self, layer: int, new: Tensor, pages: Tensor, start: Tensor) -> Tensor:
+        """Write the fed frames and return what the rows can see.
+
+        Args:
+            new: shape ``(2, rows, n, channels)``, keys and values; ``n`` is padded to whole pages.
+            pages: shape ``(rows, pages)``, page numbers of each row from position 0 on.
+            start: shape ``(rows,)``, multiple of ``page_frames``.
+
+        Returns:
+            shape ``(2, rows, pages * page_frames, channels)``.
+        """
+        _, rows, n, channels = new.shape
+        count = -(-n // self.page_frames)
+        new = F.pad(new, (0, 0, 0, count * self.page_frames - n)).to(self.data.dtype)
+        first = start // self.page_frames
+        index = first[:, None] + torch.arange(count, device=start.device)
+        # A row shorter than the batch's n has no pages for its padding: that goes to the scratch page.
+        target = torch.where(
+            index < pages.shape[1], pages.gather(1, index.clamp(max=pages.shape[1] - 1)), torch.zeros_like(index)
+        )
+        store = self.data[layer]
+        store.index_copy_(1, target.flatten(), new.reshape(2, rows * count, self.page_frames, channels))
+        return store.index_select(1, pages.flatten()).view(2, rows, -1, channels)
+
+
+class ConvTails:
+    """The last inputs of every causal convolution of a network, by slot."""
+
+    def __init__(
+        self,
+        shapes: Sequence[tuple[int, int]],
+        *,
+        slots: int,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """``shapes``: ``(width, channels)`` per convolution, from ``number_tails``."""
+        self.data = [torch.zeros(slots, width, channels, device=device, dtype=dtype) for width, channels in shapes]
+
+    def reset(self, slots: Tensor) -> None:
+        """Back to the start of a sequence: zeros, as the convolutions pad."""
+        for buffer in self.data:
+            buffer.index_fill_(0, slots, 0)
+
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        """Continue ``target`` slots where ``source`` slots are (a voice prompt's end, say)."""
+        for buffer in self.data:
+            buffer.index_copy_(0, target, buffer.index_select(0, source))
+
+    def extend(self, tail: int, x: Tensor, slots: Tensor, length: Tensor) -> Tensor:
+        """Put the tail before ``x`` (rows, n, channels) and keep the last inputs up to ``length`` for the next feed."""
+        buffer = self.data[tail]
+        width = buffer.shape[1]
+        x = torch.cat([buffer.index_select(0, slots).to(x.dtype), x], dim=1)
+        last = (length[:, None] + torch.arange(width, device=x.device))[:, :, None].expand(-1, -1, x.shape[2])
+        buffer.index_copy_(0, slots, x.gather(1, last).to(buffer.dtype))
+        return x
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What a batch feeds now, what it may attend to, and where its past is."""
+
+    start: Tensor
+    """Shape ``(rows,)``, int64: frames fed before; a multiple of ``chunk`` when there is a past."""
+    length: Tensor
+    """Shape ``(rows,)``, int64: how many of the fed frames are real; the rest is padding on the right."""
+    chunk: int | None
+    """Frames per chunk of the attention mask; None: every frame sees all of its row."""
+    keys: PagedKeys | None = None
+    tails: ConvTails | None = None
+    pages: Tensor | None = None
+    """Shape ``(rows, pages)``, int64: where each row's keys are, from position 0 on."""
+    slots: Tensor | None = None
+    """Shape ``(rows,)``, int64: where each row's tails are."""
+
+    @staticmethod
+    def whole(length: Tensor, *, chunk: int | None) -> Span:
+        """Whole sequences from position 0, no state."""
+        return Span(start=torch.zeros_like(length), length=length, chunk=chunk)
+
+    def scaled(self, factor: int, keys: PagedKeys | None) -> Span:
+        """The same rows at ``factor`` times the rate, with the keys of that rate."""
+        return replace(
+            self,
+            start=self.start * factor,
+            length=self.length * factor,
+            chunk=None if self.chunk is None else self.chunk * factor,
+            keys=keys,
+        )
+
+    def positions(self, n: int) -> Tensor:
+        """Absolute positions of the fed frames, shape ``(rows, n)``."""
+        return self.start[:, None] + torch.arange(n, device=self.start.device)
+
+    def key_count(self, n: int) -> int:
+        """How many keys ``append`` returns when ``n`` frames are fed."""
+        if self.keys is None or self.pages is None:
+            return n
+        return self.pages.shape[1] * self.keys.page_frames
+
+    def mask(self, n: int) -> Tensor:
+        """True where a query sees a key: shape ``(rows, n, keys)``.
+
+        No query is left without a key (a row of padding sees key 0), so no softmax runs on nothing.
+        """
+        limit = (self.start + self.length).clamp(min=1)[:, None].expand(-1, n)
+        if self.chunk is not None:
+            limit = torch.minimum(limit, (self.positions(n) // self.chunk + 1) * self.chunk)
+        return torch.arange(self.key_count(n), device=limit.device) < limit[:, :, None]
+
+    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add keys and values ``(rows, n, channels)`` of a layer; returns all that ``mask`` speaks of."""
+        if self.keys is None:
+            return k, v
+        assert self.pages is not None
+        k, v = self.keys.append(layer, torch.stack([k, v]), self.pages, self.start).to(k.dtype)
+        return k, v
+
+    def extend(self, tail: int, x: Tensor, width: int) -> Tensor:
+        """Put ``width`` earlier frames before ``x`` (rows, n, channels); zeros at the start of a sequence."""
+        if self.tails is None:
+            return F.pad(x, (0, 0, width, 0))
+        assert self.slots is not None
+        return self.tails.extend(tail, x, self.slots, self.length)
+
+
+class CausalConv1d(nn.Conv1d):
+    """Convolution over frames that sees the past only. Input and output ``(rows, n, channels)``."""
+
+    tail = -1
+    """Number of its tail in ``ConvTails``; given by ``number_tails``."""
+
+    def forward(self, x: Tensor, span: Span) -> Tensor:  # type: ignore[override]
+        x = span.extend(self.tail, x, self.kernel_size[0] - 1)
+        return F.conv1d(x.transpose(1, 2), self.weight, self.bias, groups=self.groups).transpose(1, 2)
+
+
+def number_tails(network: nn.Module) -> list[tuple[int, int]]:
+    """Number the causal convolutions of a network; returns ``(width, channels)`` for ``ConvTails``."""
+    convolutions = [m for m in network.modules() if isinstance(m, CausalConv1d)]
+    for number, convolution in enumerate(convolutions):
+        convolution.tail = number
+    return [(c.kernel_size[0] - 1, c.in_channels) for c in convolutions]
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """``(..., heads * head_dim)`` to ``(..., heads, head_dim)``."""
+    return x.reshape(*x.shape[:-1], heads, -1)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, heads: int) -> Tensor:
+    """Scaled dot-product attention on ``(rows, n, heads * head_dim)``; mask ``(rows, n, keys)``."""
+    q, k, v = (split_heads(part, heads).transpose(1, 2) for part in (q, k, v))
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None])
+    return out.transpose(1, 2).flatten(2)
+
+
+def sinusoid(x: Tensor, dim: int) -> Tensor:
+    """Time embedding of diffusion: ``(n,)`` in [0, 1] to ``(n, dim)``, sines then cosines of ``1000 x``."""
+    half = dim // 2
+    decay = torch.log(torch.tensor(10000.0)).item() / (half - 1)
+    rate = torch.exp(torch.arange(half, device=x.device).float() * -decay)
+    phase = 1000.0 * x[:, None] * rate
+    return torch.cat([phase.sin(), phase.cos()], dim=-1)
