@@ -152,7 +152,9 @@ class WebRtc:
     async def offer(self, request: web.Request) -> web.Response:
         """A call from a browser, or a new connection of one."""
         body = OfferBody.model_validate_json(await request.read())
-        leg, answer = await self._answer(request, body.sdp, body.route, body.params, body.callId)
+        leg, answer = await self.answer(
+            body.sdp, route=body.route, parameters=body.params, call_id=body.callId, address=self._address(request)
+        )
         return web.json_response(
             AnswerBody(sdp=answer, callId=leg.call_id).model_dump(), headers=_resource_headers(leg)
         )
@@ -162,9 +164,10 @@ class WebRtc:
         _require(request, "application/sdp")
         parameters = {name: value for name, value in request.query.items() if name not in ("callId", "access_token")}
         text = await _text(request)
-        leg, answer = await self._answer(
-            request, text, request.match_info["route"], parameters, request.query.get("callId", "")
-        )
+        leg, answer = await self.answer(
+            text, route=request.match_info["route"], parameters=parameters,
+            call_id=request.query.get("callId", ""), address=self._address(request),
+        )  # fmt: skip
         headers = _resource_headers(leg)
         response = web.Response(status=201, text=answer, content_type="application/sdp", headers=headers)
         for server in self._servers():
@@ -226,9 +229,24 @@ class WebRtc:
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
-    async def _answer(
-        self, request: web.Request, text: str, route: str, parameters: dict[str, str], call_id: str
+    async def answer(
+        self,
+        text: str,
+        *,
+        route: str = "default",
+        parameters: Mapping[str, str] | None = None,
+        call_id: str = "",
+        address: str = "",
     ) -> tuple[WebRtcLeg, str]:
+        """Take a call, or a new connection of call ``call_id``; returns its leg and the answer's SDP.
+
+        Args:
+            address: of the peer, for the limit per address.
+
+        Raises:
+            ProtocolError: the offer cannot be read, or we have nothing in common.
+            Rejected: unknown route or call, or too many calls.
+        """
         offer = read_offer(text)
         if call_id:
             leg = self._leg(call_id)
@@ -238,7 +256,6 @@ class WebRtc:
         self._check_room()
         if len(self._legs) >= self._limits.calls:
             raise Rejected(f"{len(self._legs)} WebRTC calls are live", status=503, code="full", retry_after_s=5)
-        address = self._address(request)
         if self._by_address[address] >= self._config.calls_per_address:
             raise Rejected(
                 f"webrtc.calls_per_address is {self._config.calls_per_address}: this address has as many",
@@ -247,7 +264,7 @@ class WebRtc:
         joins = self._config.data_channel and offer.channel is not None
         leg = WebRtcLeg(
             self._new_call_id(), route, address, offer.codecs[0],
-            parameters=parameters, make_peer=self._make_peer, begin=self._begin, forget=self._forget,
+            parameters=dict(parameters or {}), make_peer=self._make_peer, begin=self._begin, forget=self._forget,
             browser=BrowserDialogue(self._limits) if joins else None, restart_s=self._config.restart_s,
         )  # fmt: skip
         self._legs[leg.call_id] = leg
