@@ -167,8 +167,7 @@ async def _engine(settings: Settings, config: Path | None) -> AsyncIterator[Grpc
     """The engine that ``--server`` or the configuration names, else one of our own."""
     engine = load_config(config).engine
     if settings.server:
-        client = engine.client.model_copy(update={"targets": (settings.server,)})
-        engine = engine.model_copy(update={"client": client})
+        engine = engine.model_copy(update={"targets": (settings.server,)})
     async with engine_for_gateway(engine) as grpc_engine:
         yield grpc_engine
 

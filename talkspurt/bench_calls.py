@@ -27,6 +27,8 @@ ROUTE = "bench"
 _CONNECTING = 20
 """Calls that are being set up at the same time."""
 _SETUP_S = 10.0
+_FADE_MESSAGES = 1
+"""What may still come of a cancelled turn behind the clear: one frame that fades out."""
 _TURN_S = 60.0
 """A turn that has not ended so long after its text is an error."""
 
@@ -67,7 +69,7 @@ class LoadedCall:
     def speak(self, turn: LoadTurn, *, tokens_per_s: float) -> None:
         """Send a turn; its tokens one after another where they stream."""
         assert self.call is not None and self.turn is None
-        if self._cut and self.leg.messages_since_clear:
+        if self._cut and self.leg.messages_since_clear > _FADE_MESSAGES:
             self.load.errors["audio of a cancelled turn after the clear"] += 1
         self._cut = False
         self._gaps_before = len(self.leg.gaps)
@@ -325,7 +327,7 @@ class CallLoad:
         self._turns.append((turn, gaps))
         self._changed.set()
         if turn.outcome == "failed":
-            self.errors[f"turn failed: {turn.reported.get('code', '')}"] += 1
+            self.errors[f"turn failed: {turn.reported.get('code')} {turn.reported.get('description')}"] += 1
         if not self.over:
             self.pattern.turn_ended(self, call)
 

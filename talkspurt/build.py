@@ -1,43 +1,314 @@
-"""The wiring: the only code that names a concrete engine."""
+"""From a configuration to running parts: the only code that names a concrete engine, transport or dialogue line."""
 
 from __future__ import annotations
 
-from tts_engine.api import SpeechEngine
-from tts_engine.config import EngineConfig
-from tts_engine.embedded import EmbeddedSynthesizer
-from tts_engine.engine import Engine
-from tts_engine.errors import Unavailable
-from tts_engine.metrics import PrometheusObserver
-from tts_engine.process import EngineProcess
-from tts_engine.synthesizer import Synthesizer
-from tts_engine.tone import ToneSynthesizer
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import uvloop
+from aiohttp import web
+from picows import WSUpgradeRequest
+
+from gateway.clips import Clips
+from gateway.config import RouteConfig
+from gateway.connection import MediaConnection
+from gateway.dialogue.dialogues import RouteDialogues
+from gateway.dialogue.hub import DialogueHub
+from gateway.dialogue.line import DialogueStats
+from gateway.dialogue.observers import Observers
+from gateway.directory import LocalDirectory
+from gateway.errors import Rejected
+from gateway.handoff import Handoff, Handoffs
+from gateway.http.app import Health, HealthView, make_app
+from gateway.http.auth import Authenticator
+from gateway.http.calls import Calls
+from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
+from gateway.media.playout import StartPolicy
+from gateway.metrics import Metrics
+from gateway.recorder import Recorder
+from gateway.server import GatewayServer
+from gateway.session import Services, Session, turn_defaults
+from gateway.signatures import twilio_signed
+from gateway.ticker import Ticker
+from gateway.tokens import StreamTokens
+from gateway.transport import CallInfo
+from gateway.uplink_worker import UplinkWorker
+from gateway.wire.messages import StreamStarted
+from talkspurt import __version__
+from talkspurt.config import Config
+from tts_engine.api import EngineStatus
+from tts_engine.client import GrpcEngine
+from tts_engine.errors import EngineError
+
+log = logging.getLogger(__name__)
 
 
-async def make_engine(config: EngineConfig) -> SpeechEngine:
-    """The engine that ``config.kind`` names, in this process and warm.
+class Gateway:
+    """A gateway in the making and at work: owns the sessions, the listener and the drain."""
 
-    Raises:
-        Unavailable: that kind is not part of this build.
-    """
-    engine = Engine(_synthesizer(config), config.speech, observer=PrometheusObserver())
-    try:
-        await engine.start()
-    except BaseException:
-        await engine.aclose()
-        raise
-    return engine
+    def __init__(self, config: Config, engine: GrpcEngine) -> None:
+        self.config = config
+        self.engine = engine
+        self.metrics = Metrics(version=__version__, engine=config.engine.kind, calls_limit=config.limits.calls)
+        self.directory: LocalDirectory[Session] = LocalDirectory(limit=config.limits.calls)
+        self.handoffs = Handoffs()
+        self.observers = Observers(limits=config.limits)
+        self.dialogue_stats = DialogueStats()
+        secret = config.server.stream_token_secret
+        self.tokens = StreamTokens(
+            secret.get_secret_value() if secret else None, lifetime_s=config.server.stream_token_s
+        )
+        self.ticker = Ticker(
+            lateness=self.metrics.tick_lateness,
+            max_sends=config.playout.max_tick_sends,
+        )
+        self.hub = DialogueHub(config.routes, limits=config.limits, stats=self.dialogue_stats, version=__version__)
+        self.dialogues = RouteDialogues(
+            config.routes,
+            limits=config.limits,
+            hub=self.hub,
+            observers=self.observers,
+            stats=self.dialogue_stats,
+            version=__version__,
+        )
+        self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
+        self.services = Services(
+            engine=engine,
+            ticker=self.ticker,
+            dialogues=self.dialogues,
+            clips=Clips(config.clips),
+            meter=self.metrics,
+            playout=config.playout,
+            start=StartPolicy(
+                quantile=config.playout.start_quantile, max_delay_s=config.playout.max_start_delay_ms / 1000
+            ),
+            uplink=self.uplink,
+        )
+        self._calls: set[asyncio.Task[None]] = set()
+        self._status: EngineStatus | None = None
+        self.server = GatewayServer(
+            config.server, config.limits, self._app(), accept=self.accept, authorise=self.authorise
+        )
+
+    def _recorder(self, call_id: str, route: str) -> Recorder | None:
+        config = self.config.recording
+        if not self.config.routes[route].recording or not config.folder:
+            return None
+        path = Path(config.folder) / f"{call_id}.wav"
+        return Recorder(path, rate=8000, max_s=config.max_s, started=time.monotonic())
+
+    def _app(self) -> web.Application:
+        config = self.config
+        return make_app(
+            auth=Authenticator(config.auth, config.server),
+            health=Health(self.why_not_ready, self.health),
+            calls=Calls(self.directory, self.observers),
+            webhooks=Webhooks(config.server, config.carriers, config.routes, self.tokens, self.handoffs),
+            hub=self.hub,
+            limits=config.limits,
+            metrics=self.exposition if config.metrics.enabled else None,
+            version=__version__,
+        )
+
+    # --- calls -----------------------------------------------------------------------------------------------------
+
+    def authorise(self, dialect: str, route: str, request: WSUpgradeRequest) -> None:
+        """Whether a media socket may open: the carrier's signature, else our token. Raises ``Rejected``."""
+        if route not in self.config.routes:
+            raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
+        self.directory.check_room()
+        twilio = self.config.carriers.twilio
+        if not twilio.verify:
+            return
+        path, _, query = request.path.decode("ascii", "replace").partition("?")
+        signature = request.headers.get("X-Twilio-Signature")
+        if signature and twilio.auth_token is not None:
+            public = (self.config.server.public_url or f"http://{request.headers.get('Host', '')}").rstrip("/")
+            url = public.replace("http", "ws", 1) + request.path.decode("ascii", "replace")
+            if twilio_signed(twilio.auth_token.get_secret_value(), url, signature):
+                return
+            raise Rejected("X-Twilio-Signature does not match", status=403, code="bad_signature")
+        parts = [part for part in path.split("/") if part]
+        token = parts[3] if len(parts) > 3 else query.partition("token=")[2].partition("&")[0]
+        self.tokens.check(token, dialect, route, now=time.time())
+
+    def accept(self, connection: MediaConnection, started: StreamStarted) -> Session:
+        """A media stream began: make it a call and let it run."""
+        route = self.config.routes[connection.route]
+        return self.start_call(connection.route, route, connection, started, transport=connection.dialect.name)
+
+    def start_call(
+        self, name: str, route: RouteConfig, leg: MediaConnection, started: StreamStarted, *, transport: str
+    ) -> Session:
+        """Create and run a session. Raises ``Rejected``."""
+        call_id = self.directory.new_call_id()
+        given = dict(started.custom_parameters)
+        caller = {
+            key.removeprefix(PARAMETER_PREFIX): given.pop(key)
+            for key in list(given)
+            if key.startswith(PARAMETER_PREFIX)
+        }
+        call = CallInfo(
+            call_id=call_id,
+            route=name,
+            transport=transport,
+            call_sid=started.call_sid or f"CA{call_id[2:]}",
+            account_sid=started.account_sid,
+            parent_call_sid=caller.get("ParentCallSid", ""),
+            from_=started.from_ or caller.get("From", ""),
+            to=started.to or caller.get("To", ""),
+            forwarded_from=caller.get("ForwardedFrom", ""),
+            caller_name=caller.get("CallerName", ""),
+            direction=caller.get("Direction", "inbound"),
+            call_status=caller.get("CallStatus", "ringing").upper().replace("-", "_"),
+            custom_parameters={**route.parameters, **given},
+        )
+        limits = self.config.limits
+        defaults = turn_defaults(
+            route,
+            route.dialogue,
+            self.config.playout,
+            self.config.barge_in,
+            turn_chars=limits.turn_chars,
+            turns_queued=limits.turns_queued,
+        )
+        session = Session(call, leg, started.inbound, route, defaults, self.services)
+        self.directory.add(session)
+        task = asyncio.create_task(self._run(session), name=f"call {call_id}")
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        return session
+
+    async def _run(self, session: Session) -> None:
+        self.metrics.call_started(transport=session.call.transport)
+        outcome = "failed"
+        try:
+            reason = await session.run()
+            outcome = "completed"
+            log.info("call ended", extra={"call": session.call_id, "reason": reason})
+        except Exception:
+            log.exception("call failed", extra={"call": session.call_id})
+        finally:
+            self.directory.remove(session)
+            self.metrics.call_ended(transport=session.call.transport, outcome=outcome)
+            if session.handoff is not None:
+                self.handoffs.leave(session.call.call_sid, session.handoff)
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    def why_not_ready(self) -> str:
+        """Empty when calls may come; otherwise what is missing."""
+        if self.directory.draining:
+            return "draining"
+        if len(self.directory) >= self.directory.limit:
+            return "full"
+        if self._status is None or not self._status.ready:
+            return "engine is not ready"
+        return ""
+
+    def health(self) -> HealthView:
+        """What ``/v1/health`` shows."""
+        status = self._status
+        return HealthView(
+            status=self.why_not_ready() or "ready",
+            version=__version__,
+            engine=status.engine if status else "",
+            model=status.model if status else "",
+            gpu=status.gpu if status else "",
+            vllm=status.vllm if status else "",
+            calls=len(self.directory),
+        )
+
+    async def exposition(self) -> bytes:
+        """Our metrics and those of the engine that we started."""
+        for route, lines in self.dialogue_stats.connected.items():
+            self.metrics.dialogue_connected(route=route, lines=lines)
+        self.metrics.dialogue_reconnects(total=self.dialogue_stats.reconnects)
+        ours = self.metrics.exposition()
+        try:
+            return ours + await self.engine.metrics()
+        except EngineError:
+            return ours
+
+    async def watch_engine(self) -> None:
+        """Keep the engine's status fresh for readiness and health."""
+        while True:
+            try:
+                self._status = await asyncio.wait_for(self.engine.status(), 2.0)
+            except (EngineError, TimeoutError):
+                self._status = None
+            await asyncio.sleep(1.0 if self._status is not None and self._status.ready else 0.2)
+
+    async def drain(self) -> None:
+        """No new calls; live ones finish, bounded by ``server.drain_s``; then the rest is hung up."""
+        self.directory.draining = True
+        await self.server.stop_accepting()
+        if self._calls:
+            log.info("draining", extra={"calls": len(self._calls)})
+            await asyncio.wait(self._calls, timeout=self.config.server.drain_s)
+        for session in self.directory:
+            session.end("drained", hang_up=True)
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=5)
 
 
-def engine_process(config: EngineConfig) -> EngineProcess:
-    """The same engine as a child process; ``start()`` it, then reach it at ``target``."""
-    return EngineProcess("talkspurt.engine_main", config)
+@asynccontextmanager
+async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
+    """A listening gateway on an engine; leaving drains nothing and closes everything."""
+    async with AsyncExitStack() as stack:
+        made = Gateway(config, engine)
+        stack.callback(made.ticker.close)
+        stack.callback(made.uplink.close)
+        stack.push_async_callback(made.dialogues.aclose)
+        stack.push_async_callback(made.services.clips.aclose)
+        await made.server.start()
+        stack.push_async_callback(made.server.aclose)
+        watcher = asyncio.create_task(made.watch_engine())
+        stack.callback(watcher.cancel)
+        yield made
 
 
-def _synthesizer(config: EngineConfig) -> Synthesizer:
-    match config.kind:
-        case "embedded":
-            return EmbeddedSynthesizer(config.embedded)
-        case "tone":
-            return ToneSynthesizer()
-        case _:
-            raise Unavailable(f"engine {config.kind} is not available in this build")
+async def _serve(config: Config) -> int:
+    from talkspurt.engines import engine_for_gateway
+
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with engine_for_gateway(config.engine) as engine, gateway(config, engine) as made:
+        while made.why_not_ready() == "engine is not ready" and not stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), 0.05)
+        # What exists now lives as long as the process: keep it out of every later collection (a full one over this
+        # heap has been measured at 115 ms).
+        gc.collect()
+        gc.freeze()
+        host = config.server.host
+        shown = f"[{host}]" if ":" in host else host
+        scheme = "https" if config.server.tls else "http"
+        print(f"talkspurt {__version__} is ready: {scheme}://{shown}:{made.server.port}/", flush=True)
+        if "call" in config.routes:
+            url = f"ws://{shown}:{made.server.port}/media/twilio/call"
+            print(f'first call:  talkspurt call {url} --text "Hello, this is talkspurt." -o heard.wav', flush=True)
+        await stopping.wait()
+        await made.drain()
+    return 0
+
+
+def serve(config: Config) -> int:
+    """Run the gateway until SIGTERM or SIGINT; returns the exit code."""
+    if sys.version_info >= (3, 12):
+        return uvloop.run(_serve(config))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config))
+
+
+__all__ = ["Gateway", "Handoff", "gateway", "serve"]

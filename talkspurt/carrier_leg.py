@@ -161,6 +161,7 @@ class CarrierLeg(WSListener):
             self._return_marks()
         elif isinstance(command, Clear):
             self.clears += 1
+            self.turn_under_way = False  # what may still come is a fade, and no gap lies before it
             self.messages_since_clear = 0
             if self._interrupted_at is not None:
                 self.cuts_ms.append((now - self._interrupted_at) * 1000)

@@ -78,11 +78,10 @@ def serve(args: argparse.Namespace) -> int:
 def engine(args: argparse.Namespace) -> int:
     from talkspurt.config import load
 
-    overrides = {} if args.port is None else {"engine.server.listen": f"127.0.0.1:{args.port}"}
+    overrides = {} if args.port is None else {"engine.listen": f"127.0.0.1:{args.port}"}
     config = load(args.config, overrides=overrides)
     _configure_log(config)
-    listen = config.engine.server.listen or "127.0.0.1:50051"
-    return _job(lambda: _module("talkspurt.engines").run_engine(config.engine, listen))
+    return _job(lambda: _module("talkspurt.engines").run_engine(config.engine))
 
 
 def make_checkpoint(args: argparse.Namespace) -> int:
@@ -219,7 +218,7 @@ def _add_engine(commands: argparse._SubParsersAction[_Parser]) -> None:
         "talkspurt engine make-checkpoint /tmp/cosyvoice3 --version 3 --size tiny",
     )
     _add_config(p)
-    p.add_argument("--port", type=_port, metavar="N", help="TCP port on 127.0.0.1 instead of engine.server.listen")
+    p.add_argument("--port", type=_port, metavar="N", help="TCP port on 127.0.0.1 instead of engine.listen")
     sub = p.add_subparsers(metavar="COMMAND")
     p = _add(
         sub,

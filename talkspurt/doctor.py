@@ -124,8 +124,8 @@ def timer_lateness_ms(seconds: float) -> list[float]:
 def check_voice(config: Config) -> Finding:
     """The configured engine: does it start, which voices has it, how soon does it speak?"""
     engine = config.engine
-    if engine.client.targets:
-        return _reachable(engine.client.targets)
+    if engine.targets:
+        return _reachable(engine.targets)
     try:
         voices, first_ms = asyncio.run(_first_words(config))
     except ModuleNotFoundError as exc:
@@ -159,7 +159,7 @@ def _reachable(targets: Iterable[str]) -> Finding:
             except grpc.FutureTimeoutError:
                 missing.append(target)
     if missing:
-        return Finding("voice", "fail", f"no engine answers at {', '.join(missing)} (engine.client.targets)")
+        return Finding("voice", "fail", f"no engine answers at {', '.join(missing)} (engine.targets)")
     return Finding("voice", "ok", f"engines at {', '.join(targets)}")
 
 
@@ -230,7 +230,7 @@ def check_vad(config: Config) -> Finding:
 
 def check_gpu(config: Config) -> Finding:
     """NVIDIA GPUs, as the driver's own tool lists them."""
-    needed = config.engine.kind not in ("embedded", "tone") and not config.engine.client.targets
+    needed = config.engine.kind not in ("embedded", "tone") and not config.engine.targets
     tool = shutil.which("nvidia-smi")
     names = ""
     if tool:

@@ -73,9 +73,8 @@ class Speech:
 def opened(config: EngineConfig, target: str | None) -> AbstractAsyncContextManager[SpeechEngine]:
     """The engine at a gRPC target, at the configured ones, or else a warm one in this process."""
     if target:
-        client = config.client.model_copy(update={"targets": (target,)})
-        config = config.model_copy(update={"client": client})
-    return engine_for_gateway(config) if config.client.targets else local_engine(config)
+        config = config.model_copy(update={"targets": (target,)})
+    return engine_for_gateway(config) if config.targets else local_engine(config)
 
 
 async def speak(engine: SpeechEngine, request: UtteranceRequest, text: str) -> Speech:

@@ -32,6 +32,7 @@ def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", config.message_bytes),
         ("grpc.enable_retries", 0),  # half an utterance cannot be sent again; the retry layer would copy each message
         ("grpc.enable_http_proxy", 0),
+        ("grpc.http2.bdp_probe", 0),  # a window of 64 KiB, 8 s of PCMU; estimating it lets megabytes gather unread
         ("grpc.keepalive_time_ms", ping_ms),
         ("grpc.keepalive_timeout_ms", ping_ms),
         # A restarted engine is found again within this time; the default backs off to two minutes.
@@ -56,6 +57,7 @@ class GrpcUtterance:
         self._text_chars = text_chars
         self._text_ended = False
         self._closed = False
+        self._finished = False
         self._positions = PositionReporter(request.format.sample_rate)
         self._position_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -100,7 +102,7 @@ class GrpcUtterance:
         """The message that leaves next."""
         if self._pending is None:
             self._pending = pb.SpeakRequest()
-        if self._sender is None and not self._closed:
+        if self._sender is None and not self._closed and not self._finished:
             self._sender = self._loop.create_task(self._send())
         return self._pending
 
@@ -133,7 +135,23 @@ class GrpcUtterance:
         if message is grpc.aio.EOF:
             self._release()
             raise StopAsyncIteration
+        if message.finished:
+            await self._half_close()
+            raise StopAsyncIteration
         return wire.decode_chunk(message)
+
+    async def _half_close(self) -> None:
+        """All is spoken: nothing more goes up. A write that is under way must end first, else it would end the call."""
+        self._finished = True
+        if self._position_timer is not None:
+            self._position_timer.cancel()
+        try:
+            if self._sender is not None:
+                await self._sender
+            await self._call.done_writing()
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            pass  # the call is over already
+        self._release()
 
     def _release(self) -> None:
         """The call is over: give its place back."""

@@ -1,8 +1,9 @@
 """Any ``SpeechEngine`` behind gRPC. Decides who gets in, what stands still for too long, and how errors look on the
 wire; knows nothing of speech.
 
-Threads and queues: one event loop. Each Speak is one task plus one that reads; audio waits in gRPC's flow-control
-window (64 KiB, then the engine is not asked for more), text is bounded by ``speech.max_chars``.
+Threads and queues: one event loop. Each Speak is one task plus one that reads. Audio waits in gRPC's flow-control
+window, 64 KiB (200 kB with what both ends buffer; then the engine is asked for no more); text is bounded by
+``speech.max_chars``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 
 log = logging.getLogger(__name__)
+
+_HALF_CLOSE_S = 1.0  # for clients that never half-close
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -108,6 +111,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 # Twice the utterances: status and health must get through when the engine is full, and who comes over
                 # the limit must hear RESOURCE_EXHAUSTED, not wait in HTTP/2's own queue.
                 ("grpc.max_concurrent_streams", 2 * config.speech.max_utterances + 16),
+                ("grpc.http2.bdp_probe", 0),
                 ("grpc.keepalive_time_ms", ping_ms),
                 ("grpc.keepalive_timeout_ms", ping_ms),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", ping_ms // 2),
@@ -205,6 +209,9 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 progress.audio_at = progress.writing_at = time.monotonic()
                 await context.write(wire.encode_chunk(chunk))
                 progress.writing_at = None
+            await context.write(pb.SpeakResponse(finished=True))
+            # A position that is on its way up when the call ends would fail the call at the client: let it half-close.
+            await asyncio.wait({reader}, timeout=_HALF_CLOSE_S)
         finally:
             if reader is not None:
                 reader.cancel()

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from scripted import chunk_of
 
-from talkspurt.build import engine_process
+from talkspurt.engines import engine_process
+from tests.tts_engine.scripted import chunk_of
 from tts_engine.api import UtteranceRequest
 from tts_engine.client import GrpcEngine
 from tts_engine.config import EngineConfig
@@ -38,7 +38,7 @@ def alive(pid: int) -> bool:
 
 @pytest.fixture
 async def child() -> AsyncIterator[EngineProcess]:
-    process = EngineProcess("scripted", CONFIG)
+    process = EngineProcess("tests.tts_engine.scripted", CONFIG)
     await process.start()
     yield process
     await process.aclose()
@@ -77,7 +77,7 @@ async def test_a_crash_fails_the_live_utterance_and_the_next_one_is_spoken(
 
 async def test_a_process_that_hangs_is_killed_and_replaced() -> None:
     config = CONFIG.model_copy(update={"timeouts": CONFIG.timeouts.model_copy(update={"hang_s": 0.5})})
-    child = EngineProcess("scripted", config)
+    child = EngineProcess("tests.tts_engine.scripted", config)
     await child.start()
     first_pid = child.pid
     os.kill(first_pid, signal.SIGSTOP)
@@ -121,7 +121,7 @@ async def test_a_child_that_cannot_start_is_one_clear_error(capfd: pytest.Captur
 
 async def test_a_child_that_does_not_get_warm_is_given_up() -> None:
     config = CONFIG.model_copy(update={"timeouts": CONFIG.timeouts.model_copy(update={"start_s": 0.05})})
-    child = EngineProcess("scripted", config)
+    child = EngineProcess("tests.tts_engine.scripted", config)
     with pytest.raises(Unavailable, match="not warm within"):
         await child.start()
     assert child.pid is None
@@ -134,7 +134,7 @@ async def test_no_orphan_outlives_a_killed_gateway(tmp_path: Path) -> None:
         "from tts_engine.config import EngineConfig\n"
         "from tts_engine.process import EngineProcess\n"
         "async def main():\n"
-        "    child = EngineProcess('scripted', EngineConfig(kind='tone'))\n"
+        "    child = EngineProcess('tests.tts_engine.scripted', EngineConfig(kind='tone'))\n"
         "    await child.start()\n"
         "    print(child.pid, child.target, flush=True)\n"
         "    await asyncio.Event().wait()\n"
@@ -155,7 +155,7 @@ async def test_no_orphan_outlives_a_killed_gateway(tmp_path: Path) -> None:
 
 
 async def test_the_wired_engine_speaks_through_its_own_process() -> None:
-    """``talkspurt.engine_main`` with the tone engine: what the gateway starts."""
+    """``talkspurt.engines`` with the tone engine: what the gateway starts."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

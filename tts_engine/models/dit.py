@@ -62,7 +62,8 @@ class RotaryEmbedding(nn.Module):
 
     def __init__(self, head_dim: int) -> None:
         super().__init__()
-        self.register_buffer("inv_freq", 10000.0 ** (-torch.arange(0, head_dim, 2).float() / head_dim))
+        with torch.device("cpu"):  # real also where the parameters are made without values
+            self.register_buffer("inv_freq", 10000.0 ** (-torch.arange(0, head_dim, 2).float() / head_dim))
 
     def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Positions ``(rows, n)`` to cosine and sine, each ``(rows, n, head_dim / 2)``, fp32."""

@@ -137,16 +137,23 @@ class Flow(nn.Module):
     encoder_channels = 0
     condition_tail_shapes: Sequence[tuple[int, int]] = ()
     noise: Tensor
+    """Shape ``(15000, 80)``."""
+    times: Tensor
+    widths: Tensor
     modulations: Tensor
+    """Shape ``(steps, ...)``: row ``k`` is what step ``k`` needs to know of its time."""
 
     def __init__(self, solver: SolverConfig, *, vocab_size: int, token_channels: int) -> None:
         super().__init__()
         self.solver = solver
         self.input_embedding = nn.Embedding(vocab_size, token_channels)
         self.spk_embed_affine_layer = nn.Linear(SPEAKER_CHANNELS, MEL_CHANNELS)
-        self.register_buffer("noise", start_noise(), persistent=False)
-        self.register_buffer("modulations", torch.empty(0), persistent=False)
-        self.times, self.widths = schedule(solver.steps)
+        with torch.device("cpu"):  # real also where the parameters are made without values
+            times, widths = schedule(solver.steps)
+            self.register_buffer("noise", start_noise(), persistent=False)
+            self.register_buffer("times", times, persistent=False)
+            self.register_buffer("widths", widths, persistent=False)
+            self.register_buffer("modulations", torch.empty(0), persistent=False)
 
     @property
     def estimator(self) -> Estimator:
@@ -154,8 +161,7 @@ class Flow(nn.Module):
 
     def prepare(self) -> None:
         """After the weights are loaded (fp32): make the tables that depend on them alone."""
-        self.modulations = self.estimator.modulations(self.times.to(self.noise.device))
-        self.widths = self.widths.to(self.noise.device)
+        self.modulations = self.estimator.modulations(self.times)
 
     def speaker(self, embedding: Tensor) -> Tensor:
         """Speaker vectors ``(rows, 192)`` as the CAM++ network makes them, to ``(rows, 80)``."""

@@ -117,14 +117,15 @@ class Spectrum(nn.Module):
     def __init__(self, n_fft: int, hop: int) -> None:
         super().__init__()
         self.n_fft, self.hop = n_fft, hop
-        window = torch.hann_window(n_fft, dtype=torch.float64)
-        bins = n_fft // 2 + 1
-        angle = 2 * math.pi / n_fft * torch.outer(torch.arange(n_fft), torch.arange(bins)).double()
-        analysis = torch.cat([angle.cos(), -angle.sin()], dim=1) * window[:, None]
-        # Real inverse: the bins between the first and the last count twice, and these two have no imaginary part.
-        twice = torch.full((bins, 1), 2.0, dtype=torch.float64)
-        twice[0] = twice[-1] = 1
-        synthesis = torch.cat([twice * angle.T.cos(), -twice * angle.T.sin()]) / n_fft * window
+        with torch.device("cpu"):  # real also where the parameters are made without values
+            window = torch.hann_window(n_fft, dtype=torch.float64)
+            bins = n_fft // 2 + 1
+            angle = 2 * math.pi / n_fft * torch.outer(torch.arange(n_fft), torch.arange(bins)).double()
+            analysis = torch.cat([angle.cos(), -angle.sin()], dim=1) * window[:, None]
+            # Real inverse: the bins between the first and the last count twice, and these two have no imaginary part.
+            twice = torch.full((bins, 1), 2.0, dtype=torch.float64)
+            twice[0] = twice[-1] = 1
+            synthesis = torch.cat([twice * angle.T.cos(), -twice * angle.T.sin()]) / n_fft * window
         self.register_buffer("window", window.float(), persistent=False)
         self.register_buffer("analysis", analysis.float(), persistent=False)
         self.register_buffer("synthesis", synthesis.float(), persistent=False)

@@ -315,7 +315,7 @@ def source_noise(*, seconds: int) -> Tensor:
     It is not in the checkpoint. Upstream draws it while it builds the networks after seed 0; the initial weights that
     come before it in the sequence are drawn here too, and dropped. Shorter tables are beginnings of longer ones.
     """
-    with torch.random.fork_rng(devices=[]):
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         torch.randn(1, MEL_CHANNELS, 15000)
         nn.Embedding(6561, 80)
