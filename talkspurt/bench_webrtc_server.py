@@ -1,8 +1,9 @@
 """The servers that ``talkspurt bench gateway --transport webrtc`` compares, each a process of its own.
 
-``gateway`` is the product's own call (signalling, session, turns, playout, ticker, leg) on ready Opus frames; ``aiortc``
-is that library with a track of its own that hands over sound, which it encodes; ``aiortc-packets`` the same with a
-track that hands over ready packets. All on uvloop, all paced by absolute time.
+``gateway`` is the product's own call (signalling, session, turns, playout, ticker, leg) on ready Opus frames.
+``aiortc`` is that library with a track of its own that hands over sound, which it encodes; ``aiortc-packets`` the same
+with a track that hands over ready packets. All run on uvloop and are paced by absolute time; calls begin to speak at
+times spread over a second, as unrelated calls do.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import resource
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from fractions import Fraction
 from types import TracebackType
 from typing import Any, Self
@@ -60,32 +61,41 @@ def _packets() -> list[bytes]:
 
 
 class _Track(MediaStreamTrack):
-    """Paced by its own timetable: the sender of aiortc sends as fast as ``recv`` answers."""
+    """Paced by its own timetable: the sender of aiortc sends as fast as ``recv`` answers.
+
+    Args:
+        make: the frame of that number.
+        offset_s: when to begin, after ``begin``.
+    """
 
     kind = "audio"
 
-    def __init__(self, begin: asyncio.Event, frames: Sequence[AudioFrame | bytes]) -> None:
+    def __init__(self, begin: asyncio.Event, make: Callable[[int], AudioFrame | Packet[Any]], offset_s: float) -> None:
         super().__init__()
         self._begin = begin
-        self._frames = frames
+        self._make = make
+        self._offset_s = offset_s
         self._begun_at = 0.0
         self._sent = 0
 
-    async def recv(self) -> AudioFrame | Packet:
+    async def recv(self) -> AudioFrame | Packet[Any]:
         await self._begin.wait()
         if not self._begun_at:
-            self._begun_at = time.monotonic()
+            self._begun_at = time.monotonic() + self._offset_s
         wait = self._begun_at + self._sent * 0.02 - time.monotonic()
         if wait > 0:
             await asyncio.sleep(wait)
         if self.readyState != "live":
             raise MediaStreamError
-        frame = self._frames[self._sent % len(self._frames)]
-        if isinstance(frame, bytes):
-            frame = Packet(frame)
+        frame = self._make(self._sent)
         frame.pts, frame.time_base = self._sent * _FRAME, Fraction(1, _RATE)
         self._sent += 1
         return frame
+
+
+def _offset_s(call: int) -> float:
+    """Spreads calls over a second without a pattern (the golden ratio)."""
+    return call * 0.6180339887 % 1.0
 
 
 class AiortcServer:
@@ -94,22 +104,25 @@ class AiortcServer:
     def __init__(self, *, encoded: bool) -> None:
         self._begin = asyncio.Event()
         self._connections: list[RTCPeerConnection] = []
-        self._frames: Sequence[AudioFrame | bytes]
-        if encoded:
-            self._frames = _packets()
-        else:
-            sound = _sound()
-            frames = []
-            for start in range(0, len(sound), _FRAME):
-                frame = AudioFrame.from_ndarray(sound[None, start : start + _FRAME], format="s16", layout="mono")
-                frame.sample_rate = _RATE
-                frames.append(frame)
-            self._frames = frames
+        packets, sound = _packets(), _sound()
+        frames = []
+        for start in range(0, len(sound), _FRAME):
+            frame = AudioFrame.from_ndarray(sound[None, start : start + _FRAME], format="s16", layout="mono")
+            frame.sample_rate = _RATE
+            frames.append(frame)
+
+        def packet(number: int) -> Packet[Any]:
+            return Packet(packets[number % len(packets)])
+
+        def frame_of(number: int) -> AudioFrame:
+            return frames[number % len(frames)]
+
+        self._make: Callable[[int], AudioFrame | Packet[Any]] = packet if encoded else frame_of
 
     async def offer(self, sdp: str) -> str:
         connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        connection.addTrack(_Track(self._begin, self._make, _offset_s(len(self._connections))))
         self._connections.append(connection)
-        connection.addTrack(_Track(self._begin, self._frames))
         await connection.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
         await connection.setLocalDescription(await connection.createAnswer())
         return connection.localDescription.sdp
@@ -236,8 +249,8 @@ class GatewayServer:
 
     def begin(self, seconds: float) -> None:
         self._engine.seconds = seconds
-        for sink in self._prompter.sinks:
-            sink.on_message(Text(token="Speak.", last=True))
+        for number, sink in enumerate(self._prompter.sinks):
+            asyncio.get_running_loop().call_later(_offset_s(number), sink.on_message, Text(token="Speak.", last=True))
 
     @property
     def connected(self) -> int:

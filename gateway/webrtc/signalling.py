@@ -104,7 +104,7 @@ class WebRtc:
         self._new_call_id = new_call_id
         self._check_room = check_room
         self._begin = begin
-        self._proxies = [ipaddress.ip_network(proxy) for proxy in trusted_proxies]
+        self._proxies = [ipaddress.ip_network(proxy, strict=False) for proxy in trusted_proxies]
         self._legs: dict[str, WebRtcLeg] = {}
         self._by_address: Counter[str] = Counter()
 

@@ -19,6 +19,9 @@ from av import AudioFrame
 
 from gateway.config import BargeInConfig, DialogueConfig, LimitsConfig, PlayoutConfig, RouteConfig, WebRtcConfig
 from gateway.dialogue.dialogues import RouteDialogues
+from gateway.dialogue.hub import DialogueHub
+from gateway.dialogue.line import DialogueStats
+from gateway.dialogue.observers import Observers
 from gateway.directory import LocalDirectory
 from gateway.http import errors
 from gateway.media.playout import StartPolicy
@@ -86,7 +89,11 @@ async def gateway(
         stack.push_async_callback(engine.aclose)
         ticker = Ticker()
         stack.callback(ticker.close)
-        dialogues = RouteDialogues(routes, limits=LIMITS, version="test")
+        stats = DialogueStats()
+        dialogues = RouteDialogues(
+            routes, limits=LIMITS, stats=stats, version="test", observers=Observers(limits=LIMITS),
+            hub=DialogueHub(routes, limits=LIMITS, stats=stats, version="test"),
+        )  # fmt: skip
         stack.push_async_callback(dialogues.aclose)
         uplink = UplinkWorker(routes, BARGE_IN)
         stack.callback(uplink.close)
