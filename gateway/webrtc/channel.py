@@ -104,22 +104,19 @@ class ChannelTransport(RTCSctpTransport):
         if channel.label == LABEL and self._ours is None:
             self._ours = Channel(channel, max_message_bytes=self._max_message_bytes)
             self._on_channel(self._ours)
-        elif self._opened > _CHANNELS:
-            log.warning("data channels without end", extra={"opened": self._opened})
-            self._set_state(self.State.CLOSED)
         else:
             channel.close()
 
     async def _receive_data_chunk(self, chunk: Any) -> None:
         await super()._receive_data_chunk(chunk)
         held = self._free - self._advertised_rwnd
-        if held > 4 * self._max_message_bytes:
+        if held > 4 * self._max_message_bytes and self._ours is not None:
+            self._ours.refuse(f"over {held} bytes, in fragments without end")
+        if held > 4 * self._max_message_bytes or self._opened > _CHANNELS:
+            log.warning("data channels closed", extra={"held_bytes": held, "opened": self._opened})
             self._inbound_streams.clear()
-            self._advertised_rwnd = self._free
-            if self._ours is not None:
-                self._ours.refuse(f"over {held} bytes, in fragments without end")
-                await self.drain()
-            self._set_state(self.State.CLOSED)
+            await self._data_channel_flush()
+            await self.stop()
 
     async def drain(self) -> None:
         """Wait a moment for what is queued to be acknowledged."""
