@@ -40,7 +40,7 @@ from talkspurt.engines import engine_for_gateway
 from talkspurt.load import STANDARD, Load, LoadError, read_load
 from talkspurt.manager import ManagerError
 from talkspurt.server_metrics import Buckets, histograms, quantiles_ms
-from talkspurt.server_process import ServerFailed, ServerUnderTest, overrides, serving
+from talkspurt.server_process import ServerFailed, ServerUnderTest, machine_cpu_s, overrides, serving
 from tts_engine.client import GrpcEngine
 from tts_engine.errors import EngineError
 
@@ -192,7 +192,7 @@ async def _server(settings: Settings, calls: int, config: Path | None) -> AsyncI
 
 
 async def _call_step(settings: Settings, calls: int, load: Load, server: ServerUnderTest) -> Step:
-    marks: list[tuple[float, float]] = []
+    marks: list[tuple[float, float, float]] = []
     step = CallLoad(
         CallLoadSettings(
             calls=calls,
@@ -205,16 +205,19 @@ async def _call_step(settings: Settings, calls: int, load: Load, server: ServerU
         _pattern(settings),
     )
     before = await asyncio.to_thread(_histograms, server.address)
-    await step.run(server.address, measured=lambda begins: marks.append(server.cpu_s()))
+    await step.run(server.address, measured=lambda begins: marks.append((*server.cpu_s(), machine_cpu_s())))
     after = await asyncio.to_thread(_histograms, server.address)
     figures = {"calls": calls, **step.figures()}
     figures |= {name: quantiles_ms(before[metric], after[metric]) for metric, name in _HISTOGRAMS.items()}
-    gateway_s, engine_s = (end - start for start, end in zip(*marks, strict=True))
+    gateway_s, engine_s, machine_s = (end - start for start, end in zip(*marks, strict=True))
+    others_s = machine_s - gateway_s - engine_s - step.own_cpu_s
     figures |= {
         "cpu_seconds_per_call_second": round((gateway_s + engine_s) / (calls * settings.seconds), 5),
         "gateway_core_share": round(gateway_s / settings.seconds, 4),
         "engine_core_share": round(engine_s / settings.seconds, 4),
         "gateway_us_per_frame": round(gateway_s / figures["frames"] * 1e6, 2) if figures["frames"] else None,
+        # Cores that were busy with something else: what competes with a measurement belongs beside it.
+        "others_core_share": round(max(0.0, others_s) / settings.seconds, 4) if server.pid else None,
         "rss_mb": round(server.rss_mb(), 1),
     }
     return figures
@@ -286,7 +289,8 @@ _COLUMNS: tuple[tuple[str, Callable[[Step], Any]], ...] = (
     ("gw core", lambda s: s.get("gateway_core_share")),
     ("engine core", lambda s: s.get("engine_core_share")),
     ("rss MB", lambda s: s.get("rss_mb")),
-    ("load core", lambda s: s.get("load_cpu_share")),
+    ("load core", lambda s: s.get("load_core_share")),
+    ("others", lambda s: s.get("others_core_share")),
     ("errors", lambda s: s["errors"]),
 )
 

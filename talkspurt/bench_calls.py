@@ -47,6 +47,8 @@ class CallLoadSettings:
     """Share of turns that are cancelled in mid-speech."""
     uplink: bool = True
     """Whether calls send caller audio (silence), as carriers do."""
+    record: bool = False
+    """Keep what every caller hears; 8 kB a second and call."""
     seed: int = 1
 
 
@@ -55,7 +57,7 @@ class LoadedCall:
 
     def __init__(self, number: int, load: CallLoad) -> None:
         self.load = load
-        self.leg = CarrierLeg(CARRIERS[load.settings.dialect](number, {}))
+        self.leg = CarrierLeg(CARRIERS[load.settings.dialect](number, {}), record=load.settings.record)
         self.call: ManagedCall | None = None
         self.turn: Turn | None = None
         self._gaps_before = 0
@@ -138,6 +140,9 @@ class LoadedCall:
 class Pattern(Protocol):
     """When which call speaks."""
 
+    outlasts: bool
+    """Turns go on when the step ends, and are not waited for."""
+
     def start(self, load: CallLoad) -> None:
         """All calls are up."""
         ...
@@ -149,6 +154,8 @@ class Pattern(Protocol):
 
 class Conversations:
     """Every call for itself: a pause as its turn says, the turn, and so on. The standard load."""
+
+    outlasts = False
 
     def start(self, load: CallLoad) -> None:
         for call in load.calls:
@@ -163,6 +170,8 @@ class Conversations:
 
 class Arrivals:
     """A Poisson stream of turns over all calls; each goes to a call that is idle."""
+
+    outlasts = False
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -187,6 +196,8 @@ class Arrivals:
 class Bursts:
     """All calls speak in one instant; again two seconds after the last of them has finished."""
 
+    outlasts = False
+
     def start(self, load: CallLoad) -> None:
         if not load.over:
             turns = [load.source.next() for _ in load.calls]
@@ -202,6 +213,8 @@ class Bursts:
 class Talking:
     """Every call speaks all the time: one text that lasts longer than the step."""
 
+    outlasts = True
+
     def start(self, load: CallLoad) -> None:
         for call in load.calls:
             text = load.source.long_text(int(25 * (load.settings.seconds + 2)))  # nobody speaks 25 characters a second
@@ -213,6 +226,8 @@ class Talking:
 
 class Silent:
     """Nobody speaks."""
+
+    outlasts = False
 
     def start(self, load: CallLoad) -> None:
         pass
@@ -235,11 +250,12 @@ class CallLoad:
     """No more turns are started."""
     frames: int = 0
     """Media messages within the measured seconds."""
-    own_cpu_share: float = 0.0
-    """How busy this process was: near 1 it measures itself."""
+    own_cpu_s: float = 0.0
+    """Processor time of this process in the measured seconds: near one a second it measures itself."""
     rng: random.Random = field(init=False)
+    turns: list[tuple[Turn, int]] = field(default_factory=list)
+    """All turns that have ended, and the gaps in each."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _turns: list[tuple[Turn, int]] = field(default_factory=list)
     _by_sid: dict[str, LoadedCall] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -266,14 +282,14 @@ class CallLoad:
             gc.collect()
             gc.freeze()
             gc.disable()  # nothing here makes cycles, and a pause of the collector would be measured as the server's
-            began_at, own, frames = time.monotonic(), time.process_time(), self._frames()
+            own, frames = time.process_time(), self._frames()
             measured(True)
             self.pattern.start(self)
             await asyncio.sleep(self.settings.seconds)
             measured(False)
             self.over = True
             self.frames = self._frames() - frames
-            self.own_cpu_share = (time.process_time() - own) / (time.monotonic() - began_at)
+            self.own_cpu_s = time.process_time() - own
             await self._finish()
         finally:
             gc.enable()
@@ -291,14 +307,14 @@ class CallLoad:
         rate = legs[0].playout.sample_rate
         pacing = [pacing_errors_ms(spurt, rate) for leg in legs for spurt in leg.spurts]
         gaps = [gap / rate * 1000 for leg in legs for gap in leg.gaps]
-        server = [turn.reported for turn, _ in self._turns]
+        server = [turn.reported for turn, _ in self.turns]
         stages: dict[str, list[float]] = {}
         for reported in server:
             for stage, ms in (reported.get("stages") or {}).items():
                 stages.setdefault(stage, []).append(float(ms))
-        heard = [count for turn, count in self._turns if turn.outcome != "failed"]
+        heard = [count for turn, count in self.turns if turn.outcome != "failed"]
         return {
-            "turns": len(self._turns),
+            "turns": len(self.turns),
             "first_packet_ms": summary(self.first_packets_ms),
             "server_first_packet_ms": summary([r["firstPacketMs"] for r in server if "firstPacketMs" in r]),
             "stages_ms": {stage: summary(values) for stage, values in stages.items()},
@@ -308,7 +324,7 @@ class CallLoad:
             "gap_free_share": round(sum(not count for count in heard) / len(heard), 4) if heard else None,
             "cut_ms": summary([cut for leg in legs for cut in leg.cuts_ms]),
             "frames": self.frames,
-            "load_cpu_share": round(self.own_cpu_share, 3),
+            "load_core_share": round(self.own_cpu_s / self.settings.seconds, 4),
             "errors": sum(self.errors.values()),
             "errors_by_kind": dict(self.errors),
         }
@@ -324,7 +340,7 @@ class CallLoad:
 
     def turn_ended(self, call: LoadedCall, turn: Turn, *, gaps: int) -> None:
         """A turn of a call has its outcome."""
-        self._turns.append((turn, gaps))
+        self.turns.append((turn, gaps))
         self._changed.set()
         if turn.outcome == "failed":
             self.errors[f"turn failed: {turn.reported.get('code')} {turn.reported.get('description')}"] += 1
@@ -346,7 +362,7 @@ class CallLoad:
 
     async def _finish(self) -> None:
         """Let open turns end; texts that outlast the step on purpose are cut here."""
-        if not isinstance(self.pattern, Talking):
+        if not self.pattern.outlasts:
             await self._until(lambda: all(call.turn is None for call in self.calls), _TURN_S)
         for call in self.calls:
             call.give_up()

@@ -37,6 +37,8 @@ class CarrierLeg(WSListener):
         self.messages = 0
         """Media messages that came."""
         self.messages_since_clear = 0
+        self.utterances = 0
+        """Of the caller, that have begun."""
         self.violations: Counter[str] = Counter()
         self.marks = 0
         """Marks returned because their audio was played."""
@@ -49,6 +51,8 @@ class CarrierLeg(WSListener):
         """Whether it was us who ended the call."""
         self.turn_under_way = False
         """Set by whoever knows the turns: silence from now on is a gap."""
+        self.ambience: Callable[[], bytes] | None = None
+        """Makes the next frame where nothing is said: noise, echo. None: silence."""
         self.on_audible: Callable[[float], None] | None = None
         """Called once with the arrival of the next audible frame, then forgotten."""
         self.on_change: Callable[[], None] = lambda: None
@@ -100,13 +104,15 @@ class CarrierLeg(WSListener):
             self._interrupted_at = now
 
     def send_uplink(self) -> None:
-        """One frame of caller audio, silence where there is none. Called by the uplink timetable."""
-        frame = self._silence
+        """The next frame of caller audio. Called by the uplink timetable."""
         if self._uplink:
             frame = self._uplink.popleft()
             if self._onset_pending and pcm.is_audible(g711.decode_ulaw(frame)):
                 self._onset_pending = False
+                self.utterances += 1
                 self.interrupt()
+        else:
+            frame = self.ambience() if self.ambience is not None else self._silence
         self._send(self.carrier.media(frame))
 
     def hang_up(self) -> None:

@@ -112,6 +112,17 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 # --- /proc ---
 
 
+def machine_cpu_s() -> float:
+    """Seconds of processor time that everything on this machine has used so far, all cores together."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, _first_line("/proc/stat").split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / _TICKS_PER_S
+
+
+def _first_line(path: str) -> str:
+    with open(path) as file:
+        return file.readline()
+
+
 def _stat(pid: int) -> list[str]:
     """Fields of ``/proc/PID/stat`` from the third one (state) on; empty when it is gone."""
     try:

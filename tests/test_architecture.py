@@ -19,6 +19,8 @@ FORBIDDEN = {
 PURE = [
     "gateway/wire",
     "gateway/dialogue/messages.py",
+    "gateway/dialogue/wire.py",
+    "gateway/dialogue/script.py",
     "gateway/transport.py",
     "gateway/media",
     "gateway/turns.py",

@@ -17,7 +17,7 @@ from talkspurt.doctor import check_ffmpeg, check_files, check_opus, check_port, 
 from talkspurt.engines import local_engine
 from tests.talkspurt.test_cli import ROOT, environment, talkspurt
 from tts_engine.config import EngineConfig
-from tts_engine.server import EngineServer
+from tts_engine.server import SpeechServer
 from tts_engine.tone import tone_hz
 
 TONE = {"TALKSPURT__ENGINE__KIND": "tone"}
@@ -34,11 +34,12 @@ async def target() -> AsyncIterator[str]:
     """A tone engine behind gRPC in this process."""
     config = EngineConfig(kind="tone")
     async with local_engine(config) as engine:
-        server = EngineServer(engine, config.server, "127.0.0.1:0")
-        await server.start()
-        await server.serving()
-        yield f"127.0.0.1:{server.port}"
+        server = SpeechServer(config)
+        await server.start("127.0.0.1:0")
+        await server.serve(engine)
+        yield server.address
         await server.drain()
+        await server.aclose()
 
 
 @pytest.mark.parametrize(
