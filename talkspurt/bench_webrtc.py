@@ -7,8 +7,10 @@ reads their clear RTP headers; the first call's packets are decrypted and decode
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
+import json
 import os
 import resource
 import secrets
@@ -17,6 +19,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import aiohttp
@@ -26,14 +29,16 @@ from aiortc import RTCCertificate, RTCDtlsTransport, RTCIceTransport
 from aiortc.sdp import SessionDescription
 
 from gateway.webrtc.ice import IceConnection, IceSettings, host_addresses
+from talkspurt.bench import commit, machine
 from talkspurt.bench_webrtc_server import MODES
+from talkspurt.cli import JobError, UsageError
 from talkspurt.figures import Talkspurt, interarrival_errors_ms, pacing_errors_ms, summary
 from voicecodecs.opus import Decoder
 
 LADDERS = {
-    "aiortc": (20, 40, 60, 80),
-    "aiortc-packets": (80, 160, 240, 320, 400),
-    "gateway": (160, 320, 480, 640, 800, 1000, 1200),
+    "aiortc": (20, 40, 50, 60, 80),
+    "aiortc-packets": (80, 160, 200, 240, 320),
+    "gateway": (160, 320, 400, 480, 560, 640, 800, 1000),
 }
 """Calls at a time, tried in this order."""
 
@@ -45,6 +50,7 @@ _SETTLE_S = 1.5
 _FRAME_S = 0.02
 _CLOCK_HZ = 48_000
 _TOGETHER = 8
+_SECONDS = 5.0
 _HEADER = struct.Struct("!BBHII")
 
 _OFFER = """v=0
@@ -267,9 +273,57 @@ def verdict(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"servers": found, "gateway_against": ratios}
 
 
-def measure(seconds: float, *, calls: Sequence[int] = (), tell: Any = lambda step: None) -> list[dict[str, Any]]:
-    """Run the comparison in an event loop of its own."""
+def run(args: argparse.Namespace) -> int:
+    """Run ``talkspurt bench gateway --transport webrtc``.
+
+    Raises:
+        UsageError: the options make no run.
+        JobError: a server or a connection failed.
+    """
+    if args.what != "gateway" or args.idle or args.server:
+        raise UsageError("--transport webrtc belongs to `bench gateway`, which starts its own servers")
+    try:
+        calls = [int(number) for number in args.calls.split(",")] if args.calls else []
+        if any(number < 1 for number in calls):
+            raise ValueError
+    except ValueError as exc:
+        raise UsageError(f"--calls has to be whole numbers above 0 with commas, got {args.calls!r}") from exc
+    seconds = args.seconds or _SECONDS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(compare(tuple(reversed(MODES)), seconds, calls=calls, tell=tell))
+
+    def tell(done: dict[str, Any]) -> None:
+        print(f"{done['server']} {done['calls']} calls: {'passed' if done['passed'] else 'failed'}", file=sys.stderr)
+
+    try:
+        steps = uvloop.run(compare(tuple(reversed(MODES)), seconds, calls=calls, tell=tell))
+    except (OSError, ConnectionError, TimeoutError, aiohttp.ClientError) as exc:
+        raise JobError(f"webrtc bench: {exc or type(exc).__name__}") from exc
+    result: dict[str, Any] = {
+        "commit": commit(), "machine": machine(),
+        "settings": {"what": "gateway", "transport": "webrtc", "seconds": seconds, "calls": calls},
+        "steps": steps, "verdict": verdict(steps),
+    }  # fmt: skip
+    if args.json is not None:
+        text = json.dumps(result)
+        if args.json == "-":
+            print(text)
+        else:
+            Path(args.json).write_text(text + "\n")
+    if args.json != "-":
+        print(table(steps))
+        for other, ratio in result["verdict"]["gateway_against"].items():
+            print(f"gateway against {other}: {ratio['calls']} times the calls, {ratio['cpu']} times less CPU a packet")
+    return 0
+
+
+def table(steps: Sequence[dict[str, Any]]) -> str:
+    """The steps as text."""
+    lines = [f"{'server':15} {'calls':>5} {'gap p99 ms':>10} {'packets':>8} {'CPU us/packet':>13} {'core':>5}  passed"]
+    for one in steps:
+        gap = one["gap_error_ms"]["p99"] if one["gap_error_ms"] else float("nan")
+        lines.append(
+            f"{one['server']:15} {one['calls']:5} {gap:10.1f} {one['packets_share']:8.3f} "
+            f"{one['cpu_us_per_packet']:13.1f} {one['cpu_share']:5.2f}  {'yes' if one['passed'] else 'no'}"
+        )
+    return "\n".join(lines)
