@@ -83,6 +83,10 @@ def run(args: argparse.Namespace) -> int:
         UsageError: the options make no run.
         JobError: the server or the load failed.
     """
+    if args.transport == "webrtc":
+        from talkspurt import bench_webrtc  # aiortc takes its time to import
+
+        return bench_webrtc.run(args)
     settings, calls, load = settings_of(args)
     try:
         steps = uvloop.run(_steps(settings, calls, load, args.config))
