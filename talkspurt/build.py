@@ -268,6 +268,7 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         stack.callback(made.ticker.close)
         stack.callback(made.uplink.close)
         stack.push_async_callback(made.dialogues.aclose)
+        stack.push_async_callback(made.hub.aclose)
         stack.push_async_callback(made.services.clips.aclose)
         await made.server.start()
         stack.push_async_callback(made.server.aclose)
@@ -281,8 +282,14 @@ async def _serve(config: Config) -> int:
 
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    codes: list[int] = []
+
+    def stop(code: int) -> None:
+        codes.append(code)
+        stopping.set()
+
+    loop.add_signal_handler(signal.SIGTERM, stop, 0)
+    loop.add_signal_handler(signal.SIGINT, stop, 130)
     async with engine_for_gateway(config.engine) as engine, gateway(config, engine) as made:
         while made.why_not_ready() == "engine is not ready" and not stopping.is_set():
             with contextlib.suppress(TimeoutError):
@@ -300,7 +307,7 @@ async def _serve(config: Config) -> int:
             print(f'first call:  talkspurt call {url} --text "Hello, this is talkspurt." -o heard.wav', flush=True)
         await stopping.wait()
         await made.drain()
-    return 0
+    return codes[0]
 
 
 def serve(config: Config) -> int:

@@ -28,6 +28,8 @@ from gateway.config import (
     Section,
     ServerConfig,
 )
+from gateway.dialogue.script import ScriptError
+from gateway.dialogue.script import load as load_script
 from talkspurt.config_file import ConfigError, Document, Location, Problem, Value, parse, read
 from tts_engine.config import EngineConfig
 
@@ -288,6 +290,11 @@ def _missing_files(config: Config, document: Document) -> list[Problem]:
         if script and not Path(script).is_file():
             place = document.place(("routes", name, "dialogue", "script"))
             problems.append(Problem(place, f"routes.{name}.dialogue.script: no such file: {script}"))
+        elif script:
+            try:
+                load_script(script)
+            except ScriptError as exc:
+                problems += [Problem(at, message) for at, message in exc.problems]
     return problems
 
 

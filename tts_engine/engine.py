@@ -388,6 +388,14 @@ class _Utterance:
             in_hand_s = max(in_hand_s, playhead.slack_s(self._engine.clock()))
         return in_hand_s - ahead_s
 
+    def _dry_ms(self) -> float:
+        """How long the caller has heard silence already because the text came late; 0 while the position is unknown."""
+        playhead = self._playhead
+        if not self._reported or playhead.played_at is None:
+            return 0.0
+        heard_to_end_at = playhead.played_at + playhead.delivered_s - playhead.played_s
+        return max(0.0, self._engine.clock() - heard_to_end_at) * 1e3
+
     async def _wait_for_room(self) -> None:
         while (excess_s := self._excess_s()) > 0 and not self._error:
             self._changed.clear()
@@ -404,7 +412,8 @@ class _Utterance:
         config, request, synthesizer = self._engine.config, self._request, self._engine.synthesizer
         times = _Times(text=text_ms)
         silence_ms = config.pauses.ms(clause.pause, request.speed) if self._first_sent else 0.0
-        if silence_ms:
+        silence_ms -= self._dry_ms()
+        if silence_ms > 0:
             await self._encode(self._silence(silence_ms), [], _Times(), flush=True)
         base = self._packetizer.samples_out
         model = synthesizer.status().model

@@ -11,6 +11,7 @@ from hibari.g2p import G2P
 from hibari.g2p.normalize import normalize
 
 from tts_engine.errors import InvalidRequest
+from tts_engine.text.english import spell_out
 from tts_engine.text.normalise import align, clean
 from tts_engine.text.scripts import foreign_scripts, is_speakable
 
@@ -73,9 +74,10 @@ class Reader:
             )
         if not is_speakable(readable):
             return []
-        normal = normalize(readable)
+        normal = normalize(spell_out(readable))
         tokens = self._tokens(normal)
-        return [self._piece(part, text, normal) for part in _parts(tokens) if any(t.phonemes.strip() for t in part)]
+        pieces = [self._piece(part, text, normal) for part in _parts(tokens)]
+        return [piece for piece in pieces if piece.words]
 
     def _tokens(self, normal: str) -> list[_Token]:
         tokens, word = [], 0

@@ -12,11 +12,17 @@ from gateway.dialogue.line import DialogueStats, setup_of
 from gateway.dialogue.link import DialogueLink, DialogueSink
 from gateway.dialogue.observers import Observers
 from gateway.dialogue.relay import Relay, client_session
+from gateway.dialogue.script import load
+from gateway.dialogue.script_link import ScriptLink
 from gateway.transport import CallInfo
 
 
 class RouteDialogues:
-    """The ``Dialogues`` of a gateway. ``aclose`` it after the last call."""
+    """The ``Dialogues`` of a gateway. ``aclose`` it after the last call.
+
+    Raises:
+        ScriptError: a route names a script that cannot be used.
+    """
 
     def __init__(
         self,
@@ -34,6 +40,7 @@ class RouteDialogues:
         self._observers = observers
         self._stats = stats
         self._version = version
+        self._scripts = {name: load(route.dialogue.script) for name, route in routes.items() if route.dialogue.script}
         self._client: aiohttp.ClientSession | None = None
 
     async def attach(self, call: CallInfo, sink: DialogueSink, *, codec: str) -> DialogueLink:
@@ -43,11 +50,16 @@ class RouteDialogues:
             KeyError: no such route; the caller looks routes up before it takes a call.
         """
         config = self._routes[call.route].dialogue
+        setup = setup_of(call, codec=codec, version=self._version)
+        link: DialogueLink
         if config.url:
             link = self._dial(call, sink, codec)
+        elif config.script:
+            link = script = ScriptLink(self._scripts[call.route], setup, sink)
+            script.start()
         else:
             link = self._hub.attach(call, sink, codec=codec)
-        return self._observers.watch(setup_of(call, codec=codec, version=self._version), sink, link)
+        return self._observers.watch(setup, sink, link)
 
     def _dial(self, call: CallInfo, sink: DialogueSink, codec: str) -> DialogueLink:
         if self._client is None:

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from codec_signals import amplitude_at
 from hibari import Hibari
 from numpy.typing import NDArray
 
+from tests.codecs.codec_signals import amplitude_at
 from voicecodecs.dtmf import HIGH_HZ, LOW_HZ, Detector, tones
 from voicecodecs.g711 import decode_ulaw, encode_ulaw
 from voicecodecs.pcm import dbov, gain_db, to_float32, to_int16

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from codec_signals import tone
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.codecs.codec_signals import tone
 from voicecodecs import pcm
 from voicecodecs.fade import faded
 from voicecodecs.registry import AudioFormat, decoder, encoder

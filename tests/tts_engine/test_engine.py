@@ -190,6 +190,26 @@ async def test_work_ahead_stops_until_the_phone_has_heard_enough() -> None:
     await engine.aclose()
 
 
+@pytest.mark.parametrize(("dry_s", "pause_ms"), [(0.0, 360), (0.2, 160), (9.0, 0)])
+async def test_a_pause_that_was_heard_already_is_not_made_again(dry_s: float, pause_ms: int) -> None:
+    now = 100.0
+    engine = Engine(ToneSynthesizer(), clock=lambda: now)
+    async with await engine.open(request()) as utterance:
+        utterance.feed("Hello there. ")
+        chunks = aiter(utterance)
+        spoken = [await anext(chunks)]
+        while sum(c.samples for c in spoken) < 0.56 * 16000:
+            spoken.append(await anext(chunks))
+        utterance.played(0, at=now)
+        samples = sum(c.samples for c in spoken)
+        now += samples / 16000 + dry_s
+        utterance.feed("More. ")
+        utterance.end_text()
+        span = next(s for c in [c async for c in chunks] for s in c.spans)
+        assert (span.first_sample - samples) / 16 == pytest.approx(pause_ms + 10, abs=20)
+    await engine.aclose()
+
+
 async def test_a_consumer_that_does_not_take_bounds_the_work() -> None:
     tone = ToneSynthesizer()
     engine = Engine(tone, SpeechConfig(ahead_s=2, cache_bytes=0))
