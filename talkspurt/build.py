@@ -89,6 +89,7 @@ class Gateway:
             new_call_id=self.directory.new_call_id,
             check_room=self.directory.check_room,
             begin=self.accept_browser,
+            on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
             trusted_proxies=config.server.trusted_proxies,
         )
         self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)

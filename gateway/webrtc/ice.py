@@ -7,7 +7,9 @@ task for it; STUN and DTLS go the library's way, counted.
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
+import logging
 import random
 import socket
 from collections.abc import Callable, Sequence
@@ -21,6 +23,8 @@ from aiortc import RTCIceCandidate, RTCIceParameters
 from aiortc.rtcicetransport import candidate_from_aioice, candidate_to_aioice
 
 from gateway.errors import Rejected
+
+log = logging.getLogger(__name__)
 
 _STUN_PER_S = 200
 """STUN messages of one socket that are looked at per second; a browser sends about ten while it connects."""
@@ -97,23 +101,32 @@ class IceConnection(Connection):
         """DTLS datagrams that wait."""
         return self._queue.qsize()
 
+    @property
+    def gave_up(self) -> bool:
+        """The peer has not answered consent checks for 30 s (RFC 7675), or we closed."""
+        return self._closing
+
     # --- gathering -------------------------------------------------------------------------------------------------
 
     async def get_component_candidates(self, component: int, addresses: list[str], timeout: int = 5) -> list[Candidate]:
         """Bind our sockets and ask the servers; called by ``gather_candidates``."""
-        local = list(self._settings.addresses) or addresses or ["127.0.0.1"]
-        candidates = []
         sockets = []
-        for address in local:
-            protocol = await self._bind(address)
+        for address in self._settings.addresses or addresses or ["127.0.0.1"]:
+            try:
+                protocol = await self._bind(address)
+            except OSError as exc:  # an interface that has just gone
+                log.warning("cannot bind for webrtc", extra={"address": address, "why": str(exc)})
+                continue
+            self._protocols.append(protocol)
+            sockets.append(protocol)
             host, port = protocol.transport.get_extra_info("sockname")[:2]
             protocol.local_candidate = Candidate(
                 foundation=candidate_foundation("host", "udp", host), component=component, transport="udp",
                 priority=candidate_priority(component, "host"), host=host, port=port, type="host",
             )  # fmt: skip
-            sockets.append(protocol)
-            candidates.append(protocol.local_candidate)
-        self._protocols += sockets
+        if not sockets:
+            raise Rejected("no local address can be bound for media", status=503, code="no_address", retry_after_s=5)
+        candidates = [protocol.local_candidate for protocol in sockets]
         if self.stun_server is not None:
             asked = [
                 server_reflexive_candidate(s, self.stun_server) for s in sockets if ":" not in s.local_candidate.host
@@ -121,11 +134,8 @@ class IceConnection(Connection):
             for answer in await asyncio.gather(*(asyncio.wait_for(a, timeout) for a in asked), return_exceptions=True):
                 if isinstance(answer, tuple):
                     candidates.append(answer[0])
-        if self.turn_server is not None:
-            self.stun_server, server = None, self.stun_server  # asked above; what is left for aioice is the relay
-            candidates += await super().get_component_candidates(component, [], timeout)
-            self.stun_server = server
-        return candidates
+        # Without addresses, what is left for aioice is the relay.
+        return candidates + await super().get_component_candidates(component, [], timeout)
 
     async def _bind(self, address: str) -> _Socket:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -154,8 +164,9 @@ class IceConnection(Connection):
             try:
                 sock.bind((address, low + (first + step) % count))
                 return
-            except OSError:
-                continue
+            except OSError as exc:
+                if exc.errno != errno.EADDRINUSE:
+                    raise
         raise Rejected(f"all {count} UDP ports of webrtc.ports are taken", status=503, code="full", retry_after_s=5)
 
     def told_candidates(self) -> list[RTCIceCandidate]:
@@ -229,5 +240,5 @@ class IceConnection(Connection):
 
 
 def host_addresses() -> list[str]:
-    """This machine's addresses that calls would use; what ``talkspurt doctor`` shows."""
+    """This machine's addresses that calls use where none are configured."""
     return get_host_addresses(use_ipv4=True, use_ipv6=True) or ["127.0.0.1"]

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import pylibsrtp
 from aiortc import RTCCertificate, RTCDtlsTransport, RTCIceCandidate, RTCIceParameters, RTCIceTransport
 from aiortc import clock as ntp
 from aiortc.rtp import (
+    AnyRtcpPacket,
     RtcpByePacket,
     RtcpPacket,
     RtcpReceiverInfo,
@@ -34,7 +36,7 @@ from aiortc.rtp import (
 from gateway.errors import ProtocolError, Rejected
 from gateway.media.dtmf import TelephoneEvents
 from gateway.media.jitter_buffer import JitterBuffer
-from gateway.media.rtp import IncomingStream, OutgoingStream, parse
+from gateway.media.rtp import IncomingStream, OutgoingStream, RtpPacket, parse
 from gateway.webrtc.channel import Channel, ChannelTransport
 from gateway.webrtc.ice import IceConnection, IceSettings
 from gateway.webrtc.sdp import Codec, Offer, write_answer
@@ -43,6 +45,7 @@ log = logging.getLogger(__name__)
 
 _REPORT_EVERY_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
+_LONGEST_TRIP_S = 60
 
 
 class PeerEvents(Protocol):
@@ -66,18 +69,19 @@ class PeerEvents(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class PeerStats:
-    """What a connection has seen, from our own counters and the peer's reports."""
+    """What a connection has seen, by our own counters and the peer's reports."""
 
-    packets_sent: int = 0
-    octets_sent: int = 0
-    packets_received: int = 0
-    lost: int = 0
-    remote_lost: int = 0
+    packets_sent: int
+    packets_received: int
+    lost: int
+    """Packets of the peer that never came."""
+    jitter_s: float
+    remote_lost: int
     """Packets of ours that the peer misses."""
-    remote_jitter_s: float = 0.0
-    round_trip_s: float | None = None
+    remote_jitter_s: float
+    round_trip_s: float | None
 
 
 class _IcePath:
@@ -103,6 +107,7 @@ class Peer:
         lost_after_s: a peer silent for that long (no media, no report, no check) is lost.
         channel: take the data channel, where one is offered.
         max_message_bytes: largest message on it.
+        on_report: told once a second while the peer sends: packets lost since the last time, jitter in seconds.
     """
 
     def __init__(
@@ -116,16 +121,17 @@ class Peer:
         lost_after_s: float,
         channel: bool,
         max_message_bytes: int,
+        on_report: Callable[[int, float], None] = lambda lost, jitter_s: None,
     ) -> None:
         self.offer = offer
         self.codec = codec
         self.connected = False
-        self.stats = PeerStats()
         self._events = events
         self._connect_timeout_s = connect_timeout_s
         self._lost_after_s = lost_after_s
         self._channel = channel and offer.channel is not None
         self._max_message_bytes = max_message_bytes
+        self._on_report = on_report
         self._ice = IceConnection(settings, on_media=self._received)
         self._dtls = RTCDtlsTransport(
             cast(RTCIceTransport, _IcePath(self._ice)), [RTCCertificate.generateCertificate()]
@@ -145,7 +151,10 @@ class Peer:
         self._task: asyncio.Task[None] | None = None
         self._closing = False
         self._sends = "send" in offer.direction
-        self._peer_report: tuple[int, float] | None = None  # middle of its NTP time, and when it came
+        self._sender_report: tuple[int, float] | None = None  # the middle of its NTP time, and when it came
+        self._receiver_report: RtcpReceiverInfo | None = None
+        self._round_trip_s: float | None = None
+        self._lost_told = 0
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -153,8 +162,7 @@ class Peer:
         """Gather, and begin to connect; returns the answer's SDP.
 
         Raises:
-            Rejected: no port is free.
-            OSError: an address cannot be bound.
+            Rejected: no port is free, or no address can be bound.
         """
         try:
             await self._ice.gather_candidates()
@@ -266,7 +274,7 @@ class Peer:
                 # Varied as RFC 3550 section 6.2 has it, so that the reports of many calls do not meet.
                 await asyncio.wait_for(gone.wait(), _REPORT_EVERY_S * (0.5 + secrets.randbelow(1000) / 1000))
             if self._dtls.state != "connected":
-                return "hangup", True
+                return ("connection_lost", False) if self._ice.gave_up else ("hangup", True)
             now = time.monotonic()
             if self._ice.heard:
                 self._ice.heard = False
@@ -281,8 +289,10 @@ class Peer:
     def send(self, payload: bytes) -> bool:
         """Number, protect and send one frame now. False: not connected, or the socket is full."""
         protect = self._protect
-        if protect is None or not self._sends:
+        if protect is None:
             return False
+        if not self._sends:
+            return True  # the peer did not ask for our sound
         return self._ice.send_now(protect(self._out.packet(payload, now=time.monotonic())))
 
     def _send_rtcp(self, packets: list[Any]) -> None:
@@ -295,8 +305,8 @@ class Peer:
         reports = []
         if self._in is not None:
             lsr, delay = 0, 0
-            if self._peer_report is not None:
-                lsr, delay = self._peer_report[0], min(int((now - self._peer_report[1]) * 65536), 0xFFFFFFFF)
+            if self._sender_report is not None:
+                lsr, delay = self._sender_report[0], min(int((now - self._sender_report[1]) * 65536), 0xFFFFFFFF)
             reports.append(
                 RtcpReceiverInfo(
                     ssrc=self._in.ssrc, fraction_lost=self._in.fraction_lost(),
@@ -304,8 +314,9 @@ class Peer:
                     highest_sequence=self._in.highest & 0xFFFFFFFF, jitter=int(self._in.jitter), lsr=lsr, dlsr=delay,
                 )
             )  # fmt: skip
-            self.stats.packets_received, self.stats.lost = self._in.received, self._in.lost
-        self.stats.packets_sent, self.stats.octets_sent = self._out.packets, self._out.octets
+            lost = max(self._in.lost, self._lost_told)
+            self._on_report(lost - self._lost_told, self._in.jitter / self.codec.inbound.rtp_clock_hz)
+            self._lost_told = lost
         packet: Any
         if self._out.packets:
             info = RtcpSenderInfo(
@@ -326,20 +337,25 @@ class Peer:
             return
         try:
             if 64 <= data[1] & 0x7F < 96:  # RFC 5761 section 4
-                self._received_rtcp(session.unprotect_rtcp(data))
+                reports = RtcpPacket.parse(session.unprotect_rtcp(data))
             else:
-                self._received_rtp(session.unprotect(data))
-        except (pylibsrtp.Error, ProtocolError, ValueError) as exc:
+                reports = []
+                packet = parse(session.unprotect(data))
+        except (pylibsrtp.Error, ProtocolError, ValueError, IndexError, struct.error) as exc:
             log.debug("webrtc datagram dropped", extra={"why": str(exc)})
+            return
+        if reports:
+            self._received_reports(reports)
+        else:
+            self._received_rtp(packet)
 
-    def _received_rtp(self, data: bytes) -> None:
-        packet = parse(data)
-        known = packet.payload_type in (self.codec.payload_type, self.codec.event_type)
-        if not known:
+    def _received_rtp(self, packet: RtpPacket) -> None:
+        if packet.payload_type not in (self.codec.payload_type, self.codec.event_type):
             return
         if self._in is None or self._in.ssrc != packet.ssrc:
             self._in = IncomingStream(ssrc=packet.ssrc, clock_hz=self.codec.inbound.rtp_clock_hz)
             self._order = JitterBuffer()
+            self._lost_told = 0
         self._in.add(packet.sequence, packet.timestamp, now=time.monotonic())
         payload = packet.payload
         if packet.payload_type == self.codec.event_type:
@@ -351,20 +367,29 @@ class Peer:
             if self._events.listening:
                 self._events.on_audio(ready)
 
-    def _received_rtcp(self, data: bytes) -> None:
-        for packet in RtcpPacket.parse(data):
+    def _received_reports(self, packets: Sequence[AnyRtcpPacket]) -> None:
+        now = time.monotonic()
+        for packet in packets:
             if isinstance(packet, RtcpSrPacket):
-                self._peer_report = ((packet.sender_info.ntp_timestamp >> 16) & 0xFFFFFFFF, time.monotonic())
+                self._sender_report = ((packet.sender_info.ntp_timestamp >> 16) & 0xFFFFFFFF, now)
             if isinstance(packet, RtcpSrPacket | RtcpRrPacket):
                 for report in packet.reports:
                     if report.ssrc == self._out.ssrc:
-                        self._reported(report)
+                        self._receiver_report = report
+                        trip = (((ntp.current_ntp_time() >> 16) & 0xFFFFFFFF) - report.lsr - report.dlsr) & 0xFFFFFFFF
+                        if report.lsr and trip < _LONGEST_TRIP_S << 16:  # RFC 3550 section 6.4.1
+                            self._round_trip_s = trip / 65536
 
-    def _reported(self, report: RtcpReceiverInfo) -> None:
-        self.stats.remote_lost = report.packets_lost
-        self.stats.remote_jitter_s = report.jitter / self.codec.outbound.rtp_clock_hz
-        if report.lsr:
-            middle = (ntp.current_ntp_time() >> 16) & 0xFFFFFFFF
-            trip = (middle - report.lsr - report.dlsr) & 0xFFFFFFFF
-            if trip < 60 << 16:
-                self.stats.round_trip_s = trip / 65536
+    @property
+    def stats(self) -> PeerStats:
+        """Figures of now."""
+        mine, theirs = self._receiver_report, self._in
+        return PeerStats(
+            packets_sent=self._out.packets,
+            packets_received=0 if theirs is None else theirs.received,
+            lost=0 if theirs is None else theirs.lost,
+            jitter_s=0.0 if theirs is None else theirs.jitter / self.codec.inbound.rtp_clock_hz,
+            remote_lost=0 if mine is None else mine.packets_lost,
+            remote_jitter_s=0.0 if mine is None else mine.jitter / self.codec.outbound.rtp_clock_hz,
+            round_trip_s=self._round_trip_s,
+        )

@@ -10,8 +10,8 @@ import ipaddress
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Literal, Protocol
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from aiohttp import web
 from aiortc import RTCIceServer
@@ -20,11 +20,10 @@ from pydantic import BaseModel, Field
 
 from gateway.config import IceServerConfig, LimitsConfig, RouteConfig, WebRtcConfig
 from gateway.errors import ProtocolError, Rejected
-from gateway.http.routes import Handler, Route
-from gateway.transport import CallEvents
+from gateway.http.routes import Route
 from gateway.webrtc.dialogue import BrowserDialogue
 from gateway.webrtc.ice import IceSettings
-from gateway.webrtc.leg import WebRtcLeg
+from gateway.webrtc.leg import Begin, WebRtcLeg
 from gateway.webrtc.peer import Peer
 from gateway.webrtc.sdp import MAX_BYTES, Codec, Offer, read_fragment, read_offer
 
@@ -71,12 +70,6 @@ class IceServers(BaseModel):
     """Seconds that the credentials last."""
 
 
-class Begin(Protocol):
-    """Makes the session of a call whose media can flow. Raises ``Rejected``."""
-
-    def __call__(self, leg: WebRtcLeg) -> CallEvents: ...
-
-
 class WebRtc:
     """All WebRTC calls of a process, and the handlers that make and end them.
 
@@ -84,6 +77,7 @@ class WebRtc:
         new_call_id: the directory's.
         check_room: raises ``Rejected`` when the process takes no more calls.
         begin: makes a session.
+        on_report: told of every connection once a second: packets lost since the last time, jitter in seconds.
         trusted_proxies: networks whose ``X-Forwarded-For`` is believed.
     """
 
@@ -96,6 +90,7 @@ class WebRtc:
         new_call_id: Callable[[], str],
         check_room: Callable[[], None],
         begin: Begin,
+        on_report: Callable[[int, float], None] = lambda lost, jitter_s: None,
         trusted_proxies: Sequence[str] = (),
     ) -> None:
         self._config = config
@@ -104,36 +99,38 @@ class WebRtc:
         self._new_call_id = new_call_id
         self._check_room = check_room
         self._begin = begin
+        self._on_report = on_report
         self._proxies = [ipaddress.ip_network(proxy, strict=False) for proxy in trusted_proxies]
         self._legs: dict[str, WebRtcLeg] = {}
         self._by_address: Counter[str] = Counter()
+        self._closing: set[asyncio.Task[None]] = set()
 
     def routes(self) -> list[Route]:
         """For ``make_app``."""
-        own, tags = self._route, ["webrtc"]
-        resource = "/whip/{route}/{id}"
+        offer, ice, publish, resource = "/v1/webrtc/offer", "/v1/webrtc/ice", "/whip/{route}", "/whip/{route}/{id}"
+        tags = ["webrtc"]
         return [
-            own("POST", "/v1/webrtc/offer", self.offer, "A browser's call: offer in, answer out",
-                body=OfferBody, answer=AnswerBody),
-            own("GET", "/v1/webrtc/ice", self.ice, "ICE servers with time-limited credentials", answer=IceServers),
-            own("POST", "/whip/{route}", self.whip_offer, "WHIP: offer in, answer out", content_type="application/sdp"),
-            own("PATCH", resource, self.whip_trickle, "WHIP: more candidates"),
-            own("DELETE", resource, self.whip_end, "WHIP: hang up"),
+            Route(
+                method="POST", path=offer, handler=self.offer, summary="A browser's call: offer in, answer out",
+                body=OfferBody, answer=AnswerBody, tags=tags,
+            ),
+            Route(
+                method="GET", path=ice, handler=self.ice, summary="ICE servers with time-limited credentials",
+                answer=IceServers, tags=tags,
+            ),
+            Route(
+                method="POST", path=publish, handler=self.whip_offer, summary="WHIP: offer in, answer out",
+                content_type="application/sdp", tags=tags,
+            ),
+            Route(
+                method="PATCH", path=resource, handler=self.whip_trickle, summary="WHIP: more candidates", tags=tags
+            ),
+            Route(method="DELETE", path=resource, handler=self.whip_end, summary="WHIP: hang up", tags=tags),
             *(
                 Route(method="OPTIONS", path=path, handler=self.preflight, summary="CORS", protected=False, tags=tags)
-                for path in ("/v1/webrtc/offer", "/v1/webrtc/ice", "/whip/{route}", resource)
+                for path in (offer, ice, publish, resource)
             ),
         ]  # fmt: skip
-
-    def _route(
-        self, method: str, path: str, handler: Handler, summary: str,
-        *, body: type[BaseModel] | None = None, answer: type[BaseModel] | None = None,
-        content_type: str = "application/json",
-    ) -> Route:  # fmt: skip
-        return Route(
-            method=method, path=path, handler=handler, summary=summary, body=body, answer=answer,
-            content_type=content_type, tags=["webrtc"],
-        )  # fmt: skip
 
     def browser(self, call_id: str) -> BrowserDialogue | None:
         """The browser's part in a call's dialogue, where it has one."""
@@ -144,8 +141,10 @@ class WebRtc:
         return len(self._legs)
 
     async def aclose(self) -> None:
-        """End all calls here."""
-        await asyncio.gather(*(leg.aclose() for leg in list(self._legs.values())))
+        """End all calls here, and wait until their connections are closed."""
+        for leg in list(self._legs.values()):
+            leg.end("shutdown")
+        await asyncio.gather(*self._closing, return_exceptions=True)
 
     # --- handlers --------------------------------------------------------------------------------------------------
 
@@ -264,7 +263,8 @@ class WebRtc:
         joins = self._config.data_channel and offer.channel is not None
         leg = WebRtcLeg(
             self._new_call_id(), route, address, offer.codecs[0],
-            parameters=dict(parameters or {}), make_peer=self._make_peer, begin=self._begin, forget=self._forget,
+            parameters=dict(parameters or {}), make_peer=self._make_peer,
+            begin=self._begin, forget=self._forget, later=self._later,
             browser=BrowserDialogue(self._limits) if joins else None, restart_s=self._config.restart_s,
         )  # fmt: skip
         self._legs[leg.call_id] = leg
@@ -276,7 +276,7 @@ class WebRtc:
         return Peer(
             offer, codec, leg, self._ice_settings(),
             connect_timeout_s=config.connect_timeout_s, lost_after_s=config.lost_after_s,
-            channel=config.data_channel, max_message_bytes=config.message_bytes,
+            channel=config.data_channel, max_message_bytes=config.message_bytes, on_report=self._on_report,
         )  # fmt: skip
 
     def _forget(self, leg: WebRtcLeg) -> None:
@@ -284,6 +284,11 @@ class WebRtc:
             self._by_address[leg.address] -= 1
             if not self._by_address[leg.address]:
                 del self._by_address[leg.address]
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="webrtc close")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def _leg(self, call_id: str) -> WebRtcLeg:
         leg = self._legs.get(call_id)

@@ -78,6 +78,22 @@ async def test_cancel_stops_the_voice() -> None:
         assert len(phone.heard) - frames <= 6  # what aiortc's own buffer still held
 
 
+async def test_reports_of_both_sides_are_kept() -> None:
+    async with gateway() as made, calling(made.url, microphone=SilentMicrophone()) as phone:
+        leg = next(iter(made.webrtc._legs.values()))
+        peer = leg.peer
+        assert peer is not None
+        phone.say(type="text", token="Some words to say.", last=True, turn="a")
+        await until(lambda: "finished" in phone.turn_events("a"), "the turn's end")
+        await until(lambda: peer.stats.round_trip_s is not None, "a report on a report")
+        assert made.reports and made.reports[-1][0] == 0
+        seen = [report for report in (await phone.connection.getStats()).values() if report.type == "inbound-rtp"]
+        assert seen[0].packetsReceived == peer.stats.packets_sent > 20
+        assert (seen[0].packetsLost, peer.stats.remote_lost, peer.stats.lost) == (0, 0, 0)
+        assert peer.stats.packets_received > 20
+        assert peer.stats.round_trip_s is not None and peer.stats.round_trip_s < 1
+
+
 async def one_call(url: str) -> None:
     async with calling(url) as phone:
         phone.say(type="text", token="Hi.", last=True, turn="a")

@@ -1,5 +1,6 @@
 """Offers, trickled candidates, ICE servers, CORS, limits: over HTTP as a browser sends them, and what is refused."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -11,12 +12,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aioice import stun
 from aiortc import RTCSessionDescription
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config import IceServerConfig, WebRtcConfig
-from gateway.errors import ProtocolError
+from gateway.errors import ProtocolError, Rejected
 from gateway.webrtc.sdp import MAX_CANDIDATES, read_fragment, read_offer
 from gateway.webrtc.signalling import ice_server
 from tests.gateway.webrtc.webrtc_gateway import Phone, calling, gateway, until
@@ -213,6 +215,38 @@ async def test_the_answer_names_the_public_address_only() -> None:
     async with gateway(WebRtcConfig(public_address="203.0.113.9", addresses=("127.0.0.1",))) as made:
         _, answer = await made.webrtc.answer(CHROMIUM)
         assert "203.0.113.9" in answer and "127.0.0.1" not in answer
+
+
+class StunServer(asyncio.DatagramProtocol):
+    """Tells everyone the same address."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: Any = transport
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        request = stun.parse_message(data)
+        answer = stun.Message(stun.Method.BINDING, stun.Class.RESPONSE, transaction_id=request.transaction_id)
+        answer.attributes["XOR-MAPPED-ADDRESS"] = ("203.0.113.5", 40123)
+        self.transport.sendto(bytes(answer), addr)
+
+
+async def test_our_side_asks_the_stun_server_where_it_is_told_to() -> None:
+    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(StunServer, local_addr=("127.0.0.1", 0))
+    servers = (IceServerConfig(urls=(f"stun:127.0.0.1:{transport.get_extra_info('sockname')[1]}",)),)
+    for asks in (True, False):
+        config = WebRtcConfig(ice_servers=servers, gather_from_servers=asks, addresses=("127.0.0.1",))
+        async with gateway(config) as made:
+            _, answer = await made.webrtc.answer(CHROMIUM)
+            assert ("203.0.113.5 40123 typ srflx" in answer) is asks
+    transport.close()
+
+
+async def test_an_address_that_is_not_ours_is_a_503() -> None:
+    async with gateway(WebRtcConfig(addresses=("203.0.113.7",))) as made:
+        with pytest.raises(Rejected) as refusal:
+            await made.webrtc.answer(CHROMIUM)
+        assert refusal.value.status == 503
+        assert len(made.webrtc) == 0
 
 
 async def test_the_answer_refuses_what_is_not_taken() -> None:

@@ -47,11 +47,12 @@ class TestGateway:
         self.directory: LocalDirectory[Session] = LocalDirectory(limit=LIMITS.calls)
         self.routes = routes
         self.ended: list[str] = []
+        self.reports: list[tuple[int, float]] = []
         self.tasks: set[asyncio.Task[None]] = set()
         self.webrtc = WebRtc(
             config, routes, LIMITS,
             new_call_id=self.directory.new_call_id, check_room=self.directory.check_room, begin=self.begin,
-            trusted_proxies=("127.0.0.0/8",),
+            trusted_proxies=("127.0.0.0/8",), on_report=lambda lost, jitter_s: self.reports.append((lost, jitter_s)),
         )  # fmt: skip
         self.services: Services
         self.url = ""
