@@ -80,6 +80,12 @@ class Live:
         async with aiohttp.ClientSession() as http, http.request(method, f"{self.http}{path}", **more) as answer:
             return answer.status
 
+    async def status_is(self, path: str, status: int) -> bool:
+        try:
+            return await self.status(path) == status
+        except aiohttp.ClientConnectionError:
+            return False
+
     async def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Signal it, wait for its end; returns its exit code."""
         if self.process.returncode is None:
