@@ -26,7 +26,8 @@ CONFIG = f"""
 server: {{drain_s: 1}}
 engine: {{kind: tone}}
 carriers: {{twilio: {{verify: false}}}}
-playout: {{lead_ms: 300}}   # a busy machine may stop for a moment; what one peer does to another is what is tested
+# A busy machine may stop for a moment: what one peer does to another is the question. Raw carriers return no marks.
+playout: {{lead_ms: 1000, mark_timeout_s: 0.3}}
 routes:
   default: {{dialogue: {{give_up_s: 1.0}}}}
   bystander: {{}}
