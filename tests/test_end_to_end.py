@@ -154,7 +154,9 @@ async def test_a_caller_who_hangs_up_leaves_nothing_to_follow(live: Live) -> Non
     ids=["none", "wrong", "not ASCII", "of another address"],
 )
 @pytest.mark.parametrize("path", ["", "/default", "/default/after", "/default/status"])
-async def test_a_webhook_without_the_carriers_signature_is_refused(live: Live, path: str, headers: dict) -> None:
+async def test_a_webhook_without_the_carriers_signature_is_refused(
+    live: Live, path: str, headers: dict[str, str]
+) -> None:
     assert await live.status(f"/webhooks/twilio{path}", method="POST", data={"CallSid": "CA1"}, headers=headers) == 403
 
 
@@ -287,12 +289,13 @@ async def test_a_crash_of_the_engine_fails_the_turn_and_the_call_goes_on(tmp_pat
         assert call.leg.closed_at is None
         # Until the new engine is there a turn fails, and says so.
         while (turn := await call.spoken("I am back.")).outcome != "finished":
-            assert turn.outcome == "failed" and turn.reported["code"] == "UNAVAILABLE"
+            assert turn.outcome == "failed" and turn.reported["description"]
             await asyncio.sleep(0.1)
         assert not call.call.errors and call.leg.closed_at is None
         await until(lambda: live.status_is("/readyz", 200), "readiness")
 
 
+@pytest.mark.slow
 async def test_sigterm_lets_live_calls_finish_refuses_new_ones_and_exits_0(tmp_path: Path) -> None:
     async with serve(tmp_path, PLAIN) as live:
         watcher = Events(live, "/v1/events")
@@ -334,6 +337,7 @@ async def test_sigint_exits_130(tmp_path: Path) -> None:
 SPOKEN = "Your parcel was shipped on Friday and will arrive by Monday morning at the latest."
 
 
+@pytest.mark.slow
 async def test_heard_text_is_what_the_callers_own_buffer_played(tmp_path: Path, transcribe: Any) -> None:
     async with serve(tmp_path, PLAIN.replace("tone", "embedded")) as live, TestCall(live, "talk", uplink=True) as call:
         for cut_ms in (900, 1700, 2600):
