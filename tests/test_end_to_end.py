@@ -1,4 +1,4 @@
-"""The whole system over real sockets: webhook to media stream, REST and events, crash of the engine, drain, heard text."""
+"""The whole system over real sockets: webhook to media stream, REST and events, engine crash, drain, heard text."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Incoming:
         return await webhook(self.live, self.after, {"CallSid": self.call_sid})
 
 
-# --- Twilio's way in and out ------------------------------------------------------------------------------------------
+# --- Twilio's way in and out -----------------------------------------------------------------------------------------
 
 
 async def test_a_signed_webhook_opens_a_stream_and_its_parameters_reach_the_setup(live: Live) -> None:
@@ -207,7 +207,7 @@ async def test_beyond_loopback_without_a_key_only_the_probes_answer(tmp_path: Pa
         assert [await open_.status(path) for path in ("/healthz", "/readyz")] == [200, 200]
 
 
-# --- REST and events --------------------------------------------------------------------------------------------------
+# --- REST and events -------------------------------------------------------------------------------------------------
 
 
 class Events:
@@ -264,7 +264,7 @@ async def test_rest_speaks_into_a_call_watches_it_and_hangs_up(live: Live) -> No
     await of_all.close()
 
 
-# --- crash, drain, signals ----------------------------------------------------------------------------------------------
+# --- crash, drain, signals -------------------------------------------------------------------------------------------
 
 PLAIN = """
 engine: {kind: tone}
@@ -332,7 +332,7 @@ async def test_sigint_exits_130(tmp_path: Path) -> None:
         assert await live.stop(signal.SIGINT) == 130
 
 
-# --- heard text ---------------------------------------------------------------------------------------------------------
+# --- heard text ------------------------------------------------------------------------------------------------------
 
 SPOKEN = "Your parcel was shipped on Friday and will arrive by Monday morning at the latest."
 
@@ -341,22 +341,27 @@ SPOKEN = "Your parcel was shipped on Friday and will arrive by Monday morning at
 async def test_heard_text_is_what_the_callers_own_buffer_played(tmp_path: Path, transcribe: Any) -> None:
     async with serve(tmp_path, PLAIN.replace("tone", "embedded")) as live, TestCall(live, "talk", uplink=True) as call:
         for cut_ms in (900, 1700, 2600):
-            leg = call.leg
-            before = len(leg.spurts)
-            turn = call.call.speak(SPOKEN)
-            await until(lambda before=before: len(leg.spurts) > before, "speech")
-            first = leg.playout.end - sum(leg.spurts[-1].samples)
-            await until(lambda first=first: leg.playout.position(time.monotonic()) - first > cut_ms * 8)  # noqa: B023
-            asked = leg.playout.position(time.monotonic())
-            call.call.send("cancel")
-            await until(lambda turn=turn: turn.outcome and turn.heard_text, "the interrupt")
-            (interrupt,) = [m for m in call.messages if m["type"] == "interrupt" and m["turn"] == turn.turn]
-            heard, played_ms = turn.heard_text, (leg.playout.end - first) / 8
-            assert turn.outcome == "interrupted" and SPOKEN.startswith(heard)
-            # Played by the caller's model, fade included, against what the gateway says.
-            assert abs(interrupt["durationUntilInterruptMs"] - played_ms) <= 100, (interrupt, asked)
-            pcm = to_float32(g711.decode_ulaw(bytes(leg.playout.heard[first : leg.playout.end])))
-            assert abs(len(heard.split()) - words_of(SPOKEN, transcribe(pcm))) <= 1, (heard, transcribe(pcm))
+            await heard_text_is_right(call, transcribe, cut_ms)
+
+
+async def heard_text_is_right(call: TestCall, transcribe: Any, cut_ms: int) -> None:
+    """Cut a turn when so much of it was played, and compare what the gateway says with what the caller has."""
+    leg = call.leg
+    before = len(leg.spurts)
+    turn = call.call.speak(SPOKEN)
+    await until(lambda: len(leg.spurts) > before, "speech")
+    first = leg.playout.end - sum(leg.spurts[-1].samples)
+    await until(lambda: leg.playout.position(time.monotonic()) - first > cut_ms * 8, "the moment to cut")
+    call.call.send("cancel")
+    await until(lambda: turn.outcome and turn.heard_text, "the interrupt")
+    (interrupt,) = [m for m in call.messages if m["type"] == "interrupt" and m["turn"] == turn.turn]
+    assert turn.outcome == "interrupted" and SPOKEN.startswith(turn.heard_text)
+    # What the caller's own model has played, the fade of some milliseconds included.
+    played_ms = (leg.playout.end - first) / 8
+    assert abs(interrupt["durationUntilInterruptMs"] - played_ms) <= 100
+    pcm = to_float32(g711.decode_ulaw(bytes(leg.playout.heard[first : leg.playout.end])))
+    recognised = transcribe(pcm)
+    assert abs(len(turn.heard_text.split()) - words_of(SPOKEN, recognised)) <= 1, (turn.heard_text, recognised)
 
 
 def words_of(sentence: str, recognised: str) -> int:

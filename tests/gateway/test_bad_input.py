@@ -10,7 +10,6 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,7 +138,7 @@ async def dialogue(world: World) -> AsyncIterator[tuple[RawSocket, RawSocket, di
         await manager.closed()
 
 
-# --- the carrier's side -----------------------------------------------------------------------------------------------
+# --- the carrier's side ----------------------------------------------------------------------------------------------
 
 HARMLESS = {
     "not JSON": "{",
@@ -259,7 +258,7 @@ async def test_bytes_that_are_no_request_end_their_connection(world: World, line
     writer.close()
 
 
-# --- the dialogue manager's side ----------------------------------------------------------------------------------------
+# --- the dialogue manager's side -------------------------------------------------------------------------------------
 
 BAD: dict[str, tuple[Callable[[str], str | bytes], str]] = {
     "not JSON": (lambda sid: "nope", ""),
@@ -370,7 +369,7 @@ async def test_odd_text_ends_its_turn_once_and_the_next_is_spoken(world: World, 
         assert len(ends) == (1 if refused else 2)
 
 
-# --- lost connections -------------------------------------------------------------------------------------------------
+# --- lost connections ------------------------------------------------------------------------------------------------
 
 
 async def test_a_carrier_lost_before_the_start_leaves_nothing(world: World) -> None:
@@ -449,7 +448,7 @@ async def test_a_dialled_manager_that_is_lost_is_dialled_again(world: World, sta
         assert turn.outcome == "finished"
 
 
-# --- the slow, and what is left -----------------------------------------------------------------------------------------
+# --- the slow, and what is left --------------------------------------------------------------------------------------
 
 
 async def test_after_a_hundred_short_calls_nothing_is_left(world: World) -> None:
@@ -478,6 +477,6 @@ async def test_a_peer_that_never_reads_is_counted_and_bounded(world: World) -> N
 
 
 async def test_nothing_of_what_was_said_is_in_the_log(world: World) -> None:
-    text = Path(world.live.log).read_text()
+    text = world.live.logged()
     assert "unreadable media message" in text
     assert not any(secret in text for secret in (Bystander.TEXT, "Still here", "Back again", "long sentence"))
