@@ -131,6 +131,7 @@ class Monologues:
     ambience: Callable[[LoadedCall], Callable[[], bytes]] | None = None
     every_s: float = 5.0
     outlasts: bool = True
+    ramp_s: float = 0.0
 
     def start(self, load: CallLoad) -> None:
         for call in load.calls:

@@ -8,21 +8,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from picows import WSCloseCode, WSFrame, WSHandshakeError, WSListener, WSMsgType, WSTransport, ws_connect
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from talkspurt.carrier_playout import CarrierPlayout
 from talkspurt.carriers import Carrier, Clear, Mark, Media, Violation
 from talkspurt.figures import Talkspurt
+from talkspurt.peer_socket import connect
 from voicecodecs import g711, pcm
 
 SLOTS = 10
 """Phases of the uplink timetable: calls do not all send in the same instant."""
-
-
-class LegError(Exception):
-    """The media socket cannot be opened; says to where and why."""
 
 
 class CarrierLeg(WSListener):
@@ -65,21 +62,13 @@ class CarrierLeg(WSListener):
         self._transport: WSTransport | None = None
         self._mark_timer: asyncio.TimerHandle | None = None
 
-    async def connect(self, url: str, *, headers: Sequence[tuple[str, str]] = (), timeout_s: float = 5.0) -> None:
+    async def connect(self, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0) -> None:
         """Open the socket and start the stream.
 
         Raises:
-            LegError: nobody there, or the upgrade was refused.
+            PeerError: nobody there, or the upgrade was refused.
         """
-        try:
-            await ws_connect(
-                lambda: self, url, extra_headers=list(headers), websocket_handshake_timeout=timeout_s, max_redirects=0
-            )
-        except WSHandshakeError as exc:
-            status = f" with HTTP {exc.response.status.value}" if exc.response is not None else f": {exc}"
-            raise LegError(f"{url} refused the media socket{status}") from exc
-        except (OSError, TimeoutError, ValueError) as exc:
-            raise LegError(f"cannot connect to {url}: {exc or 'timed out'}") from exc
+        await connect(self, url, headers=headers, timeout_s=timeout_s)
 
     # --- what the caller does ---
 

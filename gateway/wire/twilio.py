@@ -71,7 +71,7 @@ class Twilio:
 
     def is_media(self, data: bytes | memoryview) -> bool:
         """Twilio writes ``{"event":"media"`` first."""
-        return bytes(data[:16]) == b'{"event":"media"'
+        return data[:16] == b'{"event":"media"'
 
     def media(self, payload: bytes) -> bytes:
         """One frame."""
