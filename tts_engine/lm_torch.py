@@ -64,8 +64,8 @@ class _Sequence:
     """A clause on its way through the loop. ``tokens`` only grows; the loop writes, the reader reads."""
 
     __slots__ = (
-        "admission", "cancelled", "done", "error", "launched", "limit", "loop", "max_tokens", "slot", "tokens", "wake_at",
-        "waker",
+        "admission", "cancelled", "done", "error", "launched", "limit", "loop", "max_tokens", "slot", "tokens",
+        "wake_at", "waker",
     )  # fmt: skip
 
     def __init__(self, admission: Admission, max_tokens: int, wake_at: int, limit: int) -> None:
