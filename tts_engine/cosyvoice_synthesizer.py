@@ -141,7 +141,8 @@ class CosyVoiceSynthesizer:
 
     async def _give_way(self, playhead: Playhead) -> None:
         """While others have made no sound yet and this caller has enough in hand, leave the device to them."""
-        while self._runner.silent and (spare := playhead.slack_s(time.monotonic()) - ENOUGH_S) > 0:
+        # A look now and then, not an event: what is waited for is time, and the silence of others.
+        while self._runner.silent and (spare := playhead.slack_s(time.monotonic()) - ENOUGH_S) > 0:  # noqa: ASYNC110
             await asyncio.sleep(min(spare, 0.05))
 
     async def _chunk(self, rendering: Rendering, words: _Words, begun: float, *, final: bool) -> PcmChunk:

@@ -1,4 +1,4 @@
-"""The residual blocks of CosyVoice3's vocoder on a GPU: activation, tail and tail update as one launch a convolution."""
+"""The residual blocks of CosyVoice3's vocoder on a GPU: activation, tail and tail update one launch a convolution."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ async def listen(caller: Pcm, ours: Pcm | None = None, *, vad: bool = True, pcm_
         if ours is not None and (index + 1) * FRAME <= len(ours):
             stream.spoke(encode_ulaw(to_int16(ours[index * FRAME : (index + 1) * FRAME])), now=now - 0.02)
         stream.push(encode_ulaw(to_int16(caller[index * FRAME : (index + 1) * FRAME])), now=now)
-        if index % 40 == 39:
+        if index % 4 == 3:
             while stream.waiting:  # noqa: ASYNC110  the thread under test sets no event
                 await asyncio.sleep(0.002)
     while stream.waiting:  # noqa: ASYNC110
