@@ -30,7 +30,7 @@ playout: {{lead_ms: 1000, mark_timeout_s: 0.3}}
 routes:
   default: {{dialogue: {{give_up_s: 1.0}}}}
   bystander: {{}}
-  slow: {{}}
+  slow: {{dialogue: {{ping_s: 600}}}}  # its manager does not read while others are tested
   out: {{dialogue: {{url: "URL", reconnect_first_s: 0.05, give_up_s: 5, extensions: true}}, fallback: One moment.}}
 limits: {{setup_timeout_s: 1.0, message_bytes: {MESSAGE_BYTES}, turn_chars: 20000, errors_in_a_row: 10}}
 log: {{json_lines: true}}
