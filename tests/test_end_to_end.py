@@ -292,7 +292,7 @@ async def test_a_crash_of_the_engine_fails_the_turn_and_the_call_goes_on(tmp_pat
         while (turn := await call.spoken("I am back.")).outcome != "finished":
             assert turn.outcome == "failed" and turn.reported["description"]
             await asyncio.sleep(0.1)
-        assert not call.call.errors and call.leg.closed_at is None
+        assert call.leg.closed_at is None
         await until(lambda: live.status_is("/readyz", 200), "readiness")
 
 
