@@ -64,6 +64,7 @@ class OutgoingStream:
     __slots__ = (
         "_clock_hz",
         "_due",
+        "_event_timestamp",
         "_frame_s",
         "_frame_ticks",
         "_payload_type",
@@ -88,6 +89,7 @@ class OutgoingStream:
         self._sequence = sequence & 0x7FFF
         self._timestamp = timestamp & 0xFFFFFFFF
         self._due: float | None = None
+        self._event_timestamp = 0
 
     def packet(self, payload: bytes, *, now: float) -> bytes:
         """The next packet, header and payload."""
@@ -98,10 +100,30 @@ class OutgoingStream:
             if due is not None:
                 self._timestamp = (self._timestamp + round((now - due) * self._clock_hz)) & 0xFFFFFFFF
             due = now
-        header = _HEADER.pack(_VERSION_2, second, self._sequence, self._timestamp, self.ssrc)
+        data = self._number(second, self._timestamp, payload)
         self._due = due + self._frame_s
-        self._sequence = (self._sequence + 1) & 0xFFFF
         self._timestamp = (self._timestamp + self._frame_ticks) & 0xFFFFFFFF
+        return data
+
+    def event(self, payload_type: int, payload: bytes, *, begins: bool, now: float) -> bytes:
+        """A packet of a touch tone (RFC 4733 section 2.5.1), which stands in the place of audio.
+
+        All packets of one tone say the time at which it began, and the first carries the marker bit. The clock runs on
+        below them, so the audio after the tone begins a talkspurt.
+
+        Args:
+            payload_type: of telephone-event.
+            begins: whether this is the first packet of the tone.
+        """
+        if self._due is None:
+            self._due = now
+        if begins:
+            self._event_timestamp = self.timestamp_at(now)
+        return self._number(payload_type | (_MARKER if begins else 0), self._event_timestamp, payload)
+
+    def _number(self, second: int, timestamp: int, payload: bytes) -> bytes:
+        header = _HEADER.pack(_VERSION_2, second, self._sequence, timestamp, self.ssrc)
+        self._sequence = (self._sequence + 1) & 0xFFFF
         self.packets += 1
         self.octets += len(payload)
         return header + payload
