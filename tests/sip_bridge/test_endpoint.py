@@ -1,6 +1,7 @@
 """The endpoint over real sockets on loopback, and against sipp where it is installed."""
 
 import asyncio
+import random
 import shutil
 import socket
 from collections.abc import AsyncIterator
@@ -283,3 +284,25 @@ async def test_sipp_calls(transport: str) -> None:
         assert await asyncio.wait_for(sipp.wait(), 30) == 0
         assert (user.calls, user.acks, user.dialogs) == (50, 50, {})
         assert user.endpoint.counts["unreadable"] == 0
+
+
+async def test_mutated_datagrams_raise_nothing() -> None:
+    """Straight into the socket's callback, where an exception would be logged and lost."""
+    rng = random.Random(4)
+    headers = (("Contact", "<sip:a@127.0.0.1>"), ("Require", "timer"), ("Session-Expires", "90"))
+    valid = [request(method, headers=headers, body=SDP).serialise() for method in ("INVITE", "BYE", "CANCEL", "ACK")]
+    valid.append(response_to(request(body=SDP), 200, to_tag="x").serialise())
+    async with listening(burst=1_000_000) as user:
+        for number in range(3000):
+            data = bytearray(rng.choice(valid).replace(b"z9hG4bK-1", b"z9hG4bK-%d" % number))
+            for _ in range(rng.randrange(4)):
+                at = rng.randrange(len(data))
+                data[at : at + rng.randrange(4)] = rng.choice(
+                    [b"", b"\r\n", b"\0", b"<", b'"', b"\xff", b";", b"9" * 9]
+                )
+            user.endpoint._datagrams.datagram_received(bytes(data), ("127.0.0.1", 9))
+        assert 100 < user.endpoint.counts["unreadable"] < 2900
+        assert user.calls > 100
+        caller = Caller(user)
+        assert await caller.silent()
+        caller.close()
