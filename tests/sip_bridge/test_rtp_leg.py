@@ -127,12 +127,13 @@ async def test_nothing_is_sent_on_hold_and_it_goes_on_after() -> None:
         agreed = ours._agreed
         assert agreed is not None
         stream = ours.outgoing
-        ours._latch.remote = followed = ("127.0.0.1", agreed.port)
+        ours._latch.remote = followed = ("127.0.0.1", 9)
         for host in (agreed.host, "0.0.0.0"):
             ours.negotiated(replace(agreed, host=host, direction=Direction.RECVONLY))
             assert not ours.send_frame(bytes(160))
             assert not ours.send_dtmf("1")
             assert ours._latch.remote == followed
+        ours._latch.remote = ("127.0.0.1", agreed.port)
         ours.negotiated(agreed)
         assert ours.outgoing is stream
         assert ours.send_frame(bytes(160))
