@@ -39,6 +39,7 @@ from tts_engine.cosyvoice.frontend import Clause, LmPrompt
 from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer
 from tts_engine.errors import Exhausted
 from tts_engine.fused_dit import FusedDiT
+from tts_engine.fused_hift import fuse
 from tts_engine.lm_cuda import Admission, CudaLm
 from tts_engine.lm_torch import TorchLm
 from tts_engine.model_runner import ModelRunner, RunnerConfig
@@ -117,7 +118,6 @@ class Engine:
     loop: TorchLm
     runner: ModelRunner
     synthesizer: CosyVoiceSynthesizer
-    plain_lm_error: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -139,6 +139,7 @@ def make_engine(device: torch.device, blocks: int) -> Engine:
     flow.decoder.estimator = fused
     hift = build(lambda: CausalHift(HiftConfig(causal=True)), device)
     hift.f0_predictor.double()
+    fuse(hift)
     torch.cuda.empty_cache()
     runner = ModelRunner(flow, hift, device=device, config=RunnerConfig(blocks=blocks, dtype=torch.bfloat16))
     loop = TorchLm(lm)
@@ -160,7 +161,7 @@ def lm_error(llm: SpeechLanguageModel, lm: CudaLm, device: torch.device) -> floa
     logits = lm.prefill_logits(torch.tensor([joined], device=device), slots, torch.tensor([len(joined)], device=device))
     cache = KeyValueCache(llm.config, slots=1, max_length=256, device=device)
     want = llm.logits(llm(llm.prompt(ids, ids, speech)[None], slots, cache)[:, -1])
-    return float((logits - want).norm() / want.norm())
+    return float((logits[:, : want.shape[1]] - want).norm() / want.norm())
 
 
 def flow_error(flow: FlowV3, fused: FusedDiT, device: torch.device) -> dict[str, float]:
@@ -306,6 +307,7 @@ async def speak(engine: Engine, rng: random.Random, *, cancel_after_s: float | N
     run_dry = math.inf
 
     async def listen() -> None:
+        """Take chunks as they come; the engine reads from the playhead how much is in hand."""
         nonlocal run_dry
         async with aclosing(engine.synthesizer.synthesize(request, playhead)) as chunks:
             async for chunk in chunks:

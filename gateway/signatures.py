@@ -39,7 +39,9 @@ def twilio_signed(
         form = None
     good = False
     for spelling in _spellings(url):
-        good |= hmac.compare_digest(twilio_signature(token, spelling, form), signature)
+        # Bytes: two strings cannot be compared where one is not ASCII, and the header may hold anything.
+        expected = twilio_signature(token, spelling, form).encode()
+        good |= hmac.compare_digest(expected, signature.encode(errors="backslashreplace"))
     return good
 
 

@@ -281,9 +281,11 @@ class Gateway:
             await asyncio.sleep(1.0 if self._status is not None and self._status.ready else 0.2)
 
     async def drain(self) -> None:
-        """No new calls; live ones finish, bounded by ``server.drain_s``; then the rest is hung up."""
+        """No new calls; live ones finish, bounded by ``server.drain_s``; then the rest is hung up.
+
+        The listener stays: it answers new calls with 503, tells readiness, and lets lost managers back to live calls.
+        """
         self.directory.draining = True
-        await self.server.stop_accepting()
         if self._calls:
             log.info("draining", extra={"calls": len(self._calls)})
             await asyncio.wait(self._calls, timeout=self.config.server.drain_s)
@@ -301,11 +303,13 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         stack.callback(made.ticker.close)
         stack.callback(made.uplink.close)
         stack.push_async_callback(made.dialogues.aclose)
-        stack.push_async_callback(made.hub.aclose)
         stack.push_async_callback(made.services.clips.aclose)
         stack.push_async_callback(made.webrtc.aclose)
         await made.server.start()
         stack.push_async_callback(made.server.aclose)
+        # Before the server, which waits for its requests: these two never end by themselves.
+        stack.callback(made.observers.close)
+        stack.push_async_callback(made.hub.aclose)
         watcher = asyncio.create_task(made.watch_engine())
         stack.callback(watcher.cancel)
         yield made

@@ -46,6 +46,10 @@ class Live:
     def ws(self) -> str:
         return f"ws://{self.address}"
 
+    def logged(self) -> str:
+        """Everything that it has written to its log."""
+        return self.log.read_text()
+
     def engine_pid(self) -> int:
         (pid,) = ServerUnderTest(self.address, self.process.pid).engine_pids()
         return pid
@@ -80,6 +84,12 @@ class Live:
         async with aiohttp.ClientSession() as http, http.request(method, f"{self.http}{path}", **more) as answer:
             return answer.status
 
+    async def status_is(self, path: str, status: int) -> bool:
+        try:
+            return await self.status(path) == status
+        except aiohttp.ClientConnectionError:
+            return False
+
     async def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Signal it, wait for its end; returns its exit code."""
         if self.process.returncode is None:
@@ -98,11 +108,7 @@ async def serve(
     Args:
         config: a file, or the text of one.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    if isinstance(config, str):
-        (folder / "talkspurt.yaml").write_text(config)
-        config = folder / "talkspurt.yaml"
-    log = folder / "server.log"
+    log, config = _prepare(folder, config)
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "talkspurt", "serve", "-c", str(config)),
@@ -123,6 +129,15 @@ async def serve(
             process.kill()
         await process.communicate()
     assert "Traceback" not in log.read_text(), log.read_text()
+
+
+def _prepare(folder: Path, config: str | Path) -> tuple[Path, Path]:
+    """The log and the configuration file in a folder that is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(config, str):
+        (folder / "talkspurt.yaml").write_text(config)
+        config = folder / "talkspurt.yaml"
+    return folder / "server.log", config
 
 
 def child_environment() -> dict[str, str]:

@@ -6,6 +6,7 @@ free before the next batch); whatever was waiting leaves its queue.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 import time
@@ -23,6 +24,8 @@ from tts_engine.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, LOOK_AHEAD
 from tts_engine.silent_tokens import SilenceFilter
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
 
+ENOUGH_S = 0.5
+"""Seconds of sound in hand that outlast the making of the next chunk under full load, several times over."""
 SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * FRAME_SAMPLES
 
 
@@ -125,6 +128,7 @@ class CosyVoiceSynthesizer:
                         rendering.tokens.append(token)
                     if len(rendering.tokens) - rendering.sounded >= chunk + LOOK_AHEAD_TOKENS:
                         yield await self._chunk(rendering, words, begun, final=False)
+                        await self._give_way(playhead)
                         begun = time.monotonic()
             if not rendering.tokens:
                 raise SynthesisFailed("the language model made no speech for this clause")
@@ -134,6 +138,11 @@ class CosyVoiceSynthesizer:
                 begun = time.monotonic()
         finally:
             self._runner.close(rendering)
+
+    async def _give_way(self, playhead: Playhead) -> None:
+        """While others have made no sound yet and this caller has enough in hand, leave the device to them."""
+        while self._runner.silent and (spare := playhead.slack_s(time.monotonic()) - ENOUGH_S) > 0:
+            await asyncio.sleep(min(spare, 0.05))
 
     async def _chunk(self, rendering: Rendering, words: _Words, begun: float, *, final: bool) -> PcmChunk:
         asked = time.monotonic()

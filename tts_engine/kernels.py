@@ -140,7 +140,7 @@ def decode_attention(
     out = torch.empty(rows, heads * head_dim, device=qkv.device, dtype=qkv.dtype)
     _decode_attention[(rows, kv_heads)](
         qkv, cache, slots, positions, cos, sin, out, slots_total, max_length,
-        HEADS=heads, KV_HEADS=kv_heads, HALF=head_dim // 2, GROUP=16, BLOCK=128, num_warps=4, num_stages=2,
+        HEADS=heads, KV_HEADS=kv_heads, HALF=head_dim // 2, GROUP=16, BLOCK=256, num_warps=4, num_stages=2,
     )  # fmt: skip
     return out
 
@@ -202,7 +202,7 @@ def _uniform(seed, counter):
 
 @triton.jit
 def _sample(
-    logits, slots, seeds, steps, least, rings, positions, last, tokens, ids, first_stop, max_length, top_p,
+    logits, slots, seeds, steps, least, rings, positions, last, tokens, stride, ids, first_stop, max_length, top_p,
     ADVANCE: tl.constexpr, TOP_K: tl.constexpr, WINDOW: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
@@ -210,7 +210,7 @@ def _sample(
     step = tl.load(steps + slot)
     seed = tl.load(seeds + slot)
     column = tl.arange(0, BLOCK)
-    x = tl.load(logits + row.to(tl.int64) * ids + column, mask=column < ids, other=float("-inf")).to(tl.float32)
+    x = tl.load(logits + row.to(tl.int64) * stride + column, mask=column < ids, other=float("-inf")).to(tl.float32)
     # NaN means a broken request: it shows as an id that cannot be, and the host fails that request alone.
     broken = tl.sum((x != x).to(tl.int32)) > 0
     x = tl.where(broken, 0.0, x)
@@ -254,15 +254,19 @@ def _sample(
     tl.store(positions + slot, tl.minimum(position, max_length - 1))
 
 
-def sample(logits: Tensor, slots: Tensor, state: Any, tokens: Tensor, *, first_stop: int, advance: bool) -> None:
+def sample(
+    logits: Tensor, slots: Tensor, state: Any, tokens: Tensor, *, ids: int, first_stop: int, advance: bool
+) -> None:
     """Repetition-aware sampling (``sampling.ras``'s rule) of one id a row, into ``tokens`` ``(rows,)``; -1: NaN.
+
+    The first ``ids`` columns of ``logits`` count.
 
     ``state`` (``lm_cuda.SlotState``) moves on: step, ring of the last ten, last id and, on ``advance``, the position.
     """
-    rows, ids = logits.shape
+    rows, stride = logits.shape
     _sample[(rows,)](
-        logits, slots, state.seeds, state.steps, state.least, state.rings, state.positions, state.last, tokens, ids,
-        first_stop, state.max_length, 0.8,
+        logits, slots, state.seeds, state.steps, state.least, state.rings, state.positions, state.last, tokens, stride,
+        ids, first_stop, state.max_length, 0.8,
         ADVANCE=int(advance), TOP_K=25, WINDOW=10, BLOCK=triton.next_power_of_2(ids), num_warps=8,
     )  # fmt: skip
 
@@ -413,7 +417,7 @@ def chunk_attention(qkv: Tensor, store: Tensor, span: Any, inv_freq: Tensor, hea
     )  # fmt: skip
     _chunk_attention[(triton.cdiv(n, 64), heads, rows)](
         qkv, store[0], store[1], *common, out, n, span.pages.shape[1], page_frames, span.chunk, width,
-        HEAD=width // heads, ROWS=64, BLOCK=64, num_warps=4, num_stages=2,
+        HEAD=width // heads, ROWS=64, BLOCK=128, num_warps=4, num_stages=2,
     )  # fmt: skip
     return out
 
@@ -487,5 +491,61 @@ def grouped_conv_mish(
     _keep_tail[(rows, triton.cdiv(width, 64))](
         x, tail, span.slots, span.length, n, width, taps - 1,
         ROWS=triton.next_power_of_2(taps - 1), BLOCK=64, num_warps=2,
+    )  # fmt: skip
+    return out
+
+
+# -- vocoder -------------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _snake_extend(
+    x, alpha, tail, slots, length, out, rate, channels, n, width,
+    PAST: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    line = tl.program_id(0).to(tl.int64)
+    block = tl.program_id(1)
+    row = line // channels
+    channel = line % channels
+    a = tl.load(alpha + channel).to(tl.float32)
+    index = block * BLOCK + tl.arange(0, BLOCK)
+    inside = index < n
+    v = tl.load(x + line * n + index, mask=inside, other=0.0).to(tl.float32)
+    s = tl.sin(a * v)
+    v = v + s * s / (a + 1e-9)
+    tl.store(out + line * (n + width) + width + index, v.to(out.dtype.element_ty), mask=inside)
+    if block == 0:
+        past = tl.arange(0, PAST)
+        kept = past < width
+        store = tail + (tl.load(slots + row) * channels + channel) * width
+        old = tl.load(store + past, mask=kept, other=0.0)
+        tl.store(out + line * (n + width) + past, old.to(out.dtype.element_ty), mask=kept)
+        # The last inputs up to the row's length: from x, or for a short feed from the tail itself.
+        source = past + tl.load(length + row) * rate - width
+        new = tl.load(x + line * n + source, mask=kept & (source >= 0), other=0.0).to(tl.float32)
+        sine = tl.sin(a * new)
+        new = new + sine * sine / (a + 1e-9)
+        moved = tl.load(store + source + width, mask=kept & (source < 0), other=0.0)
+        tl.debug_barrier()
+        tl.store(store + past, tl.where(source < 0, moved, new.to(moved.dtype)), mask=kept)
+
+
+def snake_extend(x: Tensor, alpha: Tensor, tail: Tensor, slots: Tensor, frames: Tensor, rate: int) -> Tensor:
+    """Snake activation, with each row's tail put before it and moved on by ``frames * rate``.
+
+    Args:
+        x: ``(rows, channels, n)``. alpha: ``(channels,)``. tail: ``(slots, channels, width)``.
+        slots, frames: ``(rows,)``, int64.
+
+    Returns:
+        ``(rows, channels, width + n)``.
+    """
+    x = x.contiguous()
+    rows, channels, n = x.shape
+    width = tail.shape[2]
+    out = torch.empty(rows, channels, width + n, device=x.device, dtype=x.dtype)
+    _snake_extend[(rows * channels, triton.cdiv(n, 1024))](
+        x, alpha, tail, slots, frames, out, rate, channels, n, width,
+        PAST=triton.next_power_of_2(width), BLOCK=1024, num_warps=4,
     )  # fmt: skip
     return out

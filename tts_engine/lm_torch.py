@@ -55,18 +55,21 @@ class TorchLmConfig:
     """Ids after which a reader is first woken: a chunk and its look-ahead. Fewer at the end of a clause."""
     burst: int = 25
     """Ids after which it is woken again. Waking for every id costs more than drawing it, with many clauses."""
+    ahead: int = 0
+    """Ids drawn beyond those that a reader waits for. 0: a clause pauses while its chunk is made, for the drawing would
+    slow down that chunk, which is heard next, for one that is heard a second later."""
 
 
 class _Sequence:
     """A clause on its way through the loop. ``tokens`` only grows; the loop writes, the reader reads."""
 
     __slots__ = (
-        "admission", "cancelled", "done", "error", "launched", "loop", "max_tokens", "slot", "tokens", "wake_at",
-        "waker",
+        "admission", "cancelled", "done", "error", "launched", "limit", "loop", "max_tokens", "slot", "tokens",
+        "wake_at", "waker",
     )  # fmt: skip
 
-    def __init__(self, admission: Admission, max_tokens: int, wake_at: int) -> None:
-        self.admission, self.max_tokens, self.wake_at = admission, max_tokens, wake_at
+    def __init__(self, admission: Admission, max_tokens: int, wake_at: int, limit: int) -> None:
+        self.admission, self.max_tokens, self.wake_at, self.limit = admission, max_tokens, wake_at, limit
         self.loop = asyncio.get_running_loop()
         self.waker = asyncio.Event()
         self.tokens: list[int] = []
@@ -74,6 +77,11 @@ class _Sequence:
         self.launched = 0
         self.cancelled = self.done = False
         self.error: EngineError | None = None
+
+    @property
+    def due(self) -> bool:
+        """Whether the next id may be drawn."""
+        return self.launched < min(self.max_tokens, self.limit)
 
 
 class TorchLm:
@@ -123,7 +131,8 @@ class TorchLm:
                 f"{max(min_tokens, 1)} are needed for speech"
             )
         admission = Admission(slot=-1, ids=prompt, seed=seed, min_tokens=min(min_tokens, max_tokens))
-        sequence = _Sequence(admission, min(max_tokens, room), self._config.first_burst)
+        first, burst, ahead = self._config.first_burst, self._config.burst, self._config.ahead
+        sequence = _Sequence(admission, min(max_tokens, room), first, first + ahead)
         with self._changed:
             if self._closing:
                 raise Unavailable("the language model is shut down")
@@ -142,7 +151,10 @@ class TorchLm:
                 if done:
                     break
                 sequence.waker.clear()
-                sequence.wake_at = max(self._config.first_burst, taken + self._config.burst)
+                with self._changed:
+                    sequence.wake_at = max(first, taken + burst)
+                    sequence.limit = sequence.wake_at + ahead
+                    self._changed.notify()
                 if not sequence.done and len(sequence.tokens) < sequence.wake_at:
                     await sequence.waker.wait()
             if sequence.error is not None:
@@ -167,15 +179,16 @@ class TorchLm:
         try:
             while True:
                 with self._changed:
-                    while not (self._closing or self._waiting or self._live or flying):
+                    begun = self._admit()
+                    while not (self._closing or begun or flying or any(s.due for s in self._live)):
                         self._changed.wait()
+                        begun = self._admit()
                     if self._closing:
                         break
-                    begun = self._admit()
                 before = len(flying)
                 if begun:
                     flying.append((self._steps.prefill([s.admission for s in begun]), begun))
-                due = [s for s in self._live if s.launched < s.max_tokens]
+                due = [s for s in self._live if s.due]
                 for s in begun:
                     s.launched = 1
                 if due:

@@ -174,6 +174,8 @@ class ModelRunner:
         self._thread = threading.Thread(target=self._run, name="token2wav", daemon=True)
         self.batches_run: dict[tuple[Shape, int], int] = {}
         self.recomputed_chunks = 0
+        self.silent = 0
+        """Open clauses that have made no sound yet."""
 
     # -- from the event loop ---------------------------------------------------------------------------------------
 
@@ -237,6 +239,7 @@ class ModelRunner:
         voice.used = time.monotonic()
         with self._changed:
             self._renderings.add(rendering)
+            self.silent += 1
         return rendering
 
     def submit(self, rendering: Rendering, *, final: bool) -> asyncio.Future[NDArray[np.float32]]:
@@ -303,6 +306,7 @@ class ModelRunner:
         """Free what was closed. Under the lock."""
         for rendering in self._closed:
             self._renderings.discard(rendering)
+            self.silent -= not rendering.sounded
             self._forget(rendering)
         if self._closed:
             self._jobs = [job for job in self._jobs if not job.rendering.closed]
@@ -446,7 +450,9 @@ class ModelRunner:
             begin, end = CausalHift.valid(
                 before=r.sounded * FRAMES_PER_TOKEN, frames=job.count * FRAMES_PER_TOKEN, final=final
             )
-            r.sounded += job.count
+            with self._changed:
+                self.silent -= not r.sounded
+                r.sounded += job.count
             job.started, job.ended = now, ended
             pcm = line[begin:end].copy()
             if np.isfinite(pcm).all():

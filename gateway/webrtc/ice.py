@@ -101,6 +101,11 @@ class IceConnection(Connection):
         """DTLS datagrams that wait."""
         return self._queue.qsize()
 
+    @property
+    def gave_up(self) -> bool:
+        """The peer has not answered consent checks for 30 s (RFC 7675), or we closed."""
+        return self._closing
+
     # --- gathering -------------------------------------------------------------------------------------------------
 
     async def get_component_candidates(self, component: int, addresses: list[str], timeout: int = 5) -> list[Candidate]:

@@ -28,7 +28,8 @@ class WebRtcLeg:
     Args:
         codec: what the first offer chose; a later one has to offer it too.
         begin: makes the call's session when media can flow; raises ``Rejected``.
-        forget: called once, when nothing is left of the call here.
+        forget: called once, when the call is over here.
+        later: runs work that may take a moment (closing), and owns it.
         restart_s: how long a lost browser is waited for.
     """
 
@@ -46,6 +47,7 @@ class WebRtcLeg:
         make_peer: MakePeer,
         begin: Begin,
         forget: Callable[[WebRtcLeg], None],
+        later: Callable[[Coroutine[Any, Any, None]], None],
         browser: BrowserDialogue | None,
         restart_s: float,
     ) -> None:
@@ -63,10 +65,10 @@ class WebRtcLeg:
         self._make_peer = make_peer
         self._begin = begin
         self._forget = forget
+        self._later = later
         self._restart_s = restart_s
         self._session: CallEvents | None = None
         self._waiting: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self._over = False
 
     # --- connections -----------------------------------------------------------------------------------------------
@@ -155,16 +157,6 @@ class WebRtcLeg:
             if peer is not None:
                 self._later(peer.close())
         self._forget(self)
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name="webrtc close")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def aclose(self) -> None:
-        """End the call here and wait for its connections to be closed."""
-        self.end("shutdown")
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # --- inbound ---------------------------------------------------------------------------------------------------
 

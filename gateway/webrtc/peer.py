@@ -162,8 +162,7 @@ class Peer:
         """Gather, and begin to connect; returns the answer's SDP.
 
         Raises:
-            Rejected: no port is free.
-            OSError: an address cannot be bound.
+            Rejected: no port is free, or no address can be bound.
         """
         try:
             await self._ice.gather_candidates()
@@ -275,7 +274,7 @@ class Peer:
                 # Varied as RFC 3550 section 6.2 has it, so that the reports of many calls do not meet.
                 await asyncio.wait_for(gone.wait(), _REPORT_EVERY_S * (0.5 + secrets.randbelow(1000) / 1000))
             if self._dtls.state != "connected":
-                return "hangup", True
+                return ("connection_lost", False) if self._ice.gave_up else ("hangup", True)
             now = time.monotonic()
             if self._ice.heard:
                 self._ice.heard = False

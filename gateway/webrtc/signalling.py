@@ -10,8 +10,8 @@ import ipaddress
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Literal
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from aiohttp import web
 from aiortc import RTCIceServer
@@ -103,6 +103,7 @@ class WebRtc:
         self._proxies = [ipaddress.ip_network(proxy, strict=False) for proxy in trusted_proxies]
         self._legs: dict[str, WebRtcLeg] = {}
         self._by_address: Counter[str] = Counter()
+        self._closing: set[asyncio.Task[None]] = set()
 
     def routes(self) -> list[Route]:
         """For ``make_app``."""
@@ -140,8 +141,10 @@ class WebRtc:
         return len(self._legs)
 
     async def aclose(self) -> None:
-        """End all calls here."""
-        await asyncio.gather(*(leg.aclose() for leg in list(self._legs.values())))
+        """End all calls here, and wait until their connections are closed."""
+        for leg in list(self._legs.values()):
+            leg.end("shutdown")
+        await asyncio.gather(*self._closing, return_exceptions=True)
 
     # --- handlers --------------------------------------------------------------------------------------------------
 
@@ -260,7 +263,8 @@ class WebRtc:
         joins = self._config.data_channel and offer.channel is not None
         leg = WebRtcLeg(
             self._new_call_id(), route, address, offer.codecs[0],
-            parameters=dict(parameters or {}), make_peer=self._make_peer, begin=self._begin, forget=self._forget,
+            parameters=dict(parameters or {}), make_peer=self._make_peer,
+            begin=self._begin, forget=self._forget, later=self._later,
             browser=BrowserDialogue(self._limits) if joins else None, restart_s=self._config.restart_s,
         )  # fmt: skip
         self._legs[leg.call_id] = leg
@@ -280,6 +284,11 @@ class WebRtc:
             self._by_address[leg.address] -= 1
             if not self._by_address[leg.address]:
                 del self._by_address[leg.address]
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="webrtc close")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def _leg(self, call_id: str) -> WebRtcLeg:
         leg = self._legs.get(call_id)

@@ -221,13 +221,12 @@ class StunServer(asyncio.DatagramProtocol):
     """Tells everyone the same address."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
+        self.transport: Any = transport
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         request = stun.parse_message(data)
         answer = stun.Message(stun.Method.BINDING, stun.Class.RESPONSE, transaction_id=request.transaction_id)
         answer.attributes["XOR-MAPPED-ADDRESS"] = ("203.0.113.5", 40123)
-        assert isinstance(self.transport, asyncio.DatagramTransport)
         self.transport.sendto(bytes(answer), addr)
 
 
