@@ -15,7 +15,7 @@ from typing import Protocol
 
 from sip_bridge.errors import ProtocolError
 from sip_bridge.sip import PING, PONG, Message, MessageStream, Request, Response, note_source, parse, response_to
-from sip_bridge.transaction import Act, Deliver, Effect, Failed, Key, Send, Timing, Transactions, server_key
+from sip_bridge.transaction import Act, Deliver, Effect, Failed, Key, Send, State, Timing, Transactions, server_key
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ class Peer:
     transport: str
     """UDP or TCP."""
     host: str
+    """An address, not a name: it is compared with what the socket tells."""
     port: int
 
 
@@ -121,7 +122,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        host, port = transport.get_extra_info("peername")[:2]
+        host, port = (transport.get_extra_info("peername") or ("", 0))[:2]  # None: it is gone already
         self.peer = Peer("TCP", host, port)
         if not self._endpoint._connected(self):
             transport.close()
@@ -261,7 +262,7 @@ class Endpoint:
         if isinstance(message, Request):
             message = note_source(message, peer.host, peer.port)
             known = server_key(message)
-            if message.method != "ACK" and self._transactions.state(known).value == "terminated":
+            if message.method != "ACK" and self._transactions.state(known) is State.TERMINATED:
                 if not self._sources.take(peer.host, now=now):
                     self.counts["limited"] += 1
                     return
