@@ -573,12 +573,12 @@ def _checked(message: Message) -> bytes:
 
 
 def _reply_to_malformed(request: Request, status: int) -> Response | None:
-    """What section 8.2.6 copies, copied without being understood. None: an ACK, or nowhere to send it to."""
+    """What section 8.2.6 copies, copied without being understood. None: an ACK, or one that nobody could match."""
     try:
         _ = request.via
     except ProtocolError:
         return None
-    if request.method == "ACK":
+    if request.method == "ACK" or any(len(request.headers.all(name)) != 1 for name in _UNIQUE):
         return None
     kept = [(name, value) for name, value in request.headers if name.lower() in ("via", *_UNIQUE)]
     return Response(status, REASONS[status], Headers(kept))

@@ -64,9 +64,7 @@ class Latch:
     def accept(self, source: PeerAddress, ssrc: int, sequence: int, *, now: float) -> bool:
         """Whether a packet is the call's. Ask only for authentic RTP of a negotiated payload type."""
         if source == self.remote:
-            # The address named is alive. It is kept, unless another was about to prove itself.
-            if self._candidate is None:
-                self._locked = True
+            self._locked = True  # the address is alive: no reason to look for another
             return True
         if self._may_follow(source, now):
             if self._candidate == (source, ssrc) and (sequence - self._sequence) & 0xFFFF == 1:
