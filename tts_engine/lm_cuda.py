@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tts_engine import kernels
+from tts_engine.lm import Admission
 from tts_engine.models.config import LanguageModelConfig
 from tts_engine.models.llm import SpeechLanguageModel
 
@@ -24,16 +25,6 @@ DECODE_ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128)
 """Batch sizes of the decode graphs; a batch in between takes the next one, padded with the scratch slot."""
 PREFILL_SHAPES = tuple((rows, n) for n in (128, 192, 256, 384, 768) for rows in (1, 2, 4, 8, 16) if rows * n <= 4096)
 """Rows and positions of the prefill graphs; a longer prompt runs without a graph."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
-    """A sequence to begin: joined ids (see ``joined_table``) and the parameters of its draws."""
-
-    slot: int
-    ids: Sequence[int]
-    seed: int
-    min_tokens: int
 
 
 class SlotState:
