@@ -40,7 +40,8 @@ from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer
 from tts_engine.errors import Exhausted
 from tts_engine.fused_dit import FusedDiT
 from tts_engine.fused_hift import fuse
-from tts_engine.lm_cuda import Admission, CudaLm
+from tts_engine.lm import Admission, joined_table
+from tts_engine.lm_cuda import CudaLm
 from tts_engine.lm_torch import TorchLm
 from tts_engine.model_runner import ModelRunner, RunnerConfig
 from tts_engine.models.config import FlowV3Config, HiftConfig, LanguageModelConfig
@@ -129,7 +130,7 @@ def make_engine(device: torch.device, blocks: int) -> Engine:
     torch.backends.cuda.matmul.allow_tf32 = False
     llm = build(lambda: SpeechLanguageModel(LanguageModelConfig(version=3)), device)
     llm.speech_embedding.weight.data.normal_(0, 1)
-    lm = CudaLm(llm, slots=128, max_length=1024, device=device)
+    lm = CudaLm(llm, slots=200, max_length=1024, device=device)
     facts["lm_logits_relative_error_bf16"] = lm_error(llm, lm, device)
     del llm
     flow = build(lambda: FlowV3(FlowV3Config()), device)
@@ -154,8 +155,6 @@ def lm_error(llm: SpeechLanguageModel, lm: CudaLm, device: torch.device) -> floa
     """Relative error of bf16 logits after one prefill against fp32."""
     ids = list(range(25))
     speech = list(range(PROMPT_TOKENS))
-    from tts_engine.lm import joined_table
-
     joined = joined_table(llm.config).prompt(*(np.array(part, np.int32) for part in (ids, ids, speech)))
     slots = torch.zeros(1, dtype=torch.long, device=device)
     logits = lm.prefill_logits(torch.tensor([joined], device=device), slots, torch.tensor([len(joined)], device=device))
@@ -427,7 +426,7 @@ async def poisson_row(engine: Engine, rate: float, seconds: float, cancelled: fl
 ROWS = (
     "burst:1", "burst:8", "burst:32", "burst:64", "burst:128",
     "calls:8", "calls:32", "calls:64", "calls:128",
-    "poisson:5", "poisson:10", "poisson:20", "cancel:10", "poisson:30", "lm", "flow",
+    "poisson:5", "poisson:10", "poisson:20", "cancel:10", "poisson:25", "poisson:30", "lm", "flow",
 )  # fmt: skip
 
 
@@ -452,7 +451,7 @@ async def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--rows", default=",".join(ROWS))
     parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--blocks", type=int, default=700)
+    parser.add_argument("--blocks", type=int, default=1000)
     arguments = parser.parse_args()
     done = (
         {json.loads(line)["row"] for line in arguments.out.read_text().splitlines()}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from tts_engine.models.config import LanguageModelConfig
@@ -36,6 +37,16 @@ class LmBackend(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """A sequence to begin: joined ids (``JoinedTable.prompt``) and the parameters of its draws."""
+
+    slot: int
+    ids: Sequence[int]
+    seed: int
+    min_tokens: int
 
 
 def joined_table(config: LanguageModelConfig) -> JoinedTable:

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tts_engine import kernels
+from tts_engine.lm import Admission
+from tts_engine.models.config import LanguageModelConfig
 from tts_engine.models.llm import SpeechLanguageModel
 
 log = logging.getLogger(__name__)
@@ -23,16 +25,6 @@ DECODE_ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128)
 """Batch sizes of the decode graphs; a batch in between takes the next one, padded with the scratch slot."""
 PREFILL_SHAPES = tuple((rows, n) for n in (128, 192, 256, 384, 768) for rows in (1, 2, 4, 8, 16) if rows * n <= 4096)
 """Rows and positions of the prefill graphs; a longer prompt runs without a graph."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
-    """A sequence to begin: joined ids (see ``joined_table``) and the parameters of its draws."""
-
-    slot: int
-    ids: Sequence[int]
-    seed: int
-    min_tokens: int
 
 
 class SlotState:
@@ -202,7 +194,9 @@ class CudaLm:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def warm_up(self, rows: Sequence[int] = DECODE_ROWS, shapes: Sequence[tuple[int, int]] = PREFILL_SHAPES) -> None:
+    def warm_up(
+        self, rows: Sequence[int] = DECODE_ROWS, shapes: Sequence[tuple[int, int]] = PREFILL_SHAPES
+    ) -> None:
         """Capture the graphs. Sequences that run are lost."""
         assert self.stream is not None
         with torch.cuda.stream(self.stream):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tts_engine.lm_cuda import Admission
+from tts_engine.lm import Admission
 from tts_engine.models.config import SamplingConfig
 from tts_engine.models.llm import KeyValueCache, SpeechLanguageModel
 from tts_engine.sampling import push, ras, stop_mask

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
-from tts_engine.lm import joined_table
-from tts_engine.lm_cuda import Admission
+from tts_engine.lm import Admission, joined_table
 from tts_engine.models.config import LanguageModelConfig
 
 log = logging.getLogger(__name__)
@@ -49,6 +48,8 @@ class TorchLmConfig:
     """Clauses that wait for a slot; one more is refused."""
     prefill_rows: int = 16
     """Prompts of one prefill: more would hold up the clauses that are being drawn."""
+    decode_rows: int = 128
+    """Clauses of one step, at most; with more due, they take turns."""
     prefill_positions: int = 4096
     """Positions of one prefill, padding included."""
     first_burst: int = 28
@@ -189,6 +190,9 @@ class TorchLm:
                 if begun:
                     flying.append((self._steps.prefill([s.admission for s in begun]), begun))
                 due = [s for s in self._live if s.due]
+                if len(due) > self._config.decode_rows:
+                    # Those who have drawn least first: nobody falls behind.
+                    due = sorted(due, key=lambda s: s.launched)[: self._config.decode_rows]
                 for s in begun:
                     s.launched = 1
                 if due:

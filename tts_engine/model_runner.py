@@ -36,7 +36,7 @@ _HEADER = 7  # slot, start, length, valid, voice, frames for the vocoder, final
 class RunnerConfig:
     """Sizes of the caches and graphs."""
 
-    max_clauses: int = 160
+    max_clauses: int = 200
     """Slots for clauses."""
     blocks: int = 640
     """Chunks whose keys are kept, prompts included; 90 MB each for CosyVoice3 in bf16. When none is free, the clause

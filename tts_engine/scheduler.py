@@ -31,7 +31,7 @@ class SchedulerConfig:
     """Seconds of sound in hand above which a clause is not short."""
     tight_s: float = 0.1
     """Seconds of sound in hand below which a clause goes level with the first chunks."""
-    max_clauses: int = 160
+    max_clauses: int = 200
     """Clauses in the engine; one more is refused, so that those who are in keep their quality."""
 
 

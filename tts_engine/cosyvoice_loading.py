@@ -1,0 +1,141 @@
+"""A model directory and a voice registry to a ready-made ``CosyVoiceSynthesizer``.
+
+On a GPU: fused kernels, CUDA graphs, bf16 where the measured error allows it (mel: 0.3 % of its size). On a CPU: the
+plain networks in fp32, the same loops without graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from tts_engine.api import VoiceInfo
+from tts_engine.cosyvoice.features import VoiceFeatures
+from tts_engine.cosyvoice.frontend import Frontend
+from tts_engine.cosyvoice.spk2info import read_spk2info
+from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer
+from tts_engine.errors import NotFound, Unavailable
+from tts_engine.lm_eager import EagerLm
+from tts_engine.lm_torch import LmSteps, TorchLm, TorchLmConfig
+from tts_engine.model_runner import ModelRunner, RunnerConfig
+from tts_engine.models.config import LOOK_AHEAD_TOKENS
+from tts_engine.models.flow_v3 import FlowV3
+from tts_engine.models.hift_causal import CausalHift
+from tts_engine.scheduler import SchedulerConfig
+from tts_engine.voices import VoiceRegistry
+from tts_engine.weights import CheckpointError, load
+
+
+class DirectoryVoices:
+    """The voices of ``spk2info.pt`` beside the weights, then those of the registry."""
+
+    def __init__(self, folder: Path, frontend: Frontend, registry: VoiceRegistry | None) -> None:
+        path = folder / "spk2info.pt"
+        self._engine = f"cosyvoice{frontend.version}"
+        self._builtin = read_spk2info(path, frontend.tokenizer) if path.exists() else {}
+        self._registry = registry
+        self._cached: dict[object, VoiceFeatures] = {}
+
+    def features(self, voice_id: str) -> tuple[object, VoiceFeatures]:
+        """See ``VoiceSource``; an empty id is the first voice. Raises NotFound."""
+        if not voice_id and self._builtin:
+            voice_id = next(iter(self._builtin))
+        if voice_id in self._builtin:
+            return ("builtin", voice_id), self._builtin[voice_id]
+        if self._registry is None:
+            raise NotFound(f"no voice {voice_id!r}")
+        record = self._registry.get(voice_id)
+        key = (voice_id, record.revision)
+        if key not in self._cached:
+            features = VoiceFeatures.from_arrays(self._registry.features(voice_id, self._engine), record.transcript)
+            # An older revision of the same voice is of no use any more.
+            self._cached = {k: v for k, v in self._cached.items() if k[0] != voice_id}  # type: ignore[index]
+            self._cached[key] = features
+        return key, self._cached[key]
+
+    def infos(self) -> Sequence[VoiceInfo]:
+        return [
+            VoiceInfo(voice_id=voice_id, name=voice_id, languages=(), engine=self._engine) for voice_id in self._builtin
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadingConfig:
+    """What of the device may be used."""
+
+    device: str = "cuda"
+    max_clauses: int = 200
+    """Clauses at a time; one more is refused. 128 were measured to stay free of gaps on an H200."""
+    max_positions: int = 1024
+    """Positions of a clause in the language model, prompt and speech: 12 kB each and clause."""
+    cache_bytes: int = 64_000_000_000
+    """For the flow's caches on a GPU; 90 MB hold one second of one clause."""
+    rl: bool = False
+    """Take ``llm.rl.pt``."""
+
+
+def load_synthesizer(
+    folder: Path, config: LoadingConfig | None = None, *, registry: VoiceRegistry | None = None
+) -> CosyVoiceSynthesizer:
+    """Read the weights (seconds to a minute) and build the engine; ``start`` it then.
+
+    Raises:
+        Unavailable: the directory cannot be used; the message lists what is missing. Or the device is not there.
+    """
+    config = config or LoadingConfig()
+    device = torch.device(config.device)
+    gpu = device.type == "cuda"
+    if gpu and not torch.cuda.is_available():
+        raise Unavailable(f"device {config.device}: torch {torch.__version__} sees no CUDA device")
+    try:
+        model = load(folder, device=device, llm_weights="llm.rl" if config.rl else "llm")
+    except CheckpointError as exc:
+        raise Unavailable(str(exc)) from exc
+    flow, hift = model.flow, model.hift
+    assert model.llm is not None
+    if not (isinstance(flow, FlowV3) and isinstance(hift, CausalHift)):
+        raise Unavailable(f"{folder} is CosyVoice2; the streaming runner has CosyVoice3's vocoder only")
+    frontend = Frontend(folder, version=model.config.version)
+    flow.prepare()
+    steps: LmSteps
+    if gpu:
+        # Triton, and with it these modules, is on machines with a GPU only.
+        from tts_engine.fused_dit import FusedDiT
+        from tts_engine.fused_hift import fuse
+        from tts_engine.lm_cuda import CudaLm
+
+        steps = CudaLm(model.llm, slots=config.max_clauses, max_length=config.max_positions, device=device)
+        flow.decoder.estimator = FusedDiT(flow.estimator, device=device)  # type: ignore[arg-type]
+        fuse(hift)
+        estimator = flow.estimator
+        per_block = 2 * estimator.attention_layers * 2 * 50 * estimator.key_channels * flow.solver.steps * 2
+        blocks = config.cache_bytes // per_block
+    else:
+        steps = EagerLm(model.llm, slots=config.max_clauses, max_length=config.max_positions)
+        blocks = 8 * config.max_clauses
+    chunk = flow.solver.chunk_tokens
+    runner = ModelRunner(
+        flow,
+        hift,
+        device=device,
+        config=RunnerConfig(
+            max_clauses=config.max_clauses,
+            blocks=blocks,
+            max_chunks=64 if gpu else 48,
+            dtype=torch.bfloat16 if gpu else torch.float32,
+        ),
+        scheduler=SchedulerConfig(max_clauses=config.max_clauses),
+    )
+    lm = TorchLm(steps, TorchLmConfig(first_burst=chunk + LOOK_AHEAD_TOKENS, burst=chunk))
+    return CosyVoiceSynthesizer(
+        name=f"cosyvoice{model.config.version}",
+        frontend=frontend,
+        lm=lm,
+        runner=runner,
+        voices=DirectoryVoices(folder, frontend, registry),
+        start_lm=lm.start,
+        gpu=torch.cuda.get_device_name(device) if gpu else "",
+    )
