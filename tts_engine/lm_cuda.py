@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from tts_engine import kernels
 from tts_engine.lm import Admission
-from tts_engine.models.config import LanguageModelConfig
 from tts_engine.models.llm import SpeechLanguageModel
 
 log = logging.getLogger(__name__)
@@ -194,9 +193,7 @@ class CudaLm:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def warm_up(
-        self, rows: Sequence[int] = DECODE_ROWS, shapes: Sequence[tuple[int, int]] = PREFILL_SHAPES
-    ) -> None:
+    def warm_up(self, rows: Sequence[int] = DECODE_ROWS, shapes: Sequence[tuple[int, int]] = PREFILL_SHAPES) -> None:
         """Capture the graphs. Sequences that run are lost."""
         assert self.stream is not None
         with torch.cuda.stream(self.stream):
