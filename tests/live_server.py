@@ -318,6 +318,11 @@ class RawSocket:
             self.abort()
         return code
 
+    def close_and_leave(self) -> None:
+        """A close frame with 1000, and TCP closed behind it without waiting for the answer."""
+        self.frame(b"\x03\xe8", opcode=CLOSE)
+        self._writer.close()
+
     def abort(self) -> None:
         """Gone without a close frame: the peer sees a reset."""
         plain = self._writer.get_extra_info("socket")

@@ -242,7 +242,13 @@ class DialogueHub:
             max_msg_size=self._limits.message_bytes,
         )
         await websocket.prepare(request)
-        await room.serve(websocket)
+        # aiohttp cancels a handler as soon as TCP is gone. What had come before still counts: a close on purpose.
+        serving = asyncio.create_task(room.serve(websocket), name="dialogue-socket")
+        try:
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            await serving
+            raise
         return websocket
 
     async def aclose(self) -> None:

@@ -430,6 +430,19 @@ async def test_the_calls_of_a_lost_manager_go_to_another(world: World) -> None:
         second.abort()
 
 
+async def test_a_manager_that_closes_on_purpose_and_leaves_at_once_ends_its_calls(world: World) -> None:
+    for _ in range(5):
+        first = await RawSocket.connect(world.live.address, "/v1/dialogue?route=default")
+        async with media(world) as carrier:
+            await first.message("setup")
+            second = await RawSocket.connect(world.live.address, "/v1/dialogue?route=default")
+            first.close_and_leave()
+            assert await carrier.closed() == 1000
+            second.frame("nope")  # its answer is the first that this socket gets: it was not handed the call
+            assert json.loads((await second.read())[1])["type"] == "error"
+            second.close_and_leave()
+
+
 @pytest.mark.parametrize("state", ["listening", "speaking"])
 async def test_a_dialled_manager_that_is_lost_is_dialled_again(world: World, state: str) -> None:
     world.dialled.clear()
