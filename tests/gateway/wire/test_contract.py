@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config import CarriersConfig
@@ -392,6 +392,7 @@ values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.di
 
 
 @every
+@settings(deadline=None)  # the shared machine stalls
 @given(data=st.one_of(st.text(), st.binary(), values.map(json.dumps)), after_opening=st.booleans())
 def test_garbage_never_raises_anything_else(name: str, data: Data, after_opening: bool) -> None:
     dialect = opened(name)[0] if after_opening else fresh(name)
@@ -403,6 +404,7 @@ def test_garbage_never_raises_anything_else(name: str, data: Data, after_opening
 
 
 @every
+@settings(deadline=None)  # the shared machine stalls
 @given(seed=st.data())
 def test_mutilated_messages_never_raise_anything_else(name: str, seed: st.DataObject) -> None:
     """The peer's own messages with one value replaced anywhere: what fuzzing from nothing does not reach."""
