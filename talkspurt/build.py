@@ -153,7 +153,7 @@ class Gateway:
             call_id=call_id,
             route=name,
             transport=transport,
-            call_sid=started.call_sid or f"CA{call_id[2:]}",
+            call_sid=caller.get("CallSid") or started.call_sid or f"CA{call_id[2:]}",
             account_sid=started.account_sid,
             parent_call_sid=caller.get("ParentCallSid", ""),
             from_=started.from_ or caller.get("From", ""),

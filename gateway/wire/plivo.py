@@ -132,4 +132,17 @@ def _extra_headers(value: Any) -> dict[str, str]:
     if text(value).lstrip().startswith("{"):
         return parameters(json_object(value))
     pairs = (pair.partition("=") for pair in value.replace(",", ";").split(";"))
-    return {name.strip(): entry.strip() for name, _, entry in pairs if name.strip()}
+    return {_own_name(name.strip()): _value(entry.strip()) for name, _, entry in pairs if name.strip()}
+
+
+def _own_name(name: str) -> str:
+    """Our webhook's fields lost their dot on the way: only letters and digits are let through."""
+    return f"talkspurt.{name[9:]}" if name.startswith("talkspurt") and name[9:10].isupper() else name
+
+
+def _value(entry: str) -> str:
+    """And what had other characters came as hex."""
+    try:
+        return bytes.fromhex(entry[2:]).decode() if entry.startswith("0x") else entry
+    except ValueError:
+        return entry

@@ -64,7 +64,7 @@ class Vonage(JsonEvents):
         encoding, _, options = text(body["content-type"]).partition(";")
         fmt = audio_format(encoding, int(options.partition("rate=")[2] or 16000))
         own = parameters({key: value for key, value in body.items() if key not in _OURS})
-        call = own.pop("talkspurt.call", "")
+        call = own.pop("talkspurt.CallSid", "")
         yield StreamStarted(
             stream_id=call,
             call_sid=call,

@@ -26,7 +26,7 @@ class VonageCarrier:
 
     def __init__(self, call_number: int, parameters: Mapping[str, str]) -> None:
         self.call_sid = str(UUID(int=call_number))
-        self._headers = {**parameters, "talkspurt.call": self.call_sid}
+        self._headers = {**parameters, "talkspurt.CallSid": self.call_sid}
 
     def opening(self) -> Sequence[str]:
         first = {"event": "websocket:connected", "content-type": "audio/l16;rate=16000"}

@@ -223,7 +223,7 @@ PEERS: dict[str, Peer] = {
         opening=[
             json.dumps(
                 {"event": "websocket:connected", "content-type": "audio/l16;rate=16000"}
-                | {"bot": "billing", "talkspurt.call": "call-1"}
+                | {"bot": "billing", "talkspurt.CallSid": "call-1"}
             )
         ],
         inbound=l16(16000),
