@@ -150,6 +150,9 @@ class CarrierLeg(WSListener):
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
+        chosen = transport.response.headers.get("Sec-WebSocket-Protocol") or ""
+        if chosen != self.carrier.subprotocol:
+            self.violations["the upgrade's answer selects another sub-protocol than was offered"] += 1
         for message in self.carrier.opening():
             self._send(message)
         self.playout.started_at = time.monotonic()
