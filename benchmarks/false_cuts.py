@@ -131,6 +131,7 @@ class Monologues:
     ambience: Callable[[LoadedCall], Callable[[], bytes]] | None = None
     every_s: float = 5.0
     outlasts: bool = True
+    ramp_s: float = 0.0
 
     def start(self, load: CallLoad) -> None:
         for call in load.calls:
@@ -178,7 +179,7 @@ async def measure(name: str, scene: Monologues, source: Load, args: argparse.Nam
     figures = load.figures()
     legs = [call.leg for call in load.calls]
     spoken_h = sum(sum(spurt.samples) for leg in legs for spurt in leg.spurts) / RATE / 3600
-    cuts = sum(turn.outcome == "interrupted" for turn, _ in load.turns)
+    cuts = sum(turn.reported.get("reason") == "speech" for turn, _ in load.turns)
     said = sum(leg.utterances for leg in legs)
     return {
         "scene": name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -273,6 +274,81 @@ class LimitsConfig(Section):
     """From the media socket's opening to its start message."""
     connections_per_address: int = Field(1000, gt=0)
     """Sockets of one remote address."""
+
+
+class IceServerConfig(Section):
+    """A STUN or TURN server."""
+
+    urls: tuple[str, ...] = Field(min_length=1)
+    """`stun:host:port`, `turn:host:port?transport=udp`, `turns:...`."""
+    username: str = ""
+    """User at the TURN server; with `secret`, appended to the time that heads the user name."""
+    credential: SecretStr | None = Field(None, min_length=1)
+    """Fixed password. Browsers are told it: prefer `secret`."""
+    secret: SecretStr | None = Field(None, min_length=1)
+    """Secret shared with the TURN server: credentials are made per request and end after `credential_s`."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> IceServerConfig:
+        for url in self.urls:
+            if not url.startswith(("stun:", "stuns:", "turn:", "turns:")):
+                raise ValueError(f"ICE server is {url!r}, expected stun:, stuns:, turn: or turns:")
+        if self.credential is not None and self.secret is not None:
+            raise ValueError("an ICE server has a credential or a secret, not both")
+        return self
+
+
+class WebRtcConfig(Section):
+    """Calls from browsers."""
+
+    addresses: tuple[str, ...] = ()
+    """Local addresses that media is received on; empty: all of this machine's but loopback, else loopback."""
+    public_address: str = ""
+    """IP address that browsers are told instead: this machine is behind a one-to-one NAT (most clouds)."""
+    ports: str = ""
+    """UDP ports for media, e.g. `40000-49999`, one per call and address; empty: any free one."""
+    ice_servers: tuple[IceServerConfig, ...] = ()
+    """STUN and TURN servers for browsers, told by `GET /v1/webrtc/ice` and WHIP."""
+    gather_from_servers: bool = False
+    """Ask the first STUN and TURN server for addresses of our own too. Only where browsers cannot reach our ports: each
+    call then waits for those servers."""
+    credential_s: int = Field(3600, ge=60)
+    """Life of TURN credentials made from a `secret`. Longer survives long calls; shorter limits misuse."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of other sites whose pages may call, e.g. `https://www.example.com`; `*`: all."""
+    calls_per_address: int = Field(50, gt=0)
+    """Live calls of one remote address."""
+    connect_timeout_s: float = Field(15.0, gt=0)
+    """From our answer to flowing media; a call that takes longer is dropped."""
+    lost_after_s: float = Field(10.0, gt=0)
+    """Silence of a browser (no media, no report, no check) that counts as lost. Less frees calls sooner; more rides
+    out a bad network. Browsers check every 2 to 5 s."""
+    restart_s: float = Field(15.0, ge=0)
+    """How long a lost browser may come back with a new offer for its call."""
+    data_channel: bool = True
+    """Let a browser join its call's dialogue on the data channel `talkspurt`: it hears everything and may say anything.
+    Off for phones whose callers must not."""
+    message_bytes: int = Field(65_536, ge=1024)
+    """Largest message on the data channel."""
+
+    @property
+    def port_range(self) -> tuple[int, int] | None:
+        """Lowest and highest of `ports`."""
+        low, _, high = self.ports.partition("-")
+        return (int(low), int(high)) if self.ports else None
+
+    @model_validator(mode="after")
+    def _readable(self) -> WebRtcConfig:
+        if self.ports:
+            low, _, high = self.ports.partition("-")
+            if not (low.isdigit() and high.isdigit() and 1024 <= int(low) <= int(high) <= 65535):
+                raise ValueError(f"webrtc.ports is {self.ports!r}, expected LOW-HIGH within 1024-65535")
+        for address in filter(None, (self.public_address, *self.addresses)):
+            try:
+                ipaddress.ip_address(address)
+            except ValueError:
+                raise ValueError(f"webrtc address is {address!r}, expected an IP address") from None
+        return self
 
 
 class CarrierSection(Section):

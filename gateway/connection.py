@@ -7,7 +7,10 @@ slowly fills the transport's buffer and its frames are dropped and counted, neve
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
+import socket
 from collections.abc import Callable
 from typing import Protocol
 
@@ -92,6 +95,10 @@ class MediaConnection(WSListener):
         """The upgrade is done; the peer has to start its stream in time."""
         self._transport = transport
         transport.underlying_transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        # The kernel would keep megabytes, minutes of speech, before our own buffer even begins to fill.
+        own = transport.underlying_transport.get_extra_info("socket")
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(own.fileno())) as kernel:
+            kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITE_BUFFER_BYTES)
         self._setup_timer = asyncio.get_running_loop().call_later(self._setup_timeout_s, self._not_started)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:

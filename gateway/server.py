@@ -1,4 +1,4 @@
-"""One port for everything: a small protocol reads the request line and hands ``/media/*`` to the frame path, all else
+"""One port for everything: a small protocol reads the request head and hands ``/media/*`` to the frame path, all else
 to the HTTP application. Accept, drain, limits per address.
 
 Chosen by measuring (gateway-baselines in benchmarks/RESULTS.md): the frame path on picows costs half of a frame on
@@ -26,11 +26,14 @@ from gateway.wire.table import DIALECTS
 
 log = logging.getLogger(__name__)
 
-_REQUEST_LINE_BYTES = 8192
+_HEAD_BYTES = 16 * 1024
 
 
 class _Switch(asyncio.Protocol):
-    """Reads as far as the first line's end, then hands the connection over, with what it has read."""
+    """Reads the whole head of the first request, then hands the connection over, with what it has read.
+
+    The whole head, not its first line alone: neither stack behind has a limit of time for a head that never ends.
+    """
 
     def __init__(self, server: GatewayServer) -> None:
         self._server = server
@@ -53,13 +56,13 @@ class _Switch(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None and self._timer is not None
         self._head += data
-        end = self._head.find(b"\r\n")
+        end = self._head.find(b"\r\n\r\n")
         if end < 0:
-            if len(self._head) > _REQUEST_LINE_BYTES:
+            if len(self._head) > _HEAD_BYTES:
                 self._transport.abort()
             return
         self._timer.cancel()
-        path = bytes(self._head[:end]).split(b" ")[1:2]
+        path = bytes(self._head[:end]).partition(b"\r\n")[0].split(b" ")[1:2]
         if path and path[0].startswith(b"/media/"):
             media = self._server.media_protocol()
             self._transport.set_protocol(media)

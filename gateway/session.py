@@ -164,6 +164,8 @@ class Session:
             pacing_error=services.meter.pacing_error(call.transport),
         )
         self._uplink: UplinkStream | None = None
+        self.listening = False
+        """Whether anybody wants the caller's audio now; read for every frame that comes."""
         if services.uplink is not None:
             self._uplink = services.uplink.open(call.call_id, inbound, fmt, call.route, self)
 
@@ -220,11 +222,6 @@ class Session:
             self._over.set()
 
     # --- the media leg's side (CallEvents) -------------------------------------------------------------------------
-
-    @property
-    def listening(self) -> bool:
-        """Whether anybody wants the caller's audio now."""
-        return self._uplink is not None and self._uplink.needed
 
     def on_digit(self, digit: str) -> None:
         """The caller pressed a key."""
@@ -287,6 +284,7 @@ class Session:
         if self._uplink is not None:
             vad = self.turns.interruptible_by("speech") or "speaker-events" in self._route.events
             self._uplink.want(vad=vad or bool(self._route.recogniser), pcm_rate=self._subscribed_rate)
+            self.listening = self._uplink.needed
 
     # --- the dialogue manager's side (DialogueSink) ----------------------------------------------------------------
 
@@ -483,7 +481,7 @@ class Session:
         if not sent:
             self.stats.stalls += 1
             self._services.meter.stalled(transport=self.call.transport)
-        if self._uplink is not None and self._uplink.needed:
+        if self.listening and self._uplink is not None:
             self._uplink.spoke(frame, now=self._now())
         return sent
 

@@ -23,7 +23,8 @@ Form = Mapping[str, Sequence[str]]
 
 def same(given: str, expected: str) -> bool:
     """Equal texts, compared in constant time."""
-    return hmac.compare_digest(given.encode(), expected.encode())
+    # Bytes: two strings cannot be compared where one is not ASCII, and a header may hold anything.
+    return hmac.compare_digest(given.encode(errors="backslashreplace"), expected.encode(errors="backslashreplace"))
 
 
 def twilio_signature(token: str, url: str, form: Form | None = None) -> str:

@@ -285,10 +285,10 @@ class UplinkWorker:
     def _run(self) -> None:
         while True:
             self._wake.wait()
-            if self._stopping:
-                return
             time.sleep(_GATHER_S)
             self._wake.clear()
+            if self._stopping:  # after clear(), which may have swallowed the wake-up of close()
+                return
             posted: list[Posted] = []
             try:
                 self._work(posted.append)

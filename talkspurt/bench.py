@@ -33,12 +33,11 @@ from talkspurt.bench_calls import (
     Talking,
 )
 from talkspurt.bench_engine import EngineLoad, engine_step
-from talkspurt.carrier_leg import LegError
 from talkspurt.cli import JobError, UsageError
 from talkspurt.config import load as load_config
 from talkspurt.engines import engine_for_gateway
 from talkspurt.load import STANDARD, Load, LoadError, read_load
-from talkspurt.manager import ManagerError
+from talkspurt.peer_socket import PeerError
 from talkspurt.server_metrics import Buckets, histograms, quantiles_ms
 from talkspurt.server_process import ServerFailed, ServerUnderTest, machine_cpu_s, overrides, serving
 from tts_engine.client import GrpcEngine
@@ -84,10 +83,14 @@ def run(args: argparse.Namespace) -> int:
         UsageError: the options make no run.
         JobError: the server or the load failed.
     """
+    if args.transport == "webrtc":
+        from talkspurt import bench_webrtc  # aiortc takes its time to import
+
+        return bench_webrtc.run(args)
     settings, calls, load = settings_of(args)
     try:
         steps = uvloop.run(_steps(settings, calls, load, args.config))
-    except (ServerFailed, LegError, ManagerError, LoadError, EngineError) as exc:
+    except (ServerFailed, PeerError, LoadError, EngineError) as exc:
         raise JobError(str(exc)) from exc
     result = {"commit": commit(), "machine": machine(), "settings": asdict(settings), "steps": steps}
     if args.json is not None:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import secrets
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from talkspurt.carrier_leg import CarrierLeg, LegError, Uplink
+from talkspurt.carrier_leg import CarrierLeg, Uplink
 from talkspurt.carriers import CARRIERS
 from talkspurt.figures import pacing_errors_ms, summary
 from talkspurt.load import Load, LoadTurn
 from talkspurt.manager import ManagedCall, Manager, Turn
+from talkspurt.peer_socket import PeerError
 
 ROUTE = "bench"
 _CONNECTING = 20
@@ -60,6 +62,7 @@ class LoadedCall:
         self.leg = CarrierLeg(CARRIERS[load.settings.dialect](number, {}), record=load.settings.record)
         self.call: ManagedCall | None = None
         self.turn: Turn | None = None
+        self._queued: deque[Turn] = deque()
         self._gaps_before = 0
         self._cut = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -86,6 +89,11 @@ class LoadedCall:
         else:
             self.turn.sent_at = time.monotonic()
             self.call.send("text", token=turn.text, last=True, turn=self.turn.turn)
+
+    def queue(self, turn: LoadTurn) -> None:
+        """Send a turn that waits behind the one being spoken: the caller should hear no break between them."""
+        assert self.call is not None and self.turn is not None
+        self._queued.append(self.call.speak(turn.text))
 
     def _send_token(self, tokens: Sequence[str], index: int, speakable: int, began_at: float, apart_s: float) -> None:
         if self.call is None or self.turn is None or self.leg.closed_at is not None:
@@ -119,15 +127,21 @@ class LoadedCall:
     def turn_ended(self, turn: Turn) -> None:
         if turn is not self.turn:
             return
-        self.turn = None
-        self.leg.turn_under_way = False
-        self.leg.on_audible = None
         if self._deadline is not None:
             self._deadline.cancel()
-        self.load.turn_ended(self, turn, gaps=len(self.leg.gaps) - self._gaps_before)
+        gaps = len(self.leg.gaps) - self._gaps_before
+        self._gaps_before += gaps
+        if self._queued:
+            self.turn = self._queued.popleft()
+        else:
+            self.turn = None
+            self.leg.turn_under_way = False
+            self.leg.on_audible = None
+        self.load.turn_ended(self, turn, gaps=gaps)
 
     def give_up(self) -> None:
         """The step is over: an open turn counts as it is."""
+        self._queued.clear()
         if self.turn is not None:
             self.turn_ended(self.turn)
 
@@ -142,6 +156,8 @@ class Pattern(Protocol):
 
     outlasts: bool
     """Turns go on when the step ends, and are not waited for."""
+    ramp_s: float
+    """How long it runs before processor time and frames are counted."""
 
     def start(self, load: CallLoad) -> None:
         """All calls are up."""
@@ -156,6 +172,7 @@ class Conversations:
     """Every call for itself: a pause as its turn says, the turn, and so on. The standard load."""
 
     outlasts = False
+    ramp_s = 0.0
 
     def start(self, load: CallLoad) -> None:
         for call in load.calls:
@@ -172,6 +189,7 @@ class Arrivals:
     """A Poisson stream of turns over all calls; each goes to a call that is idle."""
 
     outlasts = False
+    ramp_s = 0.0
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -197,6 +215,7 @@ class Bursts:
     """All calls speak in one instant; again two seconds after the last of them has finished."""
 
     outlasts = False
+    ramp_s = 0.0
 
     def start(self, load: CallLoad) -> None:
         if not load.over:
@@ -210,24 +229,38 @@ class Bursts:
             asyncio.get_running_loop().call_later(2.0, self.start, load)
 
 
+@dataclass
 class Talking:
-    """Every call speaks all the time: one text that lasts longer than the step."""
+    """Every call speaks all the time, the next turn always waiting behind the one being spoken."""
 
-    outlasts = True
+    turn_chars: int = 120
+    """Text of a turn, at least."""
+    ramp_s: float = 8.0
+    """Calls begin one after another over about a turn's length, so that turns begin evenly from then on."""
+    outlasts: bool = True
 
     def start(self, load: CallLoad) -> None:
         for call in load.calls:
-            text = load.source.long_text(int(25 * (load.settings.seconds + 2)))  # nobody speaks 25 characters a second
-            load.later(load.rng.uniform(0, 1), call, LoadTurn((text,), 0.0))
+            asyncio.get_running_loop().call_later(load.rng.uniform(0, self.ramp_s), self._begin, load, call)
 
     def turn_ended(self, load: CallLoad, call: LoadedCall) -> None:
-        load.errors["a text ended before the step"] += 1
+        if call.turn is not None:
+            call.queue(self._turn(load))
+
+    def _begin(self, load: CallLoad, call: LoadedCall) -> None:
+        if call.idle:
+            call.speak(self._turn(load), tokens_per_s=0)
+            call.queue(self._turn(load))
+
+    def _turn(self, load: CallLoad) -> LoadTurn:
+        return LoadTurn((load.source.long_text(self.turn_chars),), 0.0)
 
 
 class Silent:
     """Nobody speaks."""
 
     outlasts = False
+    ramp_s = 0.0
 
     def start(self, load: CallLoad) -> None:
         pass
@@ -269,11 +302,11 @@ class CallLoad:
             measured: called with True when the measured seconds begin and with False when they end.
 
         Raises:
-            LegError, ManagerError: a socket cannot be opened.
+            PeerError: a socket cannot be opened.
         """
         manager = Manager(self._set_up)
         uplink = Uplink()
-        first = self.rng.getrandbits(96) << 16
+        first = secrets.randbits(96) << 16  # a gateway that runs on must not see a call twice
         self.calls = [LoadedCall(first + number, self) for number in range(self.settings.calls)]
         self._by_sid = {call.leg.carrier.call_sid: call for call in self.calls}
         try:
@@ -282,9 +315,10 @@ class CallLoad:
             gc.collect()
             gc.freeze()
             gc.disable()  # nothing here makes cycles, and a pause of the collector would be measured as the server's
+            self.pattern.start(self)
+            await asyncio.sleep(self.pattern.ramp_s)
             own, frames = time.process_time(), self._frames()
             measured(True)
-            self.pattern.start(self)
             await asyncio.sleep(self.settings.seconds)
             measured(False)
             self.over = True
@@ -358,7 +392,7 @@ class CallLoad:
         await asyncio.gather(*map(one, self.calls))
         if not await self._until(lambda: all(call.call is not None for call in self.calls), _SETUP_S):
             missing = sum(call.call is None for call in self.calls)
-            raise LegError(f"{missing} of {len(self.calls)} calls got no dialogue within {_SETUP_S:g} s")
+            raise PeerError(f"{missing} of {len(self.calls)} calls got no dialogue within {_SETUP_S:g} s")
 
     async def _finish(self) -> None:
         """Let open turns end; texts that outlast the step on purpose are cut here."""

@@ -38,9 +38,12 @@ from gateway.server import GatewayServer
 from gateway.session import Services, Session, turn_defaults
 from gateway.ticker import Ticker
 from gateway.tokens import StreamTokens
-from gateway.transport import CallInfo
+from gateway.transport import CallInfo, MediaLeg
 from gateway.upgrade import Upgrade, check_upgrade
 from gateway.uplink_worker import UplinkWorker
+from gateway.webrtc.dialogue import BrowserDialogues
+from gateway.webrtc.leg import WebRtcLeg
+from gateway.webrtc.signalling import WebRtc
 from gateway.wire.messages import StreamStarted
 from talkspurt import __version__
 from talkspurt.config import Config
@@ -79,11 +82,21 @@ class Gateway:
             stats=self.dialogue_stats,
             version=__version__,
         )
+        self.webrtc = WebRtc(
+            config.webrtc,
+            config.routes,
+            config.limits,
+            new_call_id=self.directory.new_call_id,
+            check_room=self.directory.check_room,
+            begin=self.accept_browser,
+            on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
+            trusted_proxies=config.server.trusted_proxies,
+        )
         self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
         self.services = Services(
             engine=engine,
             ticker=self.ticker,
-            dialogues=self.dialogues,
+            dialogues=BrowserDialogues(self.dialogues, config.routes, self.webrtc.browser, version=__version__),
             clips=Clips(config.clips),
             meter=self.metrics,
             playout=config.playout,
@@ -107,7 +120,7 @@ class Gateway:
 
     def _app(self) -> web.Application:
         config = self.config
-        return make_app(
+        app = make_app(
             auth=Authenticator(config.auth, config.server),
             health=Health(self.why_not_ready, self.health),
             calls=Calls(self.directory, self.observers),
@@ -116,7 +129,10 @@ class Gateway:
             limits=config.limits,
             metrics=self.exposition if config.metrics.enabled else None,
             version=__version__,
+            more=self.webrtc.routes(),
         )
+        app.on_response_prepare.append(self.webrtc.add_cors)
+        return app
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -138,11 +154,28 @@ class Gateway:
         route = self.config.routes[connection.route]
         return self.start_call(connection.route, route, connection, started, transport=connection.dialect.name)
 
+    def accept_browser(self, leg: WebRtcLeg) -> Session:
+        """A browser's media can flow: make it a call and let it run."""
+        # Only carriers say who calls: what a page claims under those names is left out.
+        own = {name: value for name, value in leg.parameters.items() if not name.startswith(PARAMETER_PREFIX)}
+        started = StreamStarted(
+            stream_id=leg.call_id, inbound=leg.inbound, outbound=leg.outbound, custom_parameters=own
+        )
+        route = self.config.routes[leg.route]
+        return self.start_call(leg.route, route, leg, started, transport="webrtc", call_id=leg.call_id)
+
     def start_call(
-        self, name: str, route: RouteConfig, leg: MediaConnection, started: StreamStarted, *, transport: str
+        self,
+        name: str,
+        route: RouteConfig,
+        leg: MediaLeg,
+        started: StreamStarted,
+        *,
+        transport: str,
+        call_id: str = "",
     ) -> Session:
-        """Create and run a session. Raises ``Rejected``."""
-        call_id = self.directory.new_call_id()
+        """Create and run a session; ``call_id`` where one was told to the peer before. Raises ``Rejected``."""
+        call_id = call_id or self.directory.new_call_id()
         given = dict(started.custom_parameters)
         caller = {
             key.removeprefix(PARAMETER_PREFIX): given.pop(key)
@@ -241,9 +274,11 @@ class Gateway:
             await asyncio.sleep(1.0 if self._status is not None and self._status.ready else 0.2)
 
     async def drain(self) -> None:
-        """No new calls; live ones finish, bounded by ``server.drain_s``; then the rest is hung up."""
+        """No new calls; live ones finish, bounded by ``server.drain_s``; then the rest is hung up.
+
+        The listener stays: it answers new calls with 503, tells readiness, and lets lost managers back to live calls.
+        """
         self.directory.draining = True
-        await self.server.stop_accepting()
         if self._calls:
             log.info("draining", extra={"calls": len(self._calls)})
             await asyncio.wait(self._calls, timeout=self.config.server.drain_s)
@@ -261,10 +296,13 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         stack.callback(made.ticker.close)
         stack.callback(made.uplink.close)
         stack.push_async_callback(made.dialogues.aclose)
-        stack.push_async_callback(made.hub.aclose)
         stack.push_async_callback(made.services.clips.aclose)
+        stack.push_async_callback(made.webrtc.aclose)
         await made.server.start()
         stack.push_async_callback(made.server.aclose)
+        # Before the server, which waits for its requests: these two never end by themselves.
+        stack.callback(made.observers.close)
+        stack.push_async_callback(made.hub.aclose)
         watcher = asyncio.create_task(made.watch_engine())
         stack.callback(watcher.cancel)
         yield made

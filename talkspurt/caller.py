@@ -36,11 +36,12 @@ from talkspurt.call_script import (
     check_digits,
     read_script,
 )
-from talkspurt.carrier_leg import CarrierLeg, LegError, Uplink
+from talkspurt.carrier_leg import CarrierLeg, Uplink
 from talkspurt.carriers import CARRIERS
 from talkspurt.cli import JobError, UsageError
 from talkspurt.figures import interarrival_errors_ms, pacing_errors_ms, summary
-from talkspurt.manager import ManagedCall, Manager, ManagerError
+from talkspurt.manager import ManagedCall, Manager
+from talkspurt.peer_socket import PeerError
 from voicecodecs import registry
 from voicecodecs.pcm import to_float32, to_int16
 from voicecodecs.registry import AudioFormat
@@ -129,10 +130,10 @@ class Caller:
         media, dialogue = media_and_dialogue_urls(options.url, managed=options.managed)
         try:
             if options.managed:
-                auth = [("Authorization", f"Bearer {options.api_key}")] if options.api_key else []
+                auth = {"Authorization": f"Bearer {options.api_key}"} if options.api_key else None
                 await self._manager.dial_in(dialogue, headers=auth)
-            proof = self.leg.carrier.signature(media, options.carrier_secret) if options.carrier_secret else {}
-            await self.leg.connect(media, headers=list(proof.items()))
+            proof = self.leg.carrier.signature(media, options.carrier_secret) if options.carrier_secret else None
+            await self.leg.connect(media, headers=proof)
             self._uplink.join(self.leg)
             self._await_answer()
             if options.managed and not await self._until(lambda: self._call is not None, _SETUP_S):
@@ -142,10 +143,11 @@ class Caller:
                 )
             for number, step in enumerate(options.steps, 1):
                 if not await self._take(step):
-                    raise CallFailed(f"step {number} failed: {_describe(step)}")
+                    heard = "" if self.leg.spurts else "; nothing was heard at all"
+                    raise CallFailed(f"step {number} failed: {_describe(step)}{heard}")
             if self._call is not None and self._call.errors:
                 raise CallFailed(f"the gateway reported: {self._call.errors[0]}")
-        except (LegError, ManagerError) as exc:
+        except PeerError as exc:
             raise CallFailed(str(exc)) from exc
         finally:
             self._uplink.stop()

@@ -8,21 +8,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from picows import WSCloseCode, WSFrame, WSHandshakeError, WSListener, WSMsgType, WSTransport, ws_connect
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from talkspurt.carrier_playout import CarrierPlayout
 from talkspurt.carriers import Carrier, Clear, Command, HangUp, Mark, Media, Message, Violation
 from talkspurt.figures import Talkspurt
+from talkspurt.peer_socket import connect
 from voicecodecs import pcm, registry
 
 SLOTS = 10
 """Phases of the uplink timetable: calls do not all send in the same instant."""
-
-
-class LegError(Exception):
-    """The media socket cannot be opened; says to where and why."""
 
 
 class CarrierLeg(WSListener):
@@ -74,26 +71,14 @@ class CarrierLeg(WSListener):
         self._transport: WSTransport | None = None
         self._mark_timer: asyncio.TimerHandle | None = None
 
-    async def connect(self, url: str, *, headers: Sequence[tuple[str, str]] = (), timeout_s: float = 5.0) -> None:
+    async def connect(self, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0) -> None:
         """Open the socket and start the stream.
 
         Raises:
-            LegError: nobody there, or the upgrade was refused.
+            PeerError: nobody there, or the upgrade was refused.
         """
-        offered = [("Sec-WebSocket-Protocol", self.carrier.subprotocol)] if self.carrier.subprotocol else []
-        try:
-            await ws_connect(
-                lambda: self,
-                url,
-                extra_headers=[*headers, *offered],
-                websocket_handshake_timeout=timeout_s,
-                max_redirects=0,
-            )
-        except WSHandshakeError as exc:
-            status = f" with HTTP {exc.response.status.value}" if exc.response is not None else f": {exc}"
-            raise LegError(f"{url} refused the media socket{status}") from exc
-        except (OSError, TimeoutError, ValueError) as exc:
-            raise LegError(f"cannot connect to {url}: {exc or 'timed out'}") from exc
+        offered = {"Sec-WebSocket-Protocol": self.carrier.subprotocol} if self.carrier.subprotocol else {}
+        await connect(self, url, headers={**(headers or {}), **offered}, timeout_s=timeout_s)
 
     # --- what the caller does ---
 

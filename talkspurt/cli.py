@@ -319,7 +319,8 @@ def _add_bench(commands: argparse._SubParsersAction[_Parser]) -> None:
         "bench",
         delegated("talkspurt.bench"),
         "put load on a part and measure it from outside",
-        "talkspurt bench call --calls 1,10,50 --json result.json\ntalkspurt bench gateway --calls 300 --seconds 20",
+        "talkspurt bench call --calls 1,10,50 --json result.json\ntalkspurt bench gateway --calls 300 --seconds 20\n"
+        "talkspurt bench gateway --transport webrtc",
     )
     p.add_argument("what", choices=("gateway", "engine", "call"), help="which part")
     p.add_argument(
@@ -331,6 +332,12 @@ def _add_bench(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument("--seconds", type=float, metavar="S", help="length of a step (default 30; gateway and engine 20)")
     p.add_argument("--burst", action="store_true", help="call: all calls speak in one instant, again and again")
     p.add_argument("--idle", action="store_true", help="gateway: nobody speaks")
+    p.add_argument(
+        "--transport",
+        choices=("twilio", "webrtc"),
+        default="twilio",
+        help="gateway: what carries the calls; webrtc compares with plain aiortc (default twilio)",
+    )
     p.add_argument(
         "--uplink",
         action=argparse.BooleanOptionalAction,

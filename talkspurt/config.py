@@ -27,6 +27,7 @@ from gateway.config import (
     RouteConfig,
     Section,
     ServerConfig,
+    WebRtcConfig,
 )
 from gateway.dialogue.script import ScriptError
 from gateway.dialogue.script import load as load_script
@@ -54,6 +55,8 @@ class Config(Section):
     """How frames leave."""
     barge_in: BargeInConfig = BargeInConfig()
     """Caller speech over ours."""
+    webrtc: WebRtcConfig = WebRtcConfig()
+    """Calls from browsers."""
     recording: RecordingConfig = RecordingConfig()
     """Stereo recordings of calls."""
     clips: ClipsConfig = ClipsConfig()

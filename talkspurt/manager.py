@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,21 +16,16 @@ import orjson
 from picows import (
     WSCloseCode,
     WSFrame,
-    WSHandshakeError,
     WSListener,
     WSMsgType,
     WSTransport,
     WSUpgradeRequest,
-    ws_connect,
     ws_create_server,
 )
 
+from talkspurt.peer_socket import MAX_MESSAGE_BYTES, connect
+
 _ENDS = ("finished", "interrupted", "failed")
-MAX_MESSAGE_BYTES = 1 << 20
-
-
-class ManagerError(Exception):
-    """The dialogue socket cannot be opened; says to where and why."""
 
 
 @dataclass(slots=True)
@@ -107,7 +102,9 @@ class ManagedCall:
         if turn is None:
             return  # a greeting or another manager's turn
         event = message["event"]
-        turn.reported |= {key: value for key, value in message.items() if key not in ("type", "turn", "event")}
+        turn.reported |= {
+            key: value for key, value in message.items() if key not in ("type", "turn", "event", "sessionId")
+        }
         if event in _ENDS:
             if turn.outcome:
                 self.errors.append(f"a turn ended twice: {turn.outcome}, then {event}")
@@ -185,27 +182,14 @@ class Manager:
         """Set when a dialled-in socket has closed."""
         self._server: asyncio.Server | None = None
 
-    async def dial_in(self, url: str, *, headers: Sequence[tuple[str, str]] = (), timeout_s: float = 5.0) -> None:
+    async def dial_in(self, url: str, *, headers: Mapping[str, str] | None = None) -> None:
         """Connect to ``/v1/dialogue?route=R`` and take that route's calls.
 
         Raises:
-            ManagerError: nobody there, or refused.
+            PeerError: nobody there, or refused.
         """
         socket = _Socket(self, multiplexed=True)
-        try:
-            await ws_connect(
-                lambda: socket,
-                url,
-                extra_headers=list(headers),
-                websocket_handshake_timeout=timeout_s,
-                max_frame_size=MAX_MESSAGE_BYTES,
-                max_redirects=0,
-            )
-        except WSHandshakeError as exc:
-            status = f" with HTTP {exc.response.status.value}" if exc.response is not None else f": {exc}"
-            raise ManagerError(f"{url} refused the dialogue manager{status}") from exc
-        except (OSError, TimeoutError, ValueError) as exc:
-            raise ManagerError(f"cannot connect to {url}: {exc or 'timed out'}") from exc
+        await connect(socket, url, headers=headers)
         self.sockets.add(socket)
 
     async def listen(self, host: str = "127.0.0.1", port: int = 0) -> str:

@@ -29,6 +29,11 @@ PURE = [
     "tts_engine/silence.py",
     "tts_engine/clause_cache.py",
     "codecs/voicecodecs",
+    "sip_bridge/sip.py",
+    "sip_bridge/transaction.py",
+    "sip_bridge/digest.py",
+    "sip_bridge/sdp.py",
+    "sip_bridge/dialog.py",
 ]
 """Bytes in, messages out; time is an argument."""
 

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import prometheus_client
 import uvloop
@@ -46,7 +47,7 @@ def run(config: EngineConfig, factory: EngineFactory) -> int:
 def run_child(config: EngineConfig, factory: EngineFactory, *, parent_pid: int) -> int:
     """``run`` as a child of the gateway: at lower priority, and never longer than the gateway lives."""
     die_with(parent_pid)
-    os.nice(config.nice)
+    yield_cpu(config.nice)
     return run(config, factory)
 
 
@@ -56,6 +57,19 @@ def die_with(parent_pid: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:  # it died before the call above
         sys.exit(1)
+
+
+def yield_cpu(nice: int) -> None:
+    """Take less of a busy CPU than the gateway does.
+
+    A process of its own session has an autogroup of its own (sched(7)), inside which ``nice`` counts; between groups
+    the group's own value does, so both are set.
+    """
+    os.nice(nice)
+    try:
+        Path("/proc/self/autogroup").write_text(str(nice))
+    except OSError:
+        pass  # a kernel without autogroups: the process's own value is all there is
 
 
 async def _serve(config: EngineConfig, factory: EngineFactory) -> None:

@@ -37,7 +37,7 @@ class Twilio(JsonEvents):
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
         """Twilio writes ``{"event":"media"`` first."""
-        return bytes(data[:16]) == b'{"event":"media"'
+        return data[:16] == b'{"event":"media"'
 
     def media(self, payload: bytes) -> bytes:
         """One frame."""

@@ -5,7 +5,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from talkspurt.manager import ManagedCall, Manager, ManagerError
+from talkspurt.manager import ManagedCall, Manager
+from talkspurt.peer_socket import PeerError
 from tests.talkspurt.toy_gateway import ToyGateway, serving
 
 SETUP = {"type": "setup", "sessionId": "VX" + "01" * 16, "callSid": "CA1", "customParameters": {}}
@@ -90,7 +91,7 @@ def test_events_of_turns_that_are_not_ours_are_let_pass() -> None:
 async def test_nobody_there_is_one_clear_error() -> None:
     async with serving(ToyGateway()) as gateway:
         base = gateway.url.rpartition("/media")[0]
-        with pytest.raises(ManagerError, match="HTTP 404"):
+        with pytest.raises(PeerError, match="HTTP 404"):
             await Manager(lambda call: None).dial_in(f"{base}/nowhere")
-    with pytest.raises(ManagerError, match="cannot connect"):
+    with pytest.raises(PeerError, match="cannot connect"):
         await Manager(lambda call: None).dial_in(f"{base}/v1/dialogue")

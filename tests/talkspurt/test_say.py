@@ -80,7 +80,7 @@ def test_raw_payloads_have_no_header(tmp_path: Path) -> None:
         (["a", "--codec", "pcmu", "--rate", "16000"], 2, "talkspurt say: PCMU sample_rate is 16000 Hz, expected 8000"),
         (["a", "--codec", "opus", "--raw"], 2, "talkspurt say: --raw with --codec opus"),
         (["a", "-o", "/nowhere/x.wav"], 1, "talkspurt say: /nowhere/x.wav cannot be written: No such file"),
-        (["a", "--engine", "127.0.0.1:1"], 1, "talkspurt say: speech engine: "),
+        (["a", "--engine", "127.0.0.1:1"], 1, "talkspurt say: failed to connect"),
     ],
 )
 def test_what_cannot_be_said_is_one_line(tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
@@ -137,9 +137,9 @@ def test_doctor_fails_where_serve_would() -> None:
 
 
 def test_doctor_misses_an_engine_that_does_not_answer() -> None:
-    done = talkspurt("doctor", TALKSPURT__ENGINE__CLIENT__TARGETS="[127.0.0.1:1]", TALKSPURT__SERVER__PORT="0")
+    done = talkspurt("doctor", TALKSPURT__ENGINE__TARGETS="[127.0.0.1:1]", TALKSPURT__SERVER__PORT="0")
     assert done.returncode == 1
-    assert "no engine answers at 127.0.0.1:1 (engine.client.targets)" in done.stdout
+    assert "no engine answers at 127.0.0.1:1 (engine.targets)" in done.stdout
 
 
 def test_doctor_checks_what_the_machine_allows() -> None:

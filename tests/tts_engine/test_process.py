@@ -88,6 +88,9 @@ async def test_a_process_that_hangs_is_killed_and_replaced() -> None:
 
 async def test_it_runs_at_lower_priority_in_a_private_folder(child: EngineProcess) -> None:
     assert os.getpriority(os.PRIO_PROCESS, child.pid) == os.getpriority(os.PRIO_PROCESS, 0) + CONFIG.nice
+    group = Path(f"/proc/{child.pid}/autogroup")
+    if group.exists():
+        assert group.read_text().split()[-1] == str(CONFIG.nice), "a session of its own has an autogroup of its own"
     folder = Path(child.target.removeprefix("unix:")).parent
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 

@@ -1,0 +1,190 @@
+"""CosyVoice as a ``Synthesizer``: clause to prompt, prompt to speech tokens, tokens to sound, cancel at every stage.
+
+Closing the generator of a clause closes the language model's (out of the next step) and the rendering (its caches are
+free before the next batch); whatever was waiting leaves its queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Protocol
+
+from tts_engine.api import EngineStatus, VoiceInfo
+from tts_engine.cosyvoice.features import VoiceFeatures
+from tts_engine.cosyvoice.frontend import Clause
+from tts_engine.errors import InvalidRequest, SynthesisFailed
+from tts_engine.lm import LmBackend
+from tts_engine.model_runner import ModelRunner, Rendering, Voice
+from tts_engine.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS, SAMPLE_RATE
+from tts_engine.silent_tokens import SilenceFilter
+from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
+
+ENOUGH_S = 0.5
+"""Seconds of sound in hand that outlast the making of the next chunk under full load, several times over."""
+SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * FRAME_SAMPLES
+
+
+class ClauseFrontend(Protocol):
+    """``cosyvoice.frontend.Frontend`` is one."""
+
+    def clause(self, text: str, voice: VoiceFeatures, *, language: str = "", instruct: str = "") -> Clause: ...
+
+
+class VoiceSource(Protocol):
+    """Where voices come from; raises NotFound."""
+
+    def features(self, voice_id: str) -> tuple[object, VoiceFeatures]:
+        """A key that names voice and revision, and the voice."""
+        ...
+
+    def infos(self) -> Sequence[VoiceInfo]: ...
+
+
+class CosyVoiceSynthesizer:
+    """One checkpoint on one device. ``start`` it, ``aclose`` it."""
+
+    sample_rate = SAMPLE_RATE
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        frontend: ClauseFrontend,
+        lm: LmBackend,
+        runner: ModelRunner,
+        voices: VoiceSource,
+        start_lm: Callable[[], object] | None = None,
+        filter_silence: bool = True,
+        gpu: str = "",
+    ) -> None:
+        """
+        Args:
+            name: ``cosyvoice2`` or ``cosyvoice3``.
+            start_lm: coroutine function that starts the language model, where it is not running yet.
+            filter_silence: drop long runs of silent codes, as upstream does for CosyVoice3.
+        """
+        self.name = name
+        self._frontend, self._lm, self._runner, self._voices = frontend, lm, runner, voices
+        self._start_lm, self._filter_silence, self._gpu = start_lm, filter_silence, gpu
+        self._ready = False
+
+    async def start(self) -> None:
+        """Capture the graphs, then bring the built-in voices' prompts to the device."""
+        # Three threads share the interpreter; at the default of 5 ms one would wait that long for another's loop.
+        sys.setswitchinterval(0.0005)
+        if self._start_lm is not None:
+            await self._start_lm()  # type: ignore[misc]
+        await self._runner.start()
+        for info in self._voices.infos()[:8]:
+            await self._voice(info.voice_id)
+        self._ready = True
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        return self._voices.infos()
+
+    def status(self) -> EngineStatus:
+        return EngineStatus(
+            ready=self._ready,
+            engine=self.name,
+            model=self.name,
+            models=(self.name,),
+            gpu=self._gpu,
+            active=self._runner.open_clauses,
+        )
+
+    async def aclose(self) -> None:
+        self._ready = False
+        await self._lm.aclose()
+        await self._runner.aclose()
+
+    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+        """See ``Synthesizer``. The first chunk needs 28 speech tokens, then one comes for each 25."""
+        if clause.speed != 1.0:
+            raise InvalidRequest(f"speed {clause.speed}: {self.name} streams at its own pace only", field="speed")
+        begun = time.monotonic()
+        features, voice = await self._voice(clause.voice)
+        prompt = self._frontend.clause(clause.text, features, language=clause.language, instruct=clause.instruct)
+        lm = prompt.lm
+        words = _Words(prompt.words)
+        silence = SilenceFilter() if self._filter_silence else None
+        rendering = self._runner.open(voice, playhead)
+        try:
+            async with aclosing(
+                self._lm.generate(
+                    self._lm.table.prompt(lm.prompt_text, lm.text, lm.prompt_speech),
+                    min_tokens=lm.min_tokens,
+                    max_tokens=lm.max_tokens,
+                    seed=random.getrandbits(63),
+                )
+            ) as tokens:
+                chunk = self._runner.chunk
+                async for token in tokens:
+                    if silence is None or silence.keep(token):
+                        rendering.tokens.append(token)
+                    if len(rendering.tokens) - rendering.sounded >= chunk + LOOK_AHEAD_TOKENS:
+                        yield await self._chunk(rendering, words, begun, final=False)
+                        await self._give_way(playhead)
+                        begun = time.monotonic()
+            if not rendering.tokens:
+                raise SynthesisFailed("the language model made no speech for this clause")
+            words.total = len(rendering.tokens) * SAMPLES_PER_TOKEN
+            while (left := len(rendering.tokens) - rendering.sounded) > 0:
+                yield await self._chunk(rendering, words, begun, final=left <= chunk)
+                begun = time.monotonic()
+        finally:
+            self._runner.close(rendering)
+
+    async def _give_way(self, playhead: Playhead) -> None:
+        """While others have made no sound yet and this caller has enough in hand, leave the device to them."""
+        while self._runner.silent and (spare := playhead.slack_s(time.monotonic()) - ENOUGH_S) > 0:
+            await asyncio.sleep(min(spare, 0.05))
+
+    async def _chunk(self, rendering: Rendering, words: _Words, begun: float, *, final: bool) -> PcmChunk:
+        asked = time.monotonic()
+        pcm = await self._runner.submit(rendering, final=final)
+        done = time.monotonic()
+        return PcmChunk(
+            pcm=pcm,
+            words=words.take(len(pcm), last=final),
+            queue_ms=(asked - begun) * 1000,
+            engine_ms=(done - asked) * 1000,
+        )
+
+    async def _voice(self, voice_id: str) -> tuple[VoiceFeatures, Voice]:
+        key, features = self._voices.features(voice_id)
+        voice = await self._runner.voice(key, features.flow_tokens, features.flow_mel, features.speaker)
+        return features, voice
+
+
+class _Words:
+    """Hands out the words of a clause with the chunk in which each begins: at expected lengths first, and rescaled
+    to what is left once the clause's length is known."""
+
+    def __init__(self, words: Sequence[tuple[int, int, float]]) -> None:
+        self._left = list(words)
+        self._begin = 0.0
+        self._heard = 0
+        self.total: int | None = None
+        """Samples of the clause, once known."""
+
+    def take(self, samples: int, *, last: bool) -> Sequence[WordSpan]:
+        """The words that begin in the next ``samples`` samples."""
+        from tts_engine.cosyvoice.words import SYLLABLE_S
+
+        self._heard += samples
+        out: list[WordSpan] = []
+        weight = sum(w for *_, w in self._left)
+        scale = SYLLABLE_S * SAMPLE_RATE
+        if self.total is not None and weight:
+            scale = max(self.total - self._begin, 0) / weight
+        while self._left and (last or self._begin < self._heard):
+            start, end, share = self._left.pop(0)
+            finish = self._begin + share * scale
+            out.append(WordSpan(start, end, round(self._begin), round(finish), exact=False))
+            self._begin = finish
+        return out

@@ -1,0 +1,41 @@
+"""The residual blocks of CosyVoice3's vocoder on a GPU: activation, tail and tail update as one launch a convolution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tts_engine import kernels
+from tts_engine.models.hift_causal import CausalHift, ResBlock
+
+
+class FusedResBlock(nn.Module):
+    """Stands in for a ``ResBlock``; the same values."""
+
+    def __init__(self, block: ResBlock) -> None:
+        super().__init__()
+        self._block = block
+
+    def forward(self, x: Tensor, feed: Any, rate: int) -> Tensor:
+        block = self._block
+        for conv1, conv2, snake1, snake2 in zip(
+            block.convs1, block.convs2, block.activations1, block.activations2, strict=True
+        ):
+            y = _convolve(conv1, snake1, x, feed, rate)
+            x = x + _convolve(conv2, snake2, y, feed, rate)
+        return x
+
+
+def _convolve(conv: Any, snake: Any, x: Tensor, feed: Any, rate: int) -> Tensor:
+    y = kernels.snake_extend(x, snake.alpha, feed.tails[conv.tail], feed.slots, feed.frames, rate)
+    return F.conv1d(y, conv.weight, conv.bias, dilation=conv.dilation)
+
+
+def fuse(hift: CausalHift) -> None:
+    """Exchange the residual blocks in place."""
+    for blocks in (hift.source_resblocks, hift.resblocks):
+        for number, block in enumerate(blocks):
+            if isinstance(block, ResBlock):
+                blocks[number] = FusedResBlock(block)

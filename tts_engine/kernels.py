@@ -1,0 +1,551 @@
+"""Triton kernels of the CUDA path: what cuBLAS does not do, fused so that a layer is eight launches and not thirty.
+
+All take tensors of fixed shapes and read lengths from device memory, so that calls can be captured in a CUDA graph.
+The plain networks in ``tts_engine.models`` are the reference of each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# -- language model ------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _add_rms_norm(x, residual, weight, out, width, eps, HAS_X: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < width
+    h = tl.load(residual + row * width + column, mask=inside, other=0.0).to(tl.float32)
+    if HAS_X:
+        h += tl.load(x + row * width + column, mask=inside, other=0.0).to(tl.float32)
+        tl.store(residual + row * width + column, h.to(residual.dtype.element_ty), mask=inside)
+    scale = tl.rsqrt(tl.sum(h * h) / width + eps)
+    w = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + row * width + column, (h * scale * w).to(out.dtype.element_ty), mask=inside)
+
+
+def add_rms_norm(x: Tensor | None, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """``residual += x`` in place, then its RMS norm; ``(rows, width)``."""
+    rows, width = residual.shape
+    out = torch.empty(rows, width, device=residual.device, dtype=weight.dtype)
+    block = triton.next_power_of_2(width)
+    _add_rms_norm[(rows,)](x, residual, weight, out, width, eps, HAS_X=x is not None, BLOCK=block, num_warps=4)
+    return out
+
+
+@triton.jit
+def _silu_mul(gate_up, out, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < width
+    gate = tl.load(gate_up + row * 2 * width + column, mask=inside).to(tl.float32)
+    up = tl.load(gate_up + row * 2 * width + width + column, mask=inside).to(tl.float32)
+    tl.store(out + row * width + column, (gate * tl.sigmoid(gate) * up).to(out.dtype.element_ty), mask=inside)
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """``silu(gate) * up`` of ``(rows, 2 * width)``: ``(rows, width)``."""
+    rows, width = gate_up.shape[0], gate_up.shape[1] // 2
+    out = torch.empty(rows, width, device=gate_up.device, dtype=gate_up.dtype)
+    _silu_mul[(rows, triton.cdiv(width, 1024))](gate_up, out, width, BLOCK=1024, num_warps=4)
+    return out
+
+
+@triton.jit
+def _decode_attention(
+    qkv, cache, slots, positions, cos, sin, out, slots_total, max_length,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    kv = tl.program_id(1)
+    HEAD: tl.constexpr = 2 * HALF
+    PER: tl.constexpr = HEADS // KV_HEADS
+    slot = tl.load(slots + row)
+    position = tl.load(positions + slot)
+    line = qkv + row.to(tl.int64) * (HEADS + 2 * KV_HEADS) * HEAD
+    half = tl.arange(0, HALF)
+    whole = tl.arange(0, HEAD)
+    head = tl.arange(0, GROUP)
+    used = (head < PER)[:, None]
+    c = tl.load(cos + position * HALF + half)
+    s = tl.load(sin + position * HALF + half)
+    dtype = cache.dtype.element_ty
+
+    query = line + (kv * PER + head)[:, None] * HEAD + half[None]
+    a = tl.load(query, mask=used, other=0.0).to(tl.float32)
+    b = tl.load(query + HALF, mask=used, other=0.0).to(tl.float32)
+    scale = 1.4426950408889634 / (HEAD**0.5)
+    qa = ((a * c[None] - b * s[None]) * scale).to(dtype)
+    qb = ((b * c[None] + a * s[None]) * scale).to(dtype)
+
+    key = line + (HEADS + kv) * HEAD
+    a = tl.load(key + half).to(tl.float32)
+    b = tl.load(key + HALF + half).to(tl.float32)
+    ka = (a * c - b * s).to(dtype)
+    kb = (b * c + a * s).to(dtype)
+    v = tl.load(line + (HEADS + KV_HEADS + kv) * HEAD + whole)
+    keys = cache + (slot * KV_HEADS + kv).to(tl.int64) * max_length * HEAD
+    values = keys + slots_total.to(tl.int64) * KV_HEADS * max_length * HEAD
+    tl.store(keys + position * HEAD + half, ka)
+    tl.store(keys + position * HEAD + HALF + half, kb)
+    tl.store(values + position * HEAD + whole, v.to(dtype))
+
+    # The new position is in registers: no wait for the stores above.
+    top = tl.sum(qa.to(tl.float32) * ka.to(tl.float32)[None], 1) + tl.sum(
+        qb.to(tl.float32) * kb.to(tl.float32)[None], 1
+    )
+    total = tl.full([GROUP], 1.0, tl.float32)
+    acc = tl.zeros([GROUP, HEAD], tl.float32) + v.to(tl.float32)[None]
+    for begin in range(0, position, BLOCK):
+        index = begin + tl.arange(0, BLOCK)
+        seen = index < position
+        k_a = tl.load(keys + index[None] * HEAD + half[:, None], mask=seen[None], other=0.0)
+        k_b = tl.load(keys + index[None] * HEAD + HALF + half[:, None], mask=seen[None], other=0.0)
+        score = tl.dot(qa, k_a, input_precision="ieee") + tl.dot(qb, k_b, input_precision="ieee")
+        score = tl.where(seen[None], score, float("-inf"))
+        highest = tl.maximum(top, tl.max(score, 1))
+        p = tl.exp2(score - highest[:, None])
+        fade = tl.exp2(top - highest)
+        total = total * fade + tl.sum(p, 1)
+        v_block = tl.load(values + index[:, None] * HEAD + whole[None], mask=seen[:, None], other=0.0)
+        acc = acc * fade[:, None] + tl.dot(p.to(dtype), v_block, input_precision="ieee")
+        top = highest
+    acc = acc / total[:, None]
+    target = out + row.to(tl.int64) * HEADS * HEAD + (kv * PER + head)[:, None] * HEAD + whole[None]
+    tl.store(target, acc.to(out.dtype.element_ty), mask=used)
+
+
+def decode_attention(
+    qkv: Tensor, cache: Tensor, slots: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, heads: int
+) -> Tensor:
+    """Rotate, append to the cache and attend, for one new position a row.
+
+    Args:
+        qkv: ``(rows, (heads + 2 * kv_heads) * head_dim)``.
+        cache: keys and values of a layer, ``(2, slots, kv_heads, max_length, head_dim)``; written at each position.
+        slots: ``(rows,)``, int64. positions: ``(slots,)``, int64: how many positions each slot holds.
+        cos, sin: ``(max_length, head_dim / 2)``, fp32.
+
+    Returns:
+        ``(rows, heads * head_dim)``.
+    """
+    _, slots_total, kv_heads, max_length, head_dim = cache.shape
+    rows = qkv.shape[0]
+    out = torch.empty(rows, heads * head_dim, device=qkv.device, dtype=qkv.dtype)
+    _decode_attention[(rows, kv_heads)](
+        qkv, cache, slots, positions, cos, sin, out, slots_total, max_length,
+        HEADS=heads, KV_HEADS=kv_heads, HALF=head_dim // 2, GROUP=16, BLOCK=256, num_warps=4, num_stages=2,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _rotate_store(
+    qkv, cache, slots, cos, sin, n, slots_total, max_length,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr,
+):  # fmt: skip
+    position = tl.program_id(0)
+    row = tl.program_id(1)
+    head = tl.program_id(2)
+    HEAD: tl.constexpr = 2 * HALF
+    slot = tl.load(slots + row)
+    half = tl.arange(0, HALF)
+    source = qkv + ((row * n + position).to(tl.int64) * (HEADS + 2 * KV_HEADS) + head) * HEAD
+    a = tl.load(source + half).to(tl.float32)
+    b = tl.load(source + HALF + half).to(tl.float32)
+    if head < HEADS + KV_HEADS:
+        c = tl.load(cos + position * HALF + half)
+        s = tl.load(sin + position * HALF + half)
+        a, b = a * c - b * s, b * c + a * s
+        tl.store(source + half, a.to(qkv.dtype.element_ty))
+        tl.store(source + HALF + half, b.to(qkv.dtype.element_ty))
+    if head >= HEADS:
+        kind = (head - HEADS) // KV_HEADS
+        kv = (head - HEADS) % KV_HEADS
+        line = (kind * slots_total + slot) * KV_HEADS + kv
+        target = cache + (line.to(tl.int64) * max_length + position) * HEAD
+        tl.store(target + half, a.to(cache.dtype.element_ty))
+        tl.store(target + HALF + half, b.to(cache.dtype.element_ty))
+
+
+def rotate_store(qkv: Tensor, cache: Tensor, slots: Tensor, cos: Tensor, sin: Tensor, heads: int) -> None:
+    """Rotate queries and keys of whole prompts in place and write keys and values to the slots, from position 0.
+
+    ``qkv``: ``(rows, n, (heads + 2 * kv_heads) * head_dim)``; padding is written too, and overwritten when reached.
+    """
+    _, slots_total, kv_heads, max_length, head_dim = cache.shape
+    rows, n, _ = qkv.shape
+    _rotate_store[(n, rows, heads + 2 * kv_heads)](
+        qkv, cache, slots, cos, sin, n, slots_total, max_length,
+        HEADS=heads, KV_HEADS=kv_heads, HALF=head_dim // 2, num_warps=1,
+    )  # fmt: skip
+
+
+@triton.jit
+def _mix(z):
+    z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
+    z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
+    return z ^ ((z >> 31) & 0x1FFFFFFFF)
+
+
+@triton.jit
+def _uniform(seed, counter):
+    z = _mix(_mix(seed) + counter * -0x61C8864680B583EB)
+    return ((z >> 11) & 0x1FFFFFFFFFFFFF).to(tl.float64) * 1.1102230246251565e-16
+
+
+@triton.jit
+def _sample(
+    logits, slots, seeds, steps, least, rings, positions, last, tokens, stride, ids, first_stop, max_length, top_p,
+    ADVANCE: tl.constexpr, TOP_K: tl.constexpr, WINDOW: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    slot = tl.load(slots + row)
+    step = tl.load(steps + slot)
+    seed = tl.load(seeds + slot)
+    column = tl.arange(0, BLOCK)
+    x = tl.load(logits + row.to(tl.int64) * stride + column, mask=column < ids, other=float("-inf")).to(tl.float32)
+    # NaN means a broken request: it shows as an id that cannot be, and the host fails that request alone.
+    broken = tl.sum((x != x).to(tl.int32)) > 0
+    x = tl.where(broken, 0.0, x)
+    x = tl.where((column >= first_stop) & (step < tl.load(least + slot)), float("-inf"), x)
+    x = tl.where(column < ids, x, float("-inf"))
+    e = tl.exp(x - tl.max(x))
+    p = e / tl.sum(e)
+    place = tl.arange(0, 32)
+    kept = tl.zeros([32], tl.float32)
+    chosen = tl.zeros([32], tl.int32)
+    rest = p
+    mass = 0.0
+    for k in range(TOP_K):
+        if mass < top_p:
+            best = tl.argmax(rest, 0)
+            value = tl.max(rest)
+            kept = tl.where(place == k, value, kept)
+            chosen = tl.where(place == k, best, chosen)
+            mass += value
+            rest = tl.where(column == best, -1.0, rest)
+    share = tl.cumsum(kept.to(tl.float64))
+    all_kept = tl.sum(kept.to(tl.float64))
+    index = tl.sum((share <= _uniform(seed, 2 * step + 1) * all_kept).to(tl.int32))
+    index = tl.minimum(index, tl.sum((kept > 0).to(tl.int32)) - 1)
+    token = tl.sum(tl.where(place == index, chosen, 0))
+    back = tl.arange(0, 16)
+    ring = tl.load(rings + slot * WINDOW + back, mask=back < WINDOW, other=-1)
+    if tl.sum((ring == token).to(tl.int32)) > 0:
+        others = tl.where(column == token, 0.0, e).to(tl.float64)
+        total = tl.sum(others)
+        if total > 0:
+            shares = tl.cumsum(others)
+            second = tl.sum((shares <= _uniform(seed, 2 * step + 2) * total).to(tl.int32))
+            final = tl.max(tl.where(others > 0, column, 0))
+            token = tl.minimum(second, final)
+    tl.store(tokens + row, tl.where(broken, -1, token).to(tl.int64))
+    tl.store(last + slot, token.to(tl.int64))
+    tl.store(rings + slot * WINDOW + step % WINDOW, token.to(tl.int64))
+    tl.store(steps + slot, step + 1)
+    position = tl.load(positions + slot) + ADVANCE
+    tl.store(positions + slot, tl.minimum(position, max_length - 1))
+
+
+def sample(
+    logits: Tensor, slots: Tensor, state: Any, tokens: Tensor, *, ids: int, first_stop: int, advance: bool
+) -> None:
+    """Repetition-aware sampling (``sampling.ras``'s rule) of one id a row, into ``tokens`` ``(rows,)``; -1: NaN.
+
+    The first ``ids`` columns of ``logits`` count.
+
+    ``state`` (``lm_cuda.SlotState``) moves on: step, ring of the last ten, last id and, on ``advance``, the position.
+    """
+    rows, stride = logits.shape
+    _sample[(rows,)](
+        logits, slots, state.seeds, state.steps, state.least, state.rings, state.positions, state.last, tokens, stride,
+        ids, first_stop, state.max_length, 0.8,
+        ADVANCE=int(advance), TOP_K=25, WINDOW=10, BLOCK=triton.next_power_of_2(ids), num_warps=8,
+    )  # fmt: skip
+
+
+# -- diffusion transformer -----------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _gate_add_modulate(
+    h, y, modulation, out, n, stride, gate, shift, scale, width, eps,
+    HAS_Y: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    line = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < width
+    table = modulation + (line // n) * stride + column
+    x = tl.load(h + line * width + column, mask=inside, other=0.0).to(tl.float32)
+    if HAS_Y:
+        g = tl.load(table + gate, mask=inside, other=0.0).to(tl.float32)
+        x += g * tl.load(y + line * width + column, mask=inside, other=0.0).to(tl.float32)
+        tl.store(h + line * width + column, x, mask=inside)
+    mean = tl.sum(x) / width
+    d = tl.where(inside, x - mean, 0.0)
+    x = d * tl.rsqrt(tl.sum(d * d) / width + eps)
+    a = tl.load(table + scale, mask=inside, other=0.0).to(tl.float32)
+    b = tl.load(table + shift, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + line * width + column, (x * (1 + a) + b).to(out.dtype.element_ty), mask=inside)
+
+
+def gate_add_modulate(
+    h: Tensor,
+    y: Tensor | None,
+    modulation: Tensor,
+    *,
+    gate: int,
+    shift: int,
+    scale: int,
+    eps: float,
+    dtype: torch.dtype,
+) -> Tensor:
+    """``h += gate * y`` in place (fp32), then LayerNorm, scale and shift.
+
+    Args:
+        h: fp32, y: any; ``(rows, n, width)``.
+        modulation: ``(rows, table)``; gate, shift, scale: first column of each in it.
+    """
+    rows, n, width = h.shape
+    out = torch.empty(rows, n, width, device=h.device, dtype=dtype)
+    _gate_add_modulate[(rows * n,)](
+        h, y, modulation, out, n, modulation.stride(0), gate, shift, scale, width, eps,
+        HAS_Y=y is not None, BLOCK=triton.next_power_of_2(width), num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _store_pages(
+    qkv, keys, values, pages, start, length, inv_freq, n, pages_per_row, page_frames, width,
+    ROTATED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    frame = tl.program_id(0)
+    row = tl.program_id(1)
+    if frame < tl.load(length + row):
+        position = tl.load(start + row) + frame
+        source = qkv + (row * n + frame).to(tl.int64) * 3 * width
+        page = tl.load(pages + row * pages_per_row + position // page_frames)
+        target = (page * page_frames + position % page_frames) * width
+        column = tl.arange(0, BLOCK)
+        inside = column < width
+        tl.store(values + target + column, tl.load(source + 2 * width + column, mask=inside), mask=inside)
+        rest = inside & (column >= 2 * ROTATED)
+        tl.store(keys + target + column, tl.load(source + width + column, mask=rest), mask=rest)
+        pair = tl.arange(0, ROTATED)
+        phase = position.to(tl.float32) * tl.load(inv_freq + pair)
+        c = tl.cos(phase)
+        s = tl.sin(phase)
+        for part in tl.static_range(2):
+            begin = source + part * width + 2 * pair
+            a = tl.load(begin).to(tl.float32)
+            b = tl.load(begin + 1).to(tl.float32)
+            if part == 0:
+                tl.store(begin, (a * c - b * s).to(qkv.dtype.element_ty))
+                tl.store(begin + 1, (b * c + a * s).to(qkv.dtype.element_ty))
+            else:
+                tl.store(keys + target + 2 * pair, (a * c - b * s).to(keys.dtype.element_ty))
+                tl.store(keys + target + 2 * pair + 1, (b * c + a * s).to(keys.dtype.element_ty))
+
+
+@triton.jit
+def _chunk_attention(
+    qkv, keys, values, pages, start, length, out, n, pages_per_row, page_frames, chunk, width,
+    HEAD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    head = tl.program_id(1)
+    row = tl.program_id(2)
+    begin = tl.load(start + row)
+    end = begin + tl.load(length + row)
+    frame = block * ROWS + tl.arange(0, ROWS)
+    channel = tl.arange(0, HEAD)
+    query = (row * n + frame)[:, None].to(tl.int64) * 3 * width + head * HEAD + channel[None]
+    q = tl.load(qkv + query, mask=(frame < n)[:, None], other=0.0)
+    limit = tl.minimum(end, ((begin + frame) // chunk + 1) * chunk)
+    last = tl.minimum(end, ((begin + block * ROWS + ROWS - 1) // chunk + 1) * chunk)
+    top = tl.full([ROWS], -1e30, tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, HEAD], tl.float32)
+    scale = 1.4426950408889634 / (HEAD**0.5)
+    for first in range(0, last, BLOCK):
+        position = first + tl.arange(0, BLOCK)
+        real = position < last
+        page = tl.load(pages + row * pages_per_row + position // page_frames, mask=real, other=0)
+        line = (page * page_frames + position % page_frames).to(tl.int64) * width + head * HEAD
+        k = tl.load(keys + line[None] + channel[:, None], mask=real[None], other=0.0)
+        score = tl.dot(q, k, input_precision="ieee") * scale
+        score = tl.where(position[None] < limit[:, None], score, -1e30)
+        highest = tl.maximum(top, tl.max(score, 1))
+        p = tl.exp2(score - highest[:, None])
+        fade = tl.exp2(top - highest)
+        total = total * fade + tl.sum(p, 1)
+        v = tl.load(values + line[:, None] + channel[None], mask=real[:, None], other=0.0)
+        acc = acc * fade[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+        top = highest
+    acc = acc / tl.maximum(total, 1e-30)[:, None]
+    target = (row * n + frame)[:, None].to(tl.int64) * width + head * HEAD + channel[None]
+    tl.store(out + target, acc.to(out.dtype.element_ty), mask=(frame < n)[:, None])
+
+
+def chunk_attention(qkv: Tensor, store: Tensor, span: Any, inv_freq: Tensor, heads: int) -> Tensor:
+    """Rotate head 0, write keys and values to their pages, attend over the pages under the chunk mask.
+
+    Args:
+        qkv: ``(rows, n, 3 * width)``; changed in place.
+        store: keys and values of a layer, ``(2, pages, page_frames, width)``, same dtype.
+        span: ``streaming.Span`` with pages and a chunk.
+        inv_freq: ``(head_dim / 2,)``, fp32.
+
+    Returns:
+        ``(rows, n, width)``.
+    """
+    rows, n, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
+    _, _, page_frames, _ = store.shape
+    out = torch.empty(rows, n, width, device=qkv.device, dtype=qkv.dtype)
+    common = (span.pages, span.start, span.length)
+    _store_pages[(n, rows)](
+        qkv, store[0], store[1], *common, inv_freq, n, span.pages.shape[1], page_frames, width,
+        ROTATED=inv_freq.shape[0], BLOCK=triton.next_power_of_2(width), num_warps=4,
+    )  # fmt: skip
+    _chunk_attention[(triton.cdiv(n, 64), heads, rows)](
+        qkv, store[0], store[1], *common, out, n, span.pages.shape[1], page_frames, span.chunk, width,
+        HEAD=width // heads, ROWS=64, BLOCK=128, num_warps=4, num_stages=2,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _grouped_conv(
+    x, tail, slots, weight, bias, residual, out, n, width, taps,
+    GROUP: tl.constexpr, ROWS: tl.constexpr, ADD: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    group = tl.program_id(1)
+    row = tl.program_id(2)
+    slot = tl.load(slots + row)
+    frame = block * ROWS + tl.arange(0, ROWS)
+    channel = tl.arange(0, GROUP)
+    past = taps - 1
+    acc = tl.zeros([ROWS, GROUP], tl.float32)
+    for tap in range(taps):
+        source = frame + tap - past
+        here = (row * n + source)[:, None].to(tl.int64) * width + group * GROUP + channel[None]
+        before = (slot * past + source + past)[:, None].to(tl.int64) * width + group * GROUP + channel[None]
+        now = tl.load(x + here, mask=((source >= 0) & (source < n))[:, None], other=0.0)
+        old = tl.load(tail + before, mask=(source < 0)[:, None], other=0.0)
+        part = tl.where((source < 0)[:, None], old.to(now.dtype), now)
+        w = tl.load(weight + ((group * taps + tap) * GROUP + channel[:, None]) * GROUP + channel[None])
+        acc += tl.dot(part, w, input_precision="ieee")
+    acc += tl.load(bias + group * GROUP + channel).to(tl.float32)[None]
+    # mish(x) = x tanh(softplus(x)), with e = exp(x): x (e^2 + 2e) / (e^2 + 2e + 2)
+    e = tl.exp(tl.minimum(acc, 20.0))
+    acc = acc * (e * e + 2 * e) / (e * e + 2 * e + 2)
+    target = (row * n + frame)[:, None].to(tl.int64) * width + group * GROUP + channel[None]
+    mask = (frame < n)[:, None]
+    if ADD:
+        acc += tl.load(residual + target, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out + target, acc.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _keep_tail(x, tail, slots, length, n, width, past, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    slot = tl.load(slots + row)
+    index = tl.arange(0, ROWS)
+    source = index + tl.load(length + row) - past
+    inside = (index < past)[:, None] & (column < width)[None]
+    here = (row * n + source)[:, None].to(tl.int64) * width + column[None]
+    before = (slot * past + source + past)[:, None].to(tl.int64) * width + column[None]
+    now = tl.load(x + here, mask=inside & (source >= 0)[:, None], other=0.0)
+    old = tl.load(tail + before, mask=inside & (source < 0)[:, None], other=0.0)
+    tl.debug_barrier()  # a short feed moves the tail within itself
+    value = tl.where((source < 0)[:, None], old, now.to(old.dtype))
+    tl.store(tail + (slot * past + index)[:, None].to(tl.int64) * width + column[None], value, mask=inside)
+
+
+def grouped_conv_mish(
+    x: Tensor, tail: Tensor, span: Any, weight: Tensor, bias: Tensor, residual: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    """Causal grouped convolution with its tail, Mish, and optionally a residual added.
+
+    Args:
+        x: ``(rows, n, width)``. tail: ``(slots, taps - 1, width)``, moved on by each row's length.
+        weight: ``(groups, taps, in, out)``. bias: ``(width,)``.
+    """
+    rows, n, width = x.shape
+    groups, taps, group, _ = weight.shape
+    out = torch.empty(rows, n, width, device=x.device, dtype=dtype)
+    _grouped_conv[(triton.cdiv(n, 64), groups, rows)](
+        x, tail, span.slots, weight, bias, residual, out, n, width, taps,
+        GROUP=group, ROWS=64, ADD=residual is not None, num_warps=4,
+    )  # fmt: skip
+    _keep_tail[(rows, triton.cdiv(width, 64))](
+        x, tail, span.slots, span.length, n, width, taps - 1,
+        ROWS=triton.next_power_of_2(taps - 1), BLOCK=64, num_warps=2,
+    )  # fmt: skip
+    return out
+
+
+# -- vocoder -------------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _snake_extend(
+    x, alpha, tail, slots, length, out, rate, channels, n, width,
+    PAST: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    line = tl.program_id(0).to(tl.int64)
+    block = tl.program_id(1)
+    row = line // channels
+    channel = line % channels
+    a = tl.load(alpha + channel).to(tl.float32)
+    index = block * BLOCK + tl.arange(0, BLOCK)
+    inside = index < n
+    v = tl.load(x + line * n + index, mask=inside, other=0.0).to(tl.float32)
+    s = tl.sin(a * v)
+    v = v + s * s / (a + 1e-9)
+    tl.store(out + line * (n + width) + width + index, v.to(out.dtype.element_ty), mask=inside)
+    if block == 0:
+        past = tl.arange(0, PAST)
+        kept = past < width
+        store = tail + (tl.load(slots + row) * channels + channel) * width
+        old = tl.load(store + past, mask=kept, other=0.0)
+        tl.store(out + line * (n + width) + past, old.to(out.dtype.element_ty), mask=kept)
+        # The last inputs up to the row's length: from x, or for a short feed from the tail itself.
+        source = past + tl.load(length + row) * rate - width
+        new = tl.load(x + line * n + source, mask=kept & (source >= 0), other=0.0).to(tl.float32)
+        sine = tl.sin(a * new)
+        new = new + sine * sine / (a + 1e-9)
+        moved = tl.load(store + source + width, mask=kept & (source < 0), other=0.0)
+        tl.debug_barrier()
+        tl.store(store + past, tl.where(source < 0, moved, new.to(moved.dtype)), mask=kept)
+
+
+def snake_extend(x: Tensor, alpha: Tensor, tail: Tensor, slots: Tensor, frames: Tensor, rate: int) -> Tensor:
+    """Snake activation, with each row's tail put before it and moved on by ``frames * rate``.
+
+    Args:
+        x: ``(rows, channels, n)``. alpha: ``(channels,)``. tail: ``(slots, channels, width)``.
+        slots, frames: ``(rows,)``, int64.
+
+    Returns:
+        ``(rows, channels, width + n)``.
+    """
+    x = x.contiguous()
+    rows, channels, n = x.shape
+    width = tail.shape[2]
+    out = torch.empty(rows, channels, width + n, device=x.device, dtype=x.dtype)
+    _snake_extend[(rows * channels, triton.cdiv(n, 1024))](
+        x, alpha, tail, slots, frames, out, rate, channels, n, width,
+        PAST=triton.next_power_of_2(width), BLOCK=1024, num_warps=4,
+    )  # fmt: skip
+    return out

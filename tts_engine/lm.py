@@ -1,0 +1,52 @@
+"""The seam of the language model: a prompt of joined ids in, speech ids out as they are drawn.
+
+``lm_vllm.VllmBackend`` and ``lm_torch.TorchLm`` stand behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
+
+from tts_engine.models.config import LanguageModelConfig
+from tts_engine.vllm_plugin.joined_table import JoinedTable
+
+
+class LmBackend(Protocol):
+    """Speech ids of many clauses at once."""
+
+    table: JoinedTable
+
+    def generate(
+        self, prompt: Sequence[int], *, min_tokens: int, max_tokens: int, seed: int
+    ) -> AsyncGenerator[int, None]:
+        """Draw the speech ids of one clause, without the stop id.
+
+        Closing the generator, or cancelling the task that reads it, takes the clause out of the next step.
+
+        Args:
+            prompt: joined ids, ``table.prompt``.
+            min_tokens: ids before which no stop is drawn.
+            max_tokens: ids after which the clause is cut.
+            seed: int64; the same seed draws the same ids whatever else runs.
+
+        Raises:
+            EngineError: this clause cannot be drawn.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+def joined_table(config: LanguageModelConfig) -> JoinedTable:
+    """Where the parts of the joined table lie for a model: speech ids, version 2's two control rows, text ids."""
+    head = config.speech_vocab_size
+    controls = 2 if config.version == 2 else 0
+    return JoinedTable(
+        speech_tokens=config.speech_token_size,
+        head_size=head,
+        start=head if controls else config.speech_token_size,
+        task=head + 1 if controls else config.speech_token_size + 2,
+        text_offset=head + controls,
+        size=head + controls + config.vocab_size,
+    )

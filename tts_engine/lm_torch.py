@@ -1,0 +1,271 @@
+"""The language model in our own process: continuous batching in one thread.
+
+Clauses join and leave between steps. Each round begins what waits (several prompts in one prefill), then draws one id
+for every live clause, and only then reads the ids of the round before: the device never waits for the host. A clause
+that has met its stop is therefore drawn once too often, and that id is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
+from tts_engine.lm import joined_table
+from tts_engine.lm_cuda import Admission
+from tts_engine.models.config import LanguageModelConfig
+
+log = logging.getLogger(__name__)
+
+
+class Drawing(Protocol):
+    def ids(self) -> list[int]: ...
+
+
+class LmSteps(Protocol):
+    """What the loop drives: ``lm_cuda.CudaLm`` or ``lm_eager.EagerLm``. One thread at a time."""
+
+    config: LanguageModelConfig
+    slots: int
+    max_length: int
+
+    def warm_up(self) -> None: ...
+
+    def prefill(self, admissions: Sequence[Admission]) -> Drawing: ...
+
+    def decode(self, slots: Sequence[int]) -> Drawing: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchLmConfig:
+    """Bounds and hand-over."""
+
+    max_waiting: int = 256
+    """Clauses that wait for a slot; one more is refused."""
+    prefill_rows: int = 16
+    """Prompts of one prefill: more would hold up the clauses that are being drawn."""
+    prefill_positions: int = 4096
+    """Positions of one prefill, padding included."""
+    first_burst: int = 28
+    """Ids after which a reader is first woken: a chunk and its look-ahead. Fewer at the end of a clause."""
+    burst: int = 25
+    """Ids after which it is woken again. Waking for every id costs more than drawing it, with many clauses."""
+    ahead: int = 0
+    """Ids drawn beyond those that a reader waits for. 0: a clause pauses while its chunk is made, for the drawing would
+    slow down that chunk, which is heard next, for one that is heard a second later."""
+
+
+class _Sequence:
+    """A clause on its way through the loop. ``tokens`` only grows; the loop writes, the reader reads."""
+
+    __slots__ = (
+        "admission", "cancelled", "done", "error", "launched", "limit", "loop", "max_tokens", "slot", "tokens",
+        "wake_at", "waker",
+    )  # fmt: skip
+
+    def __init__(self, admission: Admission, max_tokens: int, wake_at: int, limit: int) -> None:
+        self.admission, self.max_tokens, self.wake_at, self.limit = admission, max_tokens, wake_at, limit
+        self.loop = asyncio.get_running_loop()
+        self.waker = asyncio.Event()
+        self.tokens: list[int] = []
+        self.slot = -1
+        self.launched = 0
+        self.cancelled = self.done = False
+        self.error: EngineError | None = None
+
+    @property
+    def due(self) -> bool:
+        """Whether the next id may be drawn."""
+        return self.launched < min(self.max_tokens, self.limit)
+
+
+class TorchLm:
+    """``LmBackend`` over steps on this process's device. ``start`` it, ``aclose`` it."""
+
+    def __init__(self, steps: LmSteps, config: TorchLmConfig | None = None) -> None:
+        self._steps, self._config = steps, config or TorchLmConfig()
+        self.table = joined_table(steps.config)
+        self._changed = threading.Condition()
+        self._waiting: deque[_Sequence] = deque()
+        self._live: list[_Sequence] = []
+        self._free = list(range(steps.slots))[::-1]
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="lm", daemon=True)
+        self.rounds = 0
+        """Decode steps so far."""
+
+    async def start(self) -> None:
+        """Warm up and begin."""
+        await asyncio.to_thread(self._steps.warm_up)
+        self._thread.start()
+
+    @property
+    def live(self) -> int:
+        """Clauses being drawn."""
+        return len(self._live)
+
+    @property
+    def free_slots(self) -> int:
+        return len(self._free)
+
+    async def generate(
+        self, prompt: Sequence[int], *, min_tokens: int, max_tokens: int, seed: int
+    ) -> AsyncGenerator[int, None]:
+        """See ``lm.LmBackend``; ids come in bursts (``TorchLmConfig``).
+
+        Raises:
+            InvalidRequest: prompt and ``max_tokens`` do not fit a slot, and cutting leaves less than ``min_tokens``.
+            Exhausted: too many clauses wait.
+            SynthesisFailed: the step failed, or gave no number.
+            Unavailable: closed, or a fault ended the loop.
+        """
+        room = self._steps.max_length - len(prompt)
+        if room < max(min_tokens, 1):
+            raise InvalidRequest(
+                f"clause and voice prompt take {len(prompt)} positions of {self._steps.max_length}; "
+                f"{max(min_tokens, 1)} are needed for speech"
+            )
+        admission = Admission(slot=-1, ids=prompt, seed=seed, min_tokens=min(min_tokens, max_tokens))
+        first, burst, ahead = self._config.first_burst, self._config.burst, self._config.ahead
+        sequence = _Sequence(admission, min(max_tokens, room), first, first + ahead)
+        with self._changed:
+            if self._closing:
+                raise Unavailable("the language model is shut down")
+            if len(self._waiting) >= self._config.max_waiting:
+                raise Exhausted(f"{len(self._waiting)} clauses wait for the language model", retry_after_s=1.0)
+            self._waiting.append(sequence)
+            self._changed.notify()
+        taken = 0
+        try:
+            while True:
+                done = sequence.done  # before the length: nothing is appended after it
+                count = len(sequence.tokens)
+                while taken < count:
+                    yield sequence.tokens[taken]
+                    taken += 1
+                if done:
+                    break
+                sequence.waker.clear()
+                with self._changed:
+                    sequence.wake_at = max(first, taken + burst)
+                    sequence.limit = sequence.wake_at + ahead
+                    self._changed.notify()
+                if not sequence.done and len(sequence.tokens) < sequence.wake_at:
+                    await sequence.waker.wait()
+            if sequence.error is not None:
+                raise sequence.error
+        finally:
+            sequence.cancelled = True
+            with self._changed:
+                self._changed.notify()
+
+    async def aclose(self) -> None:
+        """End the loop; clauses in it fail. Idempotent."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        flying: deque[tuple[Drawing, list[_Sequence]]] = deque()
+        try:
+            while True:
+                with self._changed:
+                    begun = self._admit()
+                    while not (self._closing or begun or flying or any(s.due for s in self._live)):
+                        self._changed.wait()
+                        begun = self._admit()
+                    if self._closing:
+                        break
+                before = len(flying)
+                if begun:
+                    flying.append((self._steps.prefill([s.admission for s in begun]), begun))
+                due = [s for s in self._live if s.due]
+                for s in begun:
+                    s.launched = 1
+                if due:
+                    flying.append((self._steps.decode([s.slot for s in due]), due))
+                    self.rounds += 1
+                    for s in due:
+                        s.launched += 1
+                self._live += begun
+                for _ in range(before if begun or due else len(flying)):
+                    self._take(*flying.popleft())
+            self._fail(Unavailable("the language model is shut down"))
+        except Exception as exc:  # a CUDA error leaves the device unusable: the worker must be started again
+            log.exception("the language model's loop failed")
+            with self._changed:
+                self._closing = True
+            self._fail(SynthesisFailed(f"the language model failed: {type(exc).__name__}"))
+
+    def _admit(self) -> list[_Sequence]:
+        """Drop who left, give slots to who waits. Under the lock."""
+        gone = [s for s in self._live if s.cancelled or s.done]
+        for s in gone:
+            self._free.append(s.slot)
+        if gone:
+            self._live = [s for s in self._live if not (s.cancelled or s.done)]
+        begun: list[_Sequence] = []
+        longest = 0
+        while self._waiting and self._free and len(begun) < self._config.prefill_rows:
+            s = self._waiting[0]
+            if s.cancelled:
+                self._waiting.popleft()
+                continue
+            longest = max(longest, len(s.admission.ids))
+            if begun and longest * (len(begun) + 1) > self._config.prefill_positions:
+                break
+            self._waiting.popleft()
+            s.slot = self._free.pop()
+            a = s.admission
+            s.admission = Admission(slot=s.slot, ids=a.ids, seed=a.seed, min_tokens=a.min_tokens)
+            begun.append(s)
+        return begun
+
+    def _take(self, drawing: Drawing, sequences: list[_Sequence]) -> None:
+        first_stop = self._steps.config.speech_token_size
+        wake: list[_Sequence] = []
+        for s, token in zip(sequences, drawing.ids(), strict=True):
+            if s.done or s.cancelled:
+                continue
+            if 0 <= token < first_stop:
+                s.tokens.append(token)
+                s.done = len(s.tokens) >= s.max_tokens
+            else:
+                if token < 0:
+                    s.error = SynthesisFailed("the language model gave no number for this clause")
+                s.done = True
+            if s.done or len(s.tokens) >= s.wake_at:
+                wake.append(s)
+        self._wake(wake)
+
+    def _fail(self, error: EngineError) -> None:
+        with self._changed:
+            left = [*self._live, *self._waiting]
+            self._live, self._waiting = [], deque()
+        for s in left:
+            s.error, s.done = s.error or error, True
+        self._wake(left)
+
+    @staticmethod
+    def _wake(sequences: list[_Sequence]) -> None:
+        if not sequences:
+            return
+        loop = sequences[0].loop
+        try:
+            loop.call_soon_threadsafe(_wake_all, sequences)
+        except RuntimeError:  # the loop is closed: nobody waits
+            log.debug("a reader's event loop is closed")
+
+
+def _wake_all(sequences: list[_Sequence]) -> None:
+    for sequence in sequences:
+        sequence.waker.set()
