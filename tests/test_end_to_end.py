@@ -23,8 +23,9 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from talkspurt.carrier_leg import CarrierLeg, LegError
+from talkspurt.carrier_leg import CarrierLeg
 from talkspurt.carriers import TwilioCarrier
+from talkspurt.peer_socket import PeerError
 from tests.live_server import Live, RawSocket, Refused, TestCall, serve, start_message, until
 from voicecodecs import g711
 from voicecodecs.pcm import to_float32
@@ -306,7 +307,7 @@ async def test_sigterm_lets_live_calls_finish_refuses_new_ones_and_exits_0(tmp_p
             await until(lambda: call.leg.messages > 5, "speech")
             live.process.send_signal(signal.SIGTERM)
             await until(lambda: live.status_is("/readyz", 503), "not ready")
-            with pytest.raises(LegError, match="503"):
+            with pytest.raises(PeerError, match="503"):
                 await CarrierLeg(TwilioCarrier(2, {})).connect(f"{live.ws}/media/twilio/talk")
             assert await live.status("/healthz") == 200
             await until(lambda: turn.outcome, "the end of the turn")

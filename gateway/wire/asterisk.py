@@ -43,6 +43,7 @@ class Asterisk(JsonEvents):
     """
 
     name: ClassVar[str] = "asterisk"
+    start_event: ClassVar[str] = "MEDIA_START"
     max_lead_ms: ClassVar[int] = 2000
     has_marks: ClassVar[bool] = True
     has_clear: ClassVar[bool] = True

@@ -135,6 +135,9 @@ class JsonEvents:
 
     name: ClassVar[str]
     event_keys: ClassVar[tuple[str, ...]] = ("event",)
+    start_event: ClassVar[str] = "start"
+    """Comes once; a second one must not change what the stream is."""
+    _begun = False
     readers: ClassVar[Mapping[str, Callable[[Any, Body], Iterable[Message]]]]
 
     def decode(self, data: str | bytes) -> list[Message]:
@@ -149,8 +152,12 @@ class JsonEvents:
 
     def _read(self, body: Body) -> list[Message]:
         event = text(item(body, *self.event_keys))
+        if event == self.start_event and self._begun:
+            raise ProtocolError(f"{self.name}: a second start on one stream")
         reader = self.readers.get(event)
-        return [UnknownEvent(event[:64])] if reader is None else list(reader(self, body))
+        messages: list[Message] = [UnknownEvent(event[:64])] if reader is None else list(reader(self, body))
+        self._begun |= event == self.start_event
+        return messages
 
 
 class WholeSamples:

@@ -22,6 +22,7 @@ class Vonage(JsonEvents):
     """One stream's serializer."""
 
     name: ClassVar[str] = "vonage"
+    start_event: ClassVar[str] = "websocket:connected"
     max_lead_ms: ClassVar[int] = 2000
     has_marks: ClassVar[bool] = True
     has_clear: ClassVar[bool] = True

@@ -371,6 +371,14 @@ def test_a_key_is_reported(name: str) -> None:
 
 
 @every
+def test_a_second_start_changes_nothing(name: str) -> None:
+    peer, (dialect, _) = PEERS[name], opened(name)
+    with pytest.raises(ProtocolError):
+        dialect.decode(peer.opening[-1])
+    assert dialect.decode(peer.dtmf) == [DtmfReceived("5")]
+
+
+@every
 def test_a_stop_ends_the_stream(name: str) -> None:
     peer, (dialect, _) = PEERS[name], opened(name)
     if peer.stop:
