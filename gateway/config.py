@@ -6,7 +6,16 @@ import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    model_validator,
+)
 
 from gateway.dialogue.messages import Interruptible
 
@@ -18,6 +27,13 @@ def _beside_the_file(value: str, info: ValidationInfo) -> str:
 
 LocalPath = Annotated[str, AfterValidator(_beside_the_file), Field(json_schema_extra={"format": "path"})]
 """A file or folder; in a configuration file, relative to that file (validation context ``folder``)."""
+
+
+def _as_number(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+_NUMBER = BeforeValidator(_as_number)  # the file's scalars come as text, which a Literal of numbers would not take
 
 
 class Section(BaseModel):
@@ -336,15 +352,152 @@ class WebRtcConfig(Section):
         return self
 
 
-class TwilioConfig(Section):
+class CarrierSection(Section):
+    """What every carrier's section has."""
+
+    verify: bool = True
+    """Off: neither signature nor stream token is asked for. Only for tests and demos on loopback."""
+
+
+class TwilioConfig(CarrierSection):
     """Twilio's secrets and options."""
 
     auth_token: SecretStr | None = Field(None, min_length=1)
     """Checks `X-Twilio-Signature` on webhooks and media sockets."""
     after_url: str = ""
     """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
-    verify: bool = True
-    """Off: neither signature nor stream token is asked for. Only for tests and demos on loopback."""
+
+
+class SignalWireConfig(CarrierSection):
+    """SignalWire's secrets and options."""
+
+    signing_key: SecretStr | None = Field(None, min_length=1)
+    """Checks `X-SignalWire-Signature` on webhooks."""
+    after_url: str = ""
+    """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
+    codec: Literal["PCMU@8000h", "L16@16000h", "L16@24000h"] = "PCMU@8000h"
+    """Codec that our webhook asks for. L16 carries wideband voices; PCMU is what phones have."""
+    realtime: bool = False
+    """Ask for a stream that is kept live instead of buffered."""
+    l16_byte_order: Literal["little", "big"] = "little"
+    """Byte order of L16, which the vendor does not document. Wrong: loud noise."""
+
+
+class TelnyxConfig(CarrierSection):
+    """Telnyx's secrets and options."""
+
+    public_key: str = ""
+    """Base64 of the account's Ed25519 public key; checks webhooks."""
+    stream_token: SecretStr | None = Field(None, min_length=1)
+    """The `stream_auth_token` of streams that were not started by our webhook."""
+    after_url: str = ""
+    """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
+    codec: Literal["PCMU", "PCMA", "G722", "L16"] = "PCMU"
+    """What we send: `stream_bidirectional_codec`, also asked for by our webhook."""
+    sample_rate: Annotated[Literal[8000, 16000, 24000, 48000], _NUMBER] = 8000
+    """Rate of L16, hertz."""
+    l16_byte_order: Literal["little", "big"] = "little"
+    """Byte order of L16, on which reports differ. Wrong: loud noise."""
+
+
+class PlivoConfig(CarrierSection):
+    """Plivo's secrets and options."""
+
+    auth_token: SecretStr | None = Field(None, min_length=1)
+    """Checks `X-Plivo-Signature-V3` on webhooks."""
+    after_url: str = ""
+    """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
+    content_type: Literal["audio/x-mulaw;rate=8000", "audio/x-l16;rate=8000", "audio/x-l16;rate=16000"] = (
+        "audio/x-mulaw;rate=8000"
+    )
+    """Audio that our webhook asks for."""
+
+
+class ExotelConfig(CarrierSection):
+    """Exotel's secrets and options."""
+
+    api_key: SecretStr | None = Field(None, min_length=1)
+    """User name of the stream address, `wss://KEY:TOKEN@host/...`; checked on media sockets."""
+    api_token: SecretStr | None = Field(None, min_length=1)
+    """Password of the stream address."""
+    sample_rate: Annotated[Literal[8000, 16000, 24000], _NUMBER] = 8000
+    """Rate that our stream address asks for, hertz."""
+    message_ms: Annotated[Literal[0, 20, 40, 60, 80, 100, 200], _NUMBER] = 0
+    """Audio per message to Exotel; 0: 200 at 8 kHz, else 100. Less starts sooner; less than 3200 bytes makes gaps."""
+
+
+class VonageConfig(CarrierSection):
+    """Vonage's secrets and options."""
+
+    signature_secret: SecretStr | None = Field(None, min_length=1)
+    """Checks the JWT of webhooks and media sockets."""
+    sample_rate: Annotated[Literal[8000, 16000, 24000], _NUMBER] = 16000
+    """Rate that our webhook asks for, hertz."""
+
+
+class GenesysConfig(CarrierSection):
+    """Genesys Cloud AudioHook's secrets and options."""
+
+    api_key: SecretStr | None = Field(None, min_length=1)
+    """The integration's `X-API-KEY`."""
+    client_secret: SecretStr | None = Field(None, min_length=1)
+    """The integration's client secret, base64; checks the HTTP message signature of media sockets."""
+    message_ms: Annotated[Literal[100, 200], _NUMBER] = 200
+    """Audio per message. The peer is said to allow five a second; 100 needs a peer that allows more."""
+
+
+class JambonzConfig(CarrierSection):
+    """jambonz' secrets and options."""
+
+    username: str = ""
+    """`wsAuth` of the `listen` verb, checked on media sockets."""
+    password: SecretStr | None = Field(None, min_length=1)
+    """Its password."""
+    webhook_secret: SecretStr | None = Field(None, min_length=1)
+    """Checks `Jambonz-Signature` on webhooks."""
+    sample_rate: Annotated[Literal[8000, 16000, 24000, 48000], _NUMBER] = 8000
+    """Rate that our webhook asks for, both ways, hertz."""
+    outbound_rate: Annotated[Literal[0, 8000, 16000, 24000, 48000], _NUMBER] = 0
+    """`bidirectionalAudio.sampleRate` of verbs that are not ours; 0: the rate of the caller's audio."""
+    streaming: bool = True
+    """`bidirectionalAudio.streaming` of verbs that are not ours. Off: `playAudio` messages, without marks."""
+
+
+class FreeSwitchConfig(CarrierSection):
+    """FreeSWITCH with mod_audio_stream."""
+
+    token: SecretStr | None = Field(None, min_length=1)
+    """Asked for as `Authorization: Bearer` on media sockets (`STREAM_EXTRA_HEADERS`)."""
+    sample_rate: Annotated[Literal[8000, 16000, 24000, 32000, 48000], _NUMBER] = 8000
+    """Rate of the start command, unless the address says `?rate=`, hertz."""
+    playback: Literal["binary", "file"] = "binary"
+    """How audio goes back: `rawAudio` with binary messages, or `streamAudio` files for an ESL application."""
+    clear_message: str = ""
+    """Text message that empties the module's queue, where one is known. Empty: a cut is heard some 60 ms longer."""
+
+
+class FreeSwitchForkConfig(CarrierSection):
+    """FreeSWITCH with mod_audio_fork."""
+
+    username: str = ""
+    """`MOD_AUDIO_BASIC_AUTH_USERNAME`, checked on media sockets."""
+    password: SecretStr | None = Field(None, min_length=1)
+    """Its password."""
+    sample_rate: Annotated[Literal[8000, 16000, 24000, 48000], _NUMBER] = 8000
+    """Rate of the start command, unless the address says `?rate=`, hertz."""
+    streaming: bool = True
+    """`bidir_stream` of the start command. Off, and with the old module: `playAudio` files, without marks."""
+
+
+class AsteriskConfig(CarrierSection):
+    """Asterisk's chan_websocket."""
+
+    username: str = ""
+    """User name in `websocket_client.conf`, checked on media sockets."""
+    password: SecretStr | None = Field(None, min_length=1)
+    """Its password."""
+    answer: bool = False
+    """Send `ANSWER` when the stream starts, for channels dialled with the option `n`."""
 
 
 class CarriersConfig(Section):
@@ -352,6 +505,32 @@ class CarriersConfig(Section):
 
     twilio: TwilioConfig = TwilioConfig()
     """Twilio Media Streams."""
+    signalwire: SignalWireConfig = SignalWireConfig()
+    """SignalWire cXML streams."""
+    telnyx: TelnyxConfig = TelnyxConfig()
+    """Telnyx media streaming."""
+    plivo: PlivoConfig = PlivoConfig()
+    """Plivo Audio Streaming."""
+    exotel: ExotelConfig = ExotelConfig()
+    """Exotel Voicebot applet."""
+    vonage: VonageConfig = VonageConfig()
+    """Vonage Voice API WebSocket."""
+    genesys: GenesysConfig = GenesysConfig()
+    """Genesys Cloud AudioHook and Audio Connector."""
+    jambonz: JambonzConfig = JambonzConfig()
+    """jambonz `listen`."""
+    freeswitch: FreeSwitchConfig = FreeSwitchConfig()
+    """FreeSWITCH with mod_audio_stream."""
+    freeswitch_fork: FreeSwitchForkConfig = FreeSwitchForkConfig()
+    """FreeSWITCH with mod_audio_fork."""
+    asterisk: AsteriskConfig = AsteriskConfig()
+    """Asterisk chan_websocket."""
+
+    def of(self, dialect: str) -> CarrierSection:
+        """The section of a dialect by its name."""
+        section = getattr(self, dialect.replace("-", "_"))
+        assert isinstance(section, CarrierSection)
+        return section
 
 
 class MetricsConfig(Section):

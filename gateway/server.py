@@ -13,12 +13,13 @@ import ssl
 import weakref
 from collections.abc import Callable
 from typing import Any, cast
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 from picows import WSAutoPingStrategy, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stubs; the version is pinned
 
-from gateway.config import LimitsConfig, ServerConfig
+from gateway.config import CarriersConfig, LimitsConfig, ServerConfig
 from gateway.connection import Accept, MediaConnection
 from gateway.errors import Rejected
 from gateway.wire.table import DIALECTS
@@ -94,12 +95,14 @@ class GatewayServer:
         server: ServerConfig,
         limits: LimitsConfig,
         app: web.Application,
+        carriers: CarriersConfig,
         *,
         accept: Accept,
         authorise: Callable[[str, str, WSUpgradeRequest], None],
     ) -> None:
         self.config = server
         self.limits = limits
+        self._carriers = carriers
         self._accept = accept
         self._authorise = authorise
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
@@ -165,16 +168,17 @@ class GatewayServer:
             read_buffer_init_size=4096,
         )
 
-    def _route(self, request: WSUpgradeRequest) -> MediaConnection | WSUpgradeResponseWithListener:
+    def _route(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
         try:
-            path, _, _ = request.path.decode("ascii", "replace").partition("?")
+            path, _, query = request.path.decode("ascii", "replace").partition("?")
             parts = [part for part in path.split("/") if part][1:]
             if not parts or parts[0] not in DIALECTS:
                 raise Rejected(f"no media dialect {'/'.join(parts)[:40]!r}", status=404, code="not_found")
             route = parts[1] if len(parts) > 1 else "default"
             self._authorise(parts[0], route, request)
+            given = {name: value for name, value in parse_qsl(query) if name != "token"}
             connection = MediaConnection(
-                DIALECTS[parts[0]](), route, self._accept,
+                DIALECTS[parts[0]](self._carriers, given), route, self._accept,
                 setup_timeout_s=self.limits.setup_timeout_s,
                 max_message_bytes=self.limits.message_bytes,
                 max_errors=self.limits.errors_in_a_row,
@@ -186,4 +190,7 @@ class GatewayServer:
             )
         connection.request = request
         self._connections.add(connection)
-        return connection
+        offered = [name.strip() for name in (request.headers.get("Sec-WebSocket-Protocol") or "").split(",")]
+        chosen = [name for name in offered if name in connection.dialect.subprotocols]
+        headers = {"Sec-WebSocket-Protocol": chosen[0]} if chosen else {}
+        return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(headers), connection)

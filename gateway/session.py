@@ -378,7 +378,8 @@ class Session:
         now = self._now()
         sounding = self.playout.flushed(now)
         self._leg.send_clear()
-        if sounding is not None and self._services.playout.fade_ms:
+        # The tail is as long as a frame: a large one would hold the next turn up for longer than the click is worth.
+        if sounding is not None and self._services.playout.fade_ms and self._leg.outbound.ptime_ms <= 60:
             tail = faded(self._leg.outbound, sounding, ms=self._services.playout.fade_ms)
             if tail is not None:
                 self._leg.send_frame(tail)

@@ -36,10 +36,10 @@ from gateway.metrics import Metrics
 from gateway.recorder import Recorder
 from gateway.server import GatewayServer
 from gateway.session import Services, Session, turn_defaults
-from gateway.signatures import twilio_signed
 from gateway.ticker import Ticker
 from gateway.tokens import StreamTokens
 from gateway.transport import CallInfo, MediaLeg
+from gateway.upgrade import Upgrade, check_upgrade
 from gateway.uplink_worker import UplinkWorker
 from gateway.webrtc.dialogue import BrowserDialogues
 from gateway.webrtc.leg import WebRtcLeg
@@ -108,7 +108,7 @@ class Gateway:
         self._calls: set[asyncio.Task[None]] = set()
         self._status: EngineStatus | None = None
         self.server = GatewayServer(
-            config.server, config.limits, self._app(), accept=self.accept, authorise=self.authorise
+            config.server, config.limits, self._app(), config.carriers, accept=self.accept, authorise=self.authorise
         )
 
     def _recorder(self, call_id: str, route: str) -> Recorder | None:
@@ -141,20 +141,13 @@ class Gateway:
         if route not in self.config.routes:
             raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
         self.directory.check_room()
-        twilio = self.config.carriers.twilio
-        if not twilio.verify:
-            return
-        path, _, query = request.path.decode("ascii", "replace").partition("?")
-        signature = request.headers.get("X-Twilio-Signature")
-        if signature and twilio.auth_token is not None:
-            public = (self.config.server.public_url or f"http://{request.headers.get('Host', '')}").rstrip("/")
-            url = public.replace("http", "ws", 1) + request.path.decode("ascii", "replace")
-            if twilio_signed(twilio.auth_token.get_secret_value(), url, signature):
-                return
-            raise Rejected("X-Twilio-Signature does not match", status=403, code="bad_signature")
-        parts = [part for part in path.split("/") if part]
-        token = parts[3] if len(parts) > 3 else query.partition("token=")[2].partition("&")[0]
-        self.tokens.check(token, dialect, route, now=time.time())
+        upgrade = Upgrade(
+            public_url=self.config.server.public_url or f"http://{request.headers.get('Host', '')}",
+            target=request.path.decode("ascii", "replace"),
+            headers={name.lower(): value for name, value in request.headers.items()},
+            now=time.time(),
+        )
+        check_upgrade(self.config.carriers, self.tokens, dialect, route, upgrade)
 
     def accept(self, connection: MediaConnection, started: StreamStarted) -> Session:
         """A media stream began: make it a call and let it run."""
@@ -193,7 +186,7 @@ class Gateway:
             call_id=call_id,
             route=name,
             transport=transport,
-            call_sid=started.call_sid or f"CA{call_id[2:]}",
+            call_sid=caller.get("CallSid") or started.call_sid or f"CA{call_id[2:]}",
             account_sid=started.account_sid,
             parent_call_sid=caller.get("ParentCallSid", ""),
             from_=started.from_ or caller.get("From", ""),

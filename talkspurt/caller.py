@@ -42,8 +42,9 @@ from talkspurt.cli import JobError, UsageError
 from talkspurt.figures import interarrival_errors_ms, pacing_errors_ms, summary
 from talkspurt.manager import ManagedCall, Manager
 from talkspurt.peer_socket import PeerError
-from voicecodecs import g711
+from voicecodecs import registry
 from voicecodecs.pcm import to_float32, to_int16
+from voicecodecs.registry import AudioFormat
 from voicecodecs.resample import Resampler
 
 DEFAULT_URL = "ws://127.0.0.1:8080/media/twilio"
@@ -113,7 +114,7 @@ class Caller:
         """From the stream's start, and then from each act of ours that may be answered, to the next audible frame."""
         self._manager = Manager(self._on_setup)
         self._call: ManagedCall | None = None
-        self._uplink = Uplink(carrier.ptime_ms)
+        self._uplink = Uplink(carrier.format.ptime_ms)
         self._changed = asyncio.Event()
         self._clears_before = 0
         self._answered = False
@@ -187,12 +188,12 @@ class Caller:
     def write_wav(self, path: Path) -> None:
         """What the caller heard until now: mono, 16 bit, from the start of the stream."""
         playout = self.leg.playout
-        heard = playout.heard[: playout.position(time.monotonic())]
+        heard = bytes(playout.heard[: playout.position(time.monotonic()) * self.leg.sample_bytes])
         with wave.open(str(path), "wb") as out:
             out.setnchannels(1)
             out.setsampwidth(2)
             out.setframerate(playout.sample_rate)
-            out.writeframes(g711.decode_ulaw(bytes(heard)).astype("<i2").tobytes())
+            out.writeframes(registry.decoder(self.leg.carrier.format).decode(heard).astype("<i2").tobytes())
 
     # --- steps ---
 
@@ -205,9 +206,9 @@ class Caller:
             case Wait(ms):
                 await asyncio.sleep(ms / 1000)
             case Say(path):
-                frames = read_wav_frames(path, leg.playout.sample_rate, leg.carrier.ptime_ms)
+                frames = read_wav_frames(path, leg.carrier.format)
                 leg.say(frames)
-                await self._until(lambda: not leg.saying, 1.0 + len(frames) * leg.carrier.ptime_ms / 1000)
+                await self._until(lambda: not leg.saying, 1.0 + len(frames) * leg.carrier.format.ptime_ms / 1000)
                 self._await_answer()
             case Press(digits):
                 for digit in digits:
@@ -286,8 +287,8 @@ class Caller:
         self._changed.set()
 
 
-def read_wav_frames(path: Path, sample_rate: int, ptime_ms: int) -> list[bytes]:
-    """A WAV file as mu-law frames of one ptime, the last one padded with silence.
+def read_wav_frames(path: Path, fmt: AudioFormat) -> list[bytes]:
+    """A WAV file as frames of a format, the last one padded with silence.
 
     Raises:
         CallFailed: not a 16-bit PCM WAV file.
@@ -301,12 +302,15 @@ def read_wav_frames(path: Path, sample_rate: int, ptime_ms: int) -> list[bytes]:
     except (OSError, EOFError, wave.Error) as exc:
         raise CallFailed(f"cannot read {path} as WAV: {exc}") from exc
     pcm = np.frombuffer(data, "<i2").reshape(-1, channels).mean(axis=1).astype(np.int16)
-    if rate != sample_rate:
-        resampler = Resampler(rate, sample_rate)
+    if rate != fmt.sample_rate:
+        resampler = Resampler(rate, fmt.sample_rate)
         pcm = to_int16(np.concatenate([resampler.process(to_float32(pcm)), resampler.flush()]))
-    payload = g711.encode_ulaw(pcm)
-    size = sample_rate * ptime_ms // 1000
-    return [payload[i : i + size].ljust(size, b"\xff") for i in range(0, len(payload), size)]
+    pcm = np.pad(pcm, (0, -len(pcm) % fmt.frame_samples))
+    size = fmt.frame_bytes
+    if not len(pcm) or size is None:
+        return []
+    payload = registry.encoder(fmt).encode(pcm)
+    return [payload[i : i + size] for i in range(0, len(payload), size)]
 
 
 def _describe(step: Step) -> str:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from talkspurt.carrier_playout import CarrierPlayout
-from talkspurt.carriers import Carrier, Clear, Mark, Media, Violation
+from talkspurt.carriers import Carrier, Clear, Command, HangUp, Mark, Media, Message, Violation
 from talkspurt.figures import Talkspurt
 from talkspurt.peer_socket import connect
-from voicecodecs import g711, pcm
+from voicecodecs import pcm, registry
 
 SLOTS = 10
 """Phases of the uplink timetable: calls do not all send in the same instant."""
@@ -27,7 +27,17 @@ class CarrierLeg(WSListener):
 
     def __init__(self, carrier: Carrier, *, record: bool = False) -> None:
         self.carrier = carrier
-        self.playout = CarrierPlayout(0.0, sample_rate=carrier.sample_rate, record=record)
+        fmt = carrier.format
+        self._silence = fmt.silence_frame()
+        self.sample_bytes = len(self._silence) // fmt.frame_samples
+        self.playout = CarrierPlayout(
+            0.0,
+            sample_rate=fmt.sample_rate,
+            silence=self._silence[0],
+            sample_bytes=self.sample_bytes,
+            record=record,
+        )
+        self._decode = registry.decoder(fmt).decode
         self.spurts: list[Talkspurt] = []
         self.gaps: list[int] = []
         """Samples of silence that the caller heard in the middle of a turn, each time."""
@@ -55,7 +65,6 @@ class CarrierLeg(WSListener):
         self.on_change: Callable[[], None] = lambda: None
         """Called after a command, a returned mark or the end of the leg."""
         self.on_closed: Callable[[], None] = lambda: None
-        self._silence = bytes((self.playout.silence,)) * (carrier.sample_rate * carrier.ptime_ms // 1000)
         self._uplink: deque[bytes] = deque()
         self._onset_pending = False
         self._interrupted_at: float | None = None
@@ -68,7 +77,8 @@ class CarrierLeg(WSListener):
         Raises:
             PeerError: nobody there, or the upgrade was refused.
         """
-        await connect(self, url, headers=headers, timeout_s=timeout_s)
+        offered = {"Sec-WebSocket-Protocol": self.carrier.subprotocol} if self.carrier.subprotocol else {}
+        await connect(self, url, headers={**(headers or {}), **offered}, timeout_s=timeout_s)
 
     # --- what the caller does ---
 
@@ -96,7 +106,7 @@ class CarrierLeg(WSListener):
         """The next frame of caller audio. Called by the uplink timetable."""
         if self._uplink:
             frame = self._uplink.popleft()
-            if self._onset_pending and pcm.is_audible(g711.decode_ulaw(frame)):
+            if self._onset_pending and pcm.is_audible(self._decode(frame)):
                 self._onset_pending = False
                 self.utterances += 1
                 self.interrupt()
@@ -108,7 +118,8 @@ class CarrierLeg(WSListener):
         """Stop the stream and ask for the socket to be closed."""
         if self._transport is not None and not self._transport.is_close_frame_sent:
             self.hung_up = True
-            self._send(self.carrier.stop())
+            if (stop := self.carrier.stop()) is not None:
+                self._send(stop)
             self._transport.send_close(WSCloseCode.OK)
 
     async def aclose(self, timeout_s: float = 1.0) -> None:
@@ -124,21 +135,25 @@ class CarrierLeg(WSListener):
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
+        chosen = transport.response.headers.get("Sec-WebSocket-Protocol") or ""
+        if chosen != self.carrier.subprotocol:
+            self.violations["the upgrade's answer selects another sub-protocol than was offered"] += 1
         for message in self.carrier.opening():
             self._send(message)
         self.playout.started_at = time.monotonic()
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         now = time.monotonic()
-        if frame.msg_type == WSMsgType.TEXT and frame.fin:
-            self._obey(frame.get_payload_as_bytes(), now)
+        if frame.msg_type in (WSMsgType.TEXT, WSMsgType.BINARY) and frame.fin:
+            command = self.carrier.read(frame.get_payload_as_bytes(), binary=frame.msg_type == WSMsgType.BINARY)
+            self._obey(command, now)
         elif frame.msg_type == WSMsgType.CLOSE:
             self.close_reason = f"{frame.get_close_code()}"
             if not transport.is_close_frame_sent:
                 transport.send_close(frame.get_close_code())
             transport.disconnect()
         else:
-            self.violations[f"a {frame.msg_type.name} message; this carrier takes whole text messages"] += 1
+            self.violations[f"a {frame.msg_type.name} message; this carrier takes whole messages"] += 1
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self.closed_at = time.monotonic()
@@ -147,8 +162,7 @@ class CarrierLeg(WSListener):
         self.on_closed()
         self.on_change()
 
-    def _obey(self, message: bytes, now: float) -> None:
-        command = self.carrier.read(message)
+    def _obey(self, command: Command, now: float) -> None:
         if isinstance(command, Media):
             self._play(command.payload, now)
         elif isinstance(command, Mark):
@@ -161,8 +175,13 @@ class CarrierLeg(WSListener):
             if self._interrupted_at is not None:
                 self.cuts_ms.append((now - self._interrupted_at) * 1000)
                 self._interrupted_at = None
-            for name in self.playout.clear(now=now):
-                self._send(self.carrier.mark(name))
+            for answer in self.carrier.cleared(self.playout.clear(now=now)):
+                self._send(answer)
+        elif isinstance(command, HangUp):
+            for answer in command.answers:
+                self._send(answer)
+            if self._transport is not None:
+                self._transport.send_close(WSCloseCode.OK)
         elif isinstance(command, Violation):
             self.violations[command.description] += 1
         self.on_change()
@@ -175,10 +194,10 @@ class CarrierLeg(WSListener):
                 self.gaps.append(dry)
         spurt = self.spurts[-1]
         spurt.arrivals.append(now)
-        spurt.samples.append(len(payload))
+        spurt.samples.append(len(payload) // self.sample_bytes)
         self.messages += 1
         self.messages_since_clear += 1
-        if self.on_audible is not None and pcm.is_audible(g711.decode_ulaw(payload)):
+        if self.on_audible is not None and pcm.is_audible(self._decode(payload)):
             heard, self.on_audible = self.on_audible, None
             heard(now)
 
@@ -196,9 +215,12 @@ class CarrierLeg(WSListener):
             # Not call_at: uvloop's clock is cached per turn of the loop.
             self._mark_timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._return_marks)
 
-    def _send(self, message: str) -> None:
+    def _send(self, message: Message) -> None:
         if self._transport is not None and not self._transport.is_close_frame_sent:
-            self._transport.send(WSMsgType.TEXT, message.encode())
+            if isinstance(message, str):
+                self._transport.send(WSMsgType.TEXT, message.encode())
+            else:
+                self._transport.send(WSMsgType.BINARY, message)
 
 
 class Uplink:

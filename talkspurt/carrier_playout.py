@@ -21,7 +21,9 @@ class CarrierPlayout:
     started_at: float
     sample_rate: int = 8000
     silence: int = 0xFF
-    """The byte that is silence (mu-law 0xFF), one byte a sample."""
+    """The byte that is silence: mu-law 0xFF, A-law 0xD5, L16 0x00."""
+    sample_bytes: int = 1
+    """Bytes a sample."""
     record: bool = False
     """Keep what the caller hears, in ``heard``."""
 
@@ -39,8 +41,8 @@ class CarrierPlayout:
         """Append audio. Returns for how many samples the buffer had been dry before it."""
         dry = max(0, self.position(now) - self.end)
         if self.record:
-            self.heard += bytes((self.silence,)) * dry + payload
-        self.end += dry + len(payload)
+            self.heard += bytes((self.silence,)) * (dry * self.sample_bytes) + payload
+        self.end += dry + len(payload) // self.sample_bytes
         return dry
 
     def mark(self, name: str) -> None:
@@ -66,7 +68,7 @@ class CarrierPlayout:
         if (position := self.position(now)) < self.end:
             self.end = position
             if self.record:
-                del self.heard[position:]
+                del self.heard[position * self.sample_bytes :]
         return marks
 
     def runs_dry_at(self) -> float:

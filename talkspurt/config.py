@@ -80,10 +80,11 @@ class Config(Section):
                 f"server.public_url {server.public_url} leads the outside to `/`, `/v1` and `/metrics`: "
                 "set auth.api_keys, or server.insecure: true"
             )
-        if not self.carriers.twilio.verify and not server.insecure and (proxied or not _is_loopback(server.host)):
+        unchecked = [name for name in type(self.carriers).model_fields if not self.carriers.of(name).verify]
+        if unchecked and not server.insecure and (proxied or not _is_loopback(server.host)):
             raise ValueError(
-                f"carriers.twilio.verify is off while {server.public_url or server.host} can be reached from outside: "
-                "leave it on, or set server.insecure: true"
+                f"carriers.{unchecked[0]}.verify is off while {server.public_url or server.host} can be reached from "
+                "outside: leave it on, or set server.insecure: true"
             )
         for name, route in self.routes.items():
             if route.recording and not self.recording.folder:

@@ -6,6 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from voicecodecs.registry import AudioFormat
+
+Message = str | bytes
+"""A WebSocket message: text, or binary."""
+
 
 @dataclass(frozen=True, slots=True)
 class Media:
@@ -33,43 +38,66 @@ class Violation:
     description: str
 
 
-Command = Media | Mark | Clear | Violation
+@dataclass(frozen=True, slots=True)
+class Tones:
+    """Keys to be sent to the caller."""
+
+    digits: str
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """End the call: ``answers`` go back first, then the carrier closes the socket."""
+
+    answers: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Part of a handshake; nothing to be heard."""
+
+
+Command = Media | Mark | Clear | Tones | HangUp | Noted | Violation
 
 
 class Carrier(Protocol):
     """One call's carrier. Makes what is sent, reads what comes; holds the counters of one stream, no clock."""
 
     dialect: ClassVar[str]
-    sample_rate: ClassVar[int]
-    """Hz of the audio both ways."""
-    ptime_ms: ClassVar[int]
-    """Audio per uplink message, milliseconds."""
+    format: ClassVar[AudioFormat]
+    """Of the audio both ways; its ``ptime_ms`` is that of an uplink message."""
+    subprotocol: ClassVar[str]
+    """Offered in the upgrade, where not empty; the server has to select it."""
     call_sid: str
 
     def __init__(self, call_number: int, parameters: Mapping[str, str]) -> None:
         """Begin a stream. ``call_number`` makes the ids; equal numbers give equal ids."""
         ...
 
-    def opening(self) -> Sequence[str]:
+    def opening(self) -> Sequence[Message]:
         """The messages that come before any audio."""
         ...
 
-    def media(self, payload: bytes) -> str:
-        """The next uplink frame of one ``ptime_ms``."""
+    def media(self, payload: bytes) -> Message:
+        """The next uplink frame of one ptime."""
         ...
 
-    def dtmf(self, digit: str) -> str: ...
+    def dtmf(self, digit: str) -> Message: ...
 
-    def mark(self, name: str) -> str:
-        """A mark comes back."""
+    def mark(self, name: str) -> Message:
+        """A mark has been played."""
         ...
 
-    def stop(self) -> str:
-        """The caller has hung up."""
+    def cleared(self, marks: Sequence[str]) -> Sequence[Message]:
+        """The buffer was emptied, with these marks in it."""
         ...
 
-    def read(self, message: bytes) -> Command:
-        """One text message of the media server."""
+    def stop(self) -> Message | None:
+        """The caller has hung up. None: only the socket says so."""
+        ...
+
+    def read(self, message: bytes, *, binary: bool = False) -> Command:
+        """One message of the media server."""
         ...
 
     @staticmethod

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import orjson
 
 from talkspurt.carriers.carrier import Clear, Command, Mark, Media, Violation
+from voicecodecs.registry import AudioFormat
 
 _KEYS = {
     "media": {"event", "streamSid", "media"},
@@ -30,8 +31,8 @@ class TwilioCarrier:
     """One bidirectional stream of one call."""
 
     dialect: ClassVar = "twilio"
-    sample_rate: ClassVar = 8000
-    ptime_ms: ClassVar = 20
+    format: ClassVar = AudioFormat("PCMU", 8000)
+    subprotocol: ClassVar = ""
 
     def __init__(self, call_number: int, parameters: Mapping[str, str]) -> None:
         self.stream_sid = f"MZ{call_number:032x}"
@@ -62,7 +63,7 @@ class TwilioCarrier:
         self._chunk += 1
         return (
             f'{{"event":"media","sequenceNumber":"{self._sequence}","media":{{"track":"inbound",'
-            f'"chunk":"{self._chunk}","timestamp":"{self._chunk * self.ptime_ms}",'
+            f'"chunk":"{self._chunk}","timestamp":"{self._chunk * self.format.ptime_ms}",'
             f'"payload":"{base64.b64encode(payload).decode()}{self._media_tail}'
         )
 
@@ -72,10 +73,15 @@ class TwilioCarrier:
     def mark(self, name: str) -> str:
         return self._event("mark", {"name": name})
 
+    def cleared(self, marks: Sequence[str]) -> Sequence[str]:
+        return [self.mark(name) for name in marks]
+
     def stop(self) -> str:
         return self._event("stop", {"accountSid": self.account_sid, "callSid": self.call_sid})
 
-    def read(self, message: bytes) -> Command:
+    def read(self, message: bytes, *, binary: bool = False) -> Command:
+        if binary:
+            return Violation("a binary message; this carrier takes text")
         try:
             body = orjson.loads(message)
         except orjson.JSONDecodeError:

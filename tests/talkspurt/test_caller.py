@@ -18,6 +18,7 @@ from talkspurt.caller import (
 from talkspurt.cli import parser
 from tests.talkspurt.toy_gateway import TONE, ToyGateway, serving
 from voicecodecs import g711
+from voicecodecs.registry import AudioFormat
 
 TALK = (Text("Hello there."), Expect("quiet", 5000))
 
@@ -167,7 +168,7 @@ def test_options_are_steps() -> None:
 
 def test_wav_frames_are_resampled_and_padded(tmp_path: Path) -> None:
     path = write_wav(tmp_path / "a.wav", tone(0.05, rate=16000), 16000)
-    frames = read_wav_frames(path, 8000, 20)
+    frames = read_wav_frames(path, AudioFormat())
     assert [len(frame) for frame in frames] == [160] * 3
     pcm = g711.decode_ulaw(b"".join(frames))[:400]
     assert np.argmax(np.abs(np.fft.rfft(pcm))) * 8000 / 400 == pytest.approx(500, abs=20)
@@ -176,4 +177,4 @@ def test_wav_frames_are_resampled_and_padded(tmp_path: Path) -> None:
 def test_a_file_that_is_no_wav_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.wav").write_text("nothing")
     with pytest.raises(CallFailed, match=r"x\.wav as WAV"):
-        read_wav_frames(tmp_path / "x.wav", 8000, 20)
+        read_wav_frames(tmp_path / "x.wav", AudioFormat())
