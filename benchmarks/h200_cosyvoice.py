@@ -10,6 +10,7 @@ at the first chunk, in real time; a later chunk that comes after the sound befor
 prepared (25 text ids, transcript of 25, voice prompt of 125 speech tokens): no text front end, no network in the times.
 """
 
+# ruff: noqa: E402  # runs from a checkout without being installed
 from __future__ import annotations
 
 import argparse
@@ -142,9 +143,7 @@ def make_engine(device: torch.device, blocks: int) -> Engine:
     hift.f0_predictor.double()
     fuse(hift)
     torch.cuda.empty_cache()
-    runner = ModelRunner(
-        flow, hift, device=device, config=RunnerConfig(blocks=blocks, dtype=torch.bfloat16)
-    )
+    runner = ModelRunner(flow, hift, device=device, config=RunnerConfig(blocks=blocks, dtype=torch.bfloat16))
     loop = TorchLm(lm)
     facts["build_s"] = time.monotonic() - begun
     synthesizer = CosyVoiceSynthesizer(
@@ -303,9 +302,7 @@ async def speak(engine: Engine, rng: random.Random, *, cancel_after_s: float | N
     turn = Turn()
     playhead = Playhead()
     tokens = answer_tokens(rng)
-    request = ClauseRequest(
-        text=str(tokens), voice="reference", language="en-US", speed=1.0, instruct="", first=True
-    )
+    request = ClauseRequest(text=str(tokens), voice="reference", language="en-US", speed=1.0, instruct="", first=True)
     asked = time.monotonic()
     run_dry = math.inf
 
@@ -341,9 +338,9 @@ async def speak(engine: Engine, rng: random.Random, *, cancel_after_s: float | N
                 began = time.monotonic()
                 task.cancel()
                 await asyncio.wait([task])
-                while any(r.closed for r in list(engine.runner._renderings)) or any(
-                    s.cancelled for s in list(engine.loop._live)
-                ):
+                while any(  # noqa: ASYNC110  # measured from outside
+                    r.closed for r in list(engine.runner._renderings)
+                ) or any(s.cancelled for s in list(engine.loop._live)):
                     await asyncio.sleep(0.0005)
                 turn.freed_ms = (time.monotonic() - began) * 1000
             else:
@@ -457,7 +454,11 @@ async def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--blocks", type=int, default=1000)
     arguments = parser.parse_args()
-    done = {json.loads(line)["row"] for line in arguments.out.read_text().splitlines()} if arguments.out.exists() else set()
+    done = (
+        {json.loads(line)["row"] for line in arguments.out.read_text().splitlines()}
+        if arguments.out.exists()
+        else set()
+    )
 
     def write(row: str, result: dict[str, Any]) -> None:
         line = json.dumps({"row": row, **result})

@@ -17,9 +17,10 @@ from typing import Protocol
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.cosyvoice.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend import Clause
+from tts_engine.cosyvoice.words import SYLLABLE_S
 from tts_engine.errors import InvalidRequest, SynthesisFailed
 from tts_engine.lm import LmBackend
-from tts_engine.model_runner import ModelRunner, Rendering
+from tts_engine.model_runner import ModelRunner, Rendering, Voice
 from tts_engine.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS, SAMPLE_RATE
 from tts_engine.silence import SilenceFilter
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
@@ -141,7 +142,8 @@ class CosyVoiceSynthesizer:
 
     async def _give_way(self, playhead: Playhead) -> None:
         """While others have made no sound yet and this caller has enough in hand, leave the device to them."""
-        while self._runner.silent and (spare := playhead.slack_s(time.monotonic()) - ENOUGH_S) > 0:
+        # Polled: both reasons to wait change with time or in another thread, and a late look costs nothing.
+        while self._runner.silent and (spare := playhead.slack_s(time.monotonic()) - ENOUGH_S) > 0:  # noqa: ASYNC110
             await asyncio.sleep(min(spare, 0.05))
 
     async def _chunk(self, rendering: Rendering, words: _Words, begun: float, *, final: bool) -> PcmChunk:
@@ -155,7 +157,7 @@ class CosyVoiceSynthesizer:
             engine_ms=(done - asked) * 1000,
         )
 
-    async def _voice(self, voice_id: str) -> tuple[VoiceFeatures, object]:
+    async def _voice(self, voice_id: str) -> tuple[VoiceFeatures, Voice]:
         key, features = self._voices.features(voice_id)
         voice = await self._runner.voice(key, features.flow_tokens, features.flow_mel, features.speaker)
         return features, voice
@@ -174,8 +176,6 @@ class _Words:
 
     def take(self, samples: int, *, last: bool) -> Sequence[WordSpan]:
         """The words that begin in the next ``samples`` samples."""
-        from tts_engine.cosyvoice.words import SYLLABLE_S
-
         self._heard += samples
         out: list[WordSpan] = []
         weight = sum(w for *_, w in self._left)

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
 """Triton kernels of the CUDA path: what cuBLAS does not do, fused so that a layer is eight launches and not thirty.
 
 All take tensors of fixed shapes and read lengths from device memory, so that calls can be captured in a CUDA graph.
@@ -35,9 +36,7 @@ def add_rms_norm(x: Tensor | None, residual: Tensor, weight: Tensor, eps: float)
     rows, width = residual.shape
     out = torch.empty(rows, width, device=residual.device, dtype=weight.dtype)
     block = triton.next_power_of_2(width)
-    _add_rms_norm[(rows,)](
-        x, residual, weight, out, width, eps, HAS_X=x is not None, BLOCK=block, num_warps=4
-    )
+    _add_rms_norm[(rows,)](x, residual, weight, out, width, eps, HAS_X=x is not None, BLOCK=block, num_warps=4)
     return out
 
 
@@ -299,7 +298,15 @@ def _gate_add_modulate(
 
 
 def gate_add_modulate(
-    h: Tensor, y: Tensor | None, modulation: Tensor, *, gate: int, shift: int, scale: int, eps: float, dtype: torch.dtype
+    h: Tensor,
+    y: Tensor | None,
+    modulation: Tensor,
+    *,
+    gate: int,
+    shift: int,
+    scale: int,
+    eps: float,
+    dtype: torch.dtype,
 ) -> Tensor:
     """``h += gate * y`` in place (fp32), then LayerNorm, scale and shift.
 

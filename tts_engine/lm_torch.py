@@ -65,8 +65,8 @@ class _Sequence:
     """A clause on its way through the loop. ``tokens`` only grows; the loop writes, the reader reads."""
 
     __slots__ = (
-        "admission", "cancelled", "done", "error", "launched", "limit", "loop", "max_tokens", "slot", "tokens", "wake_at",
-        "waker",
+        "admission", "cancelled", "done", "error", "launched", "limit", "loop", "max_tokens", "slot", "tokens",
+        "wake_at", "waker",
     )  # fmt: skip
 
     def __init__(self, admission: Admission, max_tokens: int, wake_at: int, limit: int) -> None:
@@ -265,6 +265,11 @@ class TorchLm:
             return
         loop = sequences[0].loop
         try:
-            loop.call_soon_threadsafe(lambda: [s.waker.set() for s in sequences])
+            loop.call_soon_threadsafe(_set_all, [s.waker for s in sequences])
         except RuntimeError:  # the loop is closed: nobody waits
             log.debug("a reader's event loop is closed")
+
+
+def _set_all(wakers: list[asyncio.Event]) -> None:
+    for waker in wakers:
+        waker.set()

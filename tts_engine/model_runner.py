@@ -133,9 +133,7 @@ class _Batch:
             tokens, valid, cond, runner.voice_speakers.index_select(0, voices), rows, runner.flow_cache
         )
         mel = mel[:, n:] if first else mel
-        self.samples = runner.hift(
-            mel, frames, torch.where(frames > 0, slots, 0), runner.vocoder_cache, final.bool()
-        )
+        self.samples = runner.hift(mel, frames, torch.where(frames > 0, slots, 0), runner.vocoder_cache, final.bool())
 
 
 class ModelRunner:
@@ -158,9 +156,7 @@ class ModelRunner:
         slots = 1 + config.max_clauses + config.max_voices
         self.flow_cache = FlowCache(flow, slots=slots, blocks=1 + config.blocks, device=device, dtype=config.dtype)
         self.vocoder_cache = VocoderCache(hift, slots=1 + config.max_clauses, device=device)
-        self.voice_mels = torch.zeros(
-            config.max_voices, self.chunk * FRAMES_PER_TOKEN, MEL_CHANNELS, device=device
-        )
+        self.voice_mels = torch.zeros(config.max_voices, self.chunk * FRAMES_PER_TOKEN, MEL_CHANNELS, device=device)
         self.voice_speakers = torch.zeros(config.max_voices, MEL_CHANNELS, device=device)
         self._free_slots = list(range(1, 1 + config.max_clauses))[::-1]
         self._voice_slots = list(range(1 + config.max_clauses, slots))
@@ -174,7 +170,7 @@ class ModelRunner:
         self._changed = threading.Condition()
         self._closing = False
         self._opened = 0
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._thread = threading.Thread(target=self._run, name="token2wav", daemon=True)
         self.batches_run: dict[tuple[Shape, int], int] = {}
         self.recomputed_chunks = 0
@@ -328,27 +324,28 @@ class ModelRunner:
 
     def _round(self, jobs: Sequence[_Job]) -> None:
         now = time.monotonic()
-        chosen = choose(
-            [
-                Candidate(
-                    owner=job,
-                    shape=self._shape(job.rendering),
-                    slack_s=job.rendering.playhead.slack_s(now),
-                    since=job.since,
-                )
-                for job in jobs
-            ],
-            self._policy,
-        )
+        candidates = [
+            Candidate(
+                owner=job,
+                shape=self._shape(job.rendering),
+                slack_s=job.rendering.playhead.slack_s(now),
+                since=job.since,
+            )
+            for job in jobs
+        ]
         ready: list[_Job] = []
-        for candidate in chosen:
-            r = candidate.owner.rendering
-            # One that lost its blocks to a more urgent one of this very batch starts over another time.
-            if self._shape(r) == candidate.shape and self._make_room(r, [job.rendering for job in ready], now):
-                ready.append(candidate.owner)
-        if not ready:
-            time.sleep(0.001)  # all caches belong to more urgent clauses
-            return
+        while not ready:
+            chosen = choose(candidates, self._policy)
+            if not chosen:
+                time.sleep(0.001)  # all caches belong to clauses that wait for their own next tokens
+                return
+            for candidate in chosen:
+                r = candidate.owner.rendering
+                # One that lost its blocks to a more urgent one of this very round starts over another time.
+                if self._shape(r) == candidate.shape and self._make_room(r, [job.rendering for job in ready], now):
+                    ready.append(candidate.owner)
+            # Those without room must not keep the ones who hold it, and go on by another shape, from running.
+            candidates = [c for c in candidates if c not in chosen]
         try:
             results = self._execute(chosen[0].shape, ready)
         except torch.OutOfMemoryError:
@@ -379,7 +376,9 @@ class ModelRunner:
         r.blocks += [self._free_blocks.pop() for _ in range(needed)]
         return True
 
-    def _execute(self, shape: Shape, jobs: Sequence[_Job]) -> list[tuple[_Job, NDArray[np.float32] | EngineError | None]]:
+    def _execute(
+        self, shape: Shape, jobs: Sequence[_Job]
+    ) -> list[tuple[_Job, NDArray[np.float32] | EngineError | None]]:
         """Run one batch and read it; None for a clause that only caught up."""
         config, chunk = self.config, self.chunk
         sizes = config.first_rows if shape == "first" else config.next_rows
@@ -467,7 +466,7 @@ class ModelRunner:
         with self._changed:
             if job in self._jobs:
                 self._jobs.remove(job)
-        settle = _reject if isinstance(result, EngineError) else _resolve
+        settle: Callable[..., None] = _reject if isinstance(result, EngineError) else _resolve
         try:
             job.loop.call_soon_threadsafe(settle, job.future, result)
         except RuntimeError:
