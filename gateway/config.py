@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    model_validator,
+)
 
 from gateway.dialogue.messages import Interruptible
 
@@ -17,6 +27,13 @@ def _beside_the_file(value: str, info: ValidationInfo) -> str:
 
 LocalPath = Annotated[str, AfterValidator(_beside_the_file), Field(json_schema_extra={"format": "path"})]
 """A file or folder; in a configuration file, relative to that file (validation context ``folder``)."""
+
+
+def _as_number(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+_NUMBER = BeforeValidator(_as_number)  # the file's scalars come as text, which a Literal of numbers would not take
 
 
 class Section(BaseModel):
@@ -107,7 +124,7 @@ class RouteBargeIn(Section):
     """Speech that has to be heard before it cuts."""
     threshold: float | None = Field(None, gt=0, lt=1)
     """Speech probability of the VAD that counts as speech."""
-    resume_after_false_alarm: bool | None = None
+    false_alarm_ms: int | None = Field(None, ge=0)
     """Continue the cut turn if no word follows the noise that cut it."""
 
 
@@ -189,12 +206,14 @@ class BargeInConfig(Section):
     """Speech that has to be heard before it cuts. More ignores coughs and mhm; less cuts sooner."""
     min_silence_ms: int = Field(300, ge=32)
     """Silence that ends the caller's speech."""
-    echo_guard_db: float = Field(6.0, ge=0)
-    """While we speak, the caller must be this much louder than the echo of our voice that is usual on the line."""
+    echo_correlation: float = Field(0.85, gt=0, le=1)
+    """Caller audio that resembles what we sent this much (normalised correlation, 0 to 1) is our own echo. Less takes
+    distorted echoes for what they are; too little takes callers for echoes."""
     max_hum_ms: int = Field(600, ge=0)
     """A hum over our speech (mhm) up to this long is taken for agreement and does not cut; 0: hums cut like words."""
-    resume_after_false_alarm: bool = False
-    """Continue the cut turn if no word follows the noise that cut it; needs a recogniser."""
+    false_alarm_ms: int = Field(0, ge=0)
+    """Caller speech shorter than this is a false alarm: our voice pauses at its onset and goes on after it. The
+    dialogue manager hears of an interruption this much later. 0: every confirmed onset interrupts."""
 
 
 class RecordingConfig(Section):
@@ -258,15 +277,227 @@ class LimitsConfig(Section):
     """Sockets of one remote address."""
 
 
-class TwilioConfig(Section):
+class IceServerConfig(Section):
+    """A STUN or TURN server."""
+
+    urls: tuple[str, ...] = Field(min_length=1)
+    """`stun:host:port`, `turn:host:port?transport=udp`, `turns:...`."""
+    username: str = ""
+    """User at the TURN server; with `secret`, appended to the time that heads the user name."""
+    credential: SecretStr | None = Field(None, min_length=1)
+    """Fixed password. Browsers are told it: prefer `secret`."""
+    secret: SecretStr | None = Field(None, min_length=1)
+    """Secret shared with the TURN server: credentials are made per request and end after `credential_s`."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> IceServerConfig:
+        for url in self.urls:
+            if not url.startswith(("stun:", "stuns:", "turn:", "turns:")):
+                raise ValueError(f"ICE server is {url!r}, expected stun:, stuns:, turn: or turns:")
+        if self.credential is not None and self.secret is not None:
+            raise ValueError("an ICE server has a credential or a secret, not both")
+        return self
+
+
+class WebRtcConfig(Section):
+    """Calls from browsers."""
+
+    addresses: tuple[str, ...] = ()
+    """Local addresses that media is received on; empty: all of this machine's but loopback, else loopback."""
+    public_address: str = ""
+    """IP address that browsers are told instead: this machine is behind a one-to-one NAT (most clouds)."""
+    ports: str = ""
+    """UDP ports for media, e.g. `40000-49999`, one per call and address; empty: any free one."""
+    ice_servers: tuple[IceServerConfig, ...] = ()
+    """STUN and TURN servers for browsers, told by `GET /v1/webrtc/ice` and WHIP."""
+    gather_from_servers: bool = False
+    """Ask the first STUN and TURN server for addresses of our own too. Only where browsers cannot reach our ports: each
+    call then waits for those servers."""
+    credential_s: int = Field(3600, ge=60)
+    """Life of TURN credentials made from a `secret`. Longer survives long calls; shorter limits misuse."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of other sites whose pages may call, e.g. `https://www.example.com`; `*`: all."""
+    calls_per_address: int = Field(50, gt=0)
+    """Live calls of one remote address."""
+    connect_timeout_s: float = Field(15.0, gt=0)
+    """From our answer to flowing media; a call that takes longer is dropped."""
+    lost_after_s: float = Field(10.0, gt=0)
+    """Silence of a browser (no media, no report, no check) that counts as lost. Less frees calls sooner; more rides
+    out a bad network. Browsers check every 2 to 5 s."""
+    restart_s: float = Field(15.0, ge=0)
+    """How long a lost browser may come back with a new offer for its call."""
+    data_channel: bool = True
+    """Let a browser join its call's dialogue on the data channel `talkspurt`: it hears everything and may say anything.
+    Off for phones whose callers must not."""
+    message_bytes: int = Field(65_536, ge=1024)
+    """Largest message on the data channel."""
+
+    @property
+    def port_range(self) -> tuple[int, int] | None:
+        """Lowest and highest of `ports`."""
+        low, _, high = self.ports.partition("-")
+        return (int(low), int(high)) if self.ports else None
+
+    @model_validator(mode="after")
+    def _readable(self) -> WebRtcConfig:
+        if self.ports:
+            low, _, high = self.ports.partition("-")
+            if not (low.isdigit() and high.isdigit() and 1024 <= int(low) <= int(high) <= 65535):
+                raise ValueError(f"webrtc.ports is {self.ports!r}, expected LOW-HIGH within 1024-65535")
+        for address in filter(None, (self.public_address, *self.addresses)):
+            try:
+                ipaddress.ip_address(address)
+            except ValueError:
+                raise ValueError(f"webrtc address is {address!r}, expected an IP address") from None
+        return self
+
+
+class CarrierSection(Section):
+    """What every carrier's section has."""
+
+    verify: bool = True
+    """Off: neither signature nor stream token is asked for. Only for tests and demos on loopback."""
+
+
+class TwilioConfig(CarrierSection):
     """Twilio's secrets and options."""
 
     auth_token: SecretStr | None = Field(None, min_length=1)
     """Checks `X-Twilio-Signature` on webhooks and media sockets."""
     after_url: str = ""
     """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
-    verify: bool = True
-    """Off: neither signature nor stream token is asked for. Only for tests and demos on loopback."""
+
+
+class SignalWireConfig(CarrierSection):
+    """SignalWire's secrets and options."""
+
+    signing_key: SecretStr | None = Field(None, min_length=1)
+    """Checks `X-SignalWire-Signature` on webhooks."""
+    after_url: str = ""
+    """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
+    codec: Literal["PCMU@8000h", "L16@16000h", "L16@24000h"] = "PCMU@8000h"
+    """Codec that our webhook asks for. L16 carries wideband voices; PCMU is what phones have."""
+    realtime: bool = False
+    """Ask for a stream that is kept live instead of buffered."""
+    l16_byte_order: Literal["little", "big"] = "little"
+    """Byte order of L16, which the vendor does not document. Wrong: loud noise."""
+
+
+class TelnyxConfig(CarrierSection):
+    """Telnyx's secrets and options."""
+
+    public_key: str = ""
+    """Base64 of the account's Ed25519 public key; checks webhooks."""
+    stream_token: SecretStr | None = Field(None, min_length=1)
+    """The `stream_auth_token` of streams that were not started by our webhook."""
+    after_url: str = ""
+    """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
+    codec: Literal["PCMU", "PCMA", "G722", "L16"] = "PCMU"
+    """What we send: `stream_bidirectional_codec`, also asked for by our webhook."""
+    sample_rate: Annotated[Literal[8000, 16000, 24000, 48000], _NUMBER] = 8000
+    """Rate of L16, hertz."""
+    l16_byte_order: Literal["little", "big"] = "little"
+    """Byte order of L16, on which reports differ. Wrong: loud noise."""
+
+
+class PlivoConfig(CarrierSection):
+    """Plivo's secrets and options."""
+
+    auth_token: SecretStr | None = Field(None, min_length=1)
+    """Checks `X-Plivo-Signature-V3` on webhooks."""
+    after_url: str = ""
+    """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
+    content_type: Literal["audio/x-mulaw;rate=8000", "audio/x-l16;rate=8000", "audio/x-l16;rate=16000"] = (
+        "audio/x-mulaw;rate=8000"
+    )
+    """Audio that our webhook asks for."""
+
+
+class ExotelConfig(CarrierSection):
+    """Exotel's secrets and options."""
+
+    api_key: SecretStr | None = Field(None, min_length=1)
+    """User name of the stream address, `wss://KEY:TOKEN@host/...`; checked on media sockets."""
+    api_token: SecretStr | None = Field(None, min_length=1)
+    """Password of the stream address."""
+    sample_rate: Annotated[Literal[8000, 16000, 24000], _NUMBER] = 8000
+    """Rate that our stream address asks for, hertz."""
+    message_ms: Annotated[Literal[0, 20, 40, 60, 80, 100, 200], _NUMBER] = 0
+    """Audio per message to Exotel; 0: 200 at 8 kHz, else 100. Less starts sooner; less than 3200 bytes makes gaps."""
+
+
+class VonageConfig(CarrierSection):
+    """Vonage's secrets and options."""
+
+    signature_secret: SecretStr | None = Field(None, min_length=1)
+    """Checks the JWT of webhooks and media sockets."""
+    sample_rate: Annotated[Literal[8000, 16000, 24000], _NUMBER] = 16000
+    """Rate that our webhook asks for, hertz."""
+
+
+class GenesysConfig(CarrierSection):
+    """Genesys Cloud AudioHook's secrets and options."""
+
+    api_key: SecretStr | None = Field(None, min_length=1)
+    """The integration's `X-API-KEY`."""
+    client_secret: SecretStr | None = Field(None, min_length=1)
+    """The integration's client secret, base64; checks the HTTP message signature of media sockets."""
+    message_ms: Annotated[Literal[100, 200], _NUMBER] = 200
+    """Audio per message. The peer is said to allow five a second; 100 needs a peer that allows more."""
+
+
+class JambonzConfig(CarrierSection):
+    """jambonz' secrets and options."""
+
+    username: str = ""
+    """`wsAuth` of the `listen` verb, checked on media sockets."""
+    password: SecretStr | None = Field(None, min_length=1)
+    """Its password."""
+    webhook_secret: SecretStr | None = Field(None, min_length=1)
+    """Checks `Jambonz-Signature` on webhooks."""
+    sample_rate: Annotated[Literal[8000, 16000, 24000, 48000], _NUMBER] = 8000
+    """Rate that our webhook asks for, both ways, hertz."""
+    outbound_rate: Annotated[Literal[0, 8000, 16000, 24000, 48000], _NUMBER] = 0
+    """`bidirectionalAudio.sampleRate` of verbs that are not ours; 0: the rate of the caller's audio."""
+    streaming: bool = True
+    """`bidirectionalAudio.streaming` of verbs that are not ours. Off: `playAudio` messages, without marks."""
+
+
+class FreeSwitchConfig(CarrierSection):
+    """FreeSWITCH with mod_audio_stream."""
+
+    token: SecretStr | None = Field(None, min_length=1)
+    """Asked for as `Authorization: Bearer` on media sockets (`STREAM_EXTRA_HEADERS`)."""
+    sample_rate: Annotated[Literal[8000, 16000, 24000, 32000, 48000], _NUMBER] = 8000
+    """Rate of the start command, unless the address says `?rate=`, hertz."""
+    playback: Literal["binary", "file"] = "binary"
+    """How audio goes back: `rawAudio` with binary messages, or `streamAudio` files for an ESL application."""
+    clear_message: str = ""
+    """Text message that empties the module's queue, where one is known. Empty: a cut is heard some 60 ms longer."""
+
+
+class FreeSwitchForkConfig(CarrierSection):
+    """FreeSWITCH with mod_audio_fork."""
+
+    username: str = ""
+    """`MOD_AUDIO_BASIC_AUTH_USERNAME`, checked on media sockets."""
+    password: SecretStr | None = Field(None, min_length=1)
+    """Its password."""
+    sample_rate: Annotated[Literal[8000, 16000, 24000, 48000], _NUMBER] = 8000
+    """Rate of the start command, unless the address says `?rate=`, hertz."""
+    streaming: bool = True
+    """`bidir_stream` of the start command. Off, and with the old module: `playAudio` files, without marks."""
+
+
+class AsteriskConfig(CarrierSection):
+    """Asterisk's chan_websocket."""
+
+    username: str = ""
+    """User name in `websocket_client.conf`, checked on media sockets."""
+    password: SecretStr | None = Field(None, min_length=1)
+    """Its password."""
+    answer: bool = False
+    """Send `ANSWER` when the stream starts, for channels dialled with the option `n`."""
 
 
 class CarriersConfig(Section):
@@ -274,6 +505,32 @@ class CarriersConfig(Section):
 
     twilio: TwilioConfig = TwilioConfig()
     """Twilio Media Streams."""
+    signalwire: SignalWireConfig = SignalWireConfig()
+    """SignalWire cXML streams."""
+    telnyx: TelnyxConfig = TelnyxConfig()
+    """Telnyx media streaming."""
+    plivo: PlivoConfig = PlivoConfig()
+    """Plivo Audio Streaming."""
+    exotel: ExotelConfig = ExotelConfig()
+    """Exotel Voicebot applet."""
+    vonage: VonageConfig = VonageConfig()
+    """Vonage Voice API WebSocket."""
+    genesys: GenesysConfig = GenesysConfig()
+    """Genesys Cloud AudioHook and Audio Connector."""
+    jambonz: JambonzConfig = JambonzConfig()
+    """jambonz `listen`."""
+    freeswitch: FreeSwitchConfig = FreeSwitchConfig()
+    """FreeSWITCH with mod_audio_stream."""
+    freeswitch_fork: FreeSwitchForkConfig = FreeSwitchForkConfig()
+    """FreeSWITCH with mod_audio_fork."""
+    asterisk: AsteriskConfig = AsteriskConfig()
+    """Asterisk chan_websocket."""
+
+    def of(self, dialect: str) -> CarrierSection:
+        """The section of a dialect by its name."""
+        section = getattr(self, dialect.replace("-", "_"))
+        assert isinstance(section, CarrierSection)
+        return section
 
 
 class MetricsConfig(Section):

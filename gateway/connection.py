@@ -7,7 +7,10 @@ slowly fills the transport's buffer and its frames are dropped and counted, neve
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
+import socket
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,11 +19,22 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport, WSU
 from gateway.errors import GatewayError, ProtocolError, Rejected
 from gateway.session import Session
 from gateway.wire.dialect import Dialect
-from gateway.wire.messages import DtmfReceived, MarkReached, MediaReceived, Message, StreamStarted, StreamStopped
+from gateway.wire.messages import (
+    DtmfReceived,
+    FlowControl,
+    MarkReached,
+    MediaReceived,
+    Message,
+    PeerError,
+    Reply,
+    StreamStarted,
+    StreamStopped,
+)
 from voicecodecs.registry import AudioFormat
 
 log = logging.getLogger(__name__)
 
+_CLOSE_S = 5.0  # how long a peer that was told to hang up may take to close the socket
 _WRITE_BUFFER_BYTES = 64 * 1024  # about four seconds of base64 mu-law: a peer that far behind is gone
 
 
@@ -68,10 +82,12 @@ class MediaConnection(WSListener):
         self._session: Session | None = None
         self._errors = 0
         self._full = False
+        self._stopped = False
         self._parts: list[bytes] = []
         self._parts_type = WSMsgType.TEXT
         self._media_type = WSMsgType.TEXT if dialect.media_is_text else WSMsgType.BINARY
         self._setup_timer: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
 
     # --- picows ----------------------------------------------------------------------------------------------------
 
@@ -79,6 +95,10 @@ class MediaConnection(WSListener):
         """The upgrade is done; the peer has to start its stream in time."""
         self._transport = transport
         transport.underlying_transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        # The kernel would keep megabytes, minutes of speech, before our own buffer even begins to fill.
+        own = transport.underlying_transport.get_extra_info("socket")
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(own.fileno())) as kernel:
+            kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITE_BUFFER_BYTES)
         self._setup_timer = asyncio.get_running_loop().call_later(self._setup_timeout_s, self._not_started)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
@@ -90,7 +110,7 @@ class MediaConnection(WSListener):
                 if (
                     session is not None
                     and not session.listening
-                    and self.dialect.is_media(frame.get_payload_as_memoryview())
+                    and self.dialect.is_media(frame.get_payload_as_memoryview(), binary=kind is WSMsgType.BINARY)
                 ):
                     return
                 payload = frame.get_payload_as_bytes()
@@ -123,6 +143,8 @@ class MediaConnection(WSListener):
         """The socket is gone, whoever closed it."""
         if self._setup_timer is not None:
             self._setup_timer.cancel()
+        if self._close_timer is not None:
+            self._close_timer.cancel()
         self._transport = None
         if self._session is not None:
             self._session.on_leg_closed("hangup")
@@ -169,6 +191,12 @@ class MediaConnection(WSListener):
             if self._setup_timer is not None:
                 self._setup_timer.cancel()
             self._session = self._accept(self, message)
+        elif isinstance(message, Reply):
+            self._send_text(message.data)
+        elif isinstance(message, FlowControl):
+            self._stopped = message.stopped
+        elif isinstance(message, PeerError):
+            log.warning("peer complains", extra={"why": message.description, "transport": self.dialect.name})
         elif session is None:
             if isinstance(message, MediaReceived | DtmfReceived | MarkReached):
                 raise ProtocolError(f"{self.dialect.name}: {type(message).__name__} before the stream's start")
@@ -190,7 +218,7 @@ class MediaConnection(WSListener):
 
     def send_frame(self, payload: bytes) -> bool:
         """Write one frame now. False: the peer's buffer is full."""
-        if self._transport is None or self._full:
+        if self._transport is None or self._full or self._stopped:
             return False
         self._transport.send(self._media_type, self.dialect.media(payload))
         return True
@@ -215,8 +243,11 @@ class MediaConnection(WSListener):
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
         """End the stream; on carriers whose call goes on after it, ``…/after`` says how."""
-        self._send_text(self.dialect.hangup())
-        self.close(WSCloseCode.OK, reason)
+        if self._send_text(self.dialect.hangup(handoff_data)):
+            loop = asyncio.get_running_loop()
+            self._close_timer = loop.call_later(_CLOSE_S, lambda: self.close(WSCloseCode.OK, reason))
+        else:
+            self.close(WSCloseCode.OK, reason)
 
     def transfer(self, target: str, handoff_data: str | None = None) -> bool:
         """The stream ends, and the webhook that follows it dials ``target``; only where such a webhook exists."""

@@ -78,6 +78,7 @@ class Metrics(Collector):
         self._dialogue_reconnects = Counter(
             "talkspurt_dialogue_reconnects", "Broken dialogue lines that came up again.", registry=registry
         )
+        self._reconnects = 0
         self._tokens_dropped = Counter(
             "talkspurt_stale_tokens", "Tokens dropped because their turn had been cut.", registry=registry
         )
@@ -166,9 +167,10 @@ class Metrics(Collector):
         """A route has so many live lines to dialogue managers now."""
         self._dialogue_connected.labels(route).set(lines)
 
-    def dialogue_reconnected(self) -> None:
-        """A broken line is up again."""
-        self._dialogue_reconnects.inc()
+    def dialogue_reconnects(self, *, total: int) -> None:
+        """Broken lines that came up again, since the start."""
+        self._dialogue_reconnects.inc(total - self._reconnects)
+        self._reconnects = total
 
     def tokens_dropped(self, count: int) -> None:
         """Tokens came for a turn that had been cut."""

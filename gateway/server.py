@@ -1,4 +1,4 @@
-"""One port for everything: a small protocol reads the request line and hands ``/media/*`` to the frame path, all else
+"""One port for everything: a small protocol reads the request head and hands ``/media/*`` to the frame path, all else
 to the HTTP application. Accept, drain, limits per address.
 
 Chosen by measuring (gateway-baselines in benchmarks/RESULTS.md): the frame path on picows costs half of a frame on
@@ -10,25 +10,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 from picows import WSAutoPingStrategy, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stubs; the version is pinned
 
-from gateway.config import LimitsConfig, ServerConfig
+from gateway.config import CarriersConfig, LimitsConfig, ServerConfig
 from gateway.connection import Accept, MediaConnection
 from gateway.errors import Rejected
 from gateway.wire.table import DIALECTS
 
 log = logging.getLogger(__name__)
 
-_REQUEST_LINE_BYTES = 8192
+_HEAD_BYTES = 16 * 1024
 
 
 class _Switch(asyncio.Protocol):
-    """Reads as far as the first line's end, then hands the connection over, with what it has read."""
+    """Reads the whole head of the first request, then hands the connection over, with what it has read.
+
+    The whole head, not its first line alone: neither stack behind has a limit of time for a head that never ends.
+    """
 
     def __init__(self, server: GatewayServer) -> None:
         self._server = server
@@ -37,9 +42,12 @@ class _Switch(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._timer = asyncio.get_running_loop().call_later(self._server.limits.setup_timeout_s, transport.abort)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        peer = transport.get_extra_info("peername")
+        if peer is not None and not self._server.admit(str(peer[0]), transport):
+            self._transport.abort()
+            return
+        self._timer = asyncio.get_running_loop().call_later(self._server.limits.setup_timeout_s, self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -48,13 +56,13 @@ class _Switch(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None and self._timer is not None
         self._head += data
-        end = self._head.find(b"\r\n")
+        end = self._head.find(b"\r\n\r\n")
         if end < 0:
-            if len(self._head) > _REQUEST_LINE_BYTES:
+            if len(self._head) > _HEAD_BYTES:
                 self._transport.abort()
             return
         self._timer.cancel()
-        path = bytes(self._head[:end]).split(b" ")[1:2]
+        path = bytes(self._head[:end]).partition(b"\r\n")[0].split(b" ")[1:2]
         if path and path[0].startswith(b"/media/"):
             media = self._server.media_protocol()
             self._transport.set_protocol(media)
@@ -87,17 +95,20 @@ class GatewayServer:
         server: ServerConfig,
         limits: LimitsConfig,
         app: web.Application,
+        carriers: CarriersConfig,
         *,
         accept: Accept,
         authorise: Callable[[str, str, WSUpgradeRequest], None],
     ) -> None:
         self.config = server
         self.limits = limits
+        self._carriers = carriers
         self._accept = accept
         self._authorise = authorise
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         self._listener: asyncio.Server | None = None
         self._connections: set[MediaConnection] = set()
+        self._by_address: dict[str, weakref.WeakSet[asyncio.BaseTransport]] = {}
         self.port = 0
 
     async def start(self) -> None:
@@ -121,6 +132,16 @@ class GatewayServer:
         """Close everything."""
         await self.stop_accepting()
         await self._runner.cleanup()
+
+    def admit(self, address: str, transport: asyncio.BaseTransport) -> bool:
+        """Whether one more socket of this remote address may stay."""
+        for known in [known for known, sockets in self._by_address.items() if not sockets]:
+            del self._by_address[known]
+        sockets = self._by_address.setdefault(address, weakref.WeakSet())
+        if sum(not socket.is_closing() for socket in sockets) >= self.limits.connections_per_address:
+            return False
+        sockets.add(transport)
+        return True
 
     def http_protocol(self) -> Any:
         """A protocol of the HTTP application for one connection."""
@@ -147,16 +168,17 @@ class GatewayServer:
             read_buffer_init_size=4096,
         )
 
-    def _route(self, request: WSUpgradeRequest) -> MediaConnection | WSUpgradeResponseWithListener:
+    def _route(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
         try:
-            path, _, _ = request.path.decode("ascii", "replace").partition("?")
+            path, _, query = request.path.decode("ascii", "replace").partition("?")
             parts = [part for part in path.split("/") if part][1:]
             if not parts or parts[0] not in DIALECTS:
                 raise Rejected(f"no media dialect {'/'.join(parts)[:40]!r}", status=404, code="not_found")
             route = parts[1] if len(parts) > 1 else "default"
             self._authorise(parts[0], route, request)
+            given = {name: value for name, value in parse_qsl(query) if name != "token"}
             connection = MediaConnection(
-                DIALECTS[parts[0]](), route, self._accept,
+                DIALECTS[parts[0]](self._carriers, given), route, self._accept,
                 setup_timeout_s=self.limits.setup_timeout_s,
                 max_message_bytes=self.limits.message_bytes,
                 max_errors=self.limits.errors_in_a_row,
@@ -168,4 +190,7 @@ class GatewayServer:
             )
         connection.request = request
         self._connections.add(connection)
-        return connection
+        offered = [name.strip() for name in (request.headers.get("Sec-WebSocket-Protocol") or "").split(",")]
+        chosen = [name for name in offered if name in connection.dialect.subprotocols]
+        headers = {"Sec-WebSocket-Protocol": chosen[0]} if chosen else {}
+        return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(headers), connection)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gateway.config import DialogueConfig, PlayoutConfig, RouteConfig
+from gateway.config import BargeInConfig, DialogueConfig, PlayoutConfig, RouteConfig
 from gateway.dialogue.link import DialogueLink, Dialogues
 from gateway.dialogue.messages import (
     End,
@@ -80,8 +79,6 @@ class Services:
     playout: PlayoutConfig
     start: StartPolicy
     uplink: Uplink | None = None
-    observe: Callable[[str, Outbound], None] = lambda call_id, message: None
-    """Sees every message to a dialogue manager (server-sent events)."""
 
 
 @dataclass(slots=True)
@@ -167,6 +164,8 @@ class Session:
             pacing_error=services.meter.pacing_error(call.transport),
         )
         self._uplink: UplinkStream | None = None
+        self.listening = False
+        """Whether anybody wants the caller's audio now; read for every frame that comes."""
         if services.uplink is not None:
             self._uplink = services.uplink.open(call.call_id, inbound, fmt, call.route, self)
 
@@ -224,11 +223,6 @@ class Session:
 
     # --- the media leg's side (CallEvents) -------------------------------------------------------------------------
 
-    @property
-    def listening(self) -> bool:
-        """Whether anybody wants the caller's audio now."""
-        return self._uplink is not None and self._uplink.needed
-
     def on_digit(self, digit: str) -> None:
         """The caller pressed a key."""
         now = self._now()
@@ -264,9 +258,14 @@ class Session:
         self._cut_started = onset
         self.turns.on_caller_speech(onset=onset, now=now)
         self._cut_started = None
+        if self.playout.held:
+            asyncio.get_running_loop().call_later(
+                max(0.0, onset + self.turns.defaults.false_alarm_s - now), lambda: self.turns.on_doubt_over(self._now())
+            )
 
     def on_speech_ended(self) -> None:
         """The caller has stopped."""
+        self.turns.on_caller_silence(self._now())
         if "speaker-events" in self._route.events:
             self.tell(Info(name="clientSpeaking", value="off"))
 
@@ -285,6 +284,7 @@ class Session:
         if self._uplink is not None:
             vad = self.turns.interruptible_by("speech") or "speaker-events" in self._route.events
             self._uplink.want(vad=vad or bool(self._route.recogniser), pcm_rate=self._subscribed_rate)
+            self.listening = self._uplink.needed
 
     # --- the dialogue manager's side (DialogueSink) ----------------------------------------------------------------
 
@@ -331,8 +331,7 @@ class Session:
     # --- what Turns wants done (Effects) ---------------------------------------------------------------------------
 
     def tell(self, message: Outbound) -> None:
-        """Send to the manager, and to whoever watches."""
-        self._services.observe(self.call_id, message)
+        """Send to the manager."""
         if self._link is None:
             self._early.append(message)
         else:
@@ -379,7 +378,8 @@ class Session:
         now = self._now()
         sounding = self.playout.flushed(now)
         self._leg.send_clear()
-        if sounding is not None and self._services.playout.fade_ms:
+        # The tail is as long as a frame: a large one would hold the next turn up for longer than the click is worth.
+        if sounding is not None and self._services.playout.fade_ms and self._leg.outbound.ptime_ms <= 60:
             tail = faded(self._leg.outbound, sounding, ms=self._services.playout.fade_ms)
             if tail is not None:
                 self._leg.send_frame(tail)
@@ -448,6 +448,7 @@ class Session:
             self.turns.on_engine_done(turn, self._now())
         except (EngineError, ClipError) as exc:
             code = exc.code if isinstance(exc, EngineError) else "CLIP"
+            log.warning("turn failed", extra={"call": self.call_id, "turn": turn.id, "code": code, "why": str(exc)})
             self.turns.on_failed(turn, code=code, description=str(exc), now=self._now())
         except asyncio.CancelledError:
             raise
@@ -480,7 +481,7 @@ class Session:
         if not sent:
             self.stats.stalls += 1
             self._services.meter.stalled(transport=self.call.transport)
-        if self._uplink is not None and self._uplink.needed:
+        if self.listening and self._uplink is not None:
             self._uplink.spoke(frame, now=self._now())
         return sent
 
@@ -503,7 +504,13 @@ class Session:
 
 
 def turn_defaults(
-    route: RouteConfig, dialogue: DialogueConfig, playout: PlayoutConfig, *, turn_chars: int, turns_queued: int
+    route: RouteConfig,
+    dialogue: DialogueConfig,
+    playout: PlayoutConfig,
+    barge_in: BargeInConfig,
+    *,
+    turn_chars: int,
+    turns_queued: int,
 ) -> TurnDefaults:
     """A route's part of the configuration, as ``Turns`` wants it."""
     return TurnDefaults(
@@ -521,4 +528,8 @@ def turn_defaults(
         turns_queued=turns_queued,
         ahead_turns=playout.ahead_turns,
         held_turns=playout.held_turns,
+        false_alarm_s=(
+            barge_in.false_alarm_ms if route.barge_in.false_alarm_ms is None else route.barge_in.false_alarm_ms
+        )
+        / 1000,
     )

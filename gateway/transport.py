@@ -78,7 +78,5 @@ class CallEvents(Protocol):
         """The caller hung up, or the media path is gone. Called once."""
         ...
 
-    @property
-    def listening(self) -> bool:
-        """Whether anybody wants the caller's audio now (VAD, recogniser, recording, subscription)."""
-        ...
+    listening: bool
+    """Whether anybody wants the caller's audio now (VAD, recogniser, recording, subscription)."""

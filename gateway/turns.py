@@ -156,6 +156,8 @@ class TurnDefaults:
     turns_queued: int = 64
     ahead_turns: int = 1
     held_turns: int = 4
+    false_alarm_s: float = 0.0
+    """Caller speech shorter than this only pauses us; 0: it cuts at once."""
 
 
 @dataclass(slots=True)
@@ -227,6 +229,7 @@ class Turns:
         self._count = 0
         self._open_untagged: Turn | None = None
         self._stale_until = 0.0
+        self._doubtful_onset = 0.0
         self._language = defaults.language
         self._ending: End | None = None
         self._closed = False
@@ -533,10 +536,32 @@ class Turns:
 
     def on_caller_speech(self, *, onset: float, now: float) -> bool:
         """The caller began to speak at ``onset`` (found out at ``now``). True if that cut something."""
-        if self._closed or not self.interruptible_by("speech"):
+        if self._closed or self.playout.held or not self.interruptible_by("speech"):
             return False
-        self._caller_cut("speech", onset, now)
+        if self.defaults.false_alarm_s:
+            # Silence at once; whether this is an interruption shows when the caller has gone on for long enough.
+            self.playout.held = True
+            self._doubtful_onset = onset
+            self._effects.flush()
+        else:
+            self._caller_cut("speech", onset, now)
         return True
+
+    def on_caller_silence(self, now: float) -> None:
+        """The caller has stopped: if it was a false alarm, speech goes on where it was."""
+        self._decide(now, spoke_on=False)
+
+    def on_doubt_over(self, now: float) -> None:
+        """``false_alarm_s`` after an onset that only paused us: it was an interruption."""
+        self._decide(now, spoke_on=True)
+
+    def _decide(self, now: float, *, spoke_on: bool) -> None:
+        if not self.playout.held:
+            return
+        self.playout.held = False
+        if spoke_on and not self._closed:
+            self._caller_cut("speech", self._doubtful_onset, now)
+        self._effects.wake()
 
     def on_prompt_sent(self) -> None:
         """A prompt or digit was told: what the manager says from now on answers it, however soon."""
@@ -584,6 +609,8 @@ class Turns:
             sounding |= self._terminate(turn, Event.CUT, now)
             self._say(turn, "interrupted", reason=reason, heardMs=heard_ms)
             self._effects.ended(turn, reason)
+        if doomed:
+            self.playout.held = False
         if sounding:
             self._effects.flush()
 
@@ -606,6 +633,7 @@ class Turns:
         """The call is over: every turn ends, nothing is taken any more."""
         if self._closed:
             return
+        self.playout.held = False
         self._cut(self.live, reason, now)
         self._update_speaking(now)
         self._closed = True

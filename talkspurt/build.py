@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import uvloop
 from aiohttp import web
@@ -20,27 +21,34 @@ from gateway.clips import Clips
 from gateway.config import RouteConfig
 from gateway.connection import MediaConnection
 from gateway.dialogue.dialogues import RouteDialogues
-from gateway.dialogue.hub import Hub
+from gateway.dialogue.hub import DialogueHub
+from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import Observers
 from gateway.directory import LocalDirectory
 from gateway.errors import Rejected
 from gateway.handoff import Handoff, Handoffs
-from gateway.http.app import Health, make_app
+from gateway.http.app import Health, HealthView, make_app
 from gateway.http.auth import Authenticator
 from gateway.http.calls import Calls
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
 from gateway.media.playout import StartPolicy
 from gateway.metrics import Metrics
+from gateway.recorder import Recorder
 from gateway.server import GatewayServer
 from gateway.session import Services, Session, turn_defaults
-from gateway.signatures import twilio_signed
 from gateway.ticker import Ticker
 from gateway.tokens import StreamTokens
-from gateway.transport import CallInfo
+from gateway.transport import CallInfo, MediaLeg
+from gateway.upgrade import Upgrade, check_upgrade
+from gateway.uplink_worker import UplinkWorker
+from gateway.webrtc.dialogue import BrowserDialogues
+from gateway.webrtc.leg import WebRtcLeg
+from gateway.webrtc.signalling import WebRtc
 from gateway.wire.messages import StreamStarted
 from talkspurt import __version__
 from talkspurt.config import Config
-from tts_engine.api import EngineStatus, SpeechEngine
+from tts_engine.api import EngineStatus
+from tts_engine.client import GrpcEngine
 from tts_engine.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -49,13 +57,14 @@ log = logging.getLogger(__name__)
 class Gateway:
     """A gateway in the making and at work: owns the sessions, the listener and the drain."""
 
-    def __init__(self, config: Config, engine: SpeechEngine) -> None:
+    def __init__(self, config: Config, engine: GrpcEngine) -> None:
         self.config = config
         self.engine = engine
         self.metrics = Metrics(version=__version__, engine=config.engine.kind, calls_limit=config.limits.calls)
         self.directory: LocalDirectory[Session] = LocalDirectory(limit=config.limits.calls)
         self.handoffs = Handoffs()
-        self.observers = Observers()
+        self.observers = Observers(limits=config.limits)
+        self.dialogue_stats = DialogueStats()
         secret = config.server.stream_token_secret
         self.tokens = StreamTokens(
             secret.get_secret_value() if secret else None, lifetime_s=config.server.stream_token_s
@@ -64,37 +73,66 @@ class Gateway:
             lateness=self.metrics.tick_lateness,
             max_sends=config.playout.max_tick_sends,
         )
-        self.hub = Hub(config.routes, config.limits)
+        self.hub = DialogueHub(config.routes, limits=config.limits, stats=self.dialogue_stats, version=__version__)
+        self.dialogues = RouteDialogues(
+            config.routes,
+            limits=config.limits,
+            hub=self.hub,
+            observers=self.observers,
+            stats=self.dialogue_stats,
+            version=__version__,
+        )
+        self.webrtc = WebRtc(
+            config.webrtc,
+            config.routes,
+            config.limits,
+            new_call_id=self.directory.new_call_id,
+            check_room=self.directory.check_room,
+            begin=self.accept_browser,
+            on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
+            trusted_proxies=config.server.trusted_proxies,
+        )
+        self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
         self.services = Services(
             engine=engine,
             ticker=self.ticker,
-            dialogues=RouteDialogues(config.routes, config.limits, self.hub),
+            dialogues=BrowserDialogues(self.dialogues, config.routes, self.webrtc.browser, version=__version__),
             clips=Clips(config.clips),
             meter=self.metrics,
             playout=config.playout,
             start=StartPolicy(
                 quantile=config.playout.start_quantile, max_delay_s=config.playout.max_start_delay_ms / 1000
             ),
-            observe=self.observers.publish,
+            uplink=self.uplink,
         )
         self._calls: set[asyncio.Task[None]] = set()
         self._status: EngineStatus | None = None
         self.server = GatewayServer(
-            config.server, config.limits, self._app(), accept=self.accept, authorise=self.authorise
+            config.server, config.limits, self._app(), config.carriers, accept=self.accept, authorise=self.authorise
         )
+
+    def _recorder(self, call_id: str, route: str) -> Recorder | None:
+        config = self.config.recording
+        if not self.config.routes[route].recording or not config.folder:
+            return None
+        path = Path(config.folder) / f"{call_id}.wav"
+        return Recorder(path, rate=8000, max_s=config.max_s, started=time.monotonic())
 
     def _app(self) -> web.Application:
         config = self.config
-        return make_app(
+        app = make_app(
             auth=Authenticator(config.auth, config.server),
-            health=Health(self.why_not_ready),
-            calls=Calls(self.directory, self.observers, limits=config.limits),
+            health=Health(self.why_not_ready, self.health),
+            calls=Calls(self.directory, self.observers),
             webhooks=Webhooks(config.server, config.carriers, config.routes, self.tokens, self.handoffs),
             hub=self.hub,
             limits=config.limits,
-            metrics=self.metrics.exposition if config.metrics.enabled else None,
+            metrics=self.exposition if config.metrics.enabled else None,
             version=__version__,
+            more=self.webrtc.routes(),
         )
+        app.on_response_prepare.append(self.webrtc.add_cors)
+        return app
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -103,31 +141,41 @@ class Gateway:
         if route not in self.config.routes:
             raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
         self.directory.check_room()
-        twilio = self.config.carriers.twilio
-        if not twilio.verify:
-            return
-        path, _, query = request.path.decode("ascii", "replace").partition("?")
-        signature = request.headers.get("X-Twilio-Signature")
-        if signature and twilio.auth_token is not None:
-            public = (self.config.server.public_url or f"http://{request.headers.get('Host', '')}").rstrip("/")
-            url = public.replace("http", "ws", 1) + request.path.decode("ascii", "replace")
-            if twilio_signed(twilio.auth_token.get_secret_value(), url, signature):
-                return
-            raise Rejected("X-Twilio-Signature does not match", status=403, code="bad_signature")
-        parts = [part for part in path.split("/") if part]
-        token = parts[3] if len(parts) > 3 else query.partition("token=")[2].partition("&")[0]
-        self.tokens.check(token, dialect, route, now=time.time())
+        upgrade = Upgrade(
+            public_url=self.config.server.public_url or f"http://{request.headers.get('Host', '')}",
+            target=request.path.decode("ascii", "replace"),
+            headers={name.lower(): value for name, value in request.headers.items()},
+            now=time.time(),
+        )
+        check_upgrade(self.config.carriers, self.tokens, dialect, route, upgrade)
 
     def accept(self, connection: MediaConnection, started: StreamStarted) -> Session:
         """A media stream began: make it a call and let it run."""
         route = self.config.routes[connection.route]
         return self.start_call(connection.route, route, connection, started, transport=connection.dialect.name)
 
+    def accept_browser(self, leg: WebRtcLeg) -> Session:
+        """A browser's media can flow: make it a call and let it run."""
+        # Only carriers say who calls: what a page claims under those names is left out.
+        own = {name: value for name, value in leg.parameters.items() if not name.startswith(PARAMETER_PREFIX)}
+        started = StreamStarted(
+            stream_id=leg.call_id, inbound=leg.inbound, outbound=leg.outbound, custom_parameters=own
+        )
+        route = self.config.routes[leg.route]
+        return self.start_call(leg.route, route, leg, started, transport="webrtc", call_id=leg.call_id)
+
     def start_call(
-        self, name: str, route: RouteConfig, leg: MediaConnection, started: StreamStarted, *, transport: str
+        self,
+        name: str,
+        route: RouteConfig,
+        leg: MediaLeg,
+        started: StreamStarted,
+        *,
+        transport: str,
+        call_id: str = "",
     ) -> Session:
-        """Create and run a session. Raises ``Rejected``."""
-        call_id = self.directory.new_call_id()
+        """Create and run a session; ``call_id`` where one was told to the peer before. Raises ``Rejected``."""
+        call_id = call_id or self.directory.new_call_id()
         given = dict(started.custom_parameters)
         caller = {
             key.removeprefix(PARAMETER_PREFIX): given.pop(key)
@@ -138,7 +186,7 @@ class Gateway:
             call_id=call_id,
             route=name,
             transport=transport,
-            call_sid=started.call_sid or f"CA{call_id[2:]}",
+            call_sid=caller.get("CallSid") or started.call_sid or f"CA{call_id[2:]}",
             account_sid=started.account_sid,
             parent_call_sid=caller.get("ParentCallSid", ""),
             from_=started.from_ or caller.get("From", ""),
@@ -154,6 +202,7 @@ class Gateway:
             route,
             route.dialogue,
             self.config.playout,
+            self.config.barge_in,
             turn_chars=limits.turn_chars,
             turns_queued=limits.turns_queued,
         )
@@ -191,6 +240,30 @@ class Gateway:
             return "engine is not ready"
         return ""
 
+    def health(self) -> HealthView:
+        """What ``/v1/health`` shows."""
+        status = self._status
+        return HealthView(
+            status=self.why_not_ready() or "ready",
+            version=__version__,
+            engine=status.engine if status else "",
+            model=status.model if status else "",
+            gpu=status.gpu if status else "",
+            vllm=status.vllm if status else "",
+            calls=len(self.directory),
+        )
+
+    async def exposition(self) -> bytes:
+        """Our metrics and those of the engine that we started."""
+        for route, lines in self.dialogue_stats.connected.items():
+            self.metrics.dialogue_connected(route=route, lines=lines)
+        self.metrics.dialogue_reconnects(total=self.dialogue_stats.reconnects)
+        ours = self.metrics.exposition()
+        try:
+            return ours + await self.engine.metrics()
+        except EngineError:
+            return ours
+
     async def watch_engine(self) -> None:
         """Keep the engine's status fresh for readiness and health."""
         while True:
@@ -201,9 +274,11 @@ class Gateway:
             await asyncio.sleep(1.0 if self._status is not None and self._status.ready else 0.2)
 
     async def drain(self) -> None:
-        """No new calls; live ones finish, bounded by ``server.drain_s``; then the rest is hung up."""
+        """No new calls; live ones finish, bounded by ``server.drain_s``; then the rest is hung up.
+
+        The listener stays: it answers new calls with 503, tells readiness, and lets lost managers back to live calls.
+        """
         self.directory.draining = True
-        await self.server.stop_accepting()
         if self._calls:
             log.info("draining", extra={"calls": len(self._calls)})
             await asyncio.wait(self._calls, timeout=self.config.server.drain_s)
@@ -214,14 +289,20 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(config: Config, engine: SpeechEngine) -> AsyncIterator[Gateway]:
+async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
     """A listening gateway on an engine; leaving drains nothing and closes everything."""
     async with AsyncExitStack() as stack:
         made = Gateway(config, engine)
         stack.callback(made.ticker.close)
+        stack.callback(made.uplink.close)
+        stack.push_async_callback(made.dialogues.aclose)
         stack.push_async_callback(made.services.clips.aclose)
+        stack.push_async_callback(made.webrtc.aclose)
         await made.server.start()
         stack.push_async_callback(made.server.aclose)
+        # Before the server, which waits for its requests: these two never end by themselves.
+        stack.callback(made.observers.close)
+        stack.push_async_callback(made.hub.aclose)
         watcher = asyncio.create_task(made.watch_engine())
         stack.callback(watcher.cancel)
         yield made
@@ -232,8 +313,14 @@ async def _serve(config: Config) -> int:
 
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    codes: list[int] = []
+
+    def stop(code: int) -> None:
+        codes.append(code)
+        stopping.set()
+
+    loop.add_signal_handler(signal.SIGTERM, stop, 0)
+    loop.add_signal_handler(signal.SIGINT, stop, 130)
     async with engine_for_gateway(config.engine) as engine, gateway(config, engine) as made:
         while made.why_not_ready() == "engine is not ready" and not stopping.is_set():
             with contextlib.suppress(TimeoutError):
@@ -251,7 +338,7 @@ async def _serve(config: Config) -> int:
             print(f'first call:  talkspurt call {url} --text "Hello, this is talkspurt." -o heard.wav', flush=True)
         await stopping.wait()
         await made.drain()
-    return 0
+    return codes[0]
 
 
 def serve(config: Config) -> int:

@@ -14,9 +14,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from talkspurt import __version__
+
+if TYPE_CHECKING:
+    from talkspurt.config import Config
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -67,31 +70,29 @@ def _fail(args: argparse.Namespace, exc: Exception, code: int) -> int:
 def serve(args: argparse.Namespace) -> int:
     from talkspurt.config import load
 
-    config = load(args.config, overrides=_port(args, "server.port"))
-    return int(_module(args, "talkspurt.build").serve(config))
+    config = load(args.config, overrides={} if args.port is None else {"server.port": args.port})
+    _configure_log(config)
+    return _job(lambda: _module("talkspurt.build").serve(config))
 
 
 def engine(args: argparse.Namespace) -> int:
     from talkspurt.config import load
 
-    config = load(args.config, overrides=_port(args, "engine.port"))
-    return int(_module(args, "tts_engine.server").run_engine(config))
+    overrides = {} if args.port is None else {"engine.listen": f"127.0.0.1:{args.port}"}
+    config = load(args.config, overrides=overrides)
+    _configure_log(config)
+    return _job(lambda: _module("talkspurt.engines").run_engine(config.engine))
 
 
 def make_checkpoint(args: argparse.Namespace) -> int:
-    checkpoint = _module(args, "tts_engine.checkpoint")
-    checkpoint.make(args.directory, version=args.version, size=args.size, seed=args.seed)
+    _module("tts_engine.checkpoint").make(args.directory, version=args.version, size=args.size, seed=args.seed)
     print(f"random weights in the layout of CosyVoice{args.version}: {args.directory}")
     return 0
 
 
 def delegated(module: str) -> Command:
     """A command whose module has the whole of it: ``run(args) -> int``."""
-
-    def command(args: argparse.Namespace) -> int:
-        return int(_module(args, module).run(args))
-
-    return command
+    return lambda args: int(_module(module).run(args))
 
 
 def config_check(args: argparse.Namespace) -> int:
@@ -129,11 +130,23 @@ def config_reference(args: argparse.Namespace) -> int:
     return 0
 
 
-def _port(args: argparse.Namespace, key: str) -> dict[str, str]:
-    return {} if args.port is None else {key: args.port}
+def _job(run: Callable[[], int]) -> int:
+    """Run a server. Raises ``JobError`` for what the machine refuses: a port in use, an engine that does not start."""
+    from tts_engine.errors import EngineError
+
+    try:
+        return run()
+    except (OSError, EngineError) as exc:
+        raise JobError(str(exc)) from exc
 
 
-def _module(args: argparse.Namespace, name: str) -> ModuleType:
+def _configure_log(config: Config) -> None:
+    from talkspurt.log import configure
+
+    configure(config.log)
+
+
+def _module(name: str) -> ModuleType:
     """Import a command's code.
 
     Raises:
@@ -174,7 +187,7 @@ def parser() -> argparse.ArgumentParser:
         "talkspurt serve -c configs/demo.yaml --port 8080",
     )
     _add_config(p)
-    p.add_argument("--port", metavar="N", help="TCP port instead of server.port; 0 takes a free one")
+    p.add_argument("--port", type=_port, metavar="N", help="TCP port instead of server.port; 0 takes a free one")
 
     _add_engine(commands)
     _add_say(commands)
@@ -205,7 +218,7 @@ def _add_engine(commands: argparse._SubParsersAction[_Parser]) -> None:
         "talkspurt engine make-checkpoint /tmp/cosyvoice3 --version 3 --size tiny",
     )
     _add_config(p)
-    p.add_argument("--port", metavar="N", help="TCP port of gRPC on 127.0.0.1 instead of the configured address")
+    p.add_argument("--port", type=_port, metavar="N", help="TCP port on 127.0.0.1 instead of engine.listen")
     sub = p.add_subparsers(metavar="COMMAND")
     p = _add(
         sub,
@@ -286,7 +299,16 @@ def _add_call(commands: argparse._SubParsersAction[_Parser]) -> None:
     what.add_argument("--script", type=Path, metavar="FILE", help="what the caller does, step by step")
     p.add_argument("--say-wav", type=Path, metavar="FILE", help="WAV file that the caller says")
     p.add_argument("--dtmf", metavar="KEYS", help="keys that the caller presses, e.g. 12#")
-    p.add_argument("--barge-in-after", type=int, metavar="MS", help="interrupt this long after speech is heard")
+    p.add_argument(
+        "--barge-in-after",
+        type=float,
+        metavar="MS",
+        help="interrupt so long after the first sound: by --say-wav, by --dtmf, or else by a cancel of the manager",
+    )
+    p.add_argument("--seconds", type=float, default=60.0, metavar="S", help="longest wait for quiet (default 60)")
+    p.add_argument(
+        "--parameter", metavar="NAME=VALUE", action="append", default=[], help="custom parameter of the stream"
+    )
     p.add_argument("-o", "--output", type=Path, metavar="FILE", help="WAV file of what the caller hears")
     _add_json(p)
 
@@ -297,12 +319,43 @@ def _add_bench(commands: argparse._SubParsersAction[_Parser]) -> None:
         "bench",
         delegated("talkspurt.bench"),
         "put load on a part and measure it from outside",
-        "talkspurt bench call --calls 1,10,50 --json result.json\ntalkspurt bench gateway --calls 300 --seconds 20",
+        "talkspurt bench call --calls 1,10,50 --json result.json\ntalkspurt bench gateway --calls 300 --seconds 20\n"
+        "talkspurt bench gateway --transport webrtc",
     )
-    p.add_argument("target", choices=("gateway", "engine", "call"), help="which part")
-    p.add_argument("--calls", default="1,10,50", metavar="N", help="calls at a time; several steps with commas")
-    p.add_argument("--rate", type=float, metavar="RPS", help="new utterances per second instead of a number of calls")
-    p.add_argument("--seconds", type=float, metavar="S", help="length of a step")
+    p.add_argument("what", choices=("gateway", "engine", "call"), help="which part")
+    p.add_argument(
+        "--calls",
+        metavar="N",
+        help="calls at a time; several steps with commas (default 1,10,50; gateway 300; engine 1,8,32)",
+    )
+    p.add_argument("--rate", type=float, metavar="RPS", help="turns per second over all calls, as they come (Poisson)")
+    p.add_argument("--seconds", type=float, metavar="S", help="length of a step (default 30; gateway and engine 20)")
+    p.add_argument("--burst", action="store_true", help="call: all calls speak in one instant, again and again")
+    p.add_argument("--idle", action="store_true", help="gateway: nobody speaks")
+    p.add_argument(
+        "--transport",
+        choices=("twilio", "webrtc"),
+        default="twilio",
+        help="gateway: what carries the calls; webrtc compares with plain aiortc (default twilio)",
+    )
+    p.add_argument(
+        "--uplink",
+        action=argparse.BooleanOptionalAction,
+        help="send the caller's audio as carriers do (default: on for call, off for gateway)",
+    )
+    p.add_argument(
+        "--tokens-per-s", type=float, default=40.0, metavar="N", help="how fast text streams in; 0: whole (default 40)"
+    )
+    p.add_argument(
+        "--cancel-share",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="share of turns cancelled in mid-speech (default 0)",
+    )
+    p.add_argument("--load", type=Path, metavar="FILE", help="turns to speak (default benchmarks/load/standard.jsonl)")
+    p.add_argument("--server", metavar="HOST:PORT", help="measure this one instead of starting one (route `bench`)")
+    _add_config(p)
     p.add_argument("--json", metavar="FILE", help="write the result as one JSON object; - for standard output")
 
 
@@ -400,3 +453,9 @@ def _add_config(p: argparse.ArgumentParser) -> None:
 
 def _add_json(p: argparse.ArgumentParser) -> None:
     p.add_argument("--json", action="store_true", help="print the result as one JSON object")
+
+
+def _port(text: str) -> str:
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"expected 0 to 65535, got {text!r}")
+    return text

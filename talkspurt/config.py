@@ -27,8 +27,12 @@ from gateway.config import (
     RouteConfig,
     Section,
     ServerConfig,
+    WebRtcConfig,
 )
+from gateway.dialogue.script import ScriptError
+from gateway.dialogue.script import load as load_script
 from talkspurt.config_file import ConfigError, Document, Location, Problem, Value, parse, read
+from tts_engine.config import EngineConfig
 
 OVERRIDE_PREFIX = "TALKSPURT__"
 
@@ -41,6 +45,8 @@ class Config(Section):
 
     server: ServerConfig = ServerConfig()
     """The HTTP listener."""
+    engine: EngineConfig = EngineConfig()
+    """The voice model, and where it runs."""
     routes: dict[RouteName, RouteConfig] = {"default": RouteConfig()}
     """What happens to a call, by the name at the end of its address; `default` where there is none."""
     carriers: CarriersConfig = CarriersConfig()
@@ -49,6 +55,8 @@ class Config(Section):
     """How frames leave."""
     barge_in: BargeInConfig = BargeInConfig()
     """Caller speech over ours."""
+    webrtc: WebRtcConfig = WebRtcConfig()
+    """Calls from browsers."""
     recording: RecordingConfig = RecordingConfig()
     """Stereo recordings of calls."""
     clips: ClipsConfig = ClipsConfig()
@@ -64,17 +72,20 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _safe(self) -> Config:
-        host = self.server.host
-        if not self.server.insecure and not _is_loopback(host):
-            if not self.auth.api_keys:
-                raise ValueError(
-                    f"server.host {host} can be reached from outside: set auth.api_keys, or server.insecure: true"
-                )
-            if not self.carriers.twilio.verify:
-                raise ValueError(
-                    f"carriers.twilio.verify is off while server.host {host} can be reached from outside: "
-                    "leave it on, or set server.insecure: true"
-                )
+        server = self.server
+        proxied = bool(server.public_url) and _is_loopback(server.host)
+        if proxied and not server.insecure and not self.auth.api_keys:
+            # A loopback listener asks for no key; with a public address a proxy leads strangers to it.
+            raise ValueError(
+                f"server.public_url {server.public_url} leads the outside to `/`, `/v1` and `/metrics`: "
+                "set auth.api_keys, or server.insecure: true"
+            )
+        unchecked = [name for name in type(self.carriers).model_fields if not self.carriers.of(name).verify]
+        if unchecked and not server.insecure and (proxied or not _is_loopback(server.host)):
+            raise ValueError(
+                f"carriers.{unchecked[0]}.verify is off while {server.public_url or server.host} can be reached from "
+                "outside: leave it on, or set server.insecure: true"
+            )
         for name, route in self.routes.items():
             if route.recording and not self.recording.folder:
                 raise ValueError(f"routes.{name}.recording is on, but recording.folder is empty")
@@ -283,6 +294,11 @@ def _missing_files(config: Config, document: Document) -> list[Problem]:
         if script and not Path(script).is_file():
             place = document.place(("routes", name, "dialogue", "script"))
             problems.append(Problem(place, f"routes.{name}.dialogue.script: no such file: {script}"))
+        elif script:
+            try:
+                load_script(script)
+            except ScriptError as exc:
+                problems += [Problem(at, message) for at, message in exc.problems]
     return problems
 
 

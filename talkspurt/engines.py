@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import gc
-import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
-import uvloop
-
+from tts_engine import runner
 from tts_engine.api import SpeechEngine
 from tts_engine.client import GrpcEngine
 from tts_engine.config import EngineConfig
 from tts_engine.engine import Engine
-from tts_engine.process import EngineProcess, die_with_parent
-from tts_engine.server import EngineServer
+from tts_engine.errors import Unavailable
+from tts_engine.metrics import PrometheusObserver
+from tts_engine.process import EngineProcess
 from tts_engine.synthesizer import Synthesizer
 
 
@@ -27,79 +24,72 @@ def make_synthesizer(config: EngineConfig) -> Synthesizer:
         from tts_engine.tone import ToneSynthesizer
 
         return ToneSynthesizer()
+    if config.kind != "embedded":
+        raise Unavailable(f"engine {config.kind} is not available in this build")
     from tts_engine.embedded import EmbeddedSynthesizer
 
-    return EmbeddedSynthesizer(threads=config.threads)
+    return EmbeddedSynthesizer(config.embedded)
+
+
+async def make_engine(config: EngineConfig) -> SpeechEngine:
+    """A warm engine in this process."""
+    engine = Engine(make_synthesizer(config), config.speech, observer=PrometheusObserver())
+    try:
+        await engine.start()
+    except BaseException:
+        await engine.aclose()
+        raise
+    return engine
 
 
 @asynccontextmanager
 async def local_engine(config: EngineConfig) -> AsyncIterator[SpeechEngine]:
-    """A warm engine in this process."""
-    synthesizer = make_synthesizer(config)
-    await synthesizer.start()
-    engine = Engine(synthesizer, config.text)
+    """A warm engine in this process, closed at the end."""
+    engine = await make_engine(config)
     try:
         yield engine
     finally:
         await engine.aclose()
 
 
+def engine_process(config: EngineConfig) -> EngineProcess:
+    """The engine as a child process; ``start()`` it, then reach it at ``target``."""
+    return EngineProcess("talkspurt.engines", config)
+
+
 @asynccontextmanager
 async def engine_for_gateway(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
-    """The engine as the gateway uses it: over gRPC, in a child of ours unless targets are configured."""
-    if config.client.targets:
-        engine = GrpcEngine(config.client.targets, config.client)
-        try:
-            yield engine
-        finally:
-            await engine.aclose()
-        return
-    command = [sys.executable, "-m", "talkspurt.engines", "--child"]
-    async with EngineProcess(command, config.model_dump_json().encode(), config.client) as process:
-        engine = GrpcEngine([process.target], config.client)
-        try:
-            yield engine
-        finally:
-            await engine.aclose()
+    """The engine as the gateway uses it: over gRPC, in a child of ours unless targets are configured.
 
-
-async def _run(config: EngineConfig, listen: str) -> int:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    synthesizer = make_synthesizer(config)
-    engine = Engine(synthesizer, config.text)
-    server = EngineServer(engine, config.server, listen)
-    await server.start()  # health answers NOT_SERVING while the model loads
+    Raises:
+        Unavailable: the child did not start.
+    """
+    process = None
+    targets = config.targets
+    if not targets:
+        process = engine_process(config)
+        await process.start()
+        targets = (process.target,)
+    engine = GrpcEngine(targets, config)
     try:
-        await synthesizer.start()
-        gc.collect()
-        gc.freeze()
-        await server.serving()
-        await stopping.wait()
-        await server.drain()
+        yield engine
     finally:
         await engine.aclose()
-    return 0
+        if process is not None:
+            await process.aclose()
 
 
-def run_engine(config: EngineConfig, listen: str) -> int:
-    """Serve an engine until SIGTERM or SIGINT; returns the exit code."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(config, listen))
+def run_engine(config: EngineConfig) -> int:
+    """Serve an engine alone until SIGTERM or SIGINT; returns the exit code."""
+    return runner.run(config, make_engine)
 
 
-def main() -> int:
-    """The child process: configuration as JSON on standard input."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--child", action="store_true", required=True)
-    parser.add_argument("--listen", required=True)
-    args = parser.parse_args()
-    config = EngineConfig.model_validate_json(sys.stdin.buffer.read())
-    die_with_parent(nice=config.nice)
-    return run_engine(config, args.listen)
+def main(arguments: list[str]) -> int:
+    """The child process: the file with its configuration, and its parent's process id."""
+    file, parent_pid = arguments
+    config = EngineConfig.model_validate_json(Path(file).read_bytes())
+    return runner.run_child(config, make_engine, parent_pid=int(parent_pid))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -25,6 +25,9 @@ def configure(config: LogConfig, stream: TextIO | None = None) -> None:
     logging.captureWarnings(True)
     # One line per HTTP request is the metrics' business, and its URL may carry a token.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    # A dozen lines per connectivity check, with callers' addresses and, at the lowest level, what they said.
+    for library in ("aioice", "aiortc"):
+        logging.getLogger(library).setLevel(logging.WARNING)
 
 
 class TextFormatter(logging.Formatter):

@@ -198,23 +198,23 @@ def _random_tensor(name: str, like: Tensor, generator: torch.Generator) -> Tenso
     """Values that keep activations near unit scale from layer to layer."""
     if not like.is_meta:
         return like  # a table that the network makes itself
-    if name.endswith(".alpha") or "norm" in name and like.dim() == 1 and name.endswith("weight"):
-        return torch.ones(like.shape)
+    if name.endswith(".alpha") or (like.dim() == 1 and name.endswith(".weight")):
+        return torch.ones(like.shape)  # of norms and of snakes
     if like.dim() == 1:
         bias = 0.02 * torch.randn(like.shape, generator=generator)
         if name == "llm_decoder.bias":
             bias[-3] = _END_BIAS  # eos of CosyVoice2
         elif name == "conv_post.bias":
-            bias[: len(bias) // 2] -= 0.5  # log magnitude of the vocoder's spectrum
+            bias[: len(bias) // 2] -= 1.0  # log magnitude of the vocoder's spectrum
         elif name == "f0_predictor.classifier.bias":
             bias += 120.0  # Hz
         return bias
     scale = 1 / math.sqrt(like[0].numel())
-    if "embed" in name and like.dim() == 2 and "linear" not in name:
+    if name.endswith(("embed_tokens.weight", "embedding.weight")):
         scale = 0.5
     elif name == "llm_decoder.weight":
         scale *= _LOGIT_STD
-    elif name in ("decoder.estimator.proj_out.weight", "decoder.estimator.final_proj.weight", "conv_post.weight"):
+    elif name == "conv_post.weight":
         scale *= 0.1
     return scale * torch.randn(like.shape, generator=generator)
 

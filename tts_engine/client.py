@@ -1,207 +1,171 @@
-"""The gateway's end of the engine's gRPC wire: ``GrpcEngine`` is a ``SpeechEngine``.
+"""A ``SpeechEngine`` in another process, over gRPC.
 
-It runs on the loop that paces calls: nothing here blocks, and an utterance costs one task and one message per chunk.
-The first message carries the request and the first text together.
+Made for an event loop that paces calls: ``feed``, ``end_text`` and ``played`` only note what is to be said; one short
+task sends it, everything that has gathered as one message. What gathers is bounded: text by ``speech.max_chars`` a
+turn, and of positions only the newest is kept. Audio that nobody takes stays in gRPC's flow-control window.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 
 from tts_engine import wire
-from tts_engine.api import AudioChunk, EngineStatus, Utterance, UtteranceRequest, VoiceInfo
-from tts_engine.config import EngineClientConfig
-from tts_engine.errors import (
-    DeadlineExceeded,
-    EngineError,
-    Exhausted,
-    InvalidRequest,
-    NotFound,
-    SynthesisFailed,
-    Unavailable,
-)
+from tts_engine.api import AudioChunk, EngineStatus, UtteranceRequest, VoiceInfo
+from tts_engine.config import EngineConfig
+from tts_engine.errors import EngineError, InvalidRequest, Unavailable
+from tts_engine.position import PositionReporter
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
-
-_POSITION_INTERVAL_S = 0.2
-_POSITION_DRIFT_S = 0.04
-
-_OPTIONS = [
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.use_local_subchannel_pool", 1),
-]
+from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 
 
-def error_of(exc: grpc.aio.AioRpcError) -> EngineError:
-    """A gRPC status as our own error."""
-    detail = exc.details() or exc.code().name
-    trailing = {key: str(value) for key, value in (exc.trailing_metadata() or ())}
-    match exc.code():
-        case grpc.StatusCode.INVALID_ARGUMENT:
-            return InvalidRequest(detail, field=trailing.get("field", "text"))
-        case grpc.StatusCode.NOT_FOUND:
-            return NotFound(detail)
-        case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return Exhausted(detail, retry_after_s=float(trailing.get("retry-after-s", "1")))
-        case grpc.StatusCode.UNAVAILABLE:
-            return Unavailable(f"speech engine: {detail}")
-        case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return DeadlineExceeded(detail)
-        case _:
-            return SynthesisFailed(detail)
-
-
-class PositionReports:
-    """When to send the playback position: first packet, stall, cut, and drift over 40 ms from what the engine
-    extrapolates by itself; at most five a second. Pure."""
-
-    def __init__(self, sample_rate: int) -> None:
-        self._rate = sample_rate
-        self._samples: int | None = None
-        self._at = 0.0
-
-    def due(self, samples: int, at: float) -> bool:
-        """Whether to send this position; if so it becomes the new base."""
-        if self._samples is not None:
-            expected = self._samples + (at - self._at) * self._rate
-            drifted = abs(samples - expected) > _POSITION_DRIFT_S * self._rate
-            if not drifted or at - self._at < _POSITION_INTERVAL_S:
-                return False
-        self._samples, self._at = samples, at
-        return True
-
-
-class _Target:
-    """One engine and how busy we keep it."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
-        self.speak = self.channel.stream_stream(
-            f"/{wire.SERVICE}/Speak", pb.SpeakRequest.SerializeToString, pb.SpeakResponse.FromString
-        )
-        self.in_flight = 0
-
-    def unary(self, name: str, answer: Any) -> Any:
-        return self.channel.unary_unary(
-            f"/{wire.SERVICE}/{name}", lambda message: message.SerializeToString(), answer.FromString
-        )
+def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
+    """gRPC settings of a connection to an engine."""
+    ping_ms = int(config.keepalive_s * 1000)
+    return [
+        ("grpc.max_receive_message_length", config.message_bytes),
+        ("grpc.max_send_message_length", config.message_bytes),
+        ("grpc.enable_retries", 0),  # half an utterance cannot be sent again; the retry layer would copy each message
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.http2.bdp_probe", 0),  # a window of 64 KiB, 8 s of PCMU; estimating it lets megabytes gather unread
+        ("grpc.keepalive_time_ms", ping_ms),
+        ("grpc.keepalive_timeout_ms", ping_ms),
+        # A restarted engine is found again within this time; the default backs off to two minutes.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1000),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
 
 
 class GrpcUtterance:
-    """One utterance; see ``tts_engine.api.Utterance``. The call begins with the first text."""
+    """``tts_engine.api.Utterance`` over one Speak call. Made by ``GrpcEngine.open``.
 
-    def __init__(self, target: _Target, request: UtteranceRequest, config: EngineClientConfig) -> None:
-        self._target = target
-        self._request = request
-        self._config = config
-        self._text: list[str] = []
-        self._ended = False
-        self._end_sent = False
-        self._position: pb.Position | None = None
-        self._reports = PositionReports(request.format.sample_rate)
-        self._wake = asyncio.Event()
-        self._call: Any = None
-        self._writer: asyncio.Task[None] | None = None
+    Whatever the engine refuses (unknown voice, full, draining) is raised by the iteration: ``open`` does not wait for
+    the answer, so that request and first text travel as one message.
+    """
+
+    def __init__(self, backend: _Backend, request: UtteranceRequest, *, text_chars: int) -> None:
+        self._backend = backend
+        self._pending: pb.SpeakRequest | None = pb.SpeakRequest(start=wire.encode_start(request))
+        self._chars_left = text_chars
+        self._text_chars = text_chars
+        self._text_ended = False
         self._closed = False
-        self._patience: asyncio.Timeout | None = None
+        self._finished = False
+        self._positions = PositionReporter(request.format.sample_rate)
+        self._position_timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._call = backend.stub.Speak()
+        self._sender: asyncio.Task[None] | None = self._loop.create_task(self._send())
+        backend.active += 1
 
     def feed(self, text: str) -> None:
-        """Queue text; deltas that have not been sent yet are joined, so the queue is bounded by the turn's text."""
-        self._text.append(text)
-        self._wake.set()
+        if self._text_ended:
+            raise InvalidRequest("text after the end of text", field="text")
+        self._chars_left -= len(text)
+        if self._chars_left < 0:
+            raise InvalidRequest(
+                f"text is {self._text_chars - self._chars_left} characters, expected {self._text_chars} or fewer "
+                "(speech.max_chars)",
+                field="text",
+            )
+        if text:
+            self._gather().text += text
 
     def end_text(self) -> None:
-        """No more text."""
-        self._ended = True
-        self._wake.set()
+        if not self._text_ended:
+            self._text_ended = True
+            self._gather().end_of_text = True
 
     def played(self, samples: int, *, at: float) -> None:
-        """Remember the position; it is sent when it says something new."""
-        if self._reports.due(samples, at):
-            self._position = pb.Position(samples=samples, age_s=max(0.0, time.monotonic() - at))
-            self._wake.set()
-
-    async def __aiter__(self) -> AsyncIterator[AudioChunk]:
-        await self._wake.wait()
-        if self._closed:
+        delay_s = self._positions.offer(samples, at=at)
+        if delay_s is None or self._position_timer is not None:
             return
-        self._call = self._target.speak()
-        self._target.in_flight += 1
-        self._writer = asyncio.create_task(self._write())
+        if delay_s == 0.0:
+            self._send_position()
+        else:
+            self._position_timer = self._loop.call_later(delay_s, self._send_position)
+
+    def _send_position(self) -> None:
+        self._position_timer = None
+        samples, age_s = self._positions.take(now=time.monotonic())
+        position = self._gather().position
+        position.samples, position.age_ms = samples, age_s * 1000
+
+    def _gather(self) -> pb.SpeakRequest:
+        """The message that leaves next."""
+        if self._pending is None:
+            self._pending = pb.SpeakRequest()
+        if self._sender is None and not self._closed and not self._finished:
+            self._sender = self._loop.create_task(self._send())
+        return self._pending
+
+    async def _send(self) -> None:
         try:
-            while True:
-                try:
-                    async with asyncio.timeout(None) as self._patience:
-                        self._expect_audio()
-                        message = await self._call.read()
-                except TimeoutError:
-                    raise DeadlineExceeded(f"no audio for {self._config.audio_s:g} s (engine.client.audio_s)") from None
-                finally:
-                    self._patience = None
-                if message is grpc.aio.EOF:
-                    break
-                yield wire.chunk_from_pb(message)
-            code = await self._call.code()
-            if code is not grpc.StatusCode.OK:
-                raise error_of(
-                    grpc.aio.AioRpcError(
-                        code,
-                        await self._call.initial_metadata() or grpc.aio.Metadata(),
-                        await self._call.trailing_metadata() or grpc.aio.Metadata(),
-                        await self._call.details(),
-                    )
-                )
-        except grpc.aio.AioRpcError as exc:
-            raise error_of(exc) from exc
-        finally:
-            await self.aclose()
-
-    async def _write(self) -> None:
-        first = pb.SpeakRequest(utterance=wire.request_to_pb(self._request))
-        message = first
-        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            while True:
-                self._wake.clear()
-                message.text = "".join(self._text)
-                self._text.clear()
-                if self._ended and not self._end_sent:
-                    message.end_of_text = self._end_sent = True
-                    self._expect_audio()
-                if self._position is not None:
-                    message.position.CopyFrom(self._position)
-                    self._position = None
+            while (message := self._pending) is not None:
+                self._pending = None
                 await self._call.write(message)
-                await self._wake.wait()
-                message = pb.SpeakRequest()
+            self._sender = None
+        except (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+            pass  # the call is over; the iteration says why, and _sender stays set so that nothing more is sent
 
-    def _expect_audio(self) -> None:
-        """All text is there: from now on sound has to come."""
-        if self._end_sent and self._patience is not None:
-            self._patience.reschedule(asyncio.get_running_loop().time() + self._config.audio_s)
+    def __aiter__(self) -> AsyncIterator[AudioChunk]:
+        return self
+
+    async def __anext__(self) -> AudioChunk:
+        try:
+            message = await self._call.read()
+        except grpc.aio.AioRpcError as exc:
+            self._release()
+            raise _engine_error(exc) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            self._release()
+            if self._closed:
+                raise StopAsyncIteration from None
+            raise Unavailable("connection to the engine was closed") from None
+        if message is grpc.aio.EOF:
+            self._release()
+            raise StopAsyncIteration
+        if message.finished:
+            await self._half_close()
+            raise StopAsyncIteration
+        return wire.decode_chunk(message)
+
+    async def _half_close(self) -> None:
+        """All is spoken: nothing more goes up. A write that is under way must end first, else it would end the call."""
+        self._finished = True
+        if self._position_timer is not None:
+            self._position_timer.cancel()
+        try:
+            if self._sender is not None:
+                await self._sender
+            await self._call.done_writing()
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            pass  # the call is over already
+        self._release()
+
+    def _release(self) -> None:
+        """The call is over: give its place back."""
+        if not self._closed:
+            self._closed = True
+            self._backend.active -= 1
+            if self._position_timer is not None:
+                self._position_timer.cancel()
+            if self._sender is not None:
+                self._sender.cancel()
 
     async def aclose(self) -> None:
-        """Cancel the call, and with it the engine's work."""
-        if self._closed:
-            return
-        self._closed = True
-        self._wake.set()
-        if self._writer is not None:
-            self._writer.cancel()
-            self._call.cancel()
-            self._target.in_flight -= 1
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._writer
+        self._release()
+        self._call.cancel()
 
     async def __aenter__(self) -> Self:
         return self
@@ -212,64 +176,90 @@ class GrpcUtterance:
         await self.aclose()
 
 
-class GrpcEngine:
-    """A ``SpeechEngine`` behind one or several gRPC targets; an utterance goes to the least busy one.
+class _Backend:
+    """One engine process: its connection, and how many utterances it has from us."""
 
-    Voices and models are told to all targets, status is the first one's.
+    def __init__(self, target: str, config: EngineConfig) -> None:
+        self.channel = grpc.aio.insecure_channel(target, options=channel_options(config))
+        self.stub = pb_grpc.SpeechEngineStub(self.channel)
+        self.active = 0
+
+    @property
+    def load(self) -> tuple[bool, int]:
+        """What to compare: a lost connection comes last."""
+        return self.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE, self.active
+
+
+class GrpcEngine:
+    """``tts_engine.api.SpeechEngine`` in one or more other processes.
+
+    With several targets an utterance goes to the one with the fewest of ours; voices and models are set on all of them
+    and read from the first.
     """
 
-    def __init__(self, targets: Sequence[str], config: EngineClientConfig) -> None:
-        self._targets = [_Target(address) for address in targets]
+    def __init__(self, target: str | Sequence[str], config: EngineConfig) -> None:
         self._config = config
+        targets = [target] if isinstance(target, str) else target
+        if not targets:
+            raise ValueError("no engine target, expected at least one host:port or unix:/path")
+        self._backends = [_Backend(one, config) for one in targets]
+        self._closed = False
 
-    async def open(self, request: UtteranceRequest) -> Utterance:
-        """Begin an utterance; nothing is sent before text is fed."""
-        return GrpcUtterance(min(self._targets, key=lambda target: target.in_flight), request, self._config)
-
-    async def _unary(self, target: _Target, name: str, request: Any, answer: Any, *, timeout_s: float = 10.0) -> Any:
-        try:
-            return await target.unary(name, answer)(request, timeout=timeout_s)
-        except grpc.aio.AioRpcError as exc:
-            raise error_of(exc) from exc
+    async def open(self, request: UtteranceRequest) -> GrpcUtterance:
+        if self._closed:
+            raise Unavailable("the client of the engine is closed")
+        if len(self._backends) == 1:
+            backend = self._backends[0]
+        else:
+            backend = min(self._backends, key=lambda one: one.load)
+        return GrpcUtterance(backend, request, text_chars=self._config.speech.max_chars)
 
     async def list_voices(self) -> Sequence[VoiceInfo]:
-        """Voices of the first target."""
-        answer = await self._unary(self._targets[0], "ListVoices", pb.ListVoicesRequest(), pb.ListVoicesResponse)
-        return [wire.voice_from_pb(voice) for voice in answer.voices]
+        response = await self._first("ListVoices", pb.ListVoicesRequest())
+        return [wire.decode_voice(voice) for voice in response.voices]
 
     async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
-        """Register a voice on every target."""
         request = pb.AddVoiceRequest(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
-        answers = [await self._unary(target, "AddVoice", request, pb.Voice, timeout_s=120) for target in self._targets]
-        return wire.voice_from_pb(answers[0])
+        voices = await self._all("AddVoice", request, timeout_s=self._config.timeouts.add_voice_s)
+        return wire.decode_voice(voices[0])
 
     async def remove_voice(self, voice_id: str) -> None:
-        """Remove a voice from every target."""
-        for target in self._targets:
-            await self._unary(target, "RemoveVoice", pb.RemoveVoiceRequest(voice_id=voice_id), pb.RemoveVoiceResponse)
+        await self._all("RemoveVoice", pb.RemoveVoiceRequest(voice_id=voice_id))
 
     async def set_active_model(self, model: str) -> None:
-        """Switch every target."""
-        for target in self._targets:
-            await self._unary(
-                target, "SetActiveModel", pb.SetActiveModelRequest(model=model), pb.SetActiveModelResponse,
-                timeout_s=120,
-            )  # fmt: skip
+        await self._all("SetActiveModel", pb.SetActiveModelRequest(model=model))
 
     async def status(self) -> EngineStatus:
-        """Status of the first target."""
-        return wire.status_from_pb(
-            await self._unary(self._targets[0], "GetStatus", pb.GetStatusRequest(), pb.Status, timeout_s=2)
-        )
+        return wire.decode_status(await self._first("GetStatus", pb.GetStatusRequest()))
 
     async def metrics(self) -> bytes:
-        """The first target's Prometheus exposition."""
-        answer = await self._unary(
-            self._targets[0], "GetStatus", pb.GetStatusRequest(with_metrics=True), pb.Status, timeout_s=2
-        )
-        return bytes(answer.metrics)
+        """The engine's metrics as Prometheus text; empty with several targets, whose series would collide."""
+        if len(self._backends) > 1:
+            return b""
+        response = await self._first("GetMetrics", pb.GetMetricsRequest())
+        return bytes(response.exposition)
 
     async def aclose(self) -> None:
-        """Close the channels."""
-        for target in self._targets:
-            await target.channel.close(grace=None)
+        self._closed = True
+        await asyncio.gather(*(backend.channel.close() for backend in self._backends))
+
+    async def _first(self, method: str, request: object) -> Any:
+        backend = min(self._backends, key=lambda one: one.load[0])
+        return await _unary(getattr(backend.stub, method)(request, timeout=self._config.timeouts.connect_s))
+
+    async def _all(self, method: str, request: object, *, timeout_s: float | None = None) -> list[Any]:
+        timeout_s = timeout_s or self._config.timeouts.connect_s
+        calls = [_unary(getattr(backend.stub, method)(request, timeout=timeout_s)) for backend in self._backends]
+        return list(await asyncio.gather(*calls))
+
+
+async def _unary(call: Awaitable[Any]) -> Any:
+    try:
+        return await call
+    except grpc.aio.AioRpcError as exc:
+        raise _engine_error(exc) from None
+
+
+def _engine_error(exc: grpc.aio.AioRpcError) -> EngineError:
+    metadata = {key: value for key, value in exc.trailing_metadata() or () if isinstance(value, str)}
+    return wire.decode_error(exc.code().name, exc.details() or "", metadata)

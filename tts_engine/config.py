@@ -1,62 +1,105 @@
-"""The engine's half of the configuration file. Every field: unit, default, trade-off."""
+"""Section ``engine`` of the configuration: which engine speaks, where it listens, and what it refuses."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tts_engine.embedded import EmbeddedConfig
+from tts_engine.engine import SpeechConfig
+
+Seconds = float
 
 
-class Section(BaseModel):
-    """A section of the file: frozen, unknown keys are errors, docstrings are the reference."""
+class EngineModel(BaseModel):
+    """Base of the engine's config models: frozen, unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class EngineServerConfig(Section):
-    """The engine's own listener and its bounds."""
+class EngineTimeouts(EngineModel):
+    """How long an utterance may stand still before it fails with DEADLINE_EXCEEDED."""
 
-    listen: str = ""
-    """`unix:/path/to.sock` or `host:port`. Empty: a private unix socket, for the gateway that started it."""
-    metrics_port: int = Field(0, ge=0, le=65535)
-    """Prometheus on 127.0.0.1; 0: none. The gateway shows the metrics of the engine it started in any case."""
-    max_utterances: int = Field(512, gt=0)
-    """Utterances at a time; one more is refused with RESOURCE_EXHAUSTED and a delay."""
-    idle_text_s: float = Field(60.0, gt=0)
-    """Longest wait for more text of an utterance, seconds; then it is closed with DEADLINE_EXCEEDED."""
-    message_bytes: int = Field(16_000_000, gt=0)
-    """Largest gRPC message (a reference recording of `AddVoice`)."""
-    drain_s: float = Field(10.0, ge=0)
-    """How long live utterances may go on after SIGTERM."""
+    text_s: Seconds = Field(default=120.0, gt=0)
+    """Seconds without new text while the text is not ended (default 120). A language model that calls tools in
+    mid-sentence needs long; a client that forgot to end its text holds a place for as long."""
+
+    audio_s: Seconds = Field(default=20.0, gt=0)
+    """Seconds in which a speaking engine may make no audio although the text has ended (default 20). Shorter frees a
+    stuck engine's callers sooner; it must exceed the longest wait in the engine's own queue."""
+
+    consumption_s: Seconds = Field(default=120.0, gt=0)
+    """Seconds in which a client may take no audio although there is some (default 120). A held turn is not taken while
+    it waits, unless the client buffers it."""
+
+    start_s: Seconds = Field(default=300.0, gt=0)
+    """Seconds from the start of the process until it is warm (default 300). Big models load and compile for minutes."""
+
+    hang_s: Seconds = Field(default=20.0, gt=0)
+    """Seconds without an answer to a health check after which the process is killed and started anew (default 20).
+    Shorter ends a hang sooner; a machine under heavy load may only be slow."""
+
+    connect_s: Seconds = Field(default=5.0, gt=0)
+    """Seconds for one unary call such as status or the list of voices (default 5)."""
+
+    add_voice_s: Seconds = Field(default=120.0, gt=0)
+    """Seconds for registering a voice (default 120); feature extraction on a CPU takes a while."""
 
 
-class EngineClientConfig(Section):
-    """How the gateway talks to an engine."""
+class EngineConfig(EngineModel):
+    """Section ``engine``."""
+
+    kind: Literal["embedded", "tone", "cosyvoice2", "cosyvoice3"] = "embedded"
+    """Which voice model speaks (default ``embedded``: no GPU, no download). ``tone`` is a test signal."""
 
     targets: tuple[str, ...] = ()
-    """gRPC targets of engines that run elsewhere, `host:port` or `unix:/path`; empty: start one here. With several,
-    an utterance goes to the one with the fewest in flight."""
-    audio_s: float = Field(10.0, gt=0)
-    """Longest wait for the next sound of an utterance whose text is complete, seconds; then the turn has failed."""
-    start_timeout_s: float = Field(120.0, gt=0)
-    """Longest start of an engine process, model loading and warm-up included."""
-    restart_first_s: float = Field(0.1, gt=0)
-    """Pause before a crashed engine is started again; doubles after each failed start."""
-    restart_max_s: float = Field(10.0, gt=0)
-    """Longest such pause."""
+    """Engines that already run elsewhere, as ``host:port`` or ``unix:/path`` (default none: the gateway starts its
+    own). With several, a new utterance goes to the one with the fewest."""
 
+    listen: str = "127.0.0.1:50051"
+    """Where an engine that runs alone listens: ``host:port`` or ``unix:/path`` (default ``127.0.0.1:50051``). The
+    connection is neither encrypted nor authenticated: beyond loopback it belongs in a private network."""
 
-class EngineConfig(Section):
-    """Which voice model speaks, where, and under which bounds."""
+    metrics_port: int | None = Field(default=None, ge=0, le=65535)
+    """TCP port of the engine's own ``/metrics``; 0 takes a free one (default none: the gateway shows them)."""
 
-    kind: Literal["embedded", "tone", "cosyvoice"] = "embedded"
-    """`embedded`: the voice in the package, no GPU. `tone`: sines, for load tests of the gateway alone. `cosyvoice`:
-    CosyVoice 2 or 3 from a model directory."""
-    threads: int = Field(2, gt=0)
-    """Synthesis threads of the embedded voice; one per core that may be busy with it."""
-    nice: int = Field(5, ge=0, le=19)
-    """Priority of an engine process started here, below the gateway's. 0 lets it compete with the pacing of calls."""
-    server: EngineServerConfig = EngineServerConfig()
-    """The engine's listener."""
-    client: EngineClientConfig = EngineClientConfig()
-    """The gateway's side."""
+    metrics_host: str = "127.0.0.1"
+    """Address of that port (default loopback)."""
+
+    nice: int = Field(default=5, ge=0, le=19)
+    """Priority given up against the gateway on the same machine (default 5). 0 makes speech sooner and frames later."""
+
+    drain_s: Seconds = Field(default=30.0, ge=0)
+    """Seconds that live utterances have to finish after SIGTERM (default 30)."""
+
+    restart_backoff_s: Seconds = Field(default=0.2, gt=0)
+    """Seconds before a crashed engine is started anew; doubles with each crash in a row, up to 32 times that (default
+    0.2). Shorter is back sooner; longer spares the machine while a model cannot start."""
+
+    keepalive_s: Seconds = Field(default=10.0, ge=1)
+    """Seconds between HTTP/2 pings on a connection in use (default 10). Shorter finds a lost peer sooner."""
+
+    message_bytes: int = Field(default=16 * 2**20, ge=2**16)
+    """Largest gRPC message in bytes (default 16 MiB). Reference audio of a voice has to fit: 16 MiB is three minutes of
+    44.1 kHz mono."""
+
+    retry_after_s: Seconds = Field(default=1.0, gt=0)
+    """Seconds after which a client that was refused as one too many should try again (default 1). Shorter retries
+    sooner and more often."""
+
+    timeouts: EngineTimeouts = EngineTimeouts()
+    """What is given up."""
+
+    speech: SpeechConfig = SpeechConfig()
+    """How utterances are made, whatever the voice, and how many at once."""
+
+    embedded: EmbeddedConfig = EmbeddedConfig()
+    """Settings of the embedded voice; others ignore them."""
+
+    @model_validator(mode="after")
+    def _targets_are_addresses(self) -> Self:
+        for target in (*self.targets, self.listen):
+            if not target.startswith("unix:") and not target.rpartition(":")[2].isdigit():
+                raise ValueError(f"engine address {target!r} is neither host:port nor unix:/path")
+        return self

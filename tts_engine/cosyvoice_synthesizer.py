@@ -22,7 +22,7 @@ from tts_engine.errors import InvalidRequest, SynthesisFailed
 from tts_engine.lm import LmBackend
 from tts_engine.model_runner import ModelRunner, Rendering, Voice
 from tts_engine.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS, SAMPLE_RATE
-from tts_engine.silence import SilenceFilter
+from tts_engine.silent_tokens import SilenceFilter
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
 
 ENOUGH_S = 0.5

@@ -468,7 +468,10 @@ class ModelRunner:
                 self._jobs.remove(job)
         settle: Callable[..., None] = _reject if isinstance(result, EngineError) else _resolve
         try:
-            job.loop.call_soon_threadsafe(settle, job.future, result)
+            if isinstance(result, EngineError):
+                job.loop.call_soon_threadsafe(_reject, job.future, result)
+            else:
+                job.loop.call_soon_threadsafe(_resolve, job.future, result)
         except RuntimeError:
             log.debug("a clause's event loop is closed")
 

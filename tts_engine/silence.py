@@ -1,21 +1,56 @@
-"""Long runs of silence and breath codes, shortened on their way from the language model to the flow (CosyVoice3)."""
+"""Trims the silence before and after a clause that arrives in pieces."""
 
 from __future__ import annotations
 
-SILENT_IDS = frozenset({1, 2, 28, 29, 55, 248, 494, 2241, 2242, 2322, 2323})
-"""Codes that sound as silence or breath, in CosyVoice3's codebook. CosyVoice2 has no such list."""
-LONGEST_RUN = 5
+import numpy as np
+from numpy.typing import NDArray
+
+from voicecodecs.pcm import trim_silence
 
 
-class SilenceFilter:
-    """Passes the first five of a run of silent ids and drops the others, one utterance through. The language model's
-    own context keeps all of them."""
+class SilenceTrimmer:
+    """One clause. What the model pads goes; ``keep_ms`` stays on both sides so that soft onsets are whole."""
 
-    def __init__(self, silent_ids: frozenset[int] = SILENT_IDS) -> None:
-        self._silent_ids = silent_ids
-        self._run = 0
+    def __init__(self, sample_rate: int, *, keep_ms: float = 10) -> None:
+        """
+        Args:
+            sample_rate: Hz.
+            keep_ms: silence left before the first and after the last audible 5 ms (above -50 dBov).
+        """
+        self._rate = sample_rate
+        self._keep = int(keep_ms * sample_rate / 1000)
+        self._quiet = np.zeros(0, np.float32)
+        """Silence that may turn out to be a pause inside the clause, or its end."""
+        self.trimmed: int | None = None
+        """Samples dropped before the first one returned; None while all was silence."""
+        self._seen = 0
 
-    def keep(self, speech_id: int) -> bool:
-        """Whether the next id of the sequence reaches the flow."""
-        self._run = self._run + 1 if speech_id in self._silent_ids else 0
-        return self._run <= LONGEST_RUN
+    def push(self, pcm: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The next piece; returns what is certain to be heard.
+
+        Args:
+            pcm: shape ``(samples,)``, float32, [-1, 1].
+        """
+        start, end = trim_silence(pcm, self._rate)
+        if start == end:
+            self._quiet = np.concatenate((self._quiet, pcm))
+            if self.trimmed is None:
+                self._seen += len(pcm)
+                self._quiet = self._quiet[max(0, len(self._quiet) - self._keep) :]
+            return np.zeros(0, np.float32)
+        if self.trimmed is None:
+            lead = np.concatenate((self._quiet, pcm[:start]))
+            kept = min(len(lead), self._keep)
+            self.trimmed = self._seen + start - kept
+            self._quiet = lead[len(lead) - kept :]
+            pcm, end = pcm[start:], end - start
+        out = np.concatenate((self._quiet, pcm[:end]))
+        self._quiet = pcm[end:].copy()
+        return out
+
+    def finish(self) -> NDArray[np.float32]:
+        """The clause is over; returns the few milliseconds kept after its last sound."""
+        if self.trimmed is None:
+            return np.zeros(0, np.float32)
+        tail, self._quiet = self._quiet[: self._keep], np.zeros(0, np.float32)
+        return tail

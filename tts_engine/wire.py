@@ -1,100 +1,123 @@
-"""Seam values to protobuf messages and back. Pure; both ends of the gRPC wire use it."""
+"""Values of the seam to messages of the wire and back. Pure: no socket, no clock."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 
 from tts_engine.api import AudioChunk, EngineStatus, TextSpan, UtteranceRequest, VoiceInfo
-from tts_engine.errors import InvalidRequest
+from tts_engine.errors import (
+    DeadlineExceeded,
+    EngineError,
+    Exhausted,
+    InvalidRequest,
+    NotFound,
+    SynthesisFailed,
+    Unavailable,
+)
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from voicecodecs.registry import AudioFormat
+
+FIELD_KEY = "field"
+"""Trailing metadata of INVALID_ARGUMENT: the field that is wrong."""
+
+RETRY_AFTER_KEY = "retry-after-s"
+"""Trailing metadata of RESOURCE_EXHAUSTED: decimal seconds."""
 
 SERVICE = "talkspurt.v1.SpeechEngine"
 
 
-def request_to_pb(request: UtteranceRequest) -> pb.Utterance:
-    """An utterance's first message."""
-    fmt = request.format
-    return pb.Utterance(
+def encode_start(request: UtteranceRequest) -> pb.SpeakStart:
+    return pb.SpeakStart(
         utterance_id=request.utterance_id,
-        format=pb.AudioFormat(encoding=fmt.encoding, sample_rate=fmt.sample_rate, ptime_ms=fmt.ptime_ms),
         voice=request.voice,
         language=request.language,
         speed=request.speed,
         instruct=request.instruct,
+        encoding=request.format.encoding,
+        sample_rate=request.format.sample_rate,
+        ptime_ms=request.format.ptime_ms,
         ahead=request.ahead,
     )
 
 
-def request_from_pb(message: pb.Utterance) -> UtteranceRequest:
-    """Raises ``InvalidRequest`` for a format that no codec has, or a speed out of range."""
-    try:
-        fmt = AudioFormat(message.format.encoding, message.format.sample_rate, message.format.ptime_ms)
-    except ValueError as exc:
-        raise InvalidRequest(str(exc), field="format") from exc
-    speed = message.speed or 1.0
-    if not 0.25 <= speed <= 4.0:
+def decode_start(start: pb.SpeakStart) -> UtteranceRequest:
+    """Fill in the defaults that ``speech_engine.proto`` states.
+
+    Raises:
+        InvalidRequest: no utterance id, a speed outside of what the seam allows, or a format that no codec has.
+    """
+    speed = start.speed or 1.0
+    if not start.utterance_id:
+        raise InvalidRequest("utterance_id is empty, expected a name unique to this utterance", field="utterance_id")
+    if not 0.25 <= speed <= 4:
         raise InvalidRequest(f"speed is {speed:g}, expected 0.25 to 4", field="speed")
+    try:
+        audio_format = AudioFormat(
+            encoding=start.encoding or "PCMU", sample_rate=start.sample_rate or 8000, ptime_ms=start.ptime_ms or 20
+        )
+    except ValueError as exc:
+        raise InvalidRequest(str(exc), field="encoding") from exc
     return UtteranceRequest(
-        utterance_id=message.utterance_id,
-        format=fmt,
-        voice=message.voice,
-        language=message.language,
+        utterance_id=start.utterance_id,
+        voice=start.voice,
+        language=start.language,
         speed=speed,
-        instruct=message.instruct,
-        ahead=message.ahead,
+        instruct=start.instruct,
+        format=audio_format,
+        ahead=start.ahead,
     )
 
 
-def chunk_to_pb(chunk: AudioChunk) -> pb.SpeakResponse:
-    """Audio, with one size for all frames where they are alike (every codec but Opus)."""
-    sizes = {len(frame) for frame in chunk.frames}
-    return pb.SpeakResponse(
-        payload=b"".join(chunk.frames),
-        frame_bytes=list(sizes) if len(sizes) <= 1 else [len(frame) for frame in chunk.frames],
+def encode_chunk(chunk: AudioChunk) -> pb.SpeakResponse:
+    frames = chunk.frames
+    sizes = [len(frame) for frame in frames]
+    message = pb.SpeakResponse(
+        payload=b"".join(frames),
+        # Every codec but Opus makes frames of one size: one number instead of one a frame.
+        frame_bytes=sizes[:1] if len(set(sizes)) == 1 else sizes,
         first_sample=chunk.first_sample,
         samples=chunk.samples,
-        spans=[
-            pb.TextSpan(
-                start_char=span.start_char,
-                end_char=span.end_char,
-                first_sample=span.first_sample,
-                end_sample=span.end_sample,
-                exact=span.exact,
-            )
-            for span in chunk.spans
-        ],
         stages_ms=chunk.stages_ms,
     )
+    for span in chunk.spans:
+        message.spans.add(
+            start_char=span.start_char,
+            end_char=span.end_char,
+            first_sample=span.first_sample,
+            end_sample=span.end_sample,
+            exact=span.exact,
+        )
+    return message
 
 
-def chunk_from_pb(message: pb.SpeakResponse) -> AudioChunk:
-    """The chunk that was sent."""
+def decode_chunk(message: pb.SpeakResponse) -> AudioChunk:
+    """Cut the payload into frames.
+
+    Raises:
+        SynthesisFailed: the sizes do not add up to the payload.
+    """
+    payload, sizes = message.payload, message.frame_bytes
+    if len(sizes) == 1:
+        size = sizes[0]
+        frames = [payload[at : at + size] for at in range(0, len(payload), size)] if size else []
+        total = len(frames) * size
+    else:
+        frames, total = [], 0
+        for size in sizes:
+            frames.append(payload[total : total + size])
+            total += size
+    if total != len(payload):
+        raise SynthesisFailed(f"chunk of {len(payload)} bytes has frames of {total} bytes in all")
     return AudioChunk(
-        frames=list(_frames(message.payload, message.frame_bytes)),
+        frames=frames,
         first_sample=message.first_sample,
         samples=message.samples,
-        spans=[
-            TextSpan(span.start_char, span.end_char, span.first_sample, span.end_sample, span.exact)
-            for span in message.spans
-        ],
+        spans=[TextSpan(s.start_char, s.end_char, s.first_sample, s.end_sample, s.exact) for s in message.spans],
         stages_ms=dict(message.stages_ms),
     )
 
 
-def _frames(payload: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
-    if len(sizes) == 1:
-        size = sizes[0]
-        yield from (payload[at : at + size] for at in range(0, len(payload), size))
-        return
-    at = 0
-    for size in sizes:
-        yield payload[at : at + size]
-        at += size
-
-
-def voice_to_pb(voice: VoiceInfo) -> pb.Voice:
-    """A voice."""
+def encode_voice(voice: VoiceInfo) -> pb.Voice:
     return pb.Voice(
         voice_id=voice.voice_id,
         name=voice.name,
@@ -104,8 +127,7 @@ def voice_to_pb(voice: VoiceInfo) -> pb.Voice:
     )
 
 
-def voice_from_pb(voice: pb.Voice) -> VoiceInfo:
-    """A voice."""
+def decode_voice(voice: pb.Voice) -> VoiceInfo:
     return VoiceInfo(
         voice_id=voice.voice_id,
         name=voice.name,
@@ -115,9 +137,8 @@ def voice_from_pb(voice: pb.Voice) -> VoiceInfo:
     )
 
 
-def status_to_pb(status: EngineStatus, metrics: bytes = b"") -> pb.Status:
-    """An engine's status."""
-    return pb.Status(
+def encode_status(status: EngineStatus) -> pb.GetStatusResponse:
+    return pb.GetStatusResponse(
         ready=status.ready,
         engine=status.engine,
         model=status.model,
@@ -127,12 +148,10 @@ def status_to_pb(status: EngineStatus, metrics: bytes = b"") -> pb.Status:
         active=status.active,
         queued=status.queued,
         detail=status.detail,
-        metrics=metrics,
     )
 
 
-def status_from_pb(status: pb.Status) -> EngineStatus:
-    """An engine's status."""
+def decode_status(status: pb.GetStatusResponse) -> EngineStatus:
     return EngineStatus(
         ready=status.ready,
         engine=status.engine,
@@ -144,3 +163,35 @@ def status_from_pb(status: pb.Status) -> EngineStatus:
         queued=status.queued,
         detail=status.detail,
     )
+
+
+def error_metadata(error: EngineError) -> tuple[tuple[str, str], ...]:
+    """What an error carries beside its status code, as trailing metadata."""
+    if isinstance(error, InvalidRequest):
+        return ((FIELD_KEY, error.field),)
+    if isinstance(error, Exhausted):
+        return ((RETRY_AFTER_KEY, f"{error.retry_after_s:g}"),)
+    return ()
+
+
+def decode_error(code: str, details: str, metadata: Mapping[str, str]) -> EngineError:
+    """The error behind a gRPC status, by the name of its code.
+
+    Codes that the engine does not send come from gRPC itself: the connection broke (UNAVAILABLE, CANCELLED), a message
+    was too large (RESOURCE_EXHAUSTED without a delay), or the peer is another program (UNIMPLEMENTED).
+    """
+    match code:
+        case "INVALID_ARGUMENT":
+            return InvalidRequest(details, field=metadata.get(FIELD_KEY, "text"))
+        case "NOT_FOUND":
+            return NotFound(details)
+        case "RESOURCE_EXHAUSTED" if RETRY_AFTER_KEY in metadata:
+            return Exhausted(details, retry_after_s=float(metadata[RETRY_AFTER_KEY]))
+        case "RESOURCE_EXHAUSTED":
+            return InvalidRequest(details, field="message")
+        case "DEADLINE_EXCEEDED":
+            return DeadlineExceeded(details)
+        case "UNAVAILABLE" | "CANCELLED":
+            return Unavailable(details)
+        case _:
+            return SynthesisFailed(f"{code}: {details}")

@@ -17,18 +17,15 @@ _KEYS = ("123A", "456B", "789C", "*0#D")
 
 _FREQUENCIES = {key: (LOW_HZ[r], HIGH_HZ[c]) for r, row in enumerate(_KEYS) for c, key in enumerate(row)}
 
-_DBM0_DBOV = 3.17
-"""A sine of 0 dBm0 is 3.17 dB under the largest that mu-law carries (G.711 table 2)."""
-
-_SINE_DBOV = 3.01
-"""And that largest one is 3.01 dB under 0 dBov."""
+_LARGEST_SINE_DBM0 = 3.17
+"""Of mu-law (G.711 table 2 note 1), so of amplitude 1 here."""
 
 PAUSE_W_MS = 500
 """A ``w`` among the digits."""
 
 
 def _amplitude(dbm0: float) -> float:
-    return float(10 ** ((dbm0 - _DBM0_DBOV) / 20))
+    return float(10 ** ((dbm0 - _LARGEST_SINE_DBM0) / 20))
 
 
 def tones(
@@ -40,7 +37,7 @@ def tones(
     level_dbm0: float = -9,
     twist_db: float = 2,
 ) -> NDArray[np.float32]:
-    """The sound of a digit string: each digit a tone and a pause, 0.39 s together, as carriers send them by default.
+    """The sound of a digit string: each digit a tone and a pause, 0.39 s together as a carrier was heard to dial.
 
     Args:
         digits: of ``0-9 A-D * #``; ``w`` is a pause of 500 ms.
@@ -61,7 +58,7 @@ def tones(
         raise ValueError(f"tone_ms is {tone_ms} and pause_ms {pause_ms}, expected at least 40 each (ITU-T Q.24)")
     pieces = [np.zeros(0, np.float32)]
     for at, digit in enumerate(digits):
-        if digit in "wW":
+        if digit == "w":
             pieces.append(np.zeros(round(sample_rate * PAUSE_W_MS / 1000), np.float32))
             continue
         if digit.upper() not in _FREQUENCIES:
@@ -81,12 +78,12 @@ def tones(
 class Detector:
     """Find digits in one stream of audio, chunk by chunk. Not thread-safe.
 
-    The eight frequencies are correlated with windows of 12.75 ms, two a window's length (the Goertzel algorithm as one
-    matrix product). A window names a digit when, by Q.24 table A-1 with a margin:
+    The eight frequencies are correlated with windows of 12.75 ms, each half over the one before (what the Goertzel
+    algorithm computes, as one matrix product). A window names a digit when, by Q.24 table A-1 with a margin:
 
     * both tones reach -27 dBm0 (operate: -25),
-    * the high tone is at most 5 dB above and 9.5 dB below the low one (operate: +4, -8),
-    * no other of the same group is within 8 dB,
+    * the high tone is at most 5 dB above and 10.5 dB below the low one (operate: +4, -8),
+    * no other of the same group is within 5 dB (a low tone 8 dB louder leaks almost so much into the high group),
     * three quarters of all the energy is in the two (speech, which has more, fails here: talk-off),
     * by the turn of phase since the last window, both are within 2.5 % (operate: 1.5 %, refuse: 3.5 %).
 
@@ -97,8 +94,8 @@ class Detector:
     _HOP_S = 0.006375
     _MIN_DBM0 = -27
     _MAX_TWIST_DB = 5
-    _MIN_TWIST_DB = -9.5
-    _MIN_LEAD_DB = 8
+    _MIN_TWIST_DB = -10.5
+    _MIN_LEAD_DB = 5
     _MIN_SHARE = 0.75
     _MAX_OFFSET = 0.025
     _WINDOWS = 4
@@ -117,7 +114,8 @@ class Detector:
         self._hz = np.array(LOW_HZ + HIGH_HZ, np.float64)
         self._hop_s = self._hop / sample_rate
         n = np.arange(self._hop)[:, None]
-        self._basis = np.exp(-2j * np.pi * self._hz * n / sample_rate).astype(np.complex64)
+        # Real and imaginary parts side by side: a product of real matrices.
+        self._basis = np.exp(-2j * np.pi * self._hz * n / sample_rate).astype(np.complex64).view(np.float32)
         # A window is two hops; the second one's phases are counted from the window's start.
         self._turn = np.exp(-2j * np.pi * self._hz * self._hop_s).astype(np.complex64)
         self._held = np.zeros(0, np.float32)
@@ -146,7 +144,7 @@ class Detector:
         frames = self._held[: hops * self._hop].reshape(hops, self._hop)
         self._held = self._held[hops * self._hop :]
 
-        hop = np.concatenate((self._last_hop[None], frames @ self._basis))
+        hop = np.concatenate((self._last_hop[None], (frames @ self._basis).view(np.complex64)))
         energy = np.concatenate(([self._last_energy], np.einsum("ij,ij->i", frames, frames)))
         window = hop[:-1] + hop[1:] * self._turn
         names = self._names(window, np.concatenate((self._last_window[None], window[:-1])), energy[:-1] + energy[1:])

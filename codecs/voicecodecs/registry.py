@@ -20,6 +20,9 @@ _SAMPLE_RATES = {"PCMU": (8000,), "PCMA": (8000,), "G722": (g722.SAMPLE_RATE,), 
 
 _MAX_RATE = 192_000
 
+_PTIMES_MS = (*range(10, 61, 10), 80, 100, 200)
+"""Of encodings without packets of their own. RTP stays below 60; some carriers' WebSockets want few large messages."""
+
 _FRAME_BITS_PER_SAMPLE = {"PCMU": 8, "PCMA": 8, "G722": 4, "L16": 16}
 """Encodings of constant rate. OPUS packets vary in size."""
 
@@ -40,7 +43,8 @@ class AudioFormat:
     for OPUS, any for L16."""
 
     ptime_ms: int = 20
-    """Audio per frame, milliseconds (RFC 8866 section 6.4): 10 to 60 in tens; OPUS has no 30 and 50."""
+    """Audio per frame, milliseconds (RFC 8866 section 6.4): 10 to 60 in tens, or 80, 100, 200 for
+    peers that want few large messages; OPUS has no 30, no 50 and none over 60."""
 
     def __post_init__(self) -> None:
         if self.encoding not in _FRAME_BITS_PER_SAMPLE and self.encoding != "OPUS":
@@ -51,7 +55,7 @@ class AudioFormat:
             raise ValueError(f"{self.encoding} sample_rate is {self.sample_rate} Hz, expected {expected}")
         if not 0 < self.sample_rate <= _MAX_RATE:
             raise ValueError(f"{self.encoding} sample_rate is {self.sample_rate} Hz, expected 1 to {_MAX_RATE}")
-        durations = opus.FRAME_MS if self.encoding == "OPUS" else range(10, 61, 10)
+        durations = opus.FRAME_MS if self.encoding == "OPUS" else _PTIMES_MS
         if self.ptime_ms not in durations:
             expected = ", ".join(map(str, durations))
             raise ValueError(f"{self.encoding} ptime_ms is {self.ptime_ms}, expected one of {expected}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
+from pydantic import BaseModel
 
 from gateway.config import LimitsConfig
-from gateway.dialogue.hub import Hub
+from gateway.dialogue.hub import DialogueHub
 from gateway.http import errors
 from gateway.http.auth import Authenticator
 from gateway.http.calls import CallList, Calls, CallView
@@ -15,11 +16,34 @@ from gateway.http.routes import Handler, Route, openapi
 from gateway.http.webhooks import Webhooks
 
 
-class Health:
-    """Liveness and readiness. ``why_not_ready`` says what is missing, or nothing."""
+class HealthView(BaseModel):
+    """``/v1/health``."""
 
-    def __init__(self, why_not_ready: Callable[[], str]) -> None:
+    status: str
+    """``ready``, or what is missing."""
+    version: str
+    engine: str
+    model: str
+    gpu: str
+    vllm: str
+    calls: int
+
+
+class Health:
+    """Liveness and readiness.
+
+    Args:
+        why_not_ready: says what is missing, or nothing.
+        view: the whole state.
+    """
+
+    def __init__(self, why_not_ready: Callable[[], str], view: Callable[[], HealthView]) -> None:
         self._why_not_ready = why_not_ready
+        self._view = view
+
+    async def show(self, request: web.Request) -> web.Response:
+        """The state of gateway and engine."""
+        return web.json_response(self._view().model_dump())
 
     async def live(self, request: web.Request) -> web.Response:
         """The process answers."""
@@ -48,9 +72,9 @@ def make_app(
     health: Health,
     calls: Calls,
     webhooks: Webhooks,
-    hub: Hub,
+    hub: DialogueHub,
     limits: LimitsConfig,
-    metrics: Callable[[], bytes] | None,
+    metrics: Callable[[], Awaitable[bytes]] | None,
     version: str,
     more: Sequence[Route] = (),
 ) -> web.Application:
@@ -63,6 +87,7 @@ def make_app(
     routes = [
         Route(method="GET", path="/healthz", handler=health.live, summary="Liveness", protected=False),
         Route(method="GET", path="/readyz", handler=health.ready, summary="Readiness", protected=False),
+        Route(method="GET", path="/v1/health", handler=health.show, summary="Gateway and engine", answer=HealthView),
         Route(
             method="GET", path="/v1/calls", handler=calls.list, summary="Live calls", answer=CallList, tags=["calls"]
         ),
@@ -113,7 +138,7 @@ def make_app(
 
     async def show_metrics(request: web.Request) -> web.Response:
         assert metrics is not None
-        return web.Response(body=metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+        return web.Response(body=await metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     routes.append(Route(method="GET", path="/openapi.json", handler=show_description, summary="API description"))
     routes.append(Route(method="GET", path="/docs", handler=show_docs, summary="API description to read"))

@@ -89,7 +89,7 @@ class Authenticator:
         token = token or request.query.get("access_token", "")
         found = None
         for tenant in self._tenants:
-            if hmac.compare_digest(tenant.secret, token.encode()):
+            if hmac.compare_digest(tenant.secret, token.encode(errors="backslashreplace")):
                 found = tenant
         if found is None:
             raise Rejected("Authorization: Bearer KEY is missing or unknown", status=401, code="unauthorized")

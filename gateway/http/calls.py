@@ -7,8 +7,6 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel
 
-from gateway.config import LimitsConfig
-from gateway.dialogue import wire
 from gateway.dialogue.observers import Observers
 from gateway.directory import Directory
 from gateway.errors import Rejected
@@ -42,10 +40,9 @@ class CallList(BaseModel):
 class Calls:
     """Handlers of ``/v1/calls``."""
 
-    def __init__(self, directory: Directory[Session], observers: Observers, *, limits: LimitsConfig) -> None:
+    def __init__(self, directory: Directory[Session], observers: Observers) -> None:
         self._directory = directory
         self._observers = observers
-        self._limits = limits
 
     def _call(self, request: web.Request) -> Session:
         call_id = request.match_info["id"]
@@ -69,17 +66,16 @@ class Calls:
 
     async def message(self, request: web.Request) -> web.Response:
         """Any dialogue-manager message, for one call."""
-        session = self._call(request)
-        _, message = wire.decode(await request.read(), limits=self._limits, multiplexed=False)
-        session.on_message(message)
+        self._observers.inject(self._call(request).call_id, await request.read())
         return web.Response(status=202)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events: the gateway's messages of one call, or of all."""
-        call_id = self._call(request).call_id if "id" in request.match_info else None
+        call_id = self._call(request).call_id if "id" in request.match_info else ""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
-        with self._observers.subscribe(call_id) as events:
+        async with self._observers.subscribe(call_id) as events:
+            await response.write(b": connected\n\n")
             async for event in events:
                 await response.write(b"data: " + event.encode() + b"\n\n")
         return response

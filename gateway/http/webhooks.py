@@ -1,29 +1,31 @@
 """Call-control webhooks: the answer that starts a media stream, what follows the stream, status callbacks.
 
-One handler per dialect family; the signature is checked where the carrier signs and a secret is configured.
+What each carrier says and wants to hear stands in ``call_control``; the signature is checked where the carrier signs
+and a secret is configured.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import time
-from collections.abc import Mapping
-from urllib.parse import quote
-from xml.sax.saxutils import escape, quoteattr
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote, urlencode
 
+import orjson
 from aiohttp import web
 
 from gateway.config import CarriersConfig, RouteConfig, ServerConfig
 from gateway.errors import Rejected
 from gateway.handoff import Handoffs
-from gateway.signatures import twilio_signed
+from gateway.http.call_control import CALL_CONTROL, CALLER_FIELDS, Answer, Hook, Next, Stream
 from gateway.tokens import StreamTokens
 
 log = logging.getLogger(__name__)
 
-CALLER_FIELDS = ("From", "To", "ForwardedFrom", "CallerName", "Direction", "CallStatus", "ParentCallSid")
-"""Webhook fields that a media stream's start does not repeat; they travel as stream parameters of this prefix."""
 PARAMETER_PREFIX = "talkspurt."
+"""Webhook fields that a media stream's start does not repeat travel as stream parameters of this prefix."""
+_UNREPEATED = tuple(name for name in CALLER_FIELDS if name != "CallSid")
 
 
 class Webhooks:
@@ -47,82 +49,122 @@ class Webhooks:
         """Scheme and authority under which the outside knows us, without a trailing slash."""
         if self._server.public_url:
             return self._server.public_url.rstrip("/")
-        return f"{request.scheme}://{request.host}"
+        scheme, host = request.scheme, request.host
+        if request.remote and trusted(request.remote, self._server.trusted_proxies):
+            scheme = request.headers.get("X-Forwarded-Proto", scheme).partition(",")[0].strip()
+            host = request.headers.get("X-Forwarded-Host", host).partition(",")[0].strip()
+        return f"{scheme}://{host}"
 
     async def start(self, request: web.Request) -> web.Response:
         """The answer to an incoming call."""
-        route, form = await self._checked(request)
+        dialect, route, form = await self._checked(request)
         public = self.public_url(request)
-        token = self._tokens.make("twilio", route, now=time.time())
-        stream = f"{public}/media/twilio/{route}/{token}".replace("http", "ws", 1)
-        parameters = "".join(
-            f"<Parameter name={quoteattr(PARAMETER_PREFIX + name)} value={quoteattr(form[name])}/>"
-            for name in CALLER_FIELDS
-            if form.get(name)
+        token = self._tokens.make(dialect, route, now=time.time())
+        caller = {ours: form[theirs] for ours, names in CALLER_FIELDS.items() for theirs in names if form.get(theirs)}
+        after = f"{public}/webhooks/{dialect}/{route}/after"
+        names = _UNREPEATED
+        if dialect != "twilio":
+            # Whether these carriers name the call alike in webhooks and on the stream is not certain: say it ourselves.
+            names = tuple(CALLER_FIELDS)
+            if caller.get("CallSid"):
+                after += "?" + urlencode({"call": caller["CallSid"]})
+        own = {name: value for name, value in request.query.items() if name != "bodySHA256"}
+        if request.method == "GET":
+            own = {
+                name: value for name, value in own.items() if not any(name in known for known in CALLER_FIELDS.values())
+            }
+        stream = Stream(
+            url=f"{public}/media/{dialect}/{route}/{token}".replace("http", "ws", 1),
+            after_url=after,
+            caller=caller,
+            parameters={PARAMETER_PREFIX + name: caller[name] for name in names if name in caller} | own,
         )
-        parameters += "".join(
-            f"<Parameter name={quoteattr(name)} value={quoteattr(value)}/>"
-            for name, value in request.query.items()
-            if name != "bodySHA256"
-        )
-        return _xml(
-            f"<Connect><Stream url={quoteattr(stream)}>{parameters}</Stream></Connect>"
-            f'<Redirect method="POST">{escape(f"{public}/webhooks/twilio/{route}/after")}</Redirect>'
-        )
+        return _response(CALL_CONTROL[dialect].start(self._carriers, stream))
 
     async def after(self, request: web.Request) -> web.Response:
         """What the carrier does when our stream has ended: transfer, hand off, or hang up."""
-        route, form = await self._checked(request)
-        handoff = self._handoffs.take(form.get("CallSid", ""))
+        dialect, _, form = await self._checked(request)
+        control = CALL_CONTROL[dialect]
+        if not control.asks(form):
+            return web.Response(status=204)
+        call_sid = request.query.get("call") or next(
+            (form[name] for name in CALLER_FIELDS["CallSid"] if form.get(name)), ""
+        )
+        handoff = self._handoffs.take(call_sid)
+        following = Next()
+        after_url = control.after_address(self._carriers)
         if handoff is not None and handoff.transfer_target:
-            target = handoff.transfer_target
-            noun = "Sip" if target.startswith(("sip:", "sips:")) else "Number"
-            return _xml(f"<Dial><{noun}>{escape(target)}</{noun}></Dial>")
-        after_url = self._carriers.twilio.after_url
-        if handoff is not None and after_url:
+            following = Next(dial=handoff.transfer_target)
+        elif handoff is not None and after_url:
             # Twilio's own ConversationRelay posts these fields; a Redirect carries them in the query.
             separator = "&" if "?" in after_url else "?"
             query = f"SessionId={handoff.session_id}&SessionStatus={handoff.reason}"
             if handoff.handoff_data is not None:
                 query += f"&HandoffData={quote(handoff.handoff_data, safe='')}"
-            return _xml(f'<Redirect method="POST">{escape(after_url + separator + query)}</Redirect>')
-        return _xml("<Hangup/>")
+            following = Next(redirect=after_url + separator + query)
+        return _response(control.after(following))
 
     async def status(self, request: web.Request) -> web.Response:
         """A status callback; logged, never needed."""
-        route, form = await self._checked(request)
-        log.info(
-            "carrier status",
-            extra={
-                "route": route,
-                "event": form.get("StreamEvent") or form.get("CallStatus") or "",
-                "dialect": "twilio",
-            },
-        )
+        dialect, route, form = await self._checked(request)
+        event = next((form[name] for name in _EVENT_FIELDS if form.get(name)), "")
+        log.info("carrier status", extra={"route": route, "event": event[:40], "dialect": dialect})
         return web.Response(status=204)
 
-    async def _checked(self, request: web.Request) -> tuple[str, Mapping[str, str]]:
+    async def _checked(self, request: web.Request) -> tuple[str, str, Mapping[str, str]]:
+        """Dialect, route, and the first value of each field."""
         dialect, route = request.match_info["dialect"], request.match_info.get("route", "default")
-        if dialect != "twilio":
-            raise Rejected(f"no webhooks for dialect {dialect[:40]!r}", status=404, code="not_found")
+        if dialect not in CALL_CONTROL:
+            known = ", ".join(CALL_CONTROL)
+            raise Rejected(f"no webhooks for dialect {dialect[:40]!r}, only {known}", status=404, code="not_found")
         if route not in self._routes:
             raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
         body = await request.read()
-        form = dict(request.query) if request.method == "GET" else {}
-        fields: dict[str, list[str]] = {}
-        if request.method == "POST" and request.content_type == "application/x-www-form-urlencoded":
-            for name, value in (await request.post()).items():
-                fields.setdefault(name, []).append(str(value))
-            form = {name: values[0] for name, values in fields.items()}
-        twilio = self._carriers.twilio
-        if twilio.verify and twilio.auth_token is not None:
-            url = self.public_url(request) + request.raw_path
-            given = request.headers.get("X-Twilio-Signature", "")
-            if not twilio_signed(twilio.auth_token.get_secret_value(), url, given, fields, body):
-                raise Rejected("X-Twilio-Signature does not match", status=403, code="bad_signature")
-        return route, form
+        fields: dict[str, list[str]] | None = None
+        if request.method == "POST":
+            fields = {}
+            if request.content_type == "application/x-www-form-urlencoded":
+                for name, value in (await request.post()).items():
+                    fields.setdefault(name, []).append(str(value))
+        if self._carriers.of(dialect).verify:
+            hook = Hook(
+                url=self.public_url(request) + request.raw_path,
+                headers={name.lower(): value for name, value in request.headers.items()},
+                body=body,
+                form=fields,
+                now=time.time(),
+            )
+            if CALL_CONTROL[dialect].signed(self._carriers, hook) is False:
+                raise Rejected(f"{dialect}: the signature does not match", status=403, code="bad_signature")
+        if fields is None:
+            return dialect, route, dict(request.query)
+        if request.content_type == "application/json":
+            return dialect, route, _scalars(body)
+        return dialect, route, {name: values[0] for name, values in fields.items()}
 
 
-def _xml(verbs: str) -> web.Response:
-    text = f'<?xml version="1.0" encoding="UTF-8"?>\n<Response>{verbs}</Response>'
-    return web.Response(text=text, content_type="text/xml")
+_EVENT_FIELDS = ("StreamEvent", "Event", "CallStatus", "call_status", "status", "event")
+
+
+def _scalars(body: bytes) -> dict[str, str]:
+    """Text and numbers of a JSON object."""
+    try:
+        value = orjson.loads(body or b"{}")
+    except orjson.JSONDecodeError as exc:
+        raise Rejected(f"body of {len(body)} bytes is not JSON", status=400, code="invalid_json") from exc
+    if not isinstance(value, dict):
+        raise Rejected(f"body is a JSON {type(value).__name__}, expected an object", status=400, code="invalid_json")
+    return {name: str(entry) for name, entry in value.items() if isinstance(entry, str | int | float)}
+
+
+def trusted(remote: str, proxies: Sequence[str]) -> bool:
+    """Whether a peer's ``X-Forwarded-*`` headers are believed."""
+    try:
+        address = ipaddress.ip_address(remote)
+    except ValueError:
+        return False
+    return any(address in ipaddress.ip_network(proxy, strict=False) for proxy in proxies)
+
+
+def _response(answer: Answer) -> web.Response:
+    return web.Response(body=answer.body, content_type=answer.content_type)

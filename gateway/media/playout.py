@@ -150,6 +150,8 @@ class Playout:
         self._history: deque[tuple[Track, bytes]] = deque(maxlen=int(lead_s / ptime_s) + 2)
         self._dry_since: float | None = None
         self._ended_s = 0.0
+        self.held = False
+        """Nothing is sent while true: the caller may have begun to speak."""
         self._generation = 0
         self._marks = 0
         self.last_mark_delay_s: float | None = None
@@ -162,7 +164,7 @@ class Playout:
 
     def deadline(self, now: float) -> float | None:
         """When to call ``pop_due`` next: a frame is due, or sound runs out. None: nothing to do until a push."""
-        if self._tracks:
+        if self._tracks and not self.held:
             track = self._tracks[0]
             if track.frames:
                 return self.pacer.deadline() if self.pacer.running else self._start_at(track, now)
@@ -184,9 +186,9 @@ class Playout:
     def pop_due(self, now: float) -> bytes | None:
         """The next frame, or None: too early, or nothing there. Also settles what has been heard by now."""
         pacer = self.pacer
-        while self._tracks and self._tracks[0].done and not self._tracks[0].frames:
+        while not self.held and self._tracks and self._tracks[0].done and not self._tracks[0].frames:
             self._track_sent(self._tracks.popleft())
-        if not self._tracks or not self._tracks[0].frames:
+        if not self._tracks or not self._tracks[0].frames or self.held:
             self._settle(now)
             return None
         track = self._tracks[0]

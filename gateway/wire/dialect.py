@@ -1,6 +1,6 @@
 """The contract of a media-WebSocket dialect: bytes in, messages out, and back. One file per vendor, no I/O.
 
-A dialect object belongs to one stream: it remembers the stream's id and its sequence numbers, nothing else.
+A dialect object belongs to one stream: it remembers the stream's id, its sequence numbers and what its peer negotiated.
 """
 
 from __future__ import annotations
@@ -14,12 +14,27 @@ class Dialect(Protocol):
     """One stream's serializer."""
 
     name: ClassVar[str]
+    subprotocols: ClassVar[tuple[str, ...]]
+    """``Sec-WebSocket-Protocol`` values of which the first one offered has to be selected; else none is."""
     max_lead_ms: ClassVar[int]
     """How far ahead of real time the peer lets us send; 0: never ahead."""
-    has_marks: ClassVar[bool]
-    """The peer reports when what was sent has been played."""
-    has_clear: ClassVar[bool]
-    """The peer holds a buffer that it empties on demand."""
+    goes_on_after: ClassVar[bool]
+    """The carrier asks our ``…/after`` webhook when the stream has ended."""
+
+    @property
+    def has_marks(self) -> bool:
+        """The peer reports when what was sent has been played."""
+        ...
+
+    @property
+    def has_clear(self) -> bool:
+        """The peer holds a buffer that it empties on demand."""
+        ...
+
+    @property
+    def media_is_text(self) -> bool:
+        """``media`` goes out as a WebSocket text message, else as a binary one. Control messages are always text."""
+        ...
 
     def decode(self, data: str | bytes) -> list[Message]:
         """One WebSocket message (str: text, bytes: binary) to zero or more messages.
@@ -29,8 +44,8 @@ class Dialect(Protocol):
         """
         ...
 
-    def is_media(self, data: bytes | memoryview) -> bool:
-        """True if this raw text or binary message surely is caller audio; a cheap look at its head.
+    def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
+        """True if this raw text or binary message surely is caller audio that may be dropped; a cheap look at its head.
 
         Calls that nobody listens to drop such messages unparsed.
         """
@@ -52,11 +67,6 @@ class Dialect(Protocol):
         """The message that makes the peer send tones; None: tones go in the audio."""
         ...
 
-    def hangup(self) -> bytes | None:
-        """The message that ends the call; None: closing the socket does."""
+    def hangup(self, handoff_data: str | None = None) -> bytes | None:
+        """The message that ends the call, whereupon the peer closes the socket; None: our closing it does."""
         ...
-
-    goes_on_after: ClassVar[bool]
-    """The carrier asks our ``…/after`` webhook when the stream has ended."""
-    media_is_text: ClassVar[bool]
-    """True: ``media`` goes out as a WebSocket text message; False: binary. Control messages are always text."""

@@ -58,6 +58,27 @@ class StreamStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class Reply:
+    """A text message that has to go back at once: handshake answers, keep-alives."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FlowControl:
+    """The peer's buffer is full (``stopped``), or has room again."""
+
+    stopped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PeerError:
+    """The peer complains about something we sent; the stream goes on."""
+
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ignored:
     """Known and of no consequence to us (``connected``, keep-alives)."""
 
@@ -70,5 +91,15 @@ class UnknownEvent:
 
 
 Message = (
-    StreamStarted | MediaReceived | DtmfReceived | MarkReached | PlayoutCleared | StreamStopped | Ignored | UnknownEvent
+    StreamStarted
+    | MediaReceived
+    | DtmfReceived
+    | MarkReached
+    | PlayoutCleared
+    | StreamStopped
+    | Reply
+    | FlowControl
+    | PeerError
+    | Ignored
+    | UnknownEvent
 )

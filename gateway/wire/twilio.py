@@ -8,31 +8,19 @@ outgoing DTMF (tones go in the audio).
 
 from __future__ import annotations
 
-from binascii import Error as Base64Error
-from binascii import a2b_base64, b2a_base64
-from collections.abc import Callable, Mapping
+from binascii import b2a_base64
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import orjson
 
 from gateway.errors import ProtocolError
-from gateway.wire.messages import (
-    DtmfReceived,
-    Ignored,
-    MarkReached,
-    MediaReceived,
-    Message,
-    StreamStarted,
-    StreamStopped,
-    UnknownEvent,
-)
+from gateway.wire.messages import Ignored, MarkReached, MediaReceived, Message, StreamStarted, StreamStopped
+from gateway.wire.reading import Body, JsonEvents, audio_format, digit, integer, parameters, payload, text
 from voicecodecs.registry import AudioFormat
 
-_DIGITS = frozenset("0123456789*#ABCD")
-_PCMU = AudioFormat("PCMU", 8000)
 
-
-class Twilio:
+class Twilio(JsonEvents):
     """One stream's serializer."""
 
     name: ClassVar[str] = "twilio"
@@ -41,37 +29,15 @@ class Twilio:
     has_clear: ClassVar[bool] = True
     goes_on_after: ClassVar[bool] = True
     media_is_text: ClassVar[bool] = True
+    subprotocols: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         self._stream_id = ""
         self._media_head = b""
 
-    def decode(self, data: str | bytes) -> list[Message]:
-        """One text message to messages; see ``Dialect.decode``."""
-        if isinstance(data, bytes):
-            raise ProtocolError(f"{self.name}: got a binary message of {len(data)} bytes, expected JSON text")
-        try:
-            body = orjson.loads(data)
-            event = body["event"]
-            reader = _READERS.get(event)
-            if reader is None:
-                return [UnknownEvent(str(event)[:64])]
-            if self._stream_id and body.get("streamSid", self._stream_id) != self._stream_id:
-                raise ProtocolError(f"{self.name}: {event} is for another stream than this one", field="streamSid")
-            message = reader(body)
-        except ProtocolError:
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError, Base64Error) as exc:
-            raise ProtocolError(f"{self.name}: cannot read {len(data)} characters: {exc!r:.120}") from exc
-        if isinstance(message, StreamStarted):
-            self._stream_id = message.stream_id
-            self._media_head = b'{"event":"media","streamSid":' + orjson.dumps(message.stream_id)
-            self._media_head += b',"media":{"payload":"'
-        return [message]
-
-    def is_media(self, data: bytes | memoryview) -> bool:
+    def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
         """Twilio writes ``{"event":"media"`` first."""
-        return bytes(data[:16]) == b'{"event":"media"'
+        return data[:16] == b'{"event":"media"'
 
     def media(self, payload: bytes) -> bytes:
         """One frame."""
@@ -82,61 +48,69 @@ class Twilio:
         return orjson.dumps({"event": "mark", "streamSid": self._stream_id, "mark": {"name": name}})
 
     def clear(self) -> bytes:
-        """Empties Twilio's buffer."""
+        """Empties the buffer."""
         return orjson.dumps({"event": "clear", "streamSid": self._stream_id})
 
-    def dtmf(self, digits: str) -> None:
+    def dtmf(self, digits: str) -> bytes | None:
+        """Twilio has no such message."""
+        return None
+
+    def hangup(self, handoff_data: str | None = None) -> None:
         """Twilio has no such message."""
 
-    def hangup(self) -> None:
-        """Twilio has no such message."""
+    # --- readers ---------------------------------------------------------------------------------------------------
 
+    def _format(self, media: Body) -> AudioFormat:
+        fmt = audio_format(text(media.get("encoding", "audio/x-mulaw")), integer(media.get("sampleRate", 8000)))
+        if fmt != AudioFormat("PCMU", 8000):
+            raise ProtocolError(
+                f"{self.name}: stream is {fmt.encoding} at {fmt.sample_rate} Hz, expected audio/x-mulaw at 8000",
+                field="mediaFormat",
+            )
+        return fmt
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"got {type(value).__name__}, expected a string")
-    return value
-
-
-def _started(body: Mapping[str, Any]) -> Message:
-    start = body["start"]
-    media = start.get("mediaFormat", {})
-    encoding, rate = media.get("encoding", "audio/x-mulaw"), int(media.get("sampleRate", 8000))
-    if encoding != "audio/x-mulaw" or rate != 8000:
-        raise ProtocolError(
-            f"twilio: stream is {str(encoding)[:40]} at {rate} Hz, expected audio/x-mulaw at 8000", field="mediaFormat"
+    def _started(self, body: Body) -> Iterable[Message]:
+        start = body["start"]
+        fmt = self._format(start.get("mediaFormat", {}))
+        self._stream_id = text(start.get("streamSid") or body["streamSid"])
+        self._media_head = b'{"event":"media","streamSid":' + orjson.dumps(self._stream_id) + b',"media":{"payload":"'
+        yield StreamStarted(
+            stream_id=self._stream_id,
+            call_sid=text(start.get("callSid", "")),
+            account_sid=text(start.get("accountSid", "")),
+            inbound=fmt,
+            outbound=fmt,
+            custom_parameters=parameters(start.get("customParameters")),
         )
-    stream_id = _text(start.get("streamSid") or body["streamSid"])
-    custom = start.get("customParameters") or {}
-    return StreamStarted(
-        stream_id=stream_id,
-        call_sid=_text(start.get("callSid", "")),
-        account_sid=_text(start.get("accountSid", "")),
-        inbound=_PCMU,
-        outbound=_PCMU,
-        custom_parameters={_text(key): str(value) for key, value in custom.items()},
-    )
 
+    def _audio(self, data: bytes) -> bytes:
+        return data
 
-def _media(body: Mapping[str, Any]) -> Message:
-    media = body["media"]
-    if media.get("track", "inbound") not in ("inbound", "inbound_track"):
-        return Ignored()
-    return MediaReceived(a2b_base64(_text(media["payload"]), strict_mode=True))
+    def _media(self, body: Body) -> Iterable[Message]:
+        self._check(body)
+        media = body["media"]
+        if media.get("track", "inbound") not in ("inbound", "inbound_track"):
+            yield Ignored()
+        else:
+            yield MediaReceived(self._audio(payload(media["payload"])))
 
+    def _dtmf(self, body: Body) -> Iterable[Message]:
+        self._check(body)
+        yield digit(body["dtmf"]["digit"])
 
-def _dtmf(body: Mapping[str, Any]) -> Message:
-    digit = _text(body["dtmf"]["digit"])
-    if digit not in _DIGITS or len(digit) != 1:
-        raise ValueError("digit is not one of 0-9 * # A-D")
-    return DtmfReceived(digit)
+    def _marked(self, body: Body) -> Iterable[Message]:
+        self._check(body)
+        yield MarkReached(text(body["mark"]["name"]))
 
+    def _check(self, body: Body) -> None:
+        if self._stream_id and body.get("streamSid", self._stream_id) != self._stream_id:
+            raise ProtocolError(f"{self.name}: {body['event']} is for another stream than this one", field="streamSid")
 
-_READERS: Mapping[str, Callable[[Mapping[str, Any]], Message]] = {
-    "connected": lambda body: Ignored(),
-    "start": _started,
-    "media": _media,
-    "dtmf": _dtmf,
-    "mark": lambda body: MarkReached(_text(body["mark"]["name"])),
-    "stop": lambda body: StreamStopped(),
-}
+    readers: ClassVar[Mapping[str, Callable[[Any, Body], Iterable[Message]]]] = {
+        "connected": lambda self, body: [Ignored()],
+        "start": _started,
+        "media": _media,
+        "dtmf": _dtmf,
+        "mark": _marked,
+        "stop": lambda self, body: [StreamStopped()],
+    }

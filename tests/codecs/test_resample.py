@@ -73,7 +73,10 @@ def test_sweep_is_heard_up_to_4_khz_and_no_further(rate_in: int) -> None:
     t = np.arange(int(seconds * rate_in)) / rate_in
     sweep = (0.5 * np.sin(np.pi * top / seconds * t**2)).astype(np.float32)  # at second t: top * t / seconds Hz
     heard = resample(sweep, rate_in, 8000)
-    level = lambda start, end: np.sqrt(2 * np.mean(heard[int(start * 8000) : int(end * 8000)] ** 2)) / 0.5  # noqa: E731
+
+    def level(start: float, end: float) -> float:
+        return float(np.sqrt(2 * np.mean(heard[int(start * 8000) : int(end * 8000)] ** 2)) / 0.5)
+
     assert 20 * np.log10(level(0.1, 3400 / top * seconds - 0.02)) == pytest.approx(0, abs=0.1)
     assert 20 * np.log10(level(4000 / top * seconds + 0.02, seconds)) < -70
 

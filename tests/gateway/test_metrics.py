@@ -46,7 +46,7 @@ def used() -> Metrics:
     metrics.playout_buffer(seconds=0.4)
     metrics.stalled(transport="twilio")
     metrics.dialogue_connected(route="default", lines=3)
-    metrics.dialogue_reconnected()
+    metrics.dialogue_reconnects(total=1)
     metrics.tokens_dropped(4)
     metrics.rtp(lost=2, jitter_s=0.003)
     metrics.pacing_error("twilio").observe(0.0015)

@@ -380,3 +380,32 @@ def test_hang_up_ends_every_turn() -> None:
     call.turns.close("hangup", call.now)
     assert {outcome for _, outcome, _ in call.ended_turns} == {"interrupted"}
     assert len(call.ended_turns) == 3
+
+
+def test_a_false_alarm_pauses_and_goes_on_where_it_was() -> None:
+    call = VirtualCall(TurnDefaults(false_alarm_s=0.5))
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(0.2)
+    sent = len(call.sent)
+    assert call.turns.on_caller_speech(onset=call.now - 0.1, now=call.now)
+    call.run(0.3)
+    assert len(call.sent) == sent, "silent while in doubt"
+    call.turns.on_caller_silence(call.now)
+    call.run(1.0)
+    assert call.events("t1") == ["accepted", "started", "finished"]
+    assert told(call, Interrupt) == [] and call.gaps == []
+    assert len(call.sent) in (30, 31), "the frame under way is said again, nothing is lost"
+
+
+def test_speech_that_goes_on_is_an_interruption_from_its_onset() -> None:
+    call = VirtualCall(TurnDefaults(false_alarm_s=0.5))
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(0.25)
+    call.turns.on_caller_speech(onset=call.now, now=call.now)
+    call.run(0.5)
+    call.turns.on_doubt_over(call.now)
+    (interrupt,) = told(call, Interrupt)
+    assert interrupt.utterance_until_interrupt == "one two"
+    assert call.events("t1") == ["accepted", "started", "interrupted"]

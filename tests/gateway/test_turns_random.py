@@ -51,6 +51,7 @@ def act(call: VirtualCall, rng: random.Random) -> None:
             call.turns.on_digit(rng.choice("0123456789*#"), call.now)
         case 8:
             call.turns.on_caller_speech(onset=call.now - rng.random() * 0.2, now=call.now)
+            rng.choice([call.turns.on_caller_silence, call.turns.on_doubt_over, lambda now: None])(call.now)
         case 9:
             call.say(Mark(name=f"m{rng.randrange(1000)}"))
         case 10:
@@ -82,6 +83,7 @@ def test_every_accepted_turn_ends_exactly_once(slice_: int) -> None:
             speaker_events=rng.random() < 0.3,
             held_turns=rng.randrange(3),
             ahead_turns=rng.randrange(3),
+            false_alarm_s=rng.choice([0.0, 0.3]),
         )
         call = VirtualCall(defaults, lead_s=rng.choice([0.0, 0.1, 1.0]), has_marks=rng.random() < 0.5)
         try:

@@ -74,7 +74,7 @@ def test_help_loads_none_of_what_commands_need() -> None:
         (["config"], "talkspurt config: the following arguments are required: COMMAND"),
         (["engine", "make-checkpoint", "x"], "talkspurt engine make-checkpoint: the following arguments are required"),
         (["serve", "-c", "nowhere.yaml"], "talkspurt serve: nowhere.yaml: cannot be read: No such file or directory"),
-        (["serve", "--port", "high"], "talkspurt serve: --port: server.port: expected a whole number; got 'high'"),
+        (["serve", "--port", "high"], "talkspurt serve: argument --port: expected 0 to 65535, got 'high'"),
         (["config", "check", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
     ],
 )

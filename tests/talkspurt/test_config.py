@@ -83,8 +83,9 @@ def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
         ("server:\n  <<: 3\n", "2: `<<` takes a section, or a list of sections"),
         ("[" * 5000, "not a configuration: nested too deeply"),
         (b"server: \xff\xfe\n", "not YAML: "),
-        ("server:\n  host: 0.0.0.0\n",
-         "server.host 0.0.0.0 can be reached from outside: set auth.api_keys, or server.insecure: true"),
+        ("server:\n  public_url: https://a.example\n",
+         "server.public_url https://a.example leads the outside to `/`, `/v1` and `/metrics`: "
+         "set auth.api_keys, or server.insecure: true"),
         ("routes:\n  a:\n    recording: true\n", "routes.a.recording is on, but recording.folder is empty"),
     ],
 )  # fmt: skip
@@ -101,7 +102,9 @@ def test_all_mistakes_are_told_in_the_order_of_the_file(tmp_path: Path) -> None:
 def test_unsafe_twilio_demo_stays_on_loopback(tmp_path: Path) -> None:
     text = "server: {host: 0.0.0.0}\nauth: {api_keys: [{key: k}]}\ncarriers: {twilio: {verify: false}}\n"
     (problem,) = problems(tmp_path, text)
-    assert "carriers.twilio.verify is off" in problem
+    assert "carriers.twilio.verify is off while 0.0.0.0 can be reached from outside" in problem
+    (problem,) = problems(tmp_path, text.replace("host: 0.0.0.0", "public_url: https://a.example"))
+    assert "carriers.twilio.verify is off while https://a.example can be reached" in problem
     assert loaded(tmp_path, text.replace("0.0.0.0", "127.0.0.1")).server.host == "127.0.0.1"
     assert loaded(tmp_path, text.replace("0.0.0.0", "0.0.0.0, insecure: true")).server.insecure
 
@@ -148,7 +151,8 @@ def test_routes_share_settings_by_an_anchor(tmp_path: Path) -> None:
 def test_variables_are_filled_in_whatever_the_type(tmp_path: Path) -> None:
     config = loaded(
         tmp_path,
-        "server: {port: '${PORT}', public_url: 'https://${HOST}/a'}\ncarriers: {twilio: {auth_token: 'a$$b$c${T}'}}\n",
+        "server: {port: '${PORT}', public_url: 'https://${HOST}/a'}\nauth: {api_keys: [{key: k}]}\n"
+        "carriers: {twilio: {auth_token: 'a$$b$c${T}'}}\n",
         PORT="81",
         HOST="example.com",
         T="007",

@@ -19,6 +19,7 @@ from tts_engine.models.config import FlowV2Config, FlowV3Config, ModelConfig
 from tts_engine.models.hift import Hift
 from tts_engine.models.hift_causal import VocoderCache
 from tts_engine.models.llm import KeyValueCache
+from tts_engine.models.streaming import Span
 from tts_engine.sampling import push, ras, stop_mask
 from tts_engine.weights import CheckpointError, Model, load, make_network, official_state, read_config, read_state
 
@@ -87,6 +88,20 @@ def test_full_size_has_the_published_number_of_tensors(
     assert tuple(len(s) for s in states) == counts
     values = [sum(v.numel() for v in s.values()) for s in states[1:]]
     assert values == ([112_549_360, 20_821_295] if version == 2 else [332_257_120, 20_779_887])
+
+
+def test_small_differences_stay_small(made: tuple[Path, ModelConfig]) -> None:
+    """Random networks can be chaotic; then no comparison of two ways to compute would mean anything."""
+    flow = load_small(made[0], parts=("flow",)).flow
+    assert flow
+    generator = torch.Generator().manual_seed(3)
+    x, mu, change = (torch.randn(1, 60, 80, generator=generator) for _ in range(3))
+    span = Span.whole(torch.tensor([60]), chunk=50)
+    rest = (mu, torch.randn(1, 80, generator=generator), torch.zeros(1, 60, 80), flow.modulations[3:4], span)
+    velocity = flow.estimator(x, *rest)
+    moved = flow.estimator(x + 1e-4 * change, *rest) - velocity
+    assert 0.1 < velocity.std() < 10
+    assert 1e-3 < moved.norm() / (1e-4 * change.norm()) < 10
 
 
 def test_loads_and_speaks(made: tuple[Path, ModelConfig]) -> None:

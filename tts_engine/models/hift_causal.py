@@ -167,7 +167,16 @@ class CausalHift(nn.Module):
         return (self.strides[0] - 1) * self.config.hop + self.config.n_fft // 2
 
     @torch.inference_mode()
-    def forward(self, mel: Tensor, length: Tensor, slots: Tensor, cache: VocoderCache, final: Tensor) -> Tensor:
+    def forward(
+        self,
+        mel: Tensor,
+        length: Tensor,
+        slots: Tensor,
+        cache: VocoderCache,
+        final: Tensor,
+        *,
+        any_final: bool = True,
+    ) -> Tensor:
         """Vocode the next frames of each row.
 
         Args:
@@ -175,9 +184,10 @@ class CausalHift(nn.Module):
             length: shape ``(rows,)``, int64: real frames.
             slots: shape ``(rows,)``, int64; 0 for rows of padding.
             final: shape ``(rows,)``, bool: the stream ends with these frames.
+            any_final: False promises that ``final`` is False everywhere, which saves four frames of work.
 
         Returns:
-            samples, shape ``(rows, 480 (n + 4) + 8)``; which of them are real, ``CausalHift.valid`` says.
+            samples, shape ``(rows, 480 (n + 4) + 8)``, or four frames fewer; ``valid`` says which of them are real.
         """
         config = self.config
         half, hop = config.n_fft // 2, config.hop
@@ -185,7 +195,7 @@ class CausalHift(nn.Module):
         pending = cache.pending.index_select(0, slots)
         decoded = count - pending  # frames whose sound is made, but for the last samples
         first = decoded == 0
-        steps = mel.shape[1] + LOOK_AHEAD_FRAMES
+        steps = mel.shape[1] + (LOOK_AHEAD_FRAMES if any_final else 0)
         ready = (pending + length - torch.where(final, 0, LOOK_AHEAD_FRAMES)).clamp(min=0)
         feed = _Feed(cache.tails, slots, ready)
 

@@ -112,7 +112,7 @@ class Streams:
         final = torch.zeros(rows, dtype=torch.bool)
         for row, (slot, (new, last)) in enumerate(mels.items()):
             mel[row, : len(new)], length[row], slots[row], final[row] = new, len(new), slot, last
-        samples = causal()(mel, length, slots, self.cache, final)
+        samples = causal()(mel, length, slots, self.cache, final, any_final=bool(final.any()))
         out = {}
         for row, (slot, (new, last)) in enumerate(mels.items()):
             begin, end = CausalHift.valid(before=self.fed[slot], frames=len(new), final=last)

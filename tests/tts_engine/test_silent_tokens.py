@@ -3,7 +3,7 @@
 import pytest
 
 from tests.tts_engine.models.goldens import VERSIONS, read_json
-from tts_engine.silence import SILENT_IDS, SilenceFilter
+from tts_engine.silent_tokens import SILENT_IDS, SilenceFilter
 
 
 @pytest.mark.parametrize("version", VERSIONS)

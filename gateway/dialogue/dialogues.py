@@ -1,0 +1,85 @@
+"""Which manager leads a route's calls: a dial-out, a script, or whoever dials in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import aiohttp
+
+from gateway.config import LimitsConfig, RouteConfig
+from gateway.dialogue.hub import DialogueHub
+from gateway.dialogue.line import DialogueStats, setup_of
+from gateway.dialogue.link import DialogueLink, DialogueSink
+from gateway.dialogue.observers import Observers
+from gateway.dialogue.relay import Relay, client_session
+from gateway.dialogue.script import load
+from gateway.dialogue.script_link import ScriptLink
+from gateway.transport import CallInfo
+
+
+class RouteDialogues:
+    """The ``Dialogues`` of a gateway. ``aclose`` it after the last call.
+
+    Raises:
+        ScriptError: a route names a script that cannot be used.
+    """
+
+    def __init__(
+        self,
+        routes: Mapping[str, RouteConfig],
+        *,
+        limits: LimitsConfig,
+        hub: DialogueHub,
+        observers: Observers,
+        stats: DialogueStats,
+        version: str,
+    ) -> None:
+        self._routes = routes
+        self._limits = limits
+        self._hub = hub
+        self._observers = observers
+        self._stats = stats
+        self._version = version
+        self._scripts = {name: load(route.dialogue.script) for name, route in routes.items() if route.dialogue.script}
+        self._client: aiohttp.ClientSession | None = None
+
+    async def attach(self, call: CallInfo, sink: DialogueSink, *, codec: str) -> DialogueLink:
+        """Connect a call by its route; returns at once.
+
+        Raises:
+            KeyError: no such route; the caller looks routes up before it takes a call.
+        """
+        config = self._routes[call.route].dialogue
+        setup = setup_of(call, codec=codec, version=self._version)
+        link: DialogueLink
+        if config.url:
+            link = self._dial(call, sink, codec)
+        elif config.script:
+            link = script = ScriptLink(self._scripts[call.route], setup, sink)
+            script.start()
+        else:
+            link = self._hub.attach(call, sink, codec=codec)
+        return self._observers.watch(setup, sink, link)
+
+    def _dial(self, call: CallInfo, sink: DialogueSink, codec: str) -> DialogueLink:
+        if self._client is None:
+            self._client = client_session()
+        relay = Relay(
+            call,
+            sink,
+            self._routes[call.route].dialogue,
+            limits=self._limits,
+            client=self._client,
+            stats=self._stats,
+            codec=codec,
+            version=self._version,
+        )
+        relay.start()
+        return relay
+
+    async def aclose(self) -> None:
+        """Close the sockets that dialled in, and end all subscriptions. Calls have closed their own links before."""
+        self._observers.close()
+        await self._hub.aclose()
+        if self._client is not None:
+            await self._client.close()

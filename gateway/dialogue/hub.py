@@ -1,0 +1,264 @@
+"""Dialling in: sockets of dialogue managers on ``/v1/dialogue?route=R``, each leading many calls.
+
+The sockets of a route share its new calls in turn. The calls of a lost socket go to the next one at once, or wait for
+one to come, at most ``give_up_s``. A socket closed on purpose (1000, 1001) ends its calls, as everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from gateway.config import DialogueConfig, LimitsConfig, RouteConfig
+from gateway.dialogue.line import CLOSE_TIMEOUT_S, CallLink, DialogueStats, Ending, Line, setup_of
+from gateway.dialogue.link import DialogueLink, DialogueSink
+from gateway.dialogue.messages import Outbound
+from gateway.dialogue.wire import BadMessage, decode, encode, refusal
+from gateway.errors import ProtocolError, Rejected
+from gateway.transport import CallInfo
+
+log = logging.getLogger(__name__)
+
+ENDED_REMEMBERED = 4096
+"""Ended calls of a route whose late messages are dropped without an error: the manager could not know yet."""
+
+
+class _Call:
+    """A call of a route, on a socket or waiting for one. A ``DialogueLink``."""
+
+    def __init__(self, room: _Room, link: CallLink) -> None:
+        self.room = room
+        self.link = link
+        self.socket: _Socket | None = None
+        self.give_up: asyncio.TimerHandle | None = None
+
+    def send(self, message: Outbound) -> None:
+        self.link.send(message)
+
+    def send_audio(self, pcm: bytes) -> None:
+        self.link.send_audio(pcm)
+
+    async def aclose(self) -> None:
+        """What is queued leaves in its turn; the socket stays with its other calls."""
+        self.room.forget(self)
+
+
+class _Socket:
+    """One connected manager and the calls that it leads."""
+
+    def __init__(self, room: _Room, websocket: web.WebSocketResponse) -> None:
+        self.room = room
+        self.calls: dict[str, _Call] = {}
+        self.over = asyncio.Event()
+        self.line = Line(
+            websocket,
+            queue_messages=room.config.queue_messages,
+            errors_in_a_row=room.limits.errors_in_a_row,
+            stats=room.stats,
+            accept=self._accept,
+            refuse=self._refuse,
+        )
+
+    def _accept(self, text: str) -> None:
+        session_id, message = decode(text, limits=self.room.limits, multiplexed=True)
+        call = self.calls.get(session_id)
+        if call is None:
+            if session_id in self.room.ended:
+                self.room.stats.late_messages += 1
+                return
+            raise BadMessage(
+                f"sessionId {session_id} is no call of this socket, expected the sessionId of a setup sent on it",
+                field="sessionId",
+                session_id=session_id,
+            )
+        try:
+            call.link.sink.on_message(message)
+        except ProtocolError as exc:
+            turn = getattr(message, "turn", "")
+            raise BadMessage(str(exc), field=exc.field, session_id=session_id, turn=turn) from exc
+
+    def _refuse(self, frame: str | bytes, reason: ProtocolError) -> None:
+        session_id = reason.session_id if isinstance(reason, BadMessage) else ""
+        text = encode(refusal(frame, reason), extensions=self.room.extensions, session_id=session_id)
+        if text is not None:
+            self.line.put(session_id, text)
+
+
+class _Room:
+    """The sockets and calls of one route."""
+
+    def __init__(self, name: str, config: DialogueConfig, limits: LimitsConfig, stats: DialogueStats) -> None:
+        self.name = name
+        self.config = config
+        self.limits = limits
+        self.stats = stats
+        self.extensions = config.extensions is not False
+        self.sockets: deque[_Socket] = deque()
+        self.calls: dict[str, _Call] = {}
+        self.ended: OrderedDict[str, None] = OrderedDict()
+
+    def place(self, call: _Call) -> None:
+        """Give a call to the next socket in turn, or let it wait."""
+        if call.link.closed or call.socket is not None:
+            return
+        if not self.sockets:
+            if call.give_up is None:
+                loop = asyncio.get_running_loop()
+                call.give_up = loop.call_later(self.config.give_up_s, self._fail, call)
+            call.link.line_down([])
+            return
+        socket = self.sockets[0]
+        self.sockets.rotate(-1)
+        if call.give_up is not None:
+            call.give_up.cancel()
+            call.give_up = None
+        call.socket = socket
+        socket.calls[call.link.session_id] = call
+        self._share(socket)
+        call.link.line_up(socket.line)
+
+    def forget(self, call: _Call) -> None:
+        """The call is over, for whatever reason. Idempotent."""
+        call.link.close()
+        if call.give_up is not None:
+            call.give_up.cancel()
+        if call.socket is not None:
+            call.socket.calls.pop(call.link.session_id, None)
+            self._share(call.socket)
+            call.socket = None
+        if self.calls.pop(call.link.session_id, None) is not None:
+            self.ended[call.link.session_id] = None
+            while len(self.ended) > ENDED_REMEMBERED:
+                self.ended.popitem(last=False)
+
+    def _share(self, socket: _Socket) -> None:
+        """The queue of a socket is as long as its calls' queues together."""
+        socket.line.limit = self.config.queue_messages * max(1, len(socket.calls))
+
+    def _fail(self, call: _Call) -> None:
+        self.forget(call)
+        call.link.sink.on_dialogue_failed(
+            f"no dialogue manager on route {self.name} within {self.config.give_up_s:g} s"
+        )
+
+    async def serve(self, websocket: web.WebSocketResponse) -> None:
+        socket = _Socket(self, websocket)
+        self.sockets.append(socket)
+        self.stats.connected[self.name] += 1
+        for call in list(self.calls.values()):  # those who wait, oldest first
+            self.place(call)
+        ending = Ending.LOST
+        try:
+            ending = await socket.line.run()
+        finally:
+            self.sockets.remove(socket)
+            self.stats.connected[self.name] -= 1
+            socket.over.set()
+            self._release(socket, ending)
+
+    def _release(self, socket: _Socket, ending: Ending) -> None:
+        """Settle the calls of a socket that is gone."""
+        leftover: dict[str, list[str]] = {}
+        for session_id, text in socket.line.leftover():
+            leftover.setdefault(session_id, []).append(text)
+        calls = list(socket.calls.items())
+        socket.calls.clear()
+        if calls:
+            log.info("dialogue socket gone", extra={"route": self.name, "ending": ending.name, "calls": len(calls)})
+        for session_id, call in calls:
+            call.socket = None
+            if ending is Ending.CLOSED:
+                self.forget(call)
+                call.link.sink.on_dialogue_closed()
+            else:
+                call.link.line_down(leftover.get(session_id, []))
+                self.place(call)
+
+
+class DialogueHub:
+    """All routes' rooms, and the handler of ``/v1/dialogue``."""
+
+    def __init__(
+        self, routes: Mapping[str, RouteConfig], *, limits: LimitsConfig, stats: DialogueStats, version: str
+    ) -> None:
+        self._version = version
+        self._limits = limits
+        self._stats = stats
+        self._closing = False
+        self._rooms = {
+            name: _Room(name, route.dialogue, limits, stats)
+            for name, route in routes.items()
+            if not route.dialogue.url and not route.dialogue.script
+        }
+
+    def attach(self, call: CallInfo, sink: DialogueSink, *, codec: str) -> DialogueLink:
+        """Offer a call to its route's sockets; ``setup`` leaves when one takes it.
+
+        Raises:
+            KeyError: the route does not wait for managers to dial in.
+        """
+        room = self._rooms[call.route]
+        link = CallLink(
+            setup_of(call, codec=codec, version=self._version),
+            sink,
+            extensions=room.extensions,
+            multiplexed=True,
+            queue_messages=room.config.queue_messages,
+            stats=self._stats,
+        )
+        held = _Call(room, link)
+        room.calls[call.call_id] = held
+        # Later: the session gets its link before its sink hears anything.
+        asyncio.get_running_loop().call_soon(room.place, held)
+        return held
+
+    async def handle(self, request: web.Request) -> web.WebSocketResponse:
+        """The handler of ``GET /v1/dialogue``; authentication comes before it.
+
+        Raises:
+            Rejected: no such route, or one with a dialogue of its own (404); shutting down (503).
+        """
+        name = request.query.get("route", "")
+        room = self._rooms.get(name)
+        if self._closing:
+            raise Rejected("the gateway is shutting down", status=503, code="unavailable", retry_after_s=1.0)
+        if room is None:
+            known = ", ".join(self._rooms) or "none"
+            raise Rejected(
+                f"no route {name!r} waits for a dialogue manager to dial in; those that do: {known}",
+                status=404,
+                code="not_found",
+                param="route",
+            )
+        websocket = web.WebSocketResponse(
+            timeout=CLOSE_TIMEOUT_S,
+            heartbeat=room.config.ping_s,
+            compress=False,
+            autoclose=False,
+            max_msg_size=self._limits.message_bytes,
+        )
+        await websocket.prepare(request)
+        # aiohttp cancels a handler as soon as TCP is gone. What had come before still counts: a close on purpose.
+        serving = asyncio.create_task(room.serve(websocket), name="dialogue-socket")
+        try:
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            await serving
+            raise
+        return websocket
+
+    async def aclose(self) -> None:
+        """Let every socket's queue leave, then close them."""
+        self._closing = True
+        sockets = [socket for room in self._rooms.values() for socket in room.sockets]
+        for socket in sockets:
+            socket.line.finish()
+        if sockets:
+            waits = [asyncio.create_task(socket.over.wait()) for socket in sockets]
+            await asyncio.wait(waits, timeout=2 * CLOSE_TIMEOUT_S)
+            for wait in waits:
+                wait.cancel()

@@ -1,0 +1,161 @@
+"""Looking on and speaking in from outside a call's dialogue: what REST and server-sent events stand on.
+
+``watch`` puts itself between a session and its link; every message of the gateway then goes to the subscribers too,
+extensions included, and ``inject`` reaches the session as a message of its manager would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
+
+from gateway.config import LimitsConfig
+from gateway.dialogue.link import DialogueLink, DialogueSink
+from gateway.dialogue.messages import Outbound, Setup
+from gateway.dialogue.wire import decode, encode
+from gateway.errors import Rejected
+
+SUBSCRIBER_MESSAGES = 1024
+"""Messages kept for a slow subscriber; then the oldest go, and a ``dropped`` message says how many."""
+
+SUBSCRIBERS = 256
+"""Subscribers of the process; one more is refused."""
+
+
+class Subscription:
+    """JSON messages of one call, or of all. ``async with`` it, then ``async for``; ends with the call."""
+
+    def __init__(self, observers: Observers, call_id: str) -> None:
+        self._observers = observers
+        self._call_id = call_id
+        self._queue: deque[str] = deque()
+        self._dropped = 0
+        self._over = False
+        self._wake = asyncio.Event()
+
+    def offer(self, text: str) -> None:
+        if len(self._queue) >= SUBSCRIBER_MESSAGES:
+            self._queue.popleft()
+            self._dropped += 1
+        self._queue.append(text)
+        self._wake.set()
+
+    def end(self) -> None:
+        """What is queued is still read, then the iteration ends."""
+        self._over = True
+        self._wake.set()
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        while True:
+            if self._dropped:
+                dropped, self._dropped = self._dropped, 0
+                yield f'{{"type":"dropped","count":{dropped}}}'
+            elif self._queue:
+                yield self._queue.popleft()
+            elif self._over:
+                return
+            else:
+                self._wake.clear()
+                await self._wake.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._observers.unsubscribe(self)
+
+
+class _WatchedLink:
+    """A call's link with an ear in it."""
+
+    def __init__(self, observers: Observers, session_id: str, link: DialogueLink) -> None:
+        self._observers = observers
+        self._session_id = session_id
+        self._link = link
+
+    def send(self, message: Outbound) -> None:
+        self._link.send(message)
+        self._observers.publish(self._session_id, message)
+
+    def send_audio(self, pcm: bytes) -> None:
+        self._link.send_audio(pcm)
+
+    async def aclose(self) -> None:
+        self._observers.forget(self._session_id)
+        await self._link.aclose()
+
+
+class Observers:
+    """The calls that can be watched and spoken into, and who watches."""
+
+    def __init__(self, *, limits: LimitsConfig) -> None:
+        self._limits = limits
+        self._sinks: dict[str, DialogueSink] = {}
+        self._subscriptions: dict[Subscription, str] = {}
+
+    def watch(self, setup: Setup, sink: DialogueSink, link: DialogueLink) -> DialogueLink:
+        """Announce a call; its messages pass through the link that is returned."""
+        self._sinks[setup.session_id] = sink
+        self.publish(setup.session_id, setup)
+        return _WatchedLink(self, setup.session_id, link)
+
+    def publish(self, session_id: str, message: Outbound) -> None:
+        # Most calls are watched by nobody: nothing is encoded for them.
+        watchers = [s for s, wanted in self._subscriptions.items() if wanted in ("", session_id)]
+        if not watchers:
+            return
+        text = encode(message, extensions=True, session_id=session_id)
+        assert text is not None  # with extensions every message has a text
+        for subscription in watchers:
+            subscription.offer(text)
+
+    def forget(self, session_id: str) -> None:
+        """The call is over: its own subscriptions end."""
+        self._sinks.pop(session_id, None)
+        for subscription, wanted in self._subscriptions.items():
+            if wanted == session_id:
+                subscription.end()
+
+    def inject(self, session_id: str, body: str | bytes) -> None:
+        """Hand a JSON message to a call as if its dialogue manager had sent it (``POST /v1/calls/{id}/messages``).
+
+        Raises:
+            Rejected: no such call (404).
+            ProtocolError: the message is bad, or not possible now; HTTP 422.
+        """
+        sink = self._sink(session_id)
+        _, message = decode(body, limits=self._limits, multiplexed=False)
+        sink.on_message(message)
+
+    def subscribe(self, session_id: str = "") -> Subscription:
+        """Messages of one call, or (empty) of all calls, from now on; each names its ``sessionId``.
+
+        Raises:
+            Rejected: no such call (404), or too many subscribers (503).
+        """
+        if session_id:
+            self._sink(session_id)
+        if len(self._subscriptions) >= SUBSCRIBERS:
+            raise Rejected(f"{SUBSCRIBERS} subscribers already", status=503, code="overloaded", retry_after_s=5.0)
+        subscription = Subscription(self, session_id)
+        self._subscriptions[subscription] = session_id
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        self._subscriptions.pop(subscription, None)
+
+    def close(self) -> None:
+        """End every subscription (the process shuts down)."""
+        for subscription in self._subscriptions:
+            subscription.end()
+
+    def _sink(self, session_id: str) -> DialogueSink:
+        sink = self._sinks.get(session_id)
+        if sink is None:
+            raise Rejected(f"no live call {session_id!r}", status=404, code="not_found", param="id")
+        return sink

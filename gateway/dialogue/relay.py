@@ -1,0 +1,189 @@
+"""Dialling out: one WebSocket per call to the route's ``dialogue.url``, dialled again when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+import aiohttp
+
+from gateway.config import DialogueConfig, LimitsConfig
+from gateway.dialogue.line import CLOSE_TIMEOUT_S, CallLink, DialogueStats, Ending, Line, setup_of
+from gateway.dialogue.link import DialogueSink
+from gateway.dialogue.messages import Outbound
+from gateway.dialogue.wire import decode, refusal
+from gateway.errors import ProtocolError
+from gateway.signatures import twilio_signature
+from gateway.transport import CallInfo
+
+log = logging.getLogger(__name__)
+
+
+def client_session() -> aiohttp.ClientSession:
+    """A session for dial-outs: names are looked up in a thread, no cookies, no limit on sockets."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, resolver=aiohttp.ThreadedResolver(), use_dns_cache=False),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        # The wait for the handshake is bounded by connect_timeout_s; the socket then lives as long as the call.
+        timeout=aiohttp.ClientTimeout(total=None),
+        skip_auto_headers=("Accept",),
+    )
+
+
+class Relay:
+    """A ``DialogueLink`` that dials. ``start`` it once; ``aclose`` ends its one task.
+
+    A line that broke early, before any good message came over it, belongs to the outage before it: the pauses go on
+    growing and ``give_up_s`` goes on running, so an application that dies on every ``setup`` is not dialled for ever.
+    """
+
+    def __init__(
+        self,
+        call: CallInfo,
+        sink: DialogueSink,
+        config: DialogueConfig,
+        *,
+        limits: LimitsConfig,
+        client: aiohttp.ClientSession,
+        stats: DialogueStats,
+        codec: str,
+        version: str,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._route = call.route
+        self._sink = sink
+        self._config = config
+        self._limits = limits
+        self._client = client
+        self._stats = stats
+        self._jitter = jitter
+        self._version = version
+        self._link = CallLink(
+            setup_of(call, codec=codec, version=version),
+            sink,
+            extensions=bool(config.extensions),
+            multiplexed=False,
+            queue_messages=config.queue_messages,
+            stats=stats,
+        )
+        self._line: Line | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="dialogue-relay")
+
+    def send(self, message: Outbound) -> None:
+        self._link.send(message)
+
+    def send_audio(self, pcm: bytes) -> None:
+        self._link.send_audio(pcm)
+
+    async def aclose(self) -> None:
+        self._link.close()
+        if self._task is None:
+            return
+        if self._line is not None:
+            self._line.finish()
+            # Twice: once for the queue, once for the peer's close.
+            await asyncio.wait({self._task}, timeout=2 * CLOSE_TIMEOUT_S)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            await self._dial_until_over()
+        except Exception:  # a bug of ours must not leave the call waiting
+            log.exception("dialogue relay broke")
+            self._failed("internal error of the dialogue relay")
+
+    async def _dial_until_over(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause_s = self._config.reconnect_first_s
+        down_since = loop.time()
+        while True:
+            line, reason = None, ""
+            try:
+                async with asyncio.timeout(self._config.connect_timeout_s):
+                    websocket = await self._connect()
+            except TimeoutError:
+                reason = f"no connection within {self._config.connect_timeout_s:g} s"
+            except (aiohttp.ClientError, OSError, ValueError) as exc:  # ValueError: an address that is none
+                reason = f"cannot connect: {exc}"
+            else:
+                line = self._new_line(websocket)
+                up_since = loop.time()
+                ending = await self._serve(line)
+                if ending is Ending.CLOSED:
+                    self._link.close()
+                    self._sink.on_dialogue_closed()
+                if ending is not Ending.LOST or self._link.closed:
+                    return
+                reason = "the connection broke"
+                if line.healthy or loop.time() - up_since > self._config.reconnect_max_s:
+                    pause_s, down_since = self._config.reconnect_first_s, loop.time()
+            waited_s = loop.time() - down_since
+            if not self._config.reconnect or waited_s + pause_s > self._config.give_up_s:
+                self._failed(f"dialogue manager of route {self._route} lost for {waited_s:.1f} s: {reason}")
+                return
+            log.info("dialogue line down", extra={"route": self._route, "reason": reason, "pause_s": pause_s})
+            self._link.line_down([text for _, text in line.leftover()] if line else [])
+            # Between half and all of the pause: calls that were lost together do not come back together.
+            await asyncio.sleep(pause_s * (0.5 + 0.5 * self._jitter()))
+            pause_s = min(2 * pause_s, self._config.reconnect_max_s)
+            self._stats.reconnects += 1
+
+    async def _connect(self) -> aiohttp.ClientWebSocketResponse:
+        url = self._config.url
+        # As recorded from Twilio: no subprotocol, no compression.
+        headers = {
+            "User-Agent": f"talkspurt/{self._version}",
+            "Accept-Encoding": "gzip",
+            "Cache-Control": "no-cache",
+            "Pragma": "no-cache",
+        }
+        if self._config.auth_token is not None:
+            # Over the URL as written, wss:// kept, no parameters appended (recorded).
+            headers["X-Twilio-Signature"] = twilio_signature(self._config.auth_token.get_secret_value(), url)
+        return await self._client.ws_connect(
+            url,
+            headers={**headers, **self._config.headers},
+            compress=0,
+            autoclose=False,
+            heartbeat=self._config.ping_s,
+            max_msg_size=self._limits.message_bytes,
+            timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),
+        )
+
+    def _new_line(self, websocket: aiohttp.ClientWebSocketResponse) -> Line:
+        return Line(
+            websocket,
+            queue_messages=self._config.queue_messages,
+            errors_in_a_row=self._limits.errors_in_a_row,
+            stats=self._stats,
+            accept=self._accept,
+            refuse=self._refuse,
+        )
+
+    async def _serve(self, line: Line) -> Ending:
+        self._line = line
+        self._stats.connected[self._route] += 1
+        try:
+            self._link.line_up(line)
+            return await line.run()
+        finally:
+            self._line = None
+            self._stats.connected[self._route] -= 1
+
+    def _accept(self, text: str) -> None:
+        _, message = decode(text, limits=self._limits, multiplexed=False)
+        self._sink.on_message(message)
+
+    def _refuse(self, frame: str | bytes, reason: ProtocolError) -> None:
+        self._link.send(refusal(frame, reason))
+
+    def _failed(self, description: str) -> None:
+        if not self._link.closed:
+            self._link.close()
+            self._sink.on_dialogue_failed(description)

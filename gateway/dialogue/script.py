@@ -1,0 +1,554 @@
+"""The script dialogue: steps of a YAML file, and the machine that walks them (docs/script.md). Pure but for ``load``.
+
+``ScriptMachine`` stands where a dialogue manager stands: it is told what the gateway would send, and answers with what
+a manager would send. Its clock is an argument. While it speaks it goes on to the next action; it waits in ``gather``,
+``pause``, ``mark`` and ``transfer`` only. Waiting times count from the end of what is being spoken.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from enum import Enum, auto
+from pathlib import Path
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
+
+from gateway.config import Section
+from gateway.dialogue.messages import (
+    Dtmf,
+    End,
+    Error,
+    Inbound,
+    Interruptible,
+    Mark,
+    MarkReached,
+    Outbound,
+    Play,
+    Prompt,
+    SendDigits,
+    Setup,
+    Text,
+    Transfer,
+    TurnEvent,
+)
+from gateway.errors import GatewayError
+
+ACTIONS_AT_ONCE = 50
+"""Actions without a wait between them; more is a circle of ``goto`` and ends the call."""
+
+GATHER_DIGITS = 32
+"""``max_digits`` of a gather that has no branches."""
+
+
+class ScriptError(GatewayError):
+    """A script file that cannot be used: every problem, each with its line."""
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        super().__init__("\n".join(f"{place}: {message}" for place, message in problems))
+        self.problems = problems
+
+
+# --- the file ------------------------------------------------------------------------------------------------------
+
+_VARIABLE = re.compile(r"\{(?P<name>\w+)(?P<spaced>:spaced)?(?:\|(?P<default>[^{}]*))?\}")
+
+
+def _template(text: str) -> str:
+    rest = _VARIABLE.sub("", text)
+    if "{" in rest or "}" in rest:
+        raise ValueError("a brace that begins or ends no variable; expected {name}, {name:spaced} or {name|default}")
+    return text
+
+
+def _expression(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as exc:
+        raise ValueError(f"not a regular expression: {exc}") from exc
+    return text
+
+
+def _zone(name: str) -> str:
+    try:
+        if name:
+            ZoneInfo(name)
+    except (OSError, ValueError, KeyError) as exc:  # ZoneInfoNotFoundError is a KeyError
+        raise ValueError(f"no such time zone: {name!r}, expected a name like Europe/Berlin") from exc
+    return name
+
+
+def _short(field: str) -> BeforeValidator:
+    """A plain value stands for a section with that one field."""
+    return BeforeValidator(lambda value: value if isinstance(value, dict | BaseModel) else {field: value})
+
+
+Template = Annotated[str, AfterValidator(_template)]
+"""Text with variables: ``{name}``, ``{name:spaced}`` (character by character), ``{name|what to say without it}``."""
+
+
+class Say(Section):
+    """Speak."""
+
+    text: Template
+    voice: str = ""
+    lang: str = ""
+    interruptible: Interruptible | None = None
+
+
+class PlayClip(Section):
+    """Play an audio file."""
+
+    source: Template = Field(min_length=1)
+    loop: int = Field(1, ge=0, le=1000)
+    interruptible: Interruptible | None = None
+
+
+class Match(Section):
+    """Where to go when the caller says something."""
+
+    match: Annotated[str, AfterValidator(_expression)] = Field(min_length=1)
+    goto: str
+
+
+class Gather(Section):
+    """Wait for keys, or words, of the caller."""
+
+    say: Template = ""
+    timeout_s: float = Field(6.0, gt=0, le=600)
+    digit_timeout_s: float = Field(3.0, gt=0, le=60)
+    max_digits: int | None = Field(None, ge=1, le=64)
+    terminator: Annotated[str, Field(pattern=r"^[0-9A-D*#]?$")] = "#"
+    retries: int = Field(2, ge=0, le=10)
+    retry: Template = ""
+    variable: Annotated[str, Field(pattern=r"^\w+$")] = "digits"
+    digits: dict[Annotated[str, Field(pattern=r"^[0-9A-D*#]{1,64}$")], str] = {}
+    prompts: tuple[Match, ...] = ()
+    otherwise: str = ""
+
+
+class TransferTo(Section):
+    """Hand the call on."""
+
+    target: Template = Field(min_length=1)
+    handoff_data: Template | None = None
+
+
+class HangUp(Section):
+    """End the call; speech before it is spoken to its end."""
+
+    handoff_data: Template | None = None
+
+
+class Action(Section):
+    """Exactly one of these."""
+
+    say: Annotated[Say, _short("text")] | None = None
+    play: Annotated[PlayClip, _short("source")] | None = None
+    gather: Gather | None = None
+    pause: Annotated[float, Field(gt=0, le=600)] | None = None
+    mark: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    send_digits: Annotated[str, Field(pattern=r"^[0-9A-D*#w]{1,256}$")] | None = None
+    set: dict[Annotated[str, Field(pattern=r"^\w+$")], Template] | None = None
+    goto: str | None = None
+    transfer: Annotated[TransferTo, _short("target")] | None = None
+    hang_up: HangUp | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one(cls, value: Any) -> Any:
+        if value == "hang_up" or value == {"hang_up": None}:
+            return {"hang_up": {}}
+        if not isinstance(value, dict) or len(value) != 1:
+            raise ValueError(f"expected one action, one of {', '.join(cls.model_fields)}")
+        name, content = next(iter(value.items()))
+        if content is None:
+            raise ValueError(f"{name} is empty")
+        return value
+
+
+class Script(Section):
+    """A script file."""
+
+    start: str = ""
+    timezone: Annotated[str, AfterValidator(_zone)] = ""
+    steps: dict[str, tuple[Action, ...]] = Field(min_length=1)
+
+    @property
+    def first(self) -> str:
+        """The step a call begins with."""
+        return self.start or next(iter(self.steps))
+
+
+def load(path: str | Path) -> Script:
+    """Read and check a script file.
+
+    Raises:
+        ScriptError: all problems at once, each with its line.
+    """
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ScriptError([(str(path), f"cannot be read: {exc}")]) from exc
+    return parse(text, str(path))
+
+
+def parse(text: str, name: str) -> Script:
+    """The same for text that is already here; ``name`` stands in the places."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as exc:
+        mark = getattr(exc, "problem_mark", None)
+        line = f"{name}:{mark.line + 1}" if mark else name
+        raise ScriptError([(line, f"not YAML: {getattr(exc, 'problem', None) or exc}")]) from exc
+    except RecursionError as exc:
+        raise ScriptError([(name, "nested too deeply")]) from exc
+    if not isinstance(node, yaml.MappingNode):
+        raise ScriptError([(f"{name}:1", "expected `steps:` at the top level")])
+    lines: dict[tuple[str | int, ...], int] = {}
+    problems: list[tuple[tuple[str | int, ...], str]] = []
+    data = _plain(node, (), lines, problems)
+    if not problems:
+        try:
+            script = Script.model_validate(data)
+            problems = list(_dangling(script))
+        except ValidationError as exc:
+            problems = [(error["loc"], _said(error["type"], error["loc"], error["msg"])) for error in exc.errors()]
+    if problems:
+        raise ScriptError([(f"{name}:{_line(lines, at)}", f"{_dotted(at)}{message}") for at, message in problems])
+    return script
+
+
+def _plain(
+    node: yaml.Node,
+    at: tuple[str | int, ...],
+    lines: dict[tuple[str | int, ...], int],
+    problems: list[tuple[tuple[str | int, ...], str]],
+) -> Any:
+    """Data of a node, scalars as they are written (the models convert), and the line of each value."""
+    lines.setdefault(at, node.start_mark.line + 1)
+    if isinstance(node, yaml.ScalarNode):
+        empty = node.style is None and node.value in ("", "~", "null")
+        return None if empty else node.value
+    if len(at) > 12:  # no script is so deep, but an anchor that contains itself is
+        problems.append((at, "nested too deeply"))
+        return None
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(item, (*at, number), lines, problems) for number, item in enumerate(node.value)]
+    found: dict[str, Any] = {}
+    for key, value in node.value:
+        here = (*at, str(key.value))
+        lines.setdefault(here, key.start_mark.line + 1)
+        if not isinstance(key, yaml.ScalarNode):
+            problems.append((at, "a key has to be a word"))
+        elif key.value in found:
+            problems.append((here, f"is here twice, first in line {lines[here]}"))
+        else:
+            found[key.value] = _plain(value, here, lines, problems)
+    return found
+
+
+def _dangling(script: Script) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """References to steps that do not exist."""
+
+    def check(step: str, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        if step and step not in script.steps:
+            yield at, f"no step {step!r}{_meant(step, script.steps)}"
+
+    yield from check(script.start, ("start",))
+    for name, actions in script.steps.items():
+        for number, action in enumerate(actions):
+            at: tuple[str | int, ...] = ("steps", name, number)
+            yield from check(action.goto or "", (*at, "goto"))
+            gather = action.gather
+            if gather is None:
+                continue
+            at = (*at, "gather")
+            yield from check(gather.otherwise, (*at, "otherwise"))
+            for digits, target in gather.digits.items():
+                yield from check(target, (*at, "digits", digits))
+                if gather.max_digits is not None and len(digits) > gather.max_digits:
+                    yield (*at, "digits", digits), f"longer than max_digits ({gather.max_digits})"
+                if gather.terminator and gather.terminator in digits and digits != gather.terminator:
+                    yield (*at, "digits", digits), f"holds the terminator {gather.terminator!r}"
+            for index, match in enumerate(gather.prompts):
+                yield from check(match.goto, (*at, "prompts", index, "goto"))
+
+
+_KEYS = [name for model in (Script, Action, Say, PlayClip, Gather, Match, TransferTo) for name in model.model_fields]
+
+
+def _said(kind: str, at: tuple[str | int, ...], message: str) -> str:
+    if kind == "extra_forbidden":
+        return f"unknown key{_meant(str(at[-1]), _KEYS)}"
+    return message.removeprefix("Value error, ")
+
+
+def _meant(word: str, known: Any) -> str:
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f", did you mean {near[0]!r}?" if near else ""
+
+
+def _line(lines: Mapping[tuple[str | int, ...], int], at: tuple[str | int, ...]) -> int:
+    while at not in lines:
+        at = at[:-1]
+    return lines[at]
+
+
+def _dotted(at: tuple[str | int, ...]) -> str:
+    return f"{'.'.join(str(part) for part in at)}: " if at else ""
+
+
+# --- the machine ---------------------------------------------------------------------------------------------------
+
+
+class _Wait(Enum):
+    """What the script waits for."""
+
+    NOTHING = auto()
+    GATHER = auto()
+    PAUSE = auto()
+    MARK = auto()
+    SILENCE = auto()
+    """The end of what is spoken; a transfer cuts speech."""
+    TRANSFER = auto()
+    OVER = auto()
+
+
+class ScriptMachine:
+    """One call's walk through a script. Every method returns what the manager sends now.
+
+    Args:
+        setup: the call; its fields and custom parameters are variables.
+        clock: wall clock for ``{time}`` and ``{date}``; called with the script's time zone, None for the machine's.
+
+    ``now`` is seconds on any monotonic clock.
+    """
+
+    def __init__(self, script: Script, setup: Setup, *, clock: Callable[[ZoneInfo | None], datetime]) -> None:
+        self._script = script
+        self._clock = clock
+        self._zone = ZoneInfo(script.timezone) if script.timezone else None
+        self._variables: dict[str, str] = {
+            "from": setup.from_,
+            "to": setup.to,
+            "callerName": setup.caller_name,
+            "callSid": setup.call_sid,
+            "sessionId": setup.session_id,
+            **setup.custom_parameters,
+        }
+        self._step = script.first
+        self._next = 0
+        self._wait = _Wait.NOTHING
+        self._deadline: float | None = None
+        self._delay_s = 0.0
+        self._speaking: set[str] = set()
+        self._turns = 0
+        self._mark = ""
+        self._gather = Gather()
+        self._collected = ""
+        self._tries = 0
+        self._target = TransferTo(target="-")
+
+    @property
+    def over(self) -> bool:
+        """Whether the script has ended the call."""
+        return self._wait is _Wait.OVER
+
+    def deadline(self) -> float | None:
+        """When to call ``on_timer`` next; None: not before something else happens."""
+        return self._deadline
+
+    def start(self, now: float) -> list[Inbound]:
+        return list(self._go_on(now))
+
+    def on_timer(self, now: float) -> list[Inbound]:
+        if self._deadline is None or now < self._deadline:
+            return []
+        self._deadline = None
+        if self._wait is _Wait.GATHER:
+            return list(self._gathered(now))
+        if self._wait is _Wait.PAUSE:
+            return list(self._go_on(now))
+        return []
+
+    def on_message(self, message: Outbound, now: float) -> list[Inbound]:
+        match message:
+            case Dtmf(digit=digit) if self._wait is _Wait.GATHER:
+                return list(self._key(digit, now))
+            case Prompt(last=True, voice_prompt=words) if self._wait is _Wait.GATHER and self._gather.prompts:
+                return list(self._words(words, now))
+            case MarkReached(name=name) if self._wait is _Wait.MARK and name == self._mark:
+                return list(self._go_on(now))
+            case TurnEvent(turn=turn, event="finished" | "interrupted" | "failed"):
+                return list(self._spoken(turn, now))
+            case Error() if self._wait is _Wait.TRANSFER:
+                return list(self._go_on(now))
+            case Error(turn=turn) if turn:
+                return list(self._spoken(turn, now))
+        return []
+
+    # --- actions -----------------------------------------------------------------------------------------------------
+
+    def _go_on(self, now: float) -> Iterator[Inbound]:
+        """Run actions until one waits."""
+        self._wait, self._deadline = _Wait.NOTHING, None
+        for _ in range(ACTIONS_AT_ONCE):
+            actions = self._script.steps[self._step]
+            if self._next >= len(actions):
+                break
+            action = actions[self._next]
+            self._next += 1
+            yield from self._act(action, now)
+            if self._wait is not _Wait.NOTHING:
+                return
+        self._wait = _Wait.OVER
+        yield End()
+
+    def _act(self, action: Action, now: float) -> Iterator[Inbound]:
+        if action.say is not None:
+            say = action.say
+            yield from self._say(say.text, voice=say.voice, lang=say.lang, interruptible=say.interruptible)
+        elif action.play is not None:
+            play = action.play
+            source, turn = self._filled(play.source), self._turn()
+            yield Play(source=source, loop=play.loop, interruptible=play.interruptible, turn=turn)
+        elif action.gather is not None:
+            self._gather, self._tries = action.gather, action.gather.retries
+            yield from self._ask(now)
+        elif action.pause is not None:
+            self._await(_Wait.PAUSE, action.pause, now)
+        elif action.mark is not None:
+            self._wait, self._mark = _Wait.MARK, action.mark
+            yield Mark(name=action.mark)
+        elif action.send_digits is not None:
+            yield SendDigits(digits=action.send_digits)
+        elif action.set is not None:
+            for name, value in action.set.items():
+                self._variables[name] = self._filled(value)
+        elif action.goto is not None:
+            self._jump(action.goto)
+        elif action.transfer is not None:
+            self._target = action.transfer
+            self._wait = _Wait.SILENCE
+            if not self._speaking:
+                yield from self._transfer()
+        elif action.hang_up is not None:
+            self._wait = _Wait.OVER
+            yield End(handoff_data=self._optional(action.hang_up.handoff_data))
+
+    def _jump(self, step: str) -> None:
+        self._step, self._next = step, 0
+
+    def _say(
+        self, text: str, *, voice: str = "", lang: str = "", interruptible: Interruptible | None = None
+    ) -> Iterator[Inbound]:
+        token = self._filled(text)
+        if token.strip():
+            yield Text(token=token, last=True, voice=voice, lang=lang, interruptible=interruptible, turn=self._turn())
+
+    def _turn(self) -> str:
+        self._turns += 1
+        turn = f"s{self._turns}"
+        self._speaking.add(turn)
+        return turn
+
+    def _transfer(self) -> Iterator[Inbound]:
+        self._wait = _Wait.TRANSFER
+        target, handoff_data = self._filled(self._target.target), self._optional(self._target.handoff_data)
+        yield Transfer(target=target, handoff_data=handoff_data)
+
+    def _await(self, wait: _Wait, delay_s: float, now: float) -> None:
+        """Wait so long, from the end of what is spoken now."""
+        self._wait, self._delay_s = wait, delay_s
+        self._deadline = None if self._speaking else now + delay_s
+
+    def _spoken(self, turn: str, now: float) -> Iterator[Inbound]:
+        if turn not in self._speaking:
+            return
+        self._speaking.discard(turn)
+        if self._speaking:
+            return
+        if self._wait is _Wait.SILENCE:
+            yield from self._transfer()
+        elif self._wait in (_Wait.GATHER, _Wait.PAUSE) and self._deadline is None:
+            self._deadline = now + self._delay_s
+
+    # --- gather ------------------------------------------------------------------------------------------------------
+
+    def _ask(self, now: float) -> Iterator[Inbound]:
+        self._collected = ""
+        yield from self._say(self._gather.say)
+        self._await(_Wait.GATHER, self._gather.timeout_s, now)
+
+    def _key(self, digit: str, now: float) -> Iterator[Inbound]:
+        gather = self._gather
+        if digit == gather.terminator and digit not in gather.digits:
+            yield from self._gathered(now)
+            return
+        self._collected += digit
+        longer = any(key != self._collected and key.startswith(self._collected) for key in gather.digits)
+        most = gather.max_digits or max(map(len, gather.digits), default=GATHER_DIGITS)
+        if len(self._collected) >= most or (self._collected in gather.digits and not longer):
+            yield from self._gathered(now)
+        else:
+            self._deadline = now + gather.digit_timeout_s
+
+    def _gathered(self, now: float) -> Iterator[Inbound]:
+        """The keys are complete, or time is up."""
+        gather = self._gather
+        self._variables[gather.variable] = self._collected
+        if self._collected in gather.digits:
+            self._jump(gather.digits[self._collected])
+            yield from self._go_on(now)
+        elif self._collected and not gather.digits:
+            yield from self._go_on(now)
+        else:
+            yield from self._again(now)
+
+    def _words(self, words: str, now: float) -> Iterator[Inbound]:
+        self._variables["prompt"] = words
+        for candidate in self._gather.prompts:
+            if re.search(candidate.match, words, re.IGNORECASE):
+                self._jump(candidate.goto)
+                yield from self._go_on(now)
+                return
+        yield from self._again(now)
+
+    def _again(self, now: float) -> Iterator[Inbound]:
+        """Nothing came, or nothing that we know: ask again, or go on without."""
+        if self._tries:
+            self._tries -= 1
+            yield from self._say(self._gather.retry)
+            yield from self._ask(now)
+            return
+        if self._gather.otherwise:
+            self._jump(self._gather.otherwise)
+        yield from self._go_on(now)
+
+    # --- variables ------------------------------------------------------------------------------------------------
+
+    def _optional(self, text: str | None) -> str | None:
+        return None if text is None else self._filled(text)
+
+    def _filled(self, text: str) -> str:
+        def value(found: re.Match[str]) -> str:
+            known = self._value(found["name"]) or found["default"] or ""
+            return " ".join(known) if found["spaced"] else known
+
+        return _VARIABLE.sub(value, text)
+
+    def _value(self, name: str) -> str:
+        if name in self._variables:
+            return self._variables[name]
+        if name not in ("time", "date"):
+            return ""
+        now = self._clock(self._zone)
+        if name == "date":
+            return f"{now:%A, %B} {now.day}"
+        return f"{now.hour % 12 or 12}:{now.minute:02} {'AM' if now.hour < 12 else 'PM'}"

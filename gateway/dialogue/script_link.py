@@ -1,0 +1,65 @@
+"""Runs a script as a call's dialogue manager: the machine's clock, timer and way to the session."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime
+
+from gateway.dialogue.link import DialogueSink
+from gateway.dialogue.messages import Inbound, Outbound, Setup
+from gateway.dialogue.script import Script, ScriptMachine
+from gateway.errors import ProtocolError
+
+log = logging.getLogger(__name__)
+
+
+class ScriptLink:
+    """A ``DialogueLink`` to a script. ``start`` it once.
+
+    What the session says reaches the machine on the loop's next turn, so neither ever calls back into the other.
+    """
+
+    def __init__(self, script: Script, setup: Setup, sink: DialogueSink) -> None:
+        self._machine = ScriptMachine(script, setup, clock=datetime.now)
+        self._sink = sink
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        self._loop.call_soon(lambda: self._do(self._machine.start(self._loop.time())))
+
+    def send(self, message: Outbound) -> None:
+        self._loop.call_soon(self._told, message)
+
+    def send_audio(self, pcm: bytes) -> None:
+        """A script does not listen."""
+
+    async def aclose(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _told(self, message: Outbound) -> None:
+        if not self._closed:
+            self._do(self._machine.on_message(message, self._loop.time()))
+
+    def _due(self) -> None:
+        # A timer may fire a hair early by its own clock; the machine decides, and is asked again.
+        self._do(self._machine.on_timer(self._loop.time()))
+
+    def _do(self, messages: list[Inbound]) -> None:
+        for message in messages:
+            if self._closed:
+                return
+            try:
+                self._sink.on_message(message)
+            except ProtocolError as exc:
+                log.warning("script message refused", extra={"kind": type(message).__name__, "reason": str(exc)})
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self._machine.deadline()
+        if deadline is not None and not self._closed:
+            self._timer = self._loop.call_at(deadline, self._due)

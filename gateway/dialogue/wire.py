@@ -1,0 +1,330 @@
+"""The dialogue protocol on the wire: JSON text to messages and back (ConversationRelay's names). Pure.
+
+Both directions are tables. Bad input is one ``BadMessage`` that says which field, what arrived and what was expected;
+fields that a type does not know are ignored, and ``null`` in an optional field is the field left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from gateway.config import LimitsConfig
+from gateway.dialogue.messages import (
+    Cancel,
+    Commit,
+    Discard,
+    Dtmf,
+    End,
+    Ended,
+    Error,
+    Inbound,
+    Info,
+    Interrupt,
+    Interruptible,
+    Language,
+    Mark,
+    MarkReached,
+    Outbound,
+    Play,
+    Prompt,
+    SendDigits,
+    Setup,
+    Subscribe,
+    Text,
+    Transfer,
+    TurnEvent,
+)
+from gateway.errors import ProtocolError
+
+NAME_CHARS = 256
+"""Longest id, voice, language tag, mark name or run of digits."""
+
+SOURCE_CHARS = 4096
+"""Longest clip address or transfer target."""
+
+LOOP_MAX = 1000
+"""What ``loop: 0`` means, and the most that may be asked for (ConversationRelay, ``play``)."""
+
+ECHO_CHARS = 1000
+"""How much of a bad message its error repeats."""
+
+SAMPLE_RATES = (8000, 16000, 24000)
+
+_DIGITS = re.compile(r"[0-9A-D*#w]+")
+_SESSION_ID = re.compile(r"VX[0-9a-f]{32}")
+_INTERRUPTIBLE: Mapping[object, Interruptible] = {
+    True: "any",
+    False: "none",
+    "any": "any",
+    "speech": "speech",
+    "dtmf": "dtmf",
+    "none": "none",
+}
+
+
+class BadMessage(ProtocolError):
+    """A message of the dialogue manager that cannot be read, and what of it could be: its session and turn."""
+
+    def __init__(self, message: str, *, field: str = "", session_id: str = "", turn: str = "") -> None:
+        super().__init__(message, field=field)
+        self.session_id = session_id
+        self.turn = turn
+
+
+def _shown(value: object) -> str:
+    """What arrived, short enough for one sentence."""
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= 60 else f"{text[:60]}... ({len(text)} characters)"
+
+
+class _Fields:
+    """The fields of one JSON object, read by type; each method raises ``ProtocolError``."""
+
+    def __init__(self, kind: str, body: Mapping[str, Any], limits: LimitsConfig) -> None:
+        self.kind = kind
+        self.body = body
+        self.limits = limits
+
+    def bad(self, name: str, expected: str) -> ProtocolError:
+        arrived = f"is {_shown(self.body[name])}" if name in self.body else "is missing"
+        return ProtocolError(f"{self.kind}.{name} {arrived}, expected {expected}", field=name)
+
+    def string(self, name: str, *, max_chars: int = NAME_CHARS, empty: bool = True) -> str:
+        """A string that has to be there."""
+        value = self.body.get(name)
+        if not isinstance(value, str):
+            raise self.bad(name, "a string")
+        if not value and not empty:
+            raise self.bad(name, "a string that is not empty")
+        if len(value) > max_chars:
+            raise ProtocolError(
+                f"{self.kind}.{name} is {len(value)} characters, expected at most {max_chars}", field=name
+            )
+        return value
+
+    def optional(self, name: str, *, max_chars: int = NAME_CHARS) -> str:
+        return "" if self.body.get(name) is None else self.string(name, max_chars=max_chars)
+
+    def handoff(self) -> str | None:
+        value = self.body.get("handoffData")
+        if value is not None and not isinstance(value, str):
+            raise self.bad("handoffData", "a string (turn an object into JSON text first)")
+        return value
+
+    def flag(self, name: str) -> bool | None:
+        value = self.body.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise self.bad(name, "true or false")
+        return value
+
+    def number(self, name: str, low: float, high: float) -> float | None:
+        value = self.body.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise self.bad(name, f"a number from {low:g} to {high:g}")
+        return float(value)
+
+    def whole(self, name: str, low: int, high: int, default: int) -> int:
+        value = self.body.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.bad(name, f"a whole number from {low} to {high}")
+        return value
+
+    def interruptible(self) -> Interruptible | None:
+        value = self.body.get("interruptible")
+        if value is None:
+            return None
+        # Only the two types of the table: 1 == True in Python, and a list has no hash.
+        if not isinstance(value, bool | str) or value not in _INTERRUPTIBLE:
+            raise self.bad("interruptible", "any, speech, dtmf, none, true or false")
+        return _INTERRUPTIBLE[value]
+
+
+def _text(f: _Fields) -> Text:
+    return Text(
+        token=f.string("token", max_chars=f.limits.turn_chars),
+        last=bool(f.flag("last")),
+        lang=f.optional("lang"),
+        interruptible=f.interruptible(),
+        preemptible=f.flag("preemptible"),
+        turn=f.optional("turn"),
+        voice=f.optional("voice"),
+        speed=f.number("speed", 0.25, 4.0),
+        instruct=f.optional("instruct", max_chars=f.limits.turn_chars),
+        hold=bool(f.flag("hold")),
+    )
+
+
+def _play(f: _Fields) -> Play:
+    return Play(
+        source=f.string("source", max_chars=SOURCE_CHARS, empty=False),
+        loop=f.whole("loop", 0, LOOP_MAX, 1),
+        interruptible=f.interruptible(),
+        preemptible=f.flag("preemptible"),
+        turn=f.optional("turn"),
+    )
+
+
+def _send_digits(f: _Fields) -> SendDigits:
+    digits = f.string("digits", empty=False)
+    if not _DIGITS.fullmatch(digits):
+        raise f.bad("digits", "only 0-9, A-D, *, # and w")
+    return SendDigits(digits=digits)
+
+
+def _language(f: _Fields) -> Language:
+    message = Language(
+        tts_language=f.optional("ttsLanguage"), transcription_language=f.optional("transcriptionLanguage")
+    )
+    if not message.tts_language and not message.transcription_language:
+        raise ProtocolError("language names neither ttsLanguage nor transcriptionLanguage", field="ttsLanguage")
+    return message
+
+
+def _subscribe(f: _Fields) -> Subscribe:
+    media = f.flag("media")
+    if media is None:
+        raise f.bad("media", "true or false")
+    rate = f.whole("sampleRate", 1, 1_000_000, 8000)
+    if rate not in SAMPLE_RATES:
+        raise f.bad("sampleRate", "8000, 16000 or 24000")
+    return Subscribe(media=media, sample_rate=rate)
+
+
+_READERS: Mapping[str, Callable[[_Fields], Inbound]] = {
+    "text": _text,
+    "play": _play,
+    "sendDigits": _send_digits,
+    "language": _language,
+    "end": lambda f: End(handoff_data=f.handoff()),
+    "cancel": lambda f: Cancel(turn=f.optional("turn")),
+    "commit": lambda f: Commit(turn=f.string("turn", empty=False)),
+    "discard": lambda f: Discard(turn=f.string("turn", empty=False)),
+    "mark": lambda f: Mark(name=f.string("name")),
+    "subscribe": _subscribe,
+    "transfer": lambda f: Transfer(
+        target=f.string("target", max_chars=SOURCE_CHARS, empty=False), handoff_data=f.handoff()
+    ),
+}
+
+
+def decode(text: str | bytes, *, limits: LimitsConfig, multiplexed: bool) -> tuple[str, Inbound]:
+    """Read one JSON message of a dialogue manager (bytes: UTF-8).
+
+    Returns:
+        The ``sessionId`` (empty unless ``multiplexed``: the socket itself says which call) and the message.
+
+    Raises:
+        BadMessage: and nothing else, whatever arrives.
+    """
+    try:
+        body = orjson.loads(text)
+    except orjson.JSONDecodeError as exc:
+        raise BadMessage(f"message of {len(text)} characters is not JSON ({exc}), expected one JSON object") from exc
+    if not isinstance(body, dict):
+        raise BadMessage(f"message is {_shown(body)}, expected one JSON object")
+    turn = body.get("turn")
+    session_id = body.get("sessionId")
+    known = session_id if multiplexed and isinstance(session_id, str) else ""
+    try:
+        if multiplexed and not _SESSION_ID.fullmatch(known):
+            raise _Fields("message", body, limits).bad("sessionId", "VX and 32 hex digits, as in setup")
+        kind = body.get("type")
+        if not isinstance(kind, str) or kind not in _READERS:
+            raise _Fields("message", body, limits).bad("type", f"one of {', '.join(_READERS)}")
+        return known, _READERS[kind](_Fields(kind, body, limits))
+    except ProtocolError as exc:
+        raise BadMessage(
+            str(exc), field=exc.field, session_id=known, turn=turn if isinstance(turn, str) else ""
+        ) from exc
+
+
+# --- gateway to dialogue manager: (type, ConversationRelay's fields, our fields); None where all of it is ours ---
+
+
+def _setup(m: Setup) -> tuple[dict[str, object], dict[str, object]]:
+    return {
+        "sessionId": m.session_id,
+        "callSid": m.call_sid,
+        "accountSid": m.account_sid,
+        "parentCallSid": m.parent_call_sid,
+        "from": m.from_,
+        "to": m.to,
+        "forwardedFrom": m.forwarded_from,
+        "callerName": m.caller_name,
+        "direction": m.direction,
+        "callType": m.call_type,
+        "callStatus": m.call_status,
+        "customParameters": dict(m.custom_parameters),
+    }, {"transport": m.transport, "codec": m.codec, "version": m.version, "resumed": m.resumed}
+
+
+_Split = tuple[dict[str, object] | None, dict[str, object]]
+
+_WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
+    Setup: ("setup", _setup),
+    Prompt: ("prompt", lambda m: ({"voicePrompt": m.voice_prompt, "lang": m.lang, "last": m.last}, {})),
+    Dtmf: ("dtmf", lambda m: ({"digit": m.digit}, {})),
+    Interrupt: (
+        "interrupt",
+        lambda m: (
+            {
+                "utteranceUntilInterrupt": m.utterance_until_interrupt,
+                "durationUntilInterruptMs": m.duration_until_interrupt_ms,
+            },
+            {"turn": m.turn, "reason": m.reason, "utteranceRemaining": m.utterance_remaining},
+        ),
+    ),
+    Error: ("error", lambda m: ({"description": m.description}, {"code": m.code, "turn": m.turn, "field": m.field})),
+    Info: ("info", lambda m: ({"name": m.name, "value": m.value}, {})),
+    TurnEvent: ("turn", lambda m: (None, {"turn": m.turn, "event": m.event, **m.data})),
+    MarkReached: ("mark", lambda m: (None, {"name": m.name, "cleared": m.cleared})),
+    Ended: ("ended", lambda m: (None, {"reason": m.reason, "durationMs": m.duration_ms})),
+}
+
+
+def encode(message: Outbound, *, extensions: bool, session_id: str = "") -> str | None:
+    """Write one message for a dialogue manager.
+
+    Args:
+        extensions: include our fields and messages beyond ConversationRelay.
+        session_id: where set, every message names its call (a multiplexed socket, server-sent events).
+
+    Returns:
+        One JSON object, or None: the whole message is an extension that the peer does not want.
+    """
+    kind, split = _WRITERS[type(message)]
+    fields, ours = split(message)
+    if fields is None and not extensions:
+        return None
+    head = {"type": kind, "sessionId": session_id} if session_id else {"type": kind}
+    return orjson.dumps({**head, **(fields or {}), **(ours if extensions else {})}).decode()
+
+
+def audio_prefix(session_id: str) -> bytes:
+    """The 16 bytes that name a call before its audio on a multiplexed socket: the hex digits behind ``VX``."""
+    return bytes.fromhex(session_id.removeprefix("VX"))
+
+
+def refusal(frame: str | bytes, reason: ProtocolError) -> Error:
+    """The ``error`` that answers a bad message.
+
+    The sentence begins as ConversationRelay's does (code 64107 and the message echoed, recorded from Twilio), then
+    says what was wrong with it.
+    """
+    echo = frame if isinstance(frame, str) else f"<{len(frame)} bytes>"
+    if len(echo) > ECHO_CHARS:
+        echo = f"{echo[:ECHO_CHARS]}..."
+    return Error(
+        description=f"Invalid message received, code: 64107, {echo} ({reason})",
+        code=reason.code,
+        turn=reason.turn if isinstance(reason, BadMessage) else "",
+        field=reason.field,
+    )

@@ -1,0 +1,83 @@
+"""Touch tones as RTP events (RFC 4733). Pure."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+DIGITS = "0123456789*#ABCD"
+"""By event code (RFC 4733 section 3.2)."""
+
+
+_EVENT = struct.Struct("!BBH")
+_END = 0x80
+_END_PACKETS = 3
+"""The end is said three times, for it may be lost (section 2.5.1.4)."""
+
+_PAUSE_MS = 500
+"""A ``w`` among the digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventPacket:
+    """One packet of a digit string."""
+
+    at_s: float
+    """When it is due, from the beginning of the string."""
+    payload: bytes
+    begins: bool
+    """Whether it is the first of its digit: marker bit, new timestamp."""
+
+
+def event_packets(
+    digits: str, clock_hz: int, *, tone_ms: int = 160, gap_ms: int = 80, step_ms: int = 20, level_dbm0: int = -10
+) -> Iterator[EventPacket]:
+    """A digit string as RTP events: a packet each step with the duration so far, then the end, three times.
+
+    Args:
+        digits: of ``0-9 A-D * #``; ``w`` is a pause of 500 ms.
+        clock_hz: of telephone-event, as negotiated.
+        tone_ms, gap_ms: 100 to 250 and 50 at least are understood everywhere.
+
+    Raises:
+        ValueError: a character that is no key (not repeated: digits may be a card number), or a tone so long that its
+            duration does not fit 16 bits.
+    """
+    if not step_ms <= tone_ms <= 65_535_000 // clock_hz:
+        raise ValueError(f"tone_ms is {tone_ms}, expected {step_ms} to {65_535_000 // clock_hz} at {clock_hz} Hz")
+    at_ms = 0
+    for position, digit in enumerate(digits.upper()):
+        if digit == "W":
+            at_ms += _PAUSE_MS
+            continue
+        code = DIGITS.find(digit)
+        if code < 0:
+            raise ValueError(f"character {position} of {len(digits)} is no key, expected 0-9 A-D * # or w")
+        steps = tone_ms // step_ms
+        for step in range(steps + _END_PACKETS):
+            last = step >= steps
+            duration = min(step + 1, steps) * step_ms * clock_hz // 1000
+            payload = _EVENT.pack(code, (_END if last else 0) | -level_dbm0, duration)
+            yield EventPacket((at_ms + step * step_ms) / 1000, payload, step == 0)
+        at_ms += (steps + _END_PACKETS - 1) * step_ms + gap_ms
+
+
+class TelephoneEvents:
+    """Event packets to digits. A digit is told once, by the first packet of its event that arrives, so that it can
+    interrupt at once; the packets that repeat and end the event share its timestamp. One object for each stream."""
+
+    _OLD = 480_000
+    """A packet up to this much older, in units of the clock (10 s or more), is a late one of a digit told before."""
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+
+    def add(self, timestamp: int, payload: bytes) -> str | None:
+        """The digit that a packet begins, or None: a repetition, another kind of event, or no event at all."""
+        if len(payload) < 4 or payload[0] >= len(DIGITS):
+            return None
+        if self._last is not None and (self._last - timestamp) & 0xFFFFFFFF < self._OLD:
+            return None
+        self._last = timestamp
+        return DIGITS[payload[0]]

@@ -1,0 +1,237 @@
+"""RTCP: what both ends of an RTP stream report of it, and when (RFC 3550 section 6). Pure.
+
+``Reporter`` is one leg's side: it says when a report is due, writes it, and reads the peer's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from gateway.errors import ProtocolError
+from gateway.media.rtp import IncomingStream, OutgoingStream
+
+INTERVAL_S = 5.0
+"""Mean pause between reports (RFC 3550 section 6.2); each is drawn between half and one and a half of it."""
+
+_SR, _RR, _SDES, _BYE = 200, 201, 202, 203
+_CNAME = 1
+_BLOCK = struct.Struct("!IIIIII")
+_SENDER = struct.Struct("!IQIII")
+_NTP_EPOCH_S = 2_208_988_800
+"""From 1900 to 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportBlock:
+    """How one stream arrived at its receiver (section 6.4.1)."""
+
+    ssrc: int
+    fraction_lost: int
+    """Since the report before, in 256ths."""
+    lost: int
+    """Since the beginning; negative with duplicates. 24 bits signed."""
+    highest: int
+    """Highest sequence number, extended by its wraps; 32 bits."""
+    jitter: int
+    """In units of the stream's clock."""
+    last_report: int
+    """Middle 32 bits of the NTP time of the sender's last report; 0 where there was none."""
+    delay: int
+    """Since that report came, in 1/65536 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class SenderReport:
+    """Section 6.4.1."""
+
+    ssrc: int
+    ntp: int
+    """64 bits: seconds since 1900, and 2**-32 of them."""
+    rtp_timestamp: int
+    """The stream's time at that instant."""
+    packets: int
+    octets: int
+    blocks: tuple[ReportBlock, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverReport:
+    """Section 6.4.2."""
+
+    ssrc: int
+    blocks: tuple[ReportBlock, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Goodbye:
+    """Section 6.6."""
+
+    ssrcs: tuple[int, ...]
+
+
+Report: TypeAlias = SenderReport | ReceiverReport | Goodbye
+
+
+def is_rtcp(data: bytes) -> bool:
+    """Whether a packet on a shared port is RTCP (RFC 5761 section 4)."""
+    return len(data) >= 2 and 192 <= data[1] <= 223
+
+
+def parse(data: bytes) -> list[Report]:
+    """Read a compound packet. Kinds that do not concern us (names, feedback, APP) are skipped.
+
+    Raises:
+        ProtocolError: another version, or a length that points beyond the end.
+    """
+    reports: list[Report] = []
+    at = 0
+    if not data:
+        raise ProtocolError("RTCP packet is empty")
+    while at < len(data):
+        if len(data) - at < 4 or data[at] >> 6 != 2:
+            raise ProtocolError(f"RTCP at byte {at} of {len(data)}: expected version 2 and a header of 4 bytes")
+        count, kind = data[at] & 0x1F, data[at + 1]
+        end = at + 4 + 4 * int.from_bytes(data[at + 2 : at + 4], "big")
+        if end > len(data):
+            raise ProtocolError(f"RTCP at byte {at} says it ends at {end}, the packet has {len(data)} bytes")
+        body = data[at + 4 : end]
+        head = {_SR: _SENDER.size, _RR: 4}.get(kind, 0)
+        needed = {_SR: head + count * _BLOCK.size, _RR: head + count * _BLOCK.size, _BYE: 4 * count}.get(kind, 0)
+        if len(body) < needed:
+            raise ProtocolError(f"RTCP kind {kind} at byte {at} has {len(body)} bytes, expected at least {needed}")
+        if kind in (_SR, _RR):
+            blocks = tuple(_block(body, head + index * _BLOCK.size) for index in range(count))
+            if kind == _SR:
+                ssrc, ntp, rtp_timestamp, packets, octets = _SENDER.unpack_from(body)
+                reports.append(SenderReport(ssrc, ntp, rtp_timestamp, packets, octets, blocks))
+            else:
+                reports.append(ReceiverReport(int.from_bytes(body[:4], "big"), blocks))
+        elif kind == _BYE:
+            reports.append(Goodbye(struct.unpack_from(f"!{count}I", body)))
+        at = end
+    return reports
+
+
+def _block(body: bytes, at: int) -> ReportBlock:
+    ssrc, losses, highest, jitter, last_report, delay = _BLOCK.unpack_from(body, at)
+    lost = losses & 0xFFFFFF
+    return ReportBlock(ssrc, losses >> 24, lost - (lost >> 23 << 24), highest, jitter, last_report, delay)
+
+
+def serialise(report: Report) -> bytes:
+    """One packet of a compound."""
+    if isinstance(report, Goodbye):
+        return _packet(_BYE, len(report.ssrcs), struct.pack(f"!{len(report.ssrcs)}I", *report.ssrcs))
+    blocks = b"".join(
+        _BLOCK.pack(b.ssrc, b.fraction_lost << 24 | b.lost & 0xFFFFFF, b.highest, b.jitter, b.last_report, b.delay)
+        for b in report.blocks
+    )
+    if isinstance(report, ReceiverReport):
+        return _packet(_RR, len(report.blocks), report.ssrc.to_bytes(4, "big") + blocks)
+    head = _SENDER.pack(report.ssrc, report.ntp, report.rtp_timestamp, report.packets, report.octets)
+    return _packet(_SR, len(report.blocks), head + blocks)
+
+
+def _packet(kind: int, count: int, body: bytes) -> bytes:
+    return bytes((0x80 | count, kind)) + (len(body) // 4).to_bytes(2, "big") + body
+
+
+def _name(ssrc: int, cname: str) -> bytes:
+    text = cname.encode()[:255]
+    item = ssrc.to_bytes(4, "big") + bytes((_CNAME, len(text))) + text + b"\0"
+    return _packet(_SDES, 1, item + b"\0" * (-len(item) % 4))
+
+
+class Reporter:
+    """One leg's reports.
+
+    Args:
+        outgoing: what we send.
+        cname: our name for as long as the call lasts; it must not say who or where we are (RFC 7022).
+        now: seconds on the leg's monotonic clock.
+        share: random, 0 to 1: draws the first pause.
+    """
+
+    def __init__(self, outgoing: OutgoingStream, cname: str, *, now: float, share: float) -> None:
+        self._outgoing = outgoing
+        self._cname = cname
+        # The first comes after half the time, so that a short call is reported too (section 6.2).
+        self.due = now + INTERVAL_S / 2 * (0.5 + share)
+        """When the next report is to be sent."""
+        self.round_trip_s: float | None = None
+        """As the peer's last report shows it."""
+        self.remote: ReportBlock | None = None
+        """What the peer said last of how our stream arrives."""
+        self._last_report = 0
+        self._last_report_at = 0.0
+        self._offset_s: float | None = None
+
+    def report(self, incoming: Sequence[IncomingStream], *, now: float, wall: float, share: float) -> bytes:
+        """The compound packet that is due: sender report (receiver report where nothing was sent yet) and name.
+
+        Args:
+            incoming: the streams that come in, at most 31.
+            wall: the same instant as ``now``, seconds since 1970. What we told of our time is compared with what the
+                peer repeats of it, so later steps of that clock are left out.
+            share: random, 0 to 1: draws the next pause.
+        """
+        self.due = now + INTERVAL_S * (0.5 + share)
+        if self._offset_s is None:
+            self._offset_s = wall - now
+        return self._report(incoming, now) + _name(self._outgoing.ssrc, self._cname)
+
+    def goodbye(self, incoming: Sequence[IncomingStream], *, now: float, wall: float) -> bytes:
+        """The last packet of a leg: a report, and BYE at its end (section 6.6)."""
+        return self.report(incoming, now=now, wall=wall, share=0.0) + serialise(Goodbye((self._outgoing.ssrc,)))
+
+    def received(self, data: bytes, *, now: float) -> list[Report]:
+        """Read the peer's packet, and keep what it says of our stream.
+
+        Raises:
+            ProtocolError: as ``parse``.
+        """
+        reports = parse(data)
+        for report in reports:
+            if isinstance(report, Goodbye):
+                continue
+            if isinstance(report, SenderReport):
+                self._last_report, self._last_report_at = report.ntp >> 16 & 0xFFFFFFFF, now
+            for block in report.blocks:
+                if block.ssrc == self._outgoing.ssrc:
+                    self.remote = block
+                    self._measure(block, now)
+        return reports
+
+    def _measure(self, block: ReportBlock, now: float) -> None:
+        if not block.last_report or self._offset_s is None:
+            return
+        units = (self._ntp(now) >> 16) - block.last_report - block.delay & 0xFFFFFFFF
+        if units < 0x80000000:  # else the peer's clock runs faster than ours, or it made the numbers up
+            self.round_trip_s = units / 65536
+
+    def _ntp(self, now: float) -> int:
+        assert self._offset_s is not None
+        return int((now + self._offset_s + _NTP_EPOCH_S) * 65536) << 16 & 0xFFFFFFFFFFFFFFFF
+
+    def _report(self, incoming: Sequence[IncomingStream], now: float) -> bytes:
+        delay = min(int((now - self._last_report_at) * 65536), 0xFFFFFFFF) if self._last_report else 0
+        blocks = tuple(
+            ReportBlock(
+                stream.ssrc,
+                stream.fraction_lost(),
+                max(-0x800000, min(stream.lost, 0x7FFFFF)),
+                stream.highest & 0xFFFFFFFF,
+                int(stream.jitter) & 0xFFFFFFFF,
+                self._last_report,
+                delay,
+            )
+            for stream in incoming[:31]
+        )
+        out = self._outgoing
+        if not out.packets:
+            return serialise(ReceiverReport(out.ssrc, blocks))
+        packets, octets = out.packets & 0xFFFFFFFF, out.octets & 0xFFFFFFFF
+        return serialise(SenderReport(out.ssrc, self._ntp(now), out.timestamp_at(now), packets, octets, blocks))

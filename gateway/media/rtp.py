@@ -1,0 +1,188 @@
+"""RTP as numbers (RFC 3550): our own packets with their timestamps across silence, and what a receiver has to count.
+Pure; encryption and sockets are somebody else's.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from gateway.errors import ProtocolError
+
+_HEADER = struct.Struct("!BBHII")
+_VERSION_2 = 0x80
+_MARKER = 0x80
+
+
+@dataclass(frozen=True, slots=True)
+class RtpPacket:
+    """One received packet, without its extensions and padding."""
+
+    payload_type: int
+    sequence: int
+    timestamp: int
+    ssrc: int
+    payload: bytes
+
+
+def parse(data: bytes) -> RtpPacket:
+    """Read a packet (RFC 3550 section 5.1).
+
+    Raises:
+        ProtocolError: too short, another version, or lengths that point beyond its end.
+    """
+    if len(data) < _HEADER.size or data[0] >> 6 != 2:
+        raise ProtocolError(f"RTP packet of {len(data)} bytes, expected version 2 and at least {_HEADER.size} bytes")
+    first, second, sequence, timestamp, ssrc = _HEADER.unpack_from(data)
+    start = _HEADER.size + 4 * (first & 0x0F)
+    end = len(data)
+    if first & 0x10:
+        if end < start + 4:
+            raise ProtocolError(f"RTP packet of {end} bytes ends in its header extension")
+        start += 4 + 4 * int.from_bytes(data[start + 2 : start + 4], "big")
+    if first & 0x20:
+        end -= data[-1]
+    if end < start:
+        raise ProtocolError(f"RTP packet of {len(data)} bytes: header and padding need {start + len(data) - end}")
+    return RtpPacket(second & 0x7F, sequence, timestamp, ssrc, data[start:end])
+
+
+class OutgoingStream:
+    """Numbers our packets. Nothing is sent in silence: the timestamp then advances by the time that passed, and the
+    first packet of a talkspurt carries the marker bit (RFC 3551 section 4.1).
+
+    A frame that is late by less than one ptime belongs to the running talkspurt, as on the playout's own timetable.
+
+    Args:
+        payload_type: of the negotiated codec.
+        clock_hz: RTP clock of the codec.
+        frame_s: audio per frame, seconds.
+        sequence, timestamp: where to begin; random (RFC 3550 section 5.1), the sequence in the lower half so that it
+            does not wrap before the receiver has seen one packet.
+    """
+
+    __slots__ = (
+        "_clock_hz",
+        "_due",
+        "_event_timestamp",
+        "_frame_s",
+        "_frame_ticks",
+        "_payload_type",
+        "_sequence",
+        "_timestamp",
+        "octets",
+        "packets",
+        "ssrc",
+    )
+
+    def __init__(
+        self, *, ssrc: int, payload_type: int, clock_hz: int, frame_s: float, sequence: int, timestamp: int
+    ) -> None:
+        self.ssrc = ssrc
+        self.packets = 0
+        self.octets = 0
+        """Payload bytes sent, as the sender report counts them (RFC 3550 section 6.4.1)."""
+        self._payload_type = payload_type
+        self._clock_hz = clock_hz
+        self._frame_s = frame_s
+        self._frame_ticks = round(frame_s * clock_hz)
+        self._sequence = sequence & 0x7FFF
+        self._timestamp = timestamp & 0xFFFFFFFF
+        self._due: float | None = None
+        self._event_timestamp = 0
+
+    def packet(self, payload: bytes, *, now: float) -> bytes:
+        """The next packet, header and payload."""
+        second = self._payload_type
+        due = self._due
+        if due is None or now - due > self._frame_s:
+            second |= _MARKER
+            if due is not None:
+                self._timestamp = (self._timestamp + round((now - due) * self._clock_hz)) & 0xFFFFFFFF
+            due = now
+        data = self._number(second, self._timestamp, payload)
+        self._due = due + self._frame_s
+        self._timestamp = (self._timestamp + self._frame_ticks) & 0xFFFFFFFF
+        return data
+
+    def event(self, payload_type: int, payload: bytes, *, begins: bool, now: float) -> bytes:
+        """A packet of a touch tone (RFC 4733 section 2.5.1), which stands in the place of audio.
+
+        All packets of one tone say the time at which it began, and the first carries the marker bit. The clock runs on
+        below them, so the audio after the tone begins a talkspurt.
+
+        Args:
+            payload_type: of telephone-event.
+            begins: whether this is the first packet of the tone.
+        """
+        if self._due is None:
+            self._due = now
+        if begins:
+            self._event_timestamp = self.timestamp_at(now)
+        return self._number(payload_type | (_MARKER if begins else 0), self._event_timestamp, payload)
+
+    def _number(self, second: int, timestamp: int, payload: bytes) -> bytes:
+        header = _HEADER.pack(_VERSION_2, second, self._sequence, timestamp, self.ssrc)
+        self._sequence = (self._sequence + 1) & 0xFFFF
+        self.packets += 1
+        self.octets += len(payload)
+        return header + payload
+
+    def timestamp_at(self, now: float) -> int:
+        """The RTP time that belongs to a time of the sender's clock, for its report; runs on through silence."""
+        if self._due is None:
+            return self._timestamp
+        return (self._timestamp + round((now - self._due) * self._clock_hz)) & 0xFFFFFFFF
+
+
+class IncomingStream:
+    """What a receiver report says of one sender (RFC 3550 appendix A)."""
+
+    __slots__ = ("_base", "_clock_hz", "_cycles", "_prior", "_transit", "highest", "jitter", "received", "ssrc")
+
+    def __init__(self, *, ssrc: int, clock_hz: int) -> None:
+        self.ssrc = ssrc
+        self.received = 0
+        self.highest = 0
+        """Highest sequence number, extended by the count of its wraps."""
+        self.jitter = 0.0
+        """Interarrival jitter, in units of the clock."""
+        self._clock_hz = clock_hz
+        self._base: int | None = None
+        self._cycles = 0
+        self._prior = (0, 0)
+        self._transit: float | None = None
+
+    def add(self, sequence: int, timestamp: int, *, now: float) -> None:
+        """Count a packet."""
+        self.received += 1
+        if self._base is None:
+            self._base = self.highest = sequence
+        else:
+            step = (sequence - self.highest) & 0xFFFF
+            if step < 0x8000:
+                self.highest += step
+        transit = now * self._clock_hz - timestamp
+        if self._transit is not None:
+            # A wrap of the 32-bit timestamp shows as one absurd step; it says nothing about jitter.
+            moved = abs(transit - self._transit)
+            if moved < self._clock_hz * 10:
+                self.jitter += (moved - self.jitter) / 16
+        self._transit = transit
+
+    @property
+    def expected(self) -> int:
+        """Packets that the sender must have sent."""
+        return 0 if self._base is None else self.highest - self._base + 1
+
+    @property
+    def lost(self) -> int:
+        """Packets lost since the beginning; duplicates count against it, as the RFC has it."""
+        return self.expected - self.received
+
+    def fraction_lost(self) -> int:
+        """Share lost since the last call, in 256ths (RFC 3550 appendix A.3)."""
+        expected, received = self.expected - self._prior[0], self.received - self._prior[1]
+        self._prior = (self.expected, self.received)
+        lost = expected - received
+        return 0 if expected <= 0 or lost <= 0 else min(255, (lost << 8) // expected)

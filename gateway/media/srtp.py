@@ -1,0 +1,73 @@
+"""Encryption of RTP and RTCP (RFC 3711, RFC 7714): libsrtp behind our names and our one error. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pylibsrtp
+
+from gateway.errors import ProtocolError
+
+_PROFILES = {
+    "AES_CM_128_HMAC_SHA1_80": pylibsrtp.Policy.SRTP_PROFILE_AES128_CM_SHA1_80,
+    "AES_CM_128_HMAC_SHA1_32": pylibsrtp.Policy.SRTP_PROFILE_AES128_CM_SHA1_32,
+    "AEAD_AES_128_GCM": pylibsrtp.Policy.SRTP_PROFILE_AEAD_AES_128_GCM,
+    "AEAD_AES_256_GCM": pylibsrtp.Policy.SRTP_PROFILE_AEAD_AES_256_GCM,
+}
+"""By the names of RFC 4568 and RFC 7714."""
+
+
+class Srtp:
+    """Both directions of one leg. A new key needs a new object: its packet counter begins again.
+
+    Args:
+        suite: name of RFC 4568 section 6.2 or RFC 7714 section 14.
+        send_key, receive_key: master key and salt of each direction.
+
+    Raises:
+        ValueError: a suite that is not known, or a key too short for it.
+    """
+
+    def __init__(self, suite: str, *, send_key: bytes, receive_key: bytes) -> None:
+        if suite not in _PROFILES:
+            raise ValueError(f"SRTP suite is {suite!r}, expected one of {', '.join(_PROFILES)}")
+        self.rejected = 0
+        """Packets that came and were not authentic, or came twice."""
+        profile = _PROFILES[suite]
+        self._out = pylibsrtp.Session(
+            pylibsrtp.Policy(key=send_key, ssrc_type=pylibsrtp.Policy.SSRC_ANY_OUTBOUND, srtp_profile=profile)
+        )
+        self._in = pylibsrtp.Session(
+            pylibsrtp.Policy(key=receive_key, ssrc_type=pylibsrtp.Policy.SSRC_ANY_INBOUND, srtp_profile=profile)
+        )
+
+    def protect(self, packet: bytes) -> bytes:
+        """Encrypt an RTP packet of ours."""
+        return self._out.protect(packet)
+
+    def protect_rtcp(self, packet: bytes) -> bytes:
+        """Encrypt a compound RTCP packet of ours."""
+        return self._out.protect_rtcp(packet)
+
+    def unprotect(self, packet: bytes) -> bytes:
+        """Check and decrypt an RTP packet.
+
+        Raises:
+            ProtocolError: not authentic, a repetition, or no SRTP at all. Drop it.
+        """
+        return self._open(self._in.unprotect, packet)
+
+    def unprotect_rtcp(self, packet: bytes) -> bytes:
+        """Check and decrypt a compound RTCP packet.
+
+        Raises:
+            ProtocolError: as ``unprotect``.
+        """
+        return self._open(self._in.unprotect_rtcp, packet)
+
+    def _open(self, unprotect: Callable[[bytes], bytes], packet: bytes) -> bytes:
+        try:
+            return unprotect(packet)
+        except (pylibsrtp.Error, ValueError) as error:
+            self.rejected += 1
+            raise ProtocolError(f"SRTP packet of {len(packet)} bytes refused: {error}") from error

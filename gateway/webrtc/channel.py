@@ -1,0 +1,127 @@
+"""The data channel ``talkspurt`` of one connection: text messages with bounds, over aiortc's SCTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from aiortc import RTCDataChannel, RTCDtlsTransport, RTCSctpTransport
+
+from gateway.dialogue.messages import Error
+from gateway.dialogue.wire import encode
+
+log = logging.getLogger(__name__)
+
+LABEL = "talkspurt"
+
+_SEND_BUFFER_BYTES = 256_000
+"""What may wait for a slow peer; more closes the channel."""
+
+_CHANNELS = 16
+"""Data channels a peer may open, of which one is used; more ends SCTP."""
+
+_DRAIN_S = 0.5
+
+
+class Channel:
+    """One open data channel.
+
+    Args:
+        max_message_bytes: a larger message gets one ``error``, then the channel is closed.
+    """
+
+    def __init__(self, channel: RTCDataChannel, *, max_message_bytes: int) -> None:
+        self._channel = channel
+        self._max_message_bytes = max_message_bytes
+        self._take: Callable[[str | bytes], None] = lambda data: None
+        channel.on("message", self._received)
+
+    def read(self, take: Callable[[str | bytes], None]) -> None:
+        """Hand every further message to ``take``: text, or bytes of a binary one."""
+        self._take = take
+
+    @property
+    def open(self) -> bool:
+        """Whether messages can be sent."""
+        return self._channel.readyState == "open"
+
+    def send(self, text: str) -> None:
+        """Queue a message. A peer that does not read is left without a channel."""
+        if not self.open:
+            return
+        if self._channel.bufferedAmount > _SEND_BUFFER_BYTES:
+            log.warning("data channel peer too slow", extra={"queued": self._channel.bufferedAmount})
+            self._channel.close()
+            return
+        self._channel.send(text)
+
+    def close(self) -> None:
+        """Close the channel; the call goes on."""
+        self._take = lambda data: None
+        if self.open:
+            self._channel.close()
+
+    def refuse(self, size: str) -> None:
+        """Say that a message was too large, and close."""
+        error = Error(
+            description=f"message is {size}, expected at most {self._max_message_bytes} bytes", code="message_too_big"
+        )
+        text = encode(error, extensions=True)
+        assert text is not None  # errors are no extension
+        self.send(text)
+        self.close()
+
+    def _received(self, data: str | bytes) -> None:
+        size = len(data) if isinstance(data, bytes) else len(data.encode())
+        if size > self._max_message_bytes:
+            self.refuse(f"{size} bytes")
+        else:
+            self._take(data)
+
+
+class ChannelTransport(RTCSctpTransport):
+    """SCTP of one connection. aiortc keeps fragments without end for a message without end; here they are bounded.
+
+    Args:
+        on_channel: told once, of the first channel with our label; others are closed.
+    """
+
+    def __init__(
+        self, dtls: RTCDtlsTransport, *, max_message_bytes: int, on_channel: Callable[[Channel], None]
+    ) -> None:
+        super().__init__(dtls)
+        self._max_message_bytes = max_message_bytes
+        self._on_channel = on_channel
+        self._ours: Channel | None = None
+        self._opened = 0
+        self._free = self._advertised_rwnd
+        self.on("datachannel", self._on_datachannel)
+
+    def _on_datachannel(self, channel: RTCDataChannel) -> None:
+        self._opened += 1
+        if channel.label == LABEL and self._ours is None:
+            self._ours = Channel(channel, max_message_bytes=self._max_message_bytes)
+            self._on_channel(self._ours)
+        else:
+            channel.close()
+
+    async def _receive_data_chunk(self, chunk: Any) -> None:
+        await super()._receive_data_chunk(chunk)
+        held = self._free - self._advertised_rwnd
+        if held > 4 * self._max_message_bytes and self._ours is not None:
+            self._ours.refuse(f"over {held} bytes, in fragments without end")
+        if held > 4 * self._max_message_bytes or self._opened > _CHANNELS:
+            log.warning("data channels closed", extra={"held_bytes": held, "opened": self._opened})
+            self._inbound_streams.clear()
+            await self._data_channel_flush()
+            await self.stop()
+
+    async def drain(self) -> None:
+        """Wait a moment for what is queued to be acknowledged."""
+        deadline = asyncio.get_running_loop().time() + _DRAIN_S
+        while self._data_channel_queue or self._outbound_queue or self._sent_queue:
+            if self.state != "connected" or asyncio.get_running_loop().time() > deadline:
+                return
+            await asyncio.sleep(0.01)

@@ -1,0 +1,160 @@
+"""The browser in its own call's dialogue: it hears what the manager is told, extensions included, and may say whatever
+a manager may say. On routes where managers dial in it counts as one, so a bot can live in the page alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from gateway.config import LimitsConfig, RouteConfig
+from gateway.dialogue.line import setup_of
+from gateway.dialogue.link import DialogueLink, Dialogues, DialogueSink
+from gateway.dialogue.messages import Inbound, Outbound, Setup
+from gateway.dialogue.wire import decode, encode, refusal
+from gateway.errors import ProtocolError
+from gateway.transport import CallInfo
+from gateway.webrtc.channel import Channel
+
+log = logging.getLogger(__name__)
+
+_WAITING_MESSAGES = 256
+"""Kept while the browser has no channel (not open yet, or reconnecting); then the oldest go."""
+
+
+class BrowserDialogue:
+    """One call's messages to and from its browser, over one data channel after another."""
+
+    def __init__(self, limits: LimitsConfig) -> None:
+        self._limits = limits
+        self._channel: Channel | None = None
+        self._waiting: deque[Outbound] = deque(maxlen=_WAITING_MESSAGES)
+        self._setup: Setup | None = None
+        self._sink: DialogueSink | None = None
+        self._errors = 0
+
+    def begin(self, setup: Setup, sink: DialogueSink) -> None:
+        """The call's session is there."""
+        self._setup = setup
+        self._sink = sink
+        if self._channel is not None:
+            self._greet()
+
+    def attach(self, channel: Channel) -> None:
+        """The browser opened its channel, or a new one after a reconnect."""
+        self._channel = channel
+        channel.read(self._received)
+        if self._setup is not None:
+            self._greet()
+
+    def _greet(self) -> None:
+        assert self._setup is not None
+        self._write(self._setup)
+        self._setup = replace(self._setup, resumed=True, call_status="IN_PROGRESS")
+        while self._waiting:
+            self._write(self._waiting.popleft())
+
+    def send(self, message: Outbound) -> None:
+        """Tell the browser, now or when its channel is there."""
+        if self._channel is None or not self._channel.open:
+            self._waiting.append(message)
+        else:
+            self._write(message)
+
+    def _write(self, message: Outbound) -> None:
+        text = encode(message, extensions=True)
+        assert self._channel is not None and text is not None  # with extensions every message has a text
+        self._channel.send(text)
+
+    def _received(self, data: str | bytes) -> None:
+        sink = self._sink
+        if sink is None:
+            return
+        try:
+            if isinstance(data, bytes):
+                raise ProtocolError(f"binary message of {len(data)} bytes, expected JSON text")
+            _, message = decode(data, limits=self._limits, multiplexed=False)
+            sink.on_message(message)
+            self._errors = 0
+        except ProtocolError as exc:
+            self._errors += 1
+            self._write(refusal(data, exc))
+            if self._errors >= self._limits.errors_in_a_row and self._channel is not None:
+                self._channel.close()
+
+
+class _SharedSink:
+    """The session as other managers of the call see it: their absence does not end a call that its browser leads."""
+
+    def __init__(self, sink: DialogueSink) -> None:
+        self._sink = sink
+
+    def on_message(self, message: Inbound) -> None:
+        self._sink.on_message(message)
+
+    def on_dialogue_closed(self) -> None:
+        self._sink.on_dialogue_closed()
+
+    def on_dialogue_lost(self) -> None:
+        log.debug("no dialogue manager but the browser")
+
+    def on_dialogue_resumed(self) -> None:
+        pass
+
+    def on_dialogue_failed(self, description: str) -> None:
+        log.debug("no dialogue manager but the browser", extra={"why": description})
+
+
+class _SharedLink:
+    """A call's line to its manager and to its browser."""
+
+    def __init__(self, link: DialogueLink, browser: BrowserDialogue) -> None:
+        self._link = link
+        self._browser = browser
+
+    def send(self, message: Outbound) -> None:
+        self._link.send(message)
+        self._browser.send(message)
+
+    def send_audio(self, pcm: bytes) -> None:
+        """Caller audio is not sent back to the caller."""
+        self._link.send_audio(pcm)
+
+    async def aclose(self) -> None:
+        await self._link.aclose()
+
+
+class BrowserDialogues:
+    """``Dialogues`` that let browsers join those of another.
+
+    Args:
+        inner: gives each call its manager.
+        browser: a call's browser, by call id; None where it has no data channel.
+        version: of this server, for ``setup``.
+    """
+
+    def __init__(
+        self,
+        inner: Dialogues,
+        routes: Mapping[str, RouteConfig],
+        browser: Callable[[str], BrowserDialogue | None],
+        *,
+        version: str,
+    ) -> None:
+        self._inner = inner
+        self._routes = routes
+        self._browser = browser
+        self._version = version
+
+    async def attach(self, call: CallInfo, sink: DialogueSink, *, codec: str) -> DialogueLink:
+        """Connect a call to its manager, and to its browser where it has one."""
+        browser = self._browser(call.call_id)
+        if browser is None:
+            return await self._inner.attach(call, sink, codec=codec)
+        dialogue = self._routes[call.route].dialogue
+        dials_in = not dialogue.url and not dialogue.script
+        link = await self._inner.attach(call, _SharedSink(sink) if dials_in else sink, codec=codec)
+        browser.begin(setup_of(call, codec=codec, version=self._version), sink)
+        return _SharedLink(link, browser)

@@ -1,0 +1,244 @@
+"""One call's sockets and connectivity checks: aioice with our ports, our addresses, and bounds.
+
+Datagrams are told apart by their first byte (RFC 7983): media goes straight to the peer, which needs no queue and no
+task for it; STUN and DTLS go the library's way, counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import logging
+import random
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aioice import Candidate, Connection, stun
+from aioice.candidate import candidate_foundation, candidate_priority
+from aioice.ice import StunProtocol, get_host_addresses, server_reflexive_candidate
+from aiortc import RTCIceCandidate, RTCIceParameters
+from aiortc.rtcicetransport import candidate_from_aioice, candidate_to_aioice
+
+from gateway.errors import Rejected
+
+log = logging.getLogger(__name__)
+
+_STUN_PER_S = 200
+"""STUN messages of one socket that are looked at per second; a browser sends about ten while it connects."""
+
+_REMOTE_CANDIDATES = 64
+"""Remote addresses of one call, told or learnt; each costs checks."""
+
+_QUEUED = 256
+"""DTLS datagrams that wait for the handshake or for SCTP; one more is dropped, as a network would."""
+
+_RECEIVE_BUFFER_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IceSettings:
+    """Where our side of a call is reached."""
+
+    addresses: Sequence[str] = ()
+    """Local addresses to bind; empty: all of the machine's but loopback, or loopback if it has no other."""
+    ports: tuple[int, int] | None = None
+    """Lowest and highest UDP port; None: the system's choice."""
+    public_address: str = ""
+    """Told to peers in place of the local ones: this machine is behind a one-to-one NAT."""
+    stun_server: tuple[str, int] | None = None
+    turn: dict[str, Any] | None = None
+    """aioice's ``turn_*`` arguments."""
+
+
+class _Socket(StunProtocol):
+    """One UDP socket of a call."""
+
+    def __init__(self, owner: IceConnection, sock: socket.socket) -> None:
+        super().__init__(owner)
+        self._owner = owner
+        self.sock = sock
+        self.budget = _STUN_PER_S
+
+    def datagram_received(self, data: bytes | str, addr: tuple[Any, ...]) -> None:
+        """Sort a datagram by its first byte."""
+        assert isinstance(data, bytes)
+        if not data:
+            return
+        kind = data[0]
+        if 127 < kind < 192:
+            self._owner.heard = True
+            self._owner.on_media(data)
+        elif kind < 4:
+            self.budget -= 1
+            if self.budget > 0:
+                super().datagram_received(data, addr)
+        elif 19 < kind < 64 and self._owner.queued < _QUEUED:
+            self._owner.data_received(data, 1)
+
+
+class IceConnection(Connection):
+    """ICE of one call, as the controlled side. End-of-candidates is never signalled to aioice: a peer may be learnt
+    from its own checks at any time, and the call's own timeout ends a vain wait.
+
+    Args:
+        on_media: takes each RTP or RTCP datagram, still encrypted, from whoever sent it.
+    """
+
+    def __init__(self, settings: IceSettings, *, on_media: Callable[[bytes], None]) -> None:
+        super().__init__(
+            ice_controlling=False, stun_server=settings.stun_server, **(settings.turn or {"turn_server": None})
+        )
+        self._settings = settings
+        self.on_media = on_media
+        self.heard = False
+        """Something came from the peer since this was last set to False."""
+
+    @property
+    def queued(self) -> int:
+        """DTLS datagrams that wait."""
+        return self._queue.qsize()
+
+    @property
+    def gave_up(self) -> bool:
+        """The peer has not answered consent checks for 30 s (RFC 7675), or we closed."""
+        return self._closing
+
+    # --- gathering -------------------------------------------------------------------------------------------------
+
+    async def get_component_candidates(self, component: int, addresses: list[str], timeout: int = 5) -> list[Candidate]:
+        """Bind our sockets and ask the servers; called by ``gather_candidates``."""
+        sockets = []
+        for address in self._settings.addresses or addresses or ["127.0.0.1"]:
+            try:
+                protocol = await self._bind(address)
+            except OSError as exc:  # an interface that has just gone
+                log.warning("cannot bind for webrtc", extra={"address": address, "why": str(exc)})
+                continue
+            self._protocols.append(protocol)
+            sockets.append(protocol)
+            host, port = protocol.transport.get_extra_info("sockname")[:2]
+            protocol.local_candidate = Candidate(
+                foundation=candidate_foundation("host", "udp", host), component=component, transport="udp",
+                priority=candidate_priority(component, "host"), host=host, port=port, type="host",
+            )  # fmt: skip
+        if not sockets:
+            raise Rejected("no local address can be bound for media", status=503, code="no_address", retry_after_s=5)
+        candidates = [protocol.local_candidate for protocol in sockets]
+        if self.stun_server is not None:
+            asked = [
+                server_reflexive_candidate(s, self.stun_server) for s in sockets if ":" not in s.local_candidate.host
+            ]
+            for answer in await asyncio.gather(*(asyncio.wait_for(a, timeout) for a in asked), return_exceptions=True):
+                if isinstance(answer, tuple):
+                    candidates.append(answer[0])
+        # Without addresses, what is left for aioice is the relay.
+        return candidates + await super().get_component_candidates(component, [], timeout)
+
+    async def _bind(self, address: str) -> _Socket:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+            self._bind_port(sock, address)
+            _, protocol = await asyncio.get_running_loop().create_datagram_endpoint(
+                lambda: _Socket(self, sock), sock=sock
+            )
+        except BaseException:
+            sock.close()
+            raise
+        return protocol
+
+    def _bind_port(self, sock: socket.socket, address: str) -> None:
+        ports = self._settings.ports
+        if ports is None:
+            sock.bind((address, 0))
+            return
+        low, high = ports
+        count = high - low + 1
+        first = random.randrange(count)
+        for step in range(count):
+            try:
+                sock.bind((address, low + (first + step) % count))
+                return
+            except OSError as exc:
+                if exc.errno != errno.EADDRINUSE:
+                    raise
+        raise Rejected(f"all {count} UDP ports of webrtc.ports are taken", status=503, code="full", retry_after_s=5)
+
+    def told_candidates(self) -> list[RTCIceCandidate]:
+        """Our candidates as the answer names them."""
+        told = [candidate_from_aioice(candidate) for candidate in self.local_candidates]
+        public = self._settings.public_address
+        if public:
+            version = ipaddress.ip_address(public).version
+            hosts = [c for c in told if c.type == "host" and ipaddress.ip_address(c.ip).version == version]
+            for candidate in hosts:
+                candidate.ip = public
+            told = hosts + [c for c in told if c.type != "host"]
+        return told
+
+    # --- connecting ------------------------------------------------------------------------------------------------
+
+    async def add(self, candidate: RTCIceCandidate) -> None:
+        """A candidate of the peer. Names (mDNS) are left out: they are a browser's on its own network, and its checks
+        tell us its address anyway. So is what is not UDP."""
+        try:
+            ipaddress.ip_address(candidate.ip)
+        except ValueError:
+            return
+        if candidate.protocol.lower() == "udp" and candidate.component == 1 and 0 < candidate.port < 65536:
+            if len(self._remote_candidates) < _REMOTE_CANDIDATES:
+                await self.add_remote_candidate(candidate_to_aioice(candidate))
+
+    async def join(self, remote: RTCIceParameters) -> None:
+        """Check pairs until one is nominated.
+
+        Raises:
+            ConnectionError: none works.
+        """
+        self.remote_is_lite = remote.iceLite
+        self.ice_controlling = remote.iceLite
+        self.remote_username = remote.usernameFragment
+        self.remote_password = remote.password
+        await self.connect()
+
+    def request_received(self, message: stun.Message, addr: tuple[str, int], protocol: StunProtocol) -> None:
+        """A check of the peer; from addresses without end only the first are learnt."""
+        self.heard = True
+        if len(self._remote_candidates) >= _REMOTE_CANDIDATES and not any(
+            (c._network_host, c.port) == addr for c in self._remote_candidates
+        ):
+            return
+        super().request_received(message, addr, protocol)
+
+    def refill(self) -> None:
+        """Once a second: the sockets may take STUN messages again."""
+        for protocol in self._protocols:
+            if isinstance(protocol, _Socket):
+                protocol.budget = _STUN_PER_S
+
+    # --- sending ---------------------------------------------------------------------------------------------------
+
+    def send_now(self, data: bytes) -> bool:
+        """Hand a datagram to the socket at once. False: its buffer is full, or there is no path."""
+        pair = self._nominated.get(1)
+        if pair is None:
+            return False
+        protocol = pair.protocol
+        try:
+            if isinstance(protocol, _Socket):
+                protocol.sock.sendto(data, pair.remote_addr)
+            else:
+                protocol.transport.sendto(data, pair.remote_addr)  # through the relay
+        except OSError:  # full, or the network says that nobody is there: consent checks decide about that
+            return False
+        return True
+
+
+def host_addresses() -> list[str]:
+    """This machine's addresses that calls use where none are configured."""
+    return get_host_addresses(use_ipv4=True, use_ipv6=True) or ["127.0.0.1"]

@@ -1,0 +1,200 @@
+"""A WebRTC call as a media leg. It outlives its connections: a browser that lost its network may come back with a new
+offer for the same call, and the new connection takes over when it is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from gateway.errors import Rejected
+from gateway.transport import CallEvents
+from gateway.webrtc.channel import Channel
+from gateway.webrtc.dialogue import BrowserDialogue
+from gateway.webrtc.peer import Peer
+from gateway.webrtc.sdp import Codec, Offer
+
+log = logging.getLogger(__name__)
+
+MakePeer = Callable[[Offer, Codec, "WebRtcLeg"], Peer]
+Begin = Callable[["WebRtcLeg"], CallEvents]
+
+
+class WebRtcLeg:
+    """One call's media leg, and what its connections report to.
+
+    Args:
+        codec: what the first offer chose; a later one has to offer it too.
+        begin: makes the call's session when media can flow; raises ``Rejected``.
+        forget: called once, when the call is over here.
+        later: runs work that may take a moment (closing), and owns it.
+        restart_s: how long a lost browser is waited for.
+    """
+
+    max_lead_ms = 0  # a browser's jitter buffer would take a lead for jitter, and grow
+    has_marks = False
+
+    def __init__(
+        self,
+        call_id: str,
+        route: str,
+        address: str,
+        codec: Codec,
+        *,
+        parameters: dict[str, str],
+        make_peer: MakePeer,
+        begin: Begin,
+        forget: Callable[[WebRtcLeg], None],
+        later: Callable[[Coroutine[Any, Any, None]], None],
+        browser: BrowserDialogue | None,
+        restart_s: float,
+    ) -> None:
+        self.call_id = call_id
+        self.route = route
+        self.address = address
+        self.codec = codec
+        self.outbound = codec.outbound
+        self.inbound = codec.inbound
+        self.parameters = parameters
+        self.browser = browser
+        self.peer: Peer | None = None
+        """The connection that carries media."""
+        self._next: Peer | None = None
+        self._make_peer = make_peer
+        self._begin = begin
+        self._forget = forget
+        self._later = later
+        self._restart_s = restart_s
+        self._session: CallEvents | None = None
+        self._waiting: asyncio.TimerHandle | None = None
+        self._over = False
+
+    # --- connections -----------------------------------------------------------------------------------------------
+
+    async def connect(self, offer: Offer) -> str:
+        """Answer an offer with a new connection; the one that is there goes on until the new one is up.
+
+        Raises:
+            Rejected: the call is over, or its codec is not offered.
+        """
+        if self._over:
+            raise Rejected(f"call {self.call_id} is over", status=404, code="unknown_call", param="callId")
+        codec = next((codec for codec in offer.codecs if codec.encoding == self.codec.encoding), None)
+        if codec is None:
+            raise Rejected(
+                f"the call speaks {self.codec.encoding}, which the new offer lacks",
+                status=422, code="no_common_codec", param="sdp",
+            )  # fmt: skip
+        peer = self._make_peer(offer, codec, self)
+        if self._next is not None:
+            self._later(self._next.close())
+        self._next = peer
+        try:
+            return await peer.answer()
+        except BaseException:
+            self._next = None
+            if self._session is None:
+                self._end()
+            raise
+
+    @property
+    def latest(self) -> Peer | None:
+        """The connection of the latest offer."""
+        return self._next or self.peer
+
+    def on_connected(self, peer: Peer) -> None:
+        """A connection is up: it carries the media from now on; the first one begins the call."""
+        if peer is not self._next:
+            return
+        self._next = None
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+        old, self.peer = self.peer, peer
+        if old is not None:
+            self._later(old.close())
+        if self._session is None:
+            try:
+                self._session = self._begin(self)
+            except Rejected as exc:
+                log.info("call rejected", extra={"why": exc.code, "transport": "webrtc"})
+                self._end()
+
+    def on_channel(self, peer: Peer, channel: Channel) -> None:
+        """The browser opened its data channel."""
+        if self.browser is not None:
+            self.browser.attach(channel)
+
+    def on_over(self, peer: Peer, reason: str, *, on_purpose: bool) -> None:
+        """A connection is gone: the call ends with it, or waits for the browser to come back."""
+        if peer is self._next:
+            self._next = None
+            if self._session is None:
+                self._end()
+        elif peer is self.peer:
+            if on_purpose and self._next is None:
+                self.end("hangup")
+            elif self._waiting is None:
+                log.info("webrtc call waits for its browser", extra={"call": self.call_id, "why": reason})
+                self._waiting = asyncio.get_running_loop().call_later(self._restart_s, self.end, reason)
+
+    def end(self, reason: str) -> None:
+        """The caller is gone. Idempotent."""
+        if not self._over:
+            self._end()
+            if self._session is not None:
+                self._session.on_leg_closed(reason)
+
+    def _end(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+        for peer in (self.peer, self._next):
+            if peer is not None:
+                self._later(peer.close())
+        self._forget(self)
+
+    # --- inbound ---------------------------------------------------------------------------------------------------
+
+    @property
+    def listening(self) -> bool:
+        """Whether anybody wants the caller's audio now."""
+        return self._session is not None and self._session.listening
+
+    def on_digit(self, digit: str) -> None:
+        """The caller pressed a key."""
+        if self._session is not None:
+            self._session.on_digit(digit)
+
+    def on_audio(self, payload: bytes) -> None:
+        """The caller's audio."""
+        if self._session is not None:
+            self._session.on_audio(payload)
+
+    # --- MediaLeg --------------------------------------------------------------------------------------------------
+
+    def send_frame(self, payload: bytes) -> bool:
+        """Send one frame now. False: the socket is full, or the browser is away."""
+        return self.peer is not None and self.peer.send(payload)
+
+    def send_mark(self, name: str) -> None:
+        """No marks: the played position is the timetable's."""
+
+    def send_clear(self) -> None:
+        """Nothing is buffered beyond the browser's own few frames, which cannot be recalled."""
+
+    def send_dtmf(self, digits: str) -> bool:
+        """Tones for a browser's listener go in the audio."""
+        return False
+
+    def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
+        """End the call; the data channel has told the browser why."""
+        self._end()
+
+    def transfer(self, target: str, handoff_data: str | None = None) -> bool:
+        """A browser cannot be sent elsewhere."""
+        return False

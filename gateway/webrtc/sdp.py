@@ -1,0 +1,259 @@
+"""A browser's offer read and answered (RFC 8866, RFC 9429): one audio stream, one data channel, one transport."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiortc import RTCIceCandidate, RTCIceParameters, RTCRtpCodecParameters, RTCRtpParameters
+from aiortc.rtcdtlstransport import RTCDtlsFingerprint, RTCDtlsParameters
+from aiortc.rtcsctptransport import RTCSctpCapabilities
+from aiortc.sdp import GroupDescription, MediaDescription, SessionDescription, SsrcDescription, candidate_from_sdp
+
+from gateway.errors import ProtocolError
+from voicecodecs.registry import AudioFormat
+
+MAX_BYTES = 64_000
+MAX_LINES = 700
+"""A browser's offer of audio, video and data has about 300. The parser takes quadratic time in some of them."""
+
+MAX_CANDIDATES = 32
+"""Remote candidates of one call: each makes us send checks to an address that the peer names."""
+
+_INBOUND_OPUS_HZ = 24_000
+"""Opus decodes to any of its rates; nobody behind a call asks for more than 24 kHz."""
+
+_ICE_TEXT = re.compile(r"[A-Za-z0-9+/]{4,256}")
+_DIRECTIONS = {"sendrecv": "sendrecv", "recvonly": "sendonly", "sendonly": "recvonly"}
+_STATIC = {0: "PCMU", 8: "PCMA"}  # RFC 3551 table 4: need no rtpmap
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """What both sides speak."""
+
+    encoding: str
+    payload_type: int
+    event_type: int | None
+    """Payload type of telephone-event at the codec's clock, where the peer offers it."""
+
+    @property
+    def outbound(self) -> AudioFormat:
+        """What we send: Opus encoded from 48 kHz mono, or G.711."""
+        return AudioFormat("OPUS", 48_000) if self.encoding == "OPUS" else AudioFormat(self.encoding)
+
+    @property
+    def inbound(self) -> AudioFormat:
+        """How what we receive is decoded."""
+        return AudioFormat("OPUS", _INBOUND_OPUS_HZ) if self.encoding == "OPUS" else AudioFormat(self.encoding)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What we need of an offer."""
+
+    media: Sequence[MediaDescription]
+    audio: int
+    """Index of the audio section that we take."""
+    channel: int | None
+    """Index of the data channel section, where there is one on the same transport."""
+    bundled: bool
+    """Whether the audio section is in a BUNDLE group; answering with a group that was not offered is an error."""
+    codecs: Sequence[Codec]
+    """Those we speak too, in the peer's order; never empty."""
+    direction: str
+    """Ours: sendrecv, sendonly or recvonly."""
+    dtls_role: str
+    """Ours: client or server."""
+    candidates: Sequence[RTCIceCandidate]
+
+    ice: RTCIceParameters
+    """The peer's user fragment and password."""
+    dtls: RTCDtlsParameters
+    """What the peer's certificate must hash to."""
+
+
+def _bad(message: str) -> ProtocolError:
+    return ProtocolError(message, field="sdp", code="invalid_sdp")
+
+
+def read_offer(text: str) -> Offer:
+    """Check an offer.
+
+    Raises:
+        ProtocolError: and nothing else, whatever arrives.
+    """
+    if len(text) > MAX_BYTES or text.count("\n") > MAX_LINES:
+        raise _bad(
+            f"SDP is {len(text)} characters in {text.count(chr(10))} lines, expected at most {MAX_BYTES} in {MAX_LINES}"
+        )
+    if not text.startswith("v=0"):
+        raise _bad(f"SDP of {len(text)} characters does not start with v=0")
+    try:
+        description = SessionDescription.parse(text)
+    except Exception as exc:  # the parser indexes, asserts and converts: any of Python's errors is a bad offer
+        raise _bad(f"SDP of {len(text)} characters cannot be read: {type(exc).__name__} {str(exc)[:80]}") from exc
+    media = description.media
+    audio = next((i for i, m in enumerate(media) if m.kind == "audio" and m.port and "SAVPF" in m.profile), None)
+    if audio is None:
+        kinds = ", ".join(f"{m.kind} {m.profile}" for m in media[:8]) or "nothing"
+        raise _bad(f"SDP offers {kinds}, expected an audio section of UDP/TLS/RTP/SAVPF")
+    section = media[audio]
+    codecs = _codecs(section)
+    if not codecs:
+        names = ", ".join(str(codec) for codec in section.rtp.codecs[:12]) or f"payload types {section.fmt[:12]}"
+        raise ProtocolError(
+            f"SDP offers audio as {names}, expected opus/48000/2, PCMU/8000 or PCMA/8000",
+            field="sdp", code="no_common_codec",
+        )  # fmt: skip
+    direction = _DIRECTIONS.get(section.direction or "sendrecv")
+    if direction is None:
+        raise _bad(f"SDP offers audio as {section.direction}, expected sendrecv, sendonly or recvonly")
+    if not section.rtcp_mux:
+        raise _bad("SDP offers audio without a=rtcp-mux")
+    if section.dtls is None or not any(f.algorithm.lower() == "sha-256" for f in section.dtls.fingerprints):
+        raise _bad("SDP offers audio without a=setup and a=fingerprint:sha-256")
+    ice = section.ice
+    if (
+        ice is None
+        or not _ICE_TEXT.fullmatch(ice.usernameFragment or "")
+        or len(ice.password or "") not in range(22, 257)
+    ):
+        raise _bad("SDP offers audio without a=ice-ufrag (4 to 256 characters) and a=ice-pwd (22 to 256)")
+    if len(section.ice_candidates) > MAX_CANDIDATES:
+        raise _bad(f"SDP has {len(section.ice_candidates)} candidates, expected at most {MAX_CANDIDATES}")
+    bundled = next((group.items for group in description.group if group.semantic == "BUNDLE"), [])
+    channel = next(
+        (
+            i for i, m in enumerate(media)
+            if m.kind == "application" and m.port and m.sctp_port and {m.rtp.muxId, section.rtp.muxId} <= set(bundled)
+        ),
+        None,
+    )  # fmt: skip
+    return Offer(
+        media=media,
+        audio=audio,
+        channel=channel,
+        bundled=section.rtp.muxId in bundled,
+        codecs=codecs,
+        direction=direction,
+        dtls_role="server" if section.dtls.role == "client" else "client",
+        candidates=section.ice_candidates,
+        ice=ice,
+        dtls=section.dtls,
+    )
+
+
+def _codecs(section: MediaDescription) -> list[Codec]:
+    names = {pt: (name, 8000, 1) for pt, name in _STATIC.items()}
+    for codec in section.rtp.codecs:
+        assert codec.payloadType is not None
+        names[codec.payloadType] = (codec.name.upper(), codec.clockRate, codec.channels or 1)
+    offered = [(pt, *names[pt]) for pt in section.fmt if pt in names]
+    events = {clock: pt for pt, name, clock, _ in reversed(offered) if name == "TELEPHONE-EVENT"}
+    known = {("OPUS", 48_000, 2), ("PCMU", 8000, 1), ("PCMA", 8000, 1)}
+    return [
+        Codec(name, pt, events.get(clock))
+        for pt, name, clock, channels in offered
+        if (name, clock, channels) in known
+    ]  # fmt: skip
+
+
+def read_fragment(text: str) -> tuple[str, list[RTCIceCandidate]]:
+    """Read trickled candidates (RFC 8840): the user fragment they belong to (empty: not said), and the candidates.
+
+    Raises:
+        ProtocolError: and nothing else.
+    """
+    if len(text) > MAX_BYTES:
+        raise _bad(f"SDP fragment is {len(text)} characters, expected at most {MAX_BYTES}")
+    fragment, candidates = "", []
+    for line in text.splitlines():
+        if line.startswith("a=ice-ufrag:"):
+            fragment = line.partition(":")[2].strip()
+        elif line.startswith("a=candidate:"):
+            try:
+                candidates.append(candidate_from_sdp(line.partition(":")[2]))
+            except (AssertionError, ValueError) as exc:
+                raise _bad(f"SDP fragment has a candidate that cannot be read: {line[:80]!r}") from exc
+        if len(candidates) > MAX_CANDIDATES:
+            raise _bad(f"SDP fragment has over {MAX_CANDIDATES} candidates")
+    return fragment, candidates
+
+
+def write_answer(
+    offer: Offer,
+    codec: Codec,
+    *,
+    candidates: Sequence[RTCIceCandidate],
+    ice: RTCIceParameters,
+    fingerprints: Sequence[RTCDtlsFingerprint],
+    ssrc: int,
+    label: str,
+    max_message_bytes: int,
+    channel: bool,
+) -> str:
+    """The answer to an offer; what we do not take is refused with port 0 (RFC 3264 section 6).
+
+    Args:
+        candidates: all of ours.
+        label: names the stream and the sender (CNAME).
+        max_message_bytes: largest data channel message that we read.
+        channel: take the offered data channel.
+    """
+    description = SessionDescription()
+    description.origin = f"- {ssrc} 1 IN IP4 0.0.0.0"
+    taken: list[int | str] = []
+    for index, offered in enumerate(offer.media):
+        mine = MediaDescription(offered.kind, 9, offered.profile, list(offered.fmt))
+        mine.ice = RTCIceParameters()
+        mine.rtp = RTCRtpParameters(muxId=offered.rtp.muxId)
+        description.media.append(mine)
+        is_audio = index == offer.audio
+        if not is_audio and not (channel and index == offer.channel):
+            mine.port = 0
+            mine.direction = "inactive" if offered.kind in ("audio", "video") else None
+            continue
+        taken.append(offered.rtp.muxId)
+        mine.host = candidates[0].ip if candidates else "0.0.0.0"
+        mine.port = candidates[0].port if candidates else 9
+        mine.ice = ice
+        mine.ice_options = "trickle"
+        mine.dtls = RTCDtlsParameters(fingerprints=list(fingerprints), role=offer.dtls_role)
+        mine.ice_candidates = list(candidates)
+        mine.ice_candidates_complete = True
+        if is_audio:
+            mine.direction = offer.direction
+            mine.rtcp_port, mine.rtcp_host, mine.rtcp_mux = 9, "0.0.0.0", True
+            mine.rtp.codecs = _answered(codec)
+            mine.fmt = [c.payloadType for c in mine.rtp.codecs]
+            if "send" in offer.direction:
+                mine.msid = f"{label} {label}"
+                mine.ssrc = [SsrcDescription(ssrc=ssrc, cname=label)]
+        else:
+            mine.sctp_port = 5000
+            mine.sctpCapabilities = RTCSctpCapabilities(maxMessageSize=max_message_bytes)
+    if offer.bundled:
+        description.group = [GroupDescription("BUNDLE", taken)]
+    description.msid_semantic = [GroupDescription("WMS", ["*"])]
+    return str(description)
+
+
+def _answered(codec: Codec) -> list[RTCRtpCodecParameters]:
+    if codec.encoding == "OPUS":
+        audio = RTCRtpCodecParameters(
+            mimeType="audio/opus", clockRate=48_000, channels=2, payloadType=codec.payload_type,
+            parameters={"minptime": 10, "useinbandfec": 1},
+        )  # fmt: skip
+    else:
+        audio = RTCRtpCodecParameters(
+            mimeType=f"audio/{codec.encoding}", clockRate=8000, channels=1, payloadType=codec.payload_type
+        )
+    if codec.event_type is None:
+        return [audio]
+    events = RTCRtpCodecParameters(
+        mimeType="audio/telephone-event", clockRate=audio.clockRate, channels=1, payloadType=codec.event_type,
+        parameters={"0-15": None},
+    )  # fmt: skip
+    return [audio, events]

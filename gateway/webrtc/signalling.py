@@ -1,0 +1,367 @@
+"""WebRTC over HTTP: offers in JSON or WHIP (RFC 9725), trickled candidates, hanging up, ICE servers, CORS."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import ipaddress
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from aiohttp import web
+from aiortc import RTCIceServer
+from aiortc.rtcicetransport import connection_kwargs
+from pydantic import BaseModel, Field
+
+from gateway.config import IceServerConfig, LimitsConfig, RouteConfig, WebRtcConfig
+from gateway.errors import ProtocolError, Rejected
+from gateway.http.routes import Route
+from gateway.webrtc.dialogue import BrowserDialogue
+from gateway.webrtc.ice import IceSettings
+from gateway.webrtc.leg import Begin, WebRtcLeg
+from gateway.webrtc.peer import Peer
+from gateway.webrtc.sdp import MAX_BYTES, Codec, Offer, read_fragment, read_offer
+
+log = logging.getLogger(__name__)
+
+_PATHS = ("/v1/webrtc/", "/whip/")
+
+
+class OfferBody(BaseModel):
+    """Body of ``POST /v1/webrtc/offer``."""
+
+    sdp: str = Field(max_length=MAX_BYTES)
+    type: Literal["offer"]
+    route: str = "default"
+    params: dict[Annotated[str, Field(max_length=128)], Annotated[str, Field(max_length=1024)]] = Field(
+        default={}, max_length=64
+    )
+    """Custom parameters of the call."""
+    callId: str = ""
+    """A call of this browser's that the new connection takes over."""
+
+
+class AnswerBody(BaseModel):
+    """The answer to it."""
+
+    sdp: str
+    type: Literal["answer"] = "answer"
+    callId: str
+
+
+class IceServer(BaseModel):
+    """As ``RTCPeerConnection`` takes it."""
+
+    urls: list[str]
+    username: str = ""
+    credential: str = ""
+
+
+class IceServers(BaseModel):
+    """ICE servers for a browser."""
+
+    iceServers: list[IceServer]
+    ttl: int
+    """Seconds that the credentials last."""
+
+
+class WebRtc:
+    """All WebRTC calls of a process, and the handlers that make and end them.
+
+    Args:
+        new_call_id: the directory's.
+        check_room: raises ``Rejected`` when the process takes no more calls.
+        begin: makes a session.
+        on_report: told of every connection once a second: packets lost since the last time, jitter in seconds.
+        trusted_proxies: networks whose ``X-Forwarded-For`` is believed.
+    """
+
+    def __init__(
+        self,
+        config: WebRtcConfig,
+        routes: Mapping[str, RouteConfig],
+        limits: LimitsConfig,
+        *,
+        new_call_id: Callable[[], str],
+        check_room: Callable[[], None],
+        begin: Begin,
+        on_report: Callable[[int, float], None] = lambda lost, jitter_s: None,
+        trusted_proxies: Sequence[str] = (),
+    ) -> None:
+        self._config = config
+        self._routes = routes
+        self._limits = limits
+        self._new_call_id = new_call_id
+        self._check_room = check_room
+        self._begin = begin
+        self._on_report = on_report
+        self._proxies = [ipaddress.ip_network(proxy, strict=False) for proxy in trusted_proxies]
+        self._legs: dict[str, WebRtcLeg] = {}
+        self._by_address: Counter[str] = Counter()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def routes(self) -> list[Route]:
+        """For ``make_app``."""
+        offer, ice, publish, resource = "/v1/webrtc/offer", "/v1/webrtc/ice", "/whip/{route}", "/whip/{route}/{id}"
+        tags = ["webrtc"]
+        return [
+            Route(
+                method="POST", path=offer, handler=self.offer, summary="A browser's call: offer in, answer out",
+                body=OfferBody, answer=AnswerBody, tags=tags,
+            ),
+            Route(
+                method="GET", path=ice, handler=self.ice, summary="ICE servers with time-limited credentials",
+                answer=IceServers, tags=tags,
+            ),
+            Route(
+                method="POST", path=publish, handler=self.whip_offer, summary="WHIP: offer in, answer out",
+                content_type="application/sdp", tags=tags,
+            ),
+            Route(
+                method="PATCH", path=resource, handler=self.whip_trickle, summary="WHIP: more candidates", tags=tags
+            ),
+            Route(method="DELETE", path=resource, handler=self.whip_end, summary="WHIP: hang up", tags=tags),
+            *(
+                Route(method="OPTIONS", path=path, handler=self.preflight, summary="CORS", protected=False, tags=tags)
+                for path in (offer, ice, publish, resource)
+            ),
+        ]  # fmt: skip
+
+    def browser(self, call_id: str) -> BrowserDialogue | None:
+        """The browser's part in a call's dialogue, where it has one."""
+        leg = self._legs.get(call_id)
+        return None if leg is None else leg.browser
+
+    def __len__(self) -> int:
+        return len(self._legs)
+
+    async def aclose(self) -> None:
+        """End all calls here, and wait until their connections are closed."""
+        for leg in list(self._legs.values()):
+            leg.end("shutdown")
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    # --- handlers --------------------------------------------------------------------------------------------------
+
+    async def offer(self, request: web.Request) -> web.Response:
+        """A call from a browser, or a new connection of one."""
+        body = OfferBody.model_validate_json(await request.read())
+        leg, answer = await self.answer(
+            body.sdp, route=body.route, parameters=body.params, call_id=body.callId, address=self._address(request)
+        )
+        return web.json_response(
+            AnswerBody(sdp=answer, callId=leg.call_id).model_dump(), headers=_resource_headers(leg)
+        )
+
+    async def whip_offer(self, request: web.Request) -> web.Response:
+        """The same as WHIP has it; query parameters are the call's custom parameters, ``callId`` takes a call over."""
+        _require(request, "application/sdp")
+        parameters = {name: value for name, value in request.query.items() if name not in ("callId", "access_token")}
+        text = await _text(request)
+        leg, answer = await self.answer(
+            text, route=request.match_info["route"], parameters=parameters,
+            call_id=request.query.get("callId", ""), address=self._address(request),
+        )  # fmt: skip
+        headers = _resource_headers(leg)
+        response = web.Response(status=201, text=answer, content_type="application/sdp", headers=headers)
+        for server in self._servers():
+            for url in server.urls:
+                link = f'<{url}>; rel="ice-server"'
+                if server.credential:
+                    link += f'; username="{server.username}"; credential="{server.credential}"'
+                    link += '; credential-type="password"'
+                response.headers.add("Link", link)
+        return response
+
+    async def whip_trickle(self, request: web.Request) -> web.Response:
+        """More candidates of the browser's ICE session that ``If-Match`` names."""
+        _require(request, "application/trickle-ice-sdpfrag")
+        leg = self._leg(request.match_info["id"])
+        peer = leg.latest
+        match = request.headers.get("If-Match", "")
+        if not match:
+            raise Rejected("If-Match is missing, expected the ETag of the answer", status=428, code="no_if_match")
+        if peer is None or match not in (peer.etag, "*"):
+            raise Rejected("If-Match names another ICE session", status=412, code="other_session", param="If-Match")
+        fragment, candidates = read_fragment(await _text(request))
+        await peer.trickle(fragment, candidates)
+        return web.Response(status=204)
+
+    async def whip_end(self, request: web.Request) -> web.Response:
+        """Hang up."""
+        self._leg(request.match_info["id"]).end("hangup")
+        return web.Response(status=200)
+
+    async def ice(self, request: web.Request) -> web.Response:
+        """ICE servers for the browser."""
+        answer = IceServers(iceServers=self._servers(), ttl=self._config.credential_s)
+        return web.json_response(answer.model_dump(), headers={"Cache-Control": "no-store"})
+
+    async def preflight(self, request: web.Request) -> web.Response:
+        """What other origins may do; the headers come from ``add_cors``."""
+        if not self._allowed(request):
+            raise Rejected("this origin is not in webrtc.allowed_origins", status=403, code="origin_not_allowed")
+        return web.Response(
+            status=204,
+            headers={
+                "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
+                "Access-Control-Allow-Headers": "Authorization, Content-Type, If-Match",
+                "Access-Control-Max-Age": "600",
+            },
+        )
+
+    async def add_cors(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Signal ``on_response_prepare``: errors too must be readable by an allowed page."""
+        if request.path.startswith(_PATHS) and self._allowed(request):
+            response.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
+            response.headers["Access-Control-Expose-Headers"] = "ETag, Link, Location, Retry-After"
+            response.headers["Vary"] = "Origin"
+
+    def _allowed(self, request: web.Request) -> bool:
+        origin = request.headers.get("Origin", "")
+        return bool(origin) and (origin in self._config.allowed_origins or "*" in self._config.allowed_origins)
+
+    # --- calls -----------------------------------------------------------------------------------------------------
+
+    async def answer(
+        self,
+        text: str,
+        *,
+        route: str = "default",
+        parameters: Mapping[str, str] | None = None,
+        call_id: str = "",
+        address: str = "",
+    ) -> tuple[WebRtcLeg, str]:
+        """Take a call, or a new connection of call ``call_id``; returns its leg and the answer's SDP.
+
+        Args:
+            address: of the peer, for the limit per address.
+
+        Raises:
+            ProtocolError: the offer cannot be read, or we have nothing in common.
+            Rejected: unknown route or call, or too many calls.
+        """
+        offer = read_offer(text)
+        if call_id:
+            leg = self._leg(call_id)
+            return leg, await leg.connect(offer)
+        if route not in self._routes:
+            raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
+        self._check_room()
+        if len(self._legs) >= self._limits.calls:
+            raise Rejected(f"{len(self._legs)} WebRTC calls are live", status=503, code="full", retry_after_s=5)
+        if self._by_address[address] >= self._config.calls_per_address:
+            raise Rejected(
+                f"webrtc.calls_per_address is {self._config.calls_per_address}: this address has as many",
+                status=429, code="too_many_calls", retry_after_s=5,
+            )  # fmt: skip
+        joins = self._config.data_channel and offer.channel is not None
+        leg = WebRtcLeg(
+            self._new_call_id(), route, address, offer.codecs[0],
+            parameters=dict(parameters or {}), make_peer=self._make_peer,
+            begin=self._begin, forget=self._forget, later=self._later,
+            browser=BrowserDialogue(self._limits) if joins else None, restart_s=self._config.restart_s,
+        )  # fmt: skip
+        self._legs[leg.call_id] = leg
+        self._by_address[address] += 1
+        return leg, await leg.connect(offer)
+
+    def _make_peer(self, offer: Offer, codec: Codec, leg: WebRtcLeg) -> Peer:
+        config = self._config
+        return Peer(
+            offer, codec, leg, self._ice_settings(),
+            connect_timeout_s=config.connect_timeout_s, lost_after_s=config.lost_after_s,
+            channel=config.data_channel, max_message_bytes=config.message_bytes, on_report=self._on_report,
+        )  # fmt: skip
+
+    def _forget(self, leg: WebRtcLeg) -> None:
+        if self._legs.pop(leg.call_id, None) is not None:
+            self._by_address[leg.address] -= 1
+            if not self._by_address[leg.address]:
+                del self._by_address[leg.address]
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="webrtc close")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _leg(self, call_id: str) -> WebRtcLeg:
+        leg = self._legs.get(call_id)
+        if leg is None:
+            raise Rejected(f"no live WebRTC call {call_id[:40]!r}", status=404, code="unknown_call", param="callId")
+        return leg
+
+    def _address(self, request: web.Request) -> str:
+        peer = request.remote or ""
+        if self._proxies:
+            # The list is read from its end: only what trusted proxies wrote counts.
+            for hop in reversed([peer_.strip() for peer_ in request.headers.get("X-Forwarded-For", "").split(",")]):
+                try:
+                    trusted = any(ipaddress.ip_address(peer) in proxy for proxy in self._proxies)
+                    ipaddress.ip_address(hop)
+                except ValueError:
+                    break
+                if not trusted:
+                    break
+                peer = hop
+        return peer
+
+    # --- ICE servers -----------------------------------------------------------------------------------------------
+
+    def _servers(self) -> list[IceServer]:
+        return [ice_server(server, self._config.credential_s, now=time.time()) for server in self._config.ice_servers]
+
+    def _ice_settings(self) -> IceSettings:
+        config = self._config
+        servers = []
+        if config.gather_from_servers:
+            servers = [
+                RTCIceServer(urls=s.urls, username=s.username or None, credential=s.credential or None)
+                for s in self._servers()
+            ]
+        found = connection_kwargs(servers)
+        stun = found.pop("stun_server", None)
+        return IceSettings(
+            addresses=config.addresses,
+            ports=config.port_range,
+            public_address=config.public_address,
+            stun_server=stun,
+            turn=found or None,
+        )
+
+
+def ice_server(server: IceServerConfig, lifetime_s: int, *, now: float) -> IceServer:
+    """A server as a browser is told it. With a shared secret, the user name is the time at which the credential ends
+    (seconds since the epoch) and the credential its HMAC-SHA1, as TURN servers check it without a database
+    (draft-uberti-behave-turn-rest)."""
+    if server.secret is None:
+        credential = server.credential.get_secret_value() if server.credential is not None else ""
+        return IceServer(urls=list(server.urls), username=server.username, credential=credential)
+    username = str(int(now) + lifetime_s) + (f":{server.username}" if server.username else "")
+    mac = hmac.new(server.secret.get_secret_value().encode(), username.encode(), hashlib.sha1).digest()
+    return IceServer(urls=list(server.urls), username=username, credential=base64.b64encode(mac).decode())
+
+
+def _resource_headers(leg: WebRtcLeg) -> dict[str, str]:
+    assert leg.latest is not None
+    return {"Location": f"/whip/{leg.route}/{leg.call_id}", "ETag": leg.latest.etag}
+
+
+def _require(request: web.Request, content_type: str) -> None:
+    if request.content_type != content_type:
+        raise Rejected(
+            f"Content-Type is {request.content_type[:60]}, expected {content_type}",
+            status=415, code="content_type", param="Content-Type",
+        )  # fmt: skip
+
+
+async def _text(request: web.Request) -> str:
+    try:
+        return (await request.read()).decode()
+    except UnicodeDecodeError as exc:
+        raise ProtocolError(f"body is not UTF-8: {exc}", field="sdp", code="invalid_sdp") from exc

@@ -1,0 +1,54 @@
+"""FreeSWITCH with mod_audio_fork: jambonz's messages, but started by hand, so that little is announced.
+
+The first text message is the metadata of the start command, if one was given; it is free-form. The rate of the command
+is not repeated on the socket: it is configured, or stands in the address (``?rate=16000``) or the metadata
+(``sampleRate``). Without ``bidir_stream`` (and with the old drachtio module) audio goes as ``playAudio`` files.
+``disconnect`` is only an event there: the ESL application hangs up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from gateway.wire.jambonz import Jambonz
+from gateway.wire.messages import Message, StreamStarted
+from gateway.wire.reading import Body, metadata, reading
+
+
+class FreeSwitchFork(Jambonz):
+    """One stream's serializer.
+
+    Args:
+        sample_rate: rate of the start command, Hz.
+        stereo: the start command says ``stereo``.
+        streaming: ``bidir_stream`` is true.
+        query: parameters of the stream's address: ``rate``, ``mix``, and the call's own.
+    """
+
+    name: ClassVar[str] = "freeswitch-fork"
+    goes_on_after: ClassVar[bool] = False
+    subprotocols: ClassVar[tuple[str, ...]] = ("audio.drachtio.org", "audio.jambonz.org")
+
+    def __init__(
+        self, *, sample_rate: int = 8000, streaming: bool = True, query: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(streaming=streaming)
+        self._query = dict(query or {})
+        self._rate = self._query.pop("rate", sample_rate)
+        self._mix = self._query.pop("mix", "mono")
+
+    def decode(self, data: str | bytes) -> list[Message]:
+        """One WebSocket message to messages; the first one of any kind starts the stream."""
+        if self._started:
+            return super().decode(data)
+        if isinstance(data, bytes):
+            return [*reading(self.name, data, lambda: [self.start({})]), *super().decode(data)]
+        return reading(self.name, data, lambda: [self.start(metadata(data))])
+
+    def start(self, body: Body) -> StreamStarted:
+        """The metadata, over what the address says."""
+        return super().start({"sampleRate": self._rate, "mixType": self._mix, **self._query, **body})
+
+    def hangup(self, handoff_data: str | None = None) -> None:
+        """Only an ESL application can."""

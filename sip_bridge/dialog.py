@@ -1,0 +1,274 @@
+"""Dialogs: who the two ends are, by which way requests go, in which order they count (RFC 3261 section 12). Pure.
+
+Also what a dialog decides about a request inside it: too old, crossing another INVITE (section 14), and how long the
+session may go on unrefreshed (RFC 4028, as data: the owner's timers act on it).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from sip_bridge.errors import ProtocolError
+from sip_bridge.sip import Address, Headers, Message, Request, Response, Uri, Via
+
+MIN_SESSION_S = 90
+"""The shortest session interval that anybody may ask for (RFC 4028 section 4)."""
+
+DialogId: TypeAlias = tuple[str, str, str]
+"""Call-ID, our tag, their tag."""
+
+
+def dialog_id(message: Message, *, received: bool) -> DialogId:
+    """The dialog that a message says it belongs to.
+
+    Args:
+        received: whether the peer sent it; a response counts as sent by whoever answered.
+    """
+    from_is_ours = received == isinstance(message, Response)
+    ours, theirs = (message.from_, message.to) if from_is_ours else (message.to, message.from_)
+    return message.call_id, ours.tag, theirs.tag
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a request inside a dialog is answered with instead of being dealt with."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Dialog:
+    """One dialog of one side. Made by ``as_server`` or ``as_client``.
+
+    The route set is fixed when it is made; the target moves with every INVITE and UPDATE and their 2xx.
+
+    Attributes:
+        target: Contact of the peer: the Request-URI of what we send.
+        routes: Route values in the order in which our requests visit them.
+    """
+
+    def __init__(
+        self, *, call_id: str, local: Address, remote: Address, target: Uri, routes: tuple[str, ...], owns_call_id: bool
+    ) -> None:
+        self.call_id = call_id
+        self.local = local
+        self.remote = remote
+        self.target = target
+        self.routes = routes
+        self.owns_call_id = owns_call_id
+        self.local_cseq = 0
+        self.remote_cseq = -1
+        self.inviting = False
+        """An INVITE or an offer of ours waits for its final answer."""
+        self.invited = False
+        """One of theirs does."""
+
+    @classmethod
+    def as_server(cls, invite: Request, tag: str) -> Dialog:
+        """The dialog that our answer with this tag makes (section 12.1.1).
+
+        Raises:
+            ProtocolError: a request without a Contact.
+        """
+        if invite.contact is None:
+            raise ProtocolError(f"{invite.method} without Contact, expected one (RFC 3261 section 8.1.1.8)")
+        dialog = cls(
+            call_id=invite.call_id,
+            local=invite.to.with_tag(tag),
+            remote=invite.from_,
+            target=invite.contact.uri,
+            routes=invite.headers.all("Record-Route"),
+            owns_call_id=False,
+        )
+        dialog.remote_cseq = invite.cseq.number
+        return dialog
+
+    @classmethod
+    def as_client(cls, invite: Request, response: Response) -> Dialog:
+        """The dialog that a 101 to 299 with a tag makes (section 12.1.2); each fork makes its own.
+
+        Raises:
+            ProtocolError: a 2xx without Contact, or no tag.
+        """
+        if not response.to.tag:
+            raise ProtocolError(f"{response.status} without a To tag, expected one (RFC 3261 section 12.1.2)")
+        if response.contact is None and response.status >= 200:
+            raise ProtocolError(f"{response.status} without Contact, expected one (RFC 3261 section 12.1.1)")
+        dialog = cls(
+            call_id=invite.call_id,
+            local=invite.from_,
+            remote=response.to,
+            # An early one may lack it: then there is nothing better than where the INVITE went.
+            target=response.contact.uri if response.contact else Uri.parse(invite.uri),
+            routes=response.headers.all("Record-Route")[::-1],
+            owns_call_id=True,
+        )
+        dialog.local_cseq = invite.cseq.number
+        return dialog
+
+    @property
+    def id(self) -> DialogId:
+        """As ``dialog_id`` has it."""
+        return self.call_id, self.local.tag, self.remote.tag
+
+    @property
+    def next_hop(self) -> Uri:
+        """Where our requests are sent to (section 12.2.1.1)."""
+        return Address.parse(self.routes[0]).uri if self.routes else self.target
+
+    def confirm(self, response: Response) -> None:
+        """The 2xx of an early dialog: its Record-Route counts, not that of the 18x (section 13.2.2.4)."""
+        self.routes = response.headers.all("Record-Route")[::-1]
+        self.refresh(response)
+
+    def refresh(self, message: Message) -> None:
+        """Take over the peer's Contact from an INVITE, an UPDATE or a 2xx to ours."""
+        if message.contact is not None:
+            self.target = message.contact.uri
+
+    def request(
+        self,
+        method: str,
+        via: Via,
+        *,
+        headers: Iterable[tuple[str, str]] = (),
+        body: bytes = b"",
+        cseq: int | None = None,
+    ) -> Request:
+        """A request of ours in this dialog (section 12.2.1.1).
+
+        Args:
+            via: with a new branch.
+            cseq: of the INVITE, for its ACK; without it the next number is taken.
+        """
+        if cseq is None:
+            self.local_cseq += 1
+            cseq = self.local_cseq
+        uri, routes = self.target, self.routes
+        if routes and "lr" not in self.next_hop.params:
+            # A strict router (RFC 2543) takes its own address as Request-URI and finds ours at the end.
+            uri, routes = replace(self.next_hop, headers=""), (*routes[1:], f"<{self.target}>")
+        items = [("Via", str(via)), *(("Route", route) for route in routes)]
+        items += [
+            ("Max-Forwards", "70"),
+            ("From", str(self.local)),
+            ("To", str(self.remote)),
+            ("Call-ID", self.call_id),
+            ("CSeq", f"{cseq} {method}"),
+            *headers,
+        ]
+        return Request(method, str(uri), Headers(items), body)
+
+    def check(self, request: Request, *, offers: bool = False, retry_after_s: int = 5) -> Refusal | None:
+        """Whether a request of the peer may be dealt with now; counts it.
+
+        Args:
+            offers: it is an UPDATE (or PRACK) with a session description, which crosses offers as an INVITE does
+                (RFC 3311 section 5.2).
+            retry_after_s: 0 to 10, drawn by the caller.
+        """
+        if request.method in ("ACK", "CANCEL"):
+            return None  # they carry the number of their INVITE
+        if request.cseq.number < self.remote_cseq:
+            return Refusal(500)  # section 12.2.2; equal ones are repetitions, which never come here
+        self.remote_cseq = request.cseq.number
+        if request.method == "INVITE" or offers:
+            if self.inviting:
+                return Refusal(491)
+            if self.invited:
+                return Refusal(500, (("Retry-After", str(retry_after_s)),))
+        return None
+
+    def glare_wait_s(self, share: float) -> float:
+        """How long to wait after a 491 before trying again, seconds (section 14.1).
+
+        Args:
+            share: random, 0 to 1.
+        """
+        low, high = (2.1, 4.0) if self.owns_call_id else (0.0, 2.0)
+        return round(low + share * (high - low), 2)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTimer:
+    """A session that ends unless it is refreshed (RFC 4028)."""
+
+    interval_s: int
+    we_refresh: bool
+
+    def refresh_at(self, refreshed_at: float) -> float:
+        """When we send the refresh, if it is ours to send (section 10: at half)."""
+        return refreshed_at + self.interval_s / 2
+
+    def end_at(self, refreshed_at: float) -> float:
+        """When to send BYE, if no refresh came (section 10)."""
+        return refreshed_at + self.interval_s - min(32.0, self.interval_s / 3)
+
+
+def _session_expires(message: Message) -> tuple[int, str] | None:
+    text = message.headers.get("Session-Expires")
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*([0-9]{1,9})\s*(?:;(.*))?", text)
+    if not match:
+        raise ProtocolError(f"Session-Expires is {text[:40]!r}, expected seconds (RFC 4028 section 4)")
+    refresher = re.search(r"(?:^|;)\s*refresher\s*=\s*(uac|uas)\b", match.group(2) or "", re.IGNORECASE)
+    return int(match.group(1)), refresher.group(1).lower() if refresher else ""
+
+
+def min_session_s(message: Message) -> int:
+    """The Min-SE of a request or of a 422, seconds.
+
+    Raises:
+        ProtocolError: not a number.
+    """
+    text = (message.headers.get("Min-SE") or str(MIN_SESSION_S)).partition(";")[0].strip()
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise ProtocolError(f"Min-SE is {text[:40]!r}, expected seconds (RFC 4028 section 5)")
+    return max(MIN_SESSION_S, int(text))
+
+
+def session_offer(interval_s: int, min_s: int = MIN_SESSION_S) -> list[tuple[str, str]]:
+    """Headers of our INVITE (section 7.1); after a 422 with its ``min_session_s`` (section 7.4)."""
+    return [("Session-Expires", str(max(interval_s, min_s))), ("Min-SE", str(min_s))]
+
+
+def session_answer(
+    request: Request, *, wanted_s: int, min_s: int = MIN_SESSION_S
+) -> tuple[SessionTimer | None, list[tuple[str, str]]] | Refusal:
+    """What we, asked, make of an INVITE or UPDATE (section 9): the timer and the headers of the 2xx, or a 422.
+
+    Args:
+        wanted_s: where the peer asks for none; 0 for no timer then.
+
+    Raises:
+        ProtocolError: a Session-Expires or Min-SE that cannot be read.
+    """
+    asked = _session_expires(request)
+    supported = "timer" in request.headers.tokens("Supported")
+    if asked and asked[0] < min_s and supported:
+        return Refusal(422, (("Min-SE", str(min_s)),))
+    if asked is None and not wanted_s:
+        return None, []
+    # The peer's interval may be shortened, never under its Min-SE. Without support it can neither refresh nor be told
+    # so, and an interval too small cannot be refused (section 8.1): we raise it and refresh ourselves.
+    interval_s = asked[0] if asked else max(wanted_s, min_session_s(request))
+    interval_s = max(interval_s, min_s)
+    refresher = (asked[1] if asked else "uas") or "uac" if supported else "uas"
+    headers = [("Session-Expires", f"{interval_s};refresher={refresher}")]
+    if supported:
+        headers.append(("Require", "timer"))
+    return SessionTimer(interval_s, refresher == "uas"), headers
+
+
+def session_agreed(response: Response) -> SessionTimer | None:
+    """What the 2xx to our INVITE or UPDATE says (section 7.2). None: the peer wants no timer.
+
+    Raises:
+        ProtocolError: a Session-Expires that cannot be read.
+    """
+    told = _session_expires(response)
+    return SessionTimer(max(told[0], MIN_SESSION_S), told[1] != "uas") if told else None

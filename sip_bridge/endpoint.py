@@ -1,0 +1,382 @@
+"""Sockets of SIP: datagrams and streams in, transactions over them, answers by the way the request came.
+
+What needs no call is dealt with here: keep-alives, OPTIONS, methods and extensions that we do not know, CANCEL's own
+answer, floods, and refusing new calls when full or draining. Calls are the ``User``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from sip_bridge.errors import ProtocolError
+from sip_bridge.sip import PING, PONG, Message, MessageStream, Request, Response, note_source, parse, response_to
+from sip_bridge.transaction import Act, Deliver, Effect, Failed, Key, Send, State, Timing, Transactions, server_key
+
+log = logging.getLogger(__name__)
+
+METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE")
+EXTENSIONS = frozenset({"timer"})
+"""Option tags that may stand in Require."""
+
+_ALLOW = ("Allow", ", ".join(METHODS))
+_ACCEPT = ("Accept", "application/sdp, application/dtmf-relay, application/dtmf")
+_SUPPORTED = ("Supported", ", ".join(sorted(EXTENSIONS)))
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Where a message came from or goes to: by datagram, or on the connection to that address."""
+
+    transport: str
+    """UDP or TCP."""
+    host: str
+    """An address, not a name: it is compared with what the socket tells."""
+    port: int
+
+
+class User(Protocol):
+    """Who has the calls. Called on the event loop; must not block or raise."""
+
+    def on_request(self, key: Key, request: Request, peer: Peer) -> None:
+        """A new request other than CANCEL. It must be answered with ``Endpoint.respond``, sooner or later."""
+        ...
+
+    def on_ack(self, request: Request) -> None:
+        """The ACK of a 2xx."""
+        ...
+
+    def on_cancel(self, invite: Key) -> None:
+        """The peer gives up; the CANCEL itself is answered, the INVITE still wants its 487."""
+        ...
+
+    def on_response(self, key: Key | None, response: Response) -> None:
+        """A response to a request of ours; ``key`` is None for one after its transaction ended."""
+        ...
+
+    def on_failed(self, key: Key, reason: Act) -> None:
+        """No answer came (``TIMEOUT``), or it could not be sent (``BROKEN``)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What strangers may cost."""
+
+    requests_per_s: float = 50.0
+    """Of one source address, on average; what is more is dropped without an answer."""
+    burst: int = 200
+    """Requests that one source may send at once."""
+    sources: int = 10_000
+    """Source addresses remembered; the one silent for longest is forgotten first."""
+    connections: int = 1000
+    transactions: int = 20_000
+    idle_s: float = 600.0
+    """A connection silent for so long is closed."""
+    write_bytes: int = 256 * 1024
+    """A connection whose peer reads so slowly is closed."""
+
+
+class SourceLimit:
+    """A bucket of requests for each source address, filled at a steady rate. Pure."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, host: str, *, now: float) -> bool:
+        """Whether one more request of this source is within its limit."""
+        left, at = self._buckets.pop(host, (float(self._limits.burst), now))
+        left = min(self._limits.burst, left + (now - at) * self._limits.requests_per_s)
+        allowed = left >= 1
+        self._buckets[host] = (left - 1 if allowed else left, now)
+        while len(self._buckets) > self._limits.sources:
+            self._buckets.popitem(last=False)
+        return allowed
+
+
+class _Datagrams(asyncio.DatagramProtocol):
+    def __init__(self, receive: Callable[[bytes, Peer], None]) -> None:
+        self._receive = receive
+        self.transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        if data.strip(b"\r\n\0"):  # else a keep-alive, which wants no answer here
+            self._receive(data, Peer("UDP", addr[0], addr[1]))
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._stream = MessageStream()
+        self._transport: asyncio.Transport | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self.peer = Peer("TCP", "", 0)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        host, port = (transport.get_extra_info("peername") or ("", 0))[:2]  # None: it is gone already
+        self.peer = Peer("TCP", host, port)
+        if not self._endpoint._connected(self):
+            transport.close()
+        self._touch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._idle:
+            self._idle.cancel()
+        self._endpoint._disconnected(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._touch()
+        try:
+            for message in self._stream.feed(data):
+                if message == PING:
+                    self.send(PONG)
+                else:
+                    self._endpoint._receive(message, self.peer)
+        except ProtocolError as error:
+            self._endpoint.counts["unreadable"] += 1
+            log.info("SIP stream closed", extra={"why": str(error)})
+            self.close()
+
+    def send(self, data: bytes) -> bool:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        if transport.get_write_buffer_size() > self._endpoint._limits.write_bytes:
+            transport.abort()
+            return False
+        transport.write(data)
+        return True
+
+    def close(self) -> None:
+        if self._transport:
+            self._transport.close()
+
+    def _touch(self) -> None:
+        if self._idle:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(self._endpoint._limits.idle_s, self.close)
+
+
+class Endpoint:
+    """One SIP address over UDP and TCP.
+
+    Args:
+        user: who has the calls.
+    """
+
+    def __init__(self, user: User, *, timing: Timing = Timing(), limits: Limits = Limits()) -> None:  # noqa: B008
+        self.draining = False
+        """New calls get 503."""
+        self.counts: Counter[str] = Counter()
+        """``unreadable``, ``limited``, ``refused``, ``unmatched`` messages."""
+        self.port = 0
+        self._user = user
+        self._limits = limits
+        self._transactions = Transactions(timing, limit=limits.transactions)
+        self._sources = SourceLimit(limits)
+        self._datagrams = _Datagrams(self._receive)
+        self._server: asyncio.Server | None = None
+        self._connections: dict[Peer, _Connection] = {}
+        self._dialling: dict[Peer, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen on both transports; port 0 takes a free one, the same for both.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._server = await self._loop.create_server(lambda: _Connection(self), host, port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        try:
+            await self._loop.create_datagram_endpoint(lambda: self._datagrams, local_addr=(host, self.port))
+        except OSError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Close the sockets at once; transactions under way are forgotten."""
+        if self._timer:
+            self._timer.cancel()
+        for task in list(self._dialling.values()):
+            task.cancel()
+        await asyncio.gather(*self._dialling.values(), return_exceptions=True)
+        if self._server:
+            self._server.close()
+        for connection in list(self._connections.values()):
+            connection.close()
+        if self._datagrams.transport:
+            self._datagrams.transport.close()
+        if self._server:
+            await self._server.wait_closed()
+
+    @property
+    def transactions(self) -> int:
+        """How many are kept now."""
+        return len(self._transactions)
+
+    def request(self, request: Request, peer: Peer) -> Key:
+        """Send a request of ours in a new transaction; what becomes of it is told to the user.
+
+        Raises:
+            ValueError: as ``Transactions.request``.
+        """
+        key, effects = self._transactions.request(
+            request, peer, reliable=peer.transport != "UDP", now=self._loop.time()
+        )
+        self._carry_out(effects)
+        return key
+
+    def send(self, message: Message, peer: Peer) -> None:
+        """Send outside any transaction: the ACK of a 2xx."""
+        self._send(message, peer, None)
+
+    def respond(self, key: Key, response: Response) -> None:
+        """Answer a request; a 2xx to an INVITE may be given again, which repeats it."""
+        self._carry_out(self._transactions.respond(key, response, now=self._loop.time()))
+
+    # --- in --------------------------------------------------------------------------------------------------------
+
+    def _receive(self, data: bytes, peer: Peer) -> None:
+        now = self._loop.time()
+        try:
+            message = parse(data)
+        except ProtocolError as error:
+            self.counts["unreadable"] += 1
+            log.debug("SIP message refused", extra={"why": str(error)})
+            # What is malformed costs its source as much as a request.
+            if error.reply and self._sources.take(peer.host, now=now):
+                self._send(error.reply, peer, None)
+            return
+        if isinstance(message, Request):
+            message = note_source(message, peer.host, peer.port)
+            known = server_key(message)
+            if message.method != "ACK" and self._transactions.state(known) is State.TERMINATED:
+                if not self._sources.take(peer.host, now=now):
+                    self.counts["limited"] += 1
+                    return
+                refusal = self._refusal(message)
+                if refusal:
+                    self.counts["refused"] += 1
+                    self._send(refusal, peer, None)
+                    return
+        reliable = peer.transport != "UDP"
+        self._carry_out(self._transactions.received(message, peer, reliable=reliable, now=now))
+
+    def _refusal(self, request: Request) -> Response | None:
+        """The answer that needs no state: it is computed again when the request is repeated."""
+        tag = "stateless" if not request.to.tag else ""
+        begins_call = request.method == "INVITE" and not request.to.tag
+        if self._transactions.full or (self.draining and begins_call):
+            return response_to(request, 503, to_tag=tag, headers=[("Retry-After", "5")])
+        if request.method not in METHODS:
+            return response_to(request, 501, to_tag=tag, headers=[_ALLOW])
+        if request.headers.get("Max-Forwards") == "0" and request.method == "OPTIONS":
+            return response_to(request, 483, to_tag=tag)
+        unknown = sorted(request.headers.tokens("Require") - EXTENSIONS)
+        if unknown and request.method != "CANCEL":
+            return response_to(request, 420, to_tag=tag, headers=[("Unsupported", ", ".join(unknown))])
+        if request.method == "OPTIONS" and not request.to.tag:
+            status = 503 if self.draining else 200
+            return response_to(request, status, to_tag=tag, headers=[_ALLOW, _ACCEPT, _SUPPORTED])
+        return None
+
+    def _deliver(self, key: Key | None, message: Message, peer: Peer) -> None:
+        if isinstance(message, Response):
+            self._user.on_response(key, message)
+        elif message.method == "ACK":
+            self._user.on_ack(message)
+        elif message.method == "CANCEL":
+            assert key
+            invite = self._transactions.cancelled(message)
+            self.respond(key, response_to(message, 200 if invite else 481, to_tag="cancelled"))
+            if invite:
+                self._user.on_cancel(invite)
+        else:
+            assert key
+            self._user.on_request(key, message, peer)
+
+    # --- out -------------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(message, peer, key):
+                    assert isinstance(peer, Peer)
+                    self._send(message, peer, key)
+                case Deliver(key, message, peer):
+                    assert isinstance(peer, Peer)
+                    self._deliver(key, message, peer)
+                case Failed(key, reason):
+                    self._user.on_failed(key, reason)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        due = self._transactions.next_due
+        if self._timer and (due is None or self._timer.when() != due):
+            self._timer.cancel()
+            self._timer = None
+        if due is not None and self._timer is None:
+            self._timer = self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._carry_out(self._transactions.tick(self._loop.time()))
+
+    def _send(self, message: Message, peer: Peer, key: Key | None) -> None:
+        data = message.serialise()
+        if peer.transport == "UDP":
+            if self._datagrams.transport:
+                self._datagrams.transport.sendto(data, (peer.host, peer.port))
+            return
+        connection = self._connections.get(peer)
+        if connection and connection.send(data):
+            return
+        if isinstance(message, Response):
+            # The connection is gone: the address in the Via is where the peer listens (section 18.2.2).
+            via = message.via
+            peer = replace(peer, port=via.port or 5060)
+        if peer not in self._dialling:
+            task = self._loop.create_task(self._dial(peer, data, key))
+            self._dialling[peer] = task
+            task.add_done_callback(lambda _: self._dialling.pop(peer, None))
+        elif key:
+            self._loop.call_soon(self._failed, key)
+
+    async def _dial(self, peer: Peer, data: bytes, key: Key | None) -> None:
+        try:
+            async with asyncio.timeout(self._connect_s):
+                _, connection = await self._loop.create_connection(lambda: _Connection(self), peer.host, peer.port)
+        except (OSError, TimeoutError):
+            if key:
+                self._failed(key)
+            return
+        connection.send(data)
+
+    _connect_s = 4.0
+    """Well below the 32 s after which the transaction gives up."""
+
+    def _failed(self, key: Key) -> None:
+        self._carry_out(self._transactions.transport_failed(key, now=self._loop.time()))
+
+    def _connected(self, connection: _Connection) -> bool:
+        if len(self._connections) >= self._limits.connections:
+            self.counts["refused"] += 1
+            return False
+        self._connections[connection.peer] = connection
+        return True
+
+    def _disconnected(self, connection: _Connection) -> None:
+        if self._connections.get(connection.peer) is connection:
+            del self._connections[connection.peer]

@@ -1,0 +1,39 @@
+"""Faults at the SIP edge.
+
+    SipError
+    ├── ProtocolError   a message that cannot be read; carries the status that a request like it deserves
+    └── NotAcceptable   a readable offer with nothing in it that we can use (488)
+
+A bug of ours raises something else (ValueError, RuntimeError): the two never share a type.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sip_bridge.sip import Response
+
+
+class SipError(Exception):
+    """Base of all faults that come from the SIP side."""
+
+
+class ProtocolError(SipError):
+    """What arrived cannot be read. Says what arrived, what was expected and where.
+
+    Attributes:
+        status: SIP status for a request with this fault: 400, 413, 505 ...
+        reply: the response to send, where the request could be read far enough to be answered at all.
+    """
+
+    def __init__(self, message: str, *, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reply: Response | None = None
+
+
+class NotAcceptable(SipError):
+    """An offer or answer that names nothing we can use (RFC 3261 section 21.4.26: 488)."""
+
+    status = 488

@@ -1,0 +1,259 @@
+"""One call's RTP: two sockets, and between them and the call the pure parts of ``gateway/media``.
+
+Sends what it is given, when it is given: the pacing is the session's. Follows a peer behind an address translator
+(``Latch``), hands on the caller's frames in order, tells digits and the end of the media, reports by RTCP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+
+from gateway.errors import ProtocolError
+from gateway.media.dtmf import TelephoneEvents, event_packets
+from gateway.media.jitter_buffer import JitterBuffer
+from gateway.media.latch import Latch, PeerAddress
+from gateway.media.rtcp import Reporter, is_rtcp
+from gateway.media.rtp import IncomingStream, OutgoingStream, parse
+from gateway.media.srtp import Srtp
+from gateway.transport import CallEvents
+from sip_bridge.sdp import Agreed
+
+
+class _Port(asyncio.DatagramProtocol):
+    def __init__(self, receive: Callable[[bytes, PeerAddress], None]) -> None:
+        self._receive = receive
+        self.transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        self._receive(data, (addr[0], addr[1]))
+
+    def send(self, data: bytes, to: PeerAddress) -> None:
+        if self.transport and not self.transport.is_closing():
+            self.transport.sendto(data, to)
+
+
+class RtpLeg:
+    """The media of one call.
+
+    Args:
+        events: told of frames, digits and silence.
+        latch: where to send, and whom to believe.
+        silence_s: without a packet for so long while not on hold, the media is lost (``on_leg_closed``).
+    """
+
+    _WATCH_S = 0.5
+
+    def __init__(self, events: CallEvents, latch: Latch, *, silence_s: float = 30.0) -> None:
+        self.unreadable = 0
+        """Packets that were no RTP of this call."""
+        self.incoming: IncomingStream | None = None
+        self.outgoing: OutgoingStream | None = None
+        self.reporter: Reporter | None = None
+        self._events = events
+        self._latch = latch
+        self._silence_s = silence_s
+        self._loop = asyncio.get_running_loop()
+        self._rtp, self._rtcp = _Port(self._received), _Port(self._received_report)
+        self._agreed: Agreed | None = None
+        self._srtp: Srtp | None = None
+        self._keys = TelephoneEvents()
+        self._order = JitterBuffer()
+        self._heard_at = 0.0
+        self._digits_end = 0.0
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._closed = False
+
+    async def open(self, host: str, port: int) -> None:
+        """Bind ``port`` and the next one.
+
+        Raises:
+            OSError: one of them is taken; neither is bound then.
+        """
+        try:
+            await self._loop.create_datagram_endpoint(lambda: self._rtp, local_addr=(host, port))
+            await self._loop.create_datagram_endpoint(lambda: self._rtcp, local_addr=(host, port + 1))
+        except OSError:
+            self._unbind()
+            raise
+        self._heard_at = self._loop.time()
+        self._later(self._WATCH_S, self._watch)
+
+    def negotiated(self, agreed: Agreed) -> None:
+        """Take what an offer and its answer came to. What stays the same goes on undisturbed."""
+        before, self._agreed = self._agreed, agreed
+        now = self._loop.time()
+        self._heard_at = now
+        # A hold keeps the address that was followed: the call resumes there.
+        if agreed.host not in ("0.0.0.0", "::"):
+            self._latch.negotiated((agreed.host, agreed.port), now=now)
+        keys = (agreed.send_crypto, agreed.receive_crypto)
+        if agreed.send_crypto and agreed.receive_crypto:
+            if before is None or keys != (before.send_crypto, before.receive_crypto):
+                self._srtp = Srtp(
+                    agreed.send_crypto.suite,
+                    send_key=agreed.send_crypto.key,
+                    receive_key=agreed.receive_crypto.key,
+                )
+        else:
+            self._srtp = None
+        # The number is the peer's and may change; the stream behind it does not, unless its clock or frame does.
+        sent = (agreed.codec.payload_type, agreed.codec.clock_hz, agreed.ptime_ms)
+        if before is None or sent != (before.codec.payload_type, before.codec.clock_hz, before.ptime_ms):
+            self.outgoing = OutgoingStream(
+                ssrc=secrets.randbits(32),
+                payload_type=agreed.codec.payload_type,
+                clock_hz=agreed.codec.clock_hz,
+                frame_s=agreed.ptime_ms / 1000,
+                sequence=secrets.randbits(15),
+                timestamp=secrets.randbits(32),
+            )
+            self.reporter = Reporter(self.outgoing, secrets.token_hex(8), now=now, share=_share())
+
+    def send_frame(self, payload: bytes) -> bool:
+        """Number, encrypt and send one frame. False: on hold, a digit is under way, or nobody to send to."""
+        now = self._loop.time()
+        if self.outgoing is None or not self._sends or now < self._digits_end:
+            return False
+        self._send(self.outgoing.packet(payload, now=now))
+        return True
+
+    def send_dtmf(self, digits: str) -> bool:
+        """Send touch tones in the place of audio, after those under way. False: the peer takes none.
+
+        Raises:
+            ValueError: a character that is no key.
+        """
+        agreed = self._agreed
+        if agreed is None or agreed.events is None or not self._sends:
+            return False
+        packets = list(event_packets(digits, agreed.events.clock_hz))
+        begin = max(self._digits_end, self._loop.time())
+        for packet in packets:
+            self._at(begin + packet.at_s, self._send_event, agreed.events.payload_type, packet.payload, packet.begins)
+        if packets:
+            self._digits_end = begin + packets[-1].at_s + 0.08
+        return True
+
+    def close(self) -> None:
+        """Say goodbye and close both sockets."""
+        if self._closed:
+            return
+        self._closed = True
+        for timer in self._timers:
+            timer.cancel()
+        if self.reporter and self._agreed:
+            streams = [self.incoming] if self.incoming else []
+            self._send_report(self.reporter.goodbye(streams, now=self._loop.time(), wall=time.time()))
+        self._unbind()
+
+    def _unbind(self) -> None:
+        for port in (self._rtp, self._rtcp):
+            if port.transport:
+                port.transport.close()
+
+    # --- out -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _sends(self) -> bool:
+        return self._agreed is not None and not self._agreed.held and self._latch.remote is not None
+
+    def _send(self, packet: bytes) -> None:
+        if self._sends and self._latch.remote:
+            self._rtp.send(self._srtp.protect(packet) if self._srtp else packet, self._latch.remote)
+
+    def _send_event(self, payload_type: int, payload: bytes, begins: bool) -> None:
+        if self.outgoing:
+            self._send(self.outgoing.event(payload_type, payload, begins=begins, now=self._loop.time()))
+
+    def _send_report(self, report: bytes) -> None:
+        agreed = self._agreed
+        if agreed is None:
+            return
+        data = self._srtp.protect_rtcp(report) if self._srtp else report
+        if agreed.rtcp_port == agreed.port:
+            self._rtp.send(data, self._latch.remote or (agreed.host, agreed.port))
+        else:
+            host, port = self._latch.remote or (agreed.host, agreed.port)
+            moved = (host, port) != (agreed.host, agreed.port)
+            self._rtcp.send(data, (host, port + 1 if moved else agreed.rtcp_port))
+
+    # --- in --------------------------------------------------------------------------------------------------------
+
+    def _received(self, data: bytes, source: PeerAddress) -> None:
+        if is_rtcp(data):
+            self._received_report(data, source)
+            return
+        agreed, now = self._agreed, self._loop.time()
+        if agreed is None or self._closed:
+            return
+        try:
+            packet = parse(self._srtp.unprotect(data) if self._srtp else data)
+        except ProtocolError:
+            self.unreadable += 1
+            return
+        if packet.payload_type not in (agreed.receive_type, agreed.events_receive_type):
+            self.unreadable += 1
+            return
+        if not self._latch.accept(source, packet.ssrc, packet.sequence, now=now):
+            return
+        self._heard_at = now
+        if self.incoming is None or self.incoming.ssrc != packet.ssrc:
+            # A transfer or hold music: a new stream, not a new call.
+            self.incoming = IncomingStream(ssrc=packet.ssrc, clock_hz=agreed.codec.clock_hz)
+            self._order, self._keys = JitterBuffer(), TelephoneEvents()
+        self.incoming.add(packet.sequence, packet.timestamp, now=now)
+        payload = packet.payload
+        if packet.payload_type == agreed.events_receive_type:
+            digit = self._keys.add(packet.timestamp, payload)
+            if digit is not None:
+                self._events.on_digit(digit)
+            payload = b""
+        for ready in self._order.add(packet.sequence, payload):
+            if self._events.listening:
+                self._events.on_audio(ready)
+
+    def _received_report(self, data: bytes, source: PeerAddress) -> None:
+        agreed = self._agreed
+        known = agreed and source[0] in (agreed.host, self._latch.remote and self._latch.remote[0])
+        if not known or self.reporter is None or self._closed:
+            return
+        try:
+            self.reporter.received(self._srtp.unprotect_rtcp(data) if self._srtp else data, now=self._loop.time())
+        except ProtocolError:
+            self.unreadable += 1
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        now = self._loop.time()
+        agreed = self._agreed
+        if agreed is not None:
+            if agreed.direction.receives and not agreed.held and now - self._heard_at > self._silence_s:
+                self._events.on_leg_closed("media timeout")
+                return
+            if self.reporter and now >= self.reporter.due:
+                streams = [self.incoming] if self.incoming else []
+                self._send_report(self.reporter.report(streams, now=now, wall=time.time(), share=_share()))
+        self._later(self._WATCH_S, self._watch)
+
+    def _later(self, delay_s: float, call: Callable[[], None]) -> None:
+        self._at(self._loop.time() + delay_s, call)
+
+    def _at(self, when: float, call: Callable[..., None], *args: object) -> None:
+        def fire() -> None:
+            self._timers.discard(timer)
+            if not self._closed:
+                call(*args)
+
+        timer = self._loop.call_at(when, fire)
+        self._timers.add(timer)
+
+
+def _share() -> float:
+    return secrets.randbelow(1000) / 999

@@ -1,0 +1,546 @@
+"""Session descriptions and their offers and answers, for one audio stream (RFC 8866, RFC 3264, RFC 4568). Pure.
+
+Codecs are matched by name, clock and channels, never by payload number: a number is only what one side calls its codec.
+``Negotiation`` is one call's side of it: what we offered, what was agreed, which key is ours.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from sip_bridge.errors import NotAcceptable, ProtocolError
+
+MAX_BYTES = 16 * 1024
+MAX_MEDIA = 16
+MAX_FORMATS = 64
+
+SUITES: Mapping[str, int] = {
+    "AEAD_AES_256_GCM": 44,
+    "AEAD_AES_128_GCM": 28,
+    "AES_CM_128_HMAC_SHA1_80": 30,
+    "AES_CM_128_HMAC_SHA1_32": 30,
+}
+"""SRTP suites that we can do, best first, with the bytes of master key and salt (RFC 4568 section 6.2, RFC 7714)."""
+
+_OFFERED_SUITES = ("AES_CM_128_HMAC_SHA1_80", "AES_CM_128_HMAC_SHA1_32")
+"""What every PBX knows; some take a line that they do not know for a fault."""
+
+_PROTOCOLS = frozenset({"RTP/AVP", "RTP/AVPF", "RTP/SAVP", "RTP/SAVPF"})
+_EVENTS = "TELEPHONE-EVENT"
+
+
+class Direction(enum.Enum):
+    """Seen from the side that says it (RFC 8866 section 6.7)."""
+
+    SENDRECV = "sendrecv"
+    SENDONLY = "sendonly"
+    RECVONLY = "recvonly"
+    INACTIVE = "inactive"
+
+    @classmethod
+    def of(cls, *, sends: bool, receives: bool) -> Direction:
+        """The direction in which both halves are as told."""
+        if sends:
+            return cls.SENDRECV if receives else cls.SENDONLY
+        return cls.RECVONLY if receives else cls.INACTIVE
+
+    @property
+    def sends(self) -> bool:
+        """Whether that side sends."""
+        return self in (Direction.SENDRECV, Direction.SENDONLY)
+
+    @property
+    def receives(self) -> bool:
+        """Whether that side wants to hear."""
+        return self in (Direction.SENDRECV, Direction.RECVONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One format of a media description."""
+
+    payload_type: int
+    name: str
+    """RTP encoding name in upper case: PCMU, OPUS, TELEPHONE-EVENT ..."""
+    clock_hz: int
+    channels: int = 1
+    fmtp: str = ""
+
+    def same(self, other: Codec) -> bool:
+        """Whether both are the same codec, whatever its number."""
+        return (self.name, self.clock_hz, self.channels) == (other.name, other.clock_hz, other.channels)
+
+
+KNOWN: Mapping[str, Codec] = {
+    "PCMU": Codec(0, "PCMU", 8000),
+    "PCMA": Codec(8, "PCMA", 8000),
+    "G722": Codec(9, "G722", 8000),  # samples at 16000, clock 8000 by history (RFC 3551 section 4.5.2)
+    "OPUS": Codec(107, "OPUS", 48000, 2, "minptime=10;useinbandfec=1"),  # always 2 channels (RFC 7587 section 7)
+}
+"""What we can speak, with the numbers that we offer."""
+
+_STATIC = {codec.payload_type: codec for codec in KNOWN.values() if codec.payload_type < 96} | {
+    13: Codec(13, "CN", 8000)
+}
+_OUR_EVENTS = {8000: Codec(101, _EVENTS, 8000, 1, "0-15"), 48000: Codec(102, _EVENTS, 48000, 1, "0-15")}
+
+
+@dataclass(frozen=True, slots=True)
+class Crypto:
+    """One ``a=crypto`` line that we can use (RFC 4568 section 9.1)."""
+
+    tag: int
+    suite: str
+    key: bytes
+    """Master key and salt; protects what the side that says it sends."""
+
+    def __repr__(self) -> str:
+        return f"Crypto({self.tag}, {self.suite})"  # a key does not belong into a log
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """One ``m=`` section."""
+
+    kind: str
+    port: int
+    protocol: str
+    formats: tuple[str, ...]
+    host: str = ""
+    codecs: tuple[Codec, ...] = ()
+    direction: Direction = Direction.SENDRECV
+    ptime_ms: int | None = None
+    maxptime_ms: int | None = None
+    cryptos: tuple[Crypto, ...] = ()
+    rtcp_mux: bool = False
+    rtcp_port: int | None = None
+    """None: the next port, or the same with rtcp-mux."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDescription:
+    """What a body says."""
+
+    session_id: str
+    version: str
+    media: tuple[Media, ...]
+
+
+def _number(text: str, largest: int, where: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 10 or int(text) > largest:
+        raise ProtocolError(f"SDP {where} is {text[:40]!r}, expected a number up to {largest}")
+    return int(text)
+
+
+class _Section:
+    """The lines of the session or of one media description."""
+
+    def __init__(self, media: str = "") -> None:
+        self.media = media
+        self.host: str | None = None
+        self.attributes: dict[str, list[str]] = {}
+
+    def first(self, name: str) -> str | None:
+        values = self.attributes.get(name)
+        return values[0] if values else None
+
+    def direction(self) -> Direction | None:
+        return next((direction for direction in Direction if direction.value in self.attributes), None)
+
+
+def parse(body: bytes) -> SessionDescription:
+    """Read a session description. Lines and attributes that do not concern us are skipped.
+
+    Raises:
+        ProtocolError: no ``v=0`` and ``o=``, a line that is no ``x=value``, or a number that is none; says which line.
+    """
+    if len(body) > MAX_BYTES:
+        raise ProtocolError(f"SDP has {len(body)} bytes, expected at most {MAX_BYTES}", status=513)
+    session = _Section()
+    sections = [session]
+    origin: list[str] = []
+    lines = body.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if lines[0].strip() != "v=0":
+        raise ProtocolError(f"SDP begins {lines[0][:40]!r}, expected v=0")
+    for number, line in enumerate(lines, 1):
+        kind, equals, value = line.strip().partition("=")
+        if not line.strip():
+            continue
+        if not equals or len(kind) != 1:
+            raise ProtocolError(f"SDP line {number} is {line[:40]!r}, expected letter=value")
+        if kind == "o":
+            origin = value.split()
+        elif kind == "m":
+            sections.append(_Section(value))
+        elif kind == "c":
+            parts = value.split()
+            if len(parts) != 3 or not re.fullmatch(r"[A-Za-z0-9.:_/-]+", parts[2]):
+                raise ProtocolError(f"SDP line {number} is {line[:40]!r}, expected c=IN IP4 address")
+            sections[-1].host = parts[2].partition("/")[0]
+        elif kind == "a":
+            name, _, text = value.partition(":")
+            sections[-1].attributes.setdefault(name.lower(), []).append(text.strip())
+    if len(origin) != 6:
+        raise ProtocolError("SDP without o= of six fields, expected one (RFC 8866 section 5.2)")
+    if len(sections) - 1 > MAX_MEDIA:
+        raise ProtocolError(f"SDP has {len(sections) - 1} media descriptions, expected at most {MAX_MEDIA}")
+    return SessionDescription(origin[1], origin[2], tuple(_media(section, session) for section in sections[1:]))
+
+
+def _media(section: _Section, session: _Section) -> Media:
+    parts = section.media.split()
+    if len(parts) < 4 or len(parts) - 3 > MAX_FORMATS:
+        raise ProtocolError(f"SDP media is {section.media[:40]!r}, expected kind, port, protocol and 1 to 64 formats")
+    port = _number(parts[1].partition("/")[0], 65535, "media port")
+    media = Media(parts[0].lower(), port, parts[2], tuple(parts[3:]))
+    if media.kind != "audio" or media.protocol.upper() not in _PROTOCOLS:
+        return media
+    host = section.host or session.host
+    if host is None and port:
+        raise ProtocolError("SDP without c= for its audio, expected one (RFC 8866 section 5.7)")
+    ptime, maxptime, rtcp = section.first("ptime"), section.first("maxptime"), section.first("rtcp")
+    return replace(
+        media,
+        host=host or "",
+        codecs=_codecs(section, media.formats),
+        direction=section.direction() or session.direction() or Direction.SENDRECV,
+        # Some write 20.0; a ptime is a wish, so one that cannot be read is none.
+        ptime_ms=int(ptime) if ptime and re.fullmatch("[0-9]{1,4}", ptime) else None,
+        maxptime_ms=int(maxptime) if maxptime and re.fullmatch("[0-9]{1,4}", maxptime) else None,
+        cryptos=tuple(crypto for line in section.attributes.get("crypto", ()) if (crypto := _crypto(line))),
+        rtcp_mux="rtcp-mux" in section.attributes,
+        rtcp_port=_number(rtcp.split()[0], 65535, "rtcp port") if rtcp else None,
+    )
+
+
+def _codecs(section: _Section, formats: Sequence[str]) -> tuple[Codec, ...]:
+    maps = dict(line.partition(" ")[::2] for line in reversed(section.attributes.get("rtpmap", ())))
+    fmtps = dict(line.partition(" ")[::2] for line in reversed(section.attributes.get("fmtp", ())))
+    codecs = []
+    for text in formats:
+        payload_type = _number(text, 127, "payload type")
+        mapped = maps.get(text)
+        if mapped is None:
+            if payload_type in _STATIC:
+                codecs.append(_STATIC[payload_type])
+            continue
+        name, _, rest = mapped.strip().partition("/")
+        clock, _, channels = rest.partition("/")
+        clock_hz = _number(clock.strip(), 10**6, "rtpmap clock")
+        count = _number(channels.strip(), 255, "rtpmap channels") if channels else 1
+        codecs.append(Codec(payload_type, name.upper(), clock_hz, count, fmtps.get(text, "").strip()))
+    return tuple(codecs)
+
+
+def _crypto(line: str) -> Crypto | None:
+    """None: a line that we cannot use, which is no fault (another suite, session parameters, a key with an MKI)."""
+    parts = line.split()
+    if len(parts) != 3 or not parts[0].isdigit() or len(parts[0]) > 9 or parts[1] not in SUITES:
+        return None
+    method, _, params = parts[2].partition(":")
+    encoded, *rest = params.split("|")
+    # A lifetime may follow. A master key identifier (with a colon) would stand in every packet; libsrtp is not told.
+    if method.lower() != "inline" or any(":" in more for more in rest):
+        return None
+    try:
+        key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return Crypto(int(parts[0]), parts[1], key) if len(key) == SUITES[parts[1]] else None
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What an offer and its answer come to, seen from us."""
+
+    codec: Codec
+    """Under the peer's number: what we send with."""
+    receive_type: int
+    """Our number of the same codec: what comes in."""
+    events: Codec | None
+    """Touch tones (RFC 4733) under the peer's number; None: the peer takes none."""
+    events_receive_type: int | None
+    host: str
+    port: int
+    rtcp_port: int
+    """Of the peer; the same as ``port`` with rtcp-mux."""
+    direction: Direction
+    """Ours."""
+    ptime_ms: int
+    """What we send, by the peer's wish where we can."""
+    send_crypto: Crypto | None = None
+    receive_crypto: Crypto | None = None
+
+    @property
+    def held(self) -> bool:
+        """The peer does not want to hear us now. Reports (RTCP) go on."""
+        return not self.direction.sends
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    codecs: Sequence[Codec]
+    cryptos: Sequence[Crypto]
+    wish: Direction
+
+
+class Negotiation:
+    """One call's offers and answers.
+
+    A description that stays the same keeps its version, so a session refresh shows as one (RFC 3264 section 8).
+
+    Args:
+        host: address that the peer can reach.
+        port: of our RTP; RTCP is the next one unless the peer wants both on one.
+        codecs: names out of ``KNOWN``, best first.
+        srtp: ``off`` refuses RTP/SAVP, ``optional`` takes what comes and offers plain RTP, ``required`` refuses
+            plain RTP.
+        ptime_ms: where the peer wishes nothing that we can do.
+        random_bytes: source of keys and of the session's id.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        codecs: Sequence[str] = ("PCMU", "PCMA", "G722", "OPUS"),
+        srtp: Literal["off", "optional", "required"] = "optional",
+        ptime_ms: int = 20,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        unknown = [name for name in codecs if name not in KNOWN]
+        if unknown or not codecs:
+            raise ValueError(f"codecs are {list(codecs)}, expected some of {', '.join(KNOWN)}")
+        self.agreed: Agreed | None = None
+        """The present agreement; a failed negotiation leaves it as it was."""
+        self._host = host
+        self._port = port
+        self._codecs = [KNOWN[name] for name in codecs]
+        self._srtp = srtp
+        self._ptime_ms = ptime_ms
+        self._random_bytes = random_bytes
+        self._session_id = int.from_bytes(random_bytes(7), "big")
+        self._version = 0
+        self._said = ""
+        self._keys: dict[str, bytes] = {}
+        self._offer: _Offer | None = None
+        self._protocol = ""
+        """Agreed: some pair RTP/AVP with keys, and a change of it would be refused."""
+
+    @property
+    def offering(self) -> bool:
+        """An offer of ours waits for its answer."""
+        return self._offer is not None
+
+    def answer(self, offer: SessionDescription, *, wish: Direction = Direction.SENDRECV) -> bytes:
+        """Answer an offer; ``agreed`` is then what holds.
+
+        Args:
+            wish: our direction, as far as the offer allows it.
+
+        Raises:
+            NotAcceptable: no audio that we can do; says what was offered. Nothing changed.
+            RuntimeError: an offer of ours is open: the glare is the dialog's to solve (491).
+        """
+        if self.offering:
+            raise RuntimeError("answer() while an offer of ours is open")
+        at, media, codec = self._choose(offer)
+        theirs = self._their_crypto(media)
+        ours = Crypto(theirs.tag, theirs.suite, self._key(theirs.suite)) if theirs else None
+        events = _events(media, codec.clock_hz)
+        self.agreed = self._agree(
+            media,
+            codec,
+            events,
+            receive_type=codec.payload_type,
+            events_receive_type=events.payload_type if events else None,
+            wish=wish,
+            ours=ours,
+            theirs=theirs,
+        )
+        # Exactly one codec: the peer cannot change it in mid-call. It keeps its number (RFC 3264 section 6.1).
+        audio = self._audio(
+            media.protocol,
+            [codec] + ([replace(events, fmtp="0-15")] if events else []),
+            self.agreed.direction,
+            [ours] if ours else [],
+            media.rtcp_mux,
+        )
+        sections = [
+            audio if index == at else [f"m={other.kind} 0 {other.protocol} {' '.join(other.formats)}"]
+            for index, other in enumerate(offer.media)
+        ]
+        return self._describe(sections)
+
+    def offer(self, *, wish: Direction = Direction.SENDRECV) -> bytes:
+        """Make an offer: of an outgoing call, of a re-INVITE, or the late one in a 200.
+
+        Once something is agreed only that is offered again, under its numbers: those must not come to mean something
+        else (RFC 3264 section 8.3.2), and a call keeps its codec.
+        """
+        agreed = self.agreed
+        if agreed:
+            codecs = [replace(agreed.codec, payload_type=agreed.receive_type)]
+            if agreed.events and agreed.events_receive_type is not None:
+                codecs.append(replace(agreed.events, payload_type=agreed.events_receive_type, fmtp="0-15"))
+            suites = [agreed.send_crypto.suite] if agreed.send_crypto else []
+            protocol = self._protocol
+        else:
+            clocks = sorted({codec.clock_hz for codec in self._codecs})
+            codecs = self._codecs + [_OUR_EVENTS[clock_hz] for clock_hz in clocks]
+            suites = list(_OFFERED_SUITES) if self._srtp == "required" else []
+            protocol = "RTP/SAVP" if suites else "RTP/AVP"
+        cryptos = [Crypto(tag, suite, self._key(suite)) for tag, suite in enumerate(suites, 1)]
+        self._offer = _Offer(codecs, cryptos, wish)
+        return self._describe([self._audio(protocol, codecs, wish, cryptos, False)])
+
+    def accept(self, answer: SessionDescription) -> Agreed:
+        """Take the answer to our offer.
+
+        Raises:
+            NotAcceptable: it refuses the audio, or takes nothing that was offered. The agreement stays as it was.
+            RuntimeError: nothing was offered.
+        """
+        if self._offer is None:
+            raise RuntimeError("accept() without an offer")
+        offered, self._offer = self._offer, None
+        _, media, codec = self._choose(answer)
+        ours = theirs = None
+        if offered.cryptos:
+            pairs = [(mine, line) for mine in offered.cryptos for line in media.cryptos]
+            matching = [(mine, line) for mine, line in pairs if (mine.tag, mine.suite) == (line.tag, line.suite)]
+            if not matching:
+                raise NotAcceptable("answer takes none of the SRTP suites offered")
+            ours, theirs = matching[0]
+        numbers = {(codec.name, codec.clock_hz): codec.payload_type for codec in offered.codecs}
+        events = _events(media, codec.clock_hz)
+        self.agreed = self._agree(
+            media,
+            codec,
+            events,
+            receive_type=numbers.get((codec.name, codec.clock_hz), codec.payload_type),
+            events_receive_type=numbers.get((events.name, events.clock_hz)) if events else None,
+            wish=offered.wish,
+            ours=ours,
+            theirs=theirs,
+        )
+        return self.agreed
+
+    def withdraw(self) -> None:
+        """Our offer was refused (488, 491 ...): what was agreed before goes on."""
+        self._offer = None
+
+    def _choose(self, description: SessionDescription) -> tuple[int, Media, Codec]:
+        """The first audio section with a codec of ours; our order decides, not the peer's."""
+        for at, media in enumerate(description.media):
+            if media.kind != "audio" or not media.port or media.protocol.upper() not in _PROTOCOLS:
+                continue
+            for ours in self._codecs:
+                for theirs in media.codecs:
+                    if ours.same(theirs):
+                        return at, media, theirs
+        offered = "; ".join(
+            f"{media.kind} {media.protocol} {'refused' if not media.port else ' '.join(c.name for c in media.codecs)}"
+            for media in description.media
+        )
+        ours_text = ", ".join(codec.name for codec in self._codecs)
+        raise NotAcceptable(f"no common codec: got {offered[:200] or 'no media'}, expected audio in one of {ours_text}")
+
+    def _their_crypto(self, media: Media) -> Crypto | None:
+        secure = "SAVP" in media.protocol.upper()
+        usable = sorted(media.cryptos, key=lambda crypto: (list(SUITES).index(crypto.suite), crypto.tag))
+        if self._srtp == "off":
+            if secure:
+                raise NotAcceptable(f"offer is {media.protocol}, expected RTP/AVP: SRTP is off")
+            return None
+        if not usable and (secure or self._srtp == "required"):
+            raise NotAcceptable(f"{media.protocol} without a usable crypto line, expected one of {', '.join(SUITES)}")
+        return usable[0] if usable else None
+
+    def _key(self, suite: str) -> bytes:
+        """Ours for a suite; the same for the whole call, so that a refresh does not restart the stream."""
+        if suite not in self._keys:
+            self._keys[suite] = self._random_bytes(SUITES[suite])
+        return self._keys[suite]
+
+    def _agree(
+        self,
+        media: Media,
+        codec: Codec,
+        events: Codec | None,
+        *,
+        receive_type: int,
+        events_receive_type: int | None,
+        wish: Direction,
+        ours: Crypto | None,
+        theirs: Crypto | None,
+    ) -> Agreed:
+        self._protocol = media.protocol
+        # The old way to hold: an address that nobody has (RFC 3264 section 8.4).
+        hears = media.direction.receives and media.host not in ("0.0.0.0", "::")
+        direction = Direction.of(sends=wish.sends and hears, receives=wish.receives and media.direction.sends)
+        return Agreed(
+            codec=codec,
+            receive_type=receive_type,
+            events=events,
+            events_receive_type=events_receive_type,
+            host=media.host,
+            port=media.port,
+            rtcp_port=media.rtcp_port or (media.port if media.rtcp_mux else media.port + 1),
+            direction=direction,
+            ptime_ms=self._ptime(media, codec),
+            send_crypto=ours,
+            receive_crypto=theirs,
+        )
+
+    def _ptime(self, media: Media, codec: Codec) -> int:
+        possible = [10, 20, 40, 60] if codec.name == "OPUS" else [10, 20, 30, 40, 50, 60]
+        longest = media.maxptime_ms or max(possible)
+        for wanted in (media.ptime_ms, self._ptime_ms):
+            if wanted in possible and wanted <= longest:
+                return wanted
+        return max((ptime for ptime in possible if ptime <= longest), default=self._ptime_ms)
+
+    def _audio(
+        self, protocol: str, codecs: Sequence[Codec], direction: Direction, cryptos: Sequence[Crypto], mux: bool
+    ) -> list[str]:
+        numbers = " ".join(str(codec.payload_type) for codec in codecs)
+        lines = [f"m=audio {self._port} {protocol} {numbers}"]
+        for codec in codecs:
+            name = codec.name.lower() if codec.name in ("OPUS", _EVENTS) else codec.name
+            channels = f"/{codec.channels}" if codec.channels > 1 else ""
+            lines.append(f"a=rtpmap:{codec.payload_type} {name}/{codec.clock_hz}{channels}")
+            fmtp = KNOWN[codec.name].fmtp if codec.name in KNOWN else codec.fmtp
+            if fmtp:
+                lines.append(f"a=fmtp:{codec.payload_type} {fmtp}")
+        lines.append(f"a=ptime:{self._ptime_ms}")
+        lines += [f"a=crypto:{c.tag} {c.suite} inline:{base64.b64encode(c.key).decode()}" for c in cryptos]
+        if mux:
+            lines.append("a=rtcp-mux")
+        lines.append(f"a={direction.value}")
+        return lines
+
+    def _describe(self, sections: Sequence[Sequence[str]]) -> bytes:
+        family = "IP6" if ":" in self._host else "IP4"
+        rest = "\r\n".join(
+            ["s=-", f"c=IN {family} {self._host}", "t=0 0", *(line for section in sections for line in section), ""]
+        )
+        if rest != self._said:
+            self._said = rest
+            self._version += 1
+        origin = f"o=- {self._session_id} {self._version} IN {family} {self._host}"
+        return f"v=0\r\n{origin}\r\n{rest}".encode()
+
+
+def _events(media: Media, clock_hz: int) -> Codec | None:
+    """Touch tones on the codec's clock (RFC 4733 section 2.1 wants the same), else on any that we know."""
+    found = [codec for codec in media.codecs if codec.name == _EVENTS and codec.clock_hz in _OUR_EVENTS]
+    return min(found, key=lambda codec: codec.clock_hz != clock_hz, default=None)

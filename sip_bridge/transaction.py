@@ -1,0 +1,438 @@
+"""Transactions: who sends what again, and for how long (RFC 3261 section 17, RFC 6026). Pure.
+
+Four machines, each a table that reads like the RFC's figure. ``Transactions`` holds those of one endpoint: it matches
+messages to them, runs their timers, and says as ``Effect`` values what is to be done. It knows nothing of dialogs:
+a 2xx to an INVITE, its repetition and its ACK are the user's (sections 13.2.2.4 and 13.3.1.4).
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import itertools
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from sip_bridge.sip import BRANCH_MAGIC, Headers, Request, Response
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """RFC 3261 table 4, seconds."""
+
+    t1: float = 0.5
+    """Estimate of a round trip."""
+    t2: float = 4.0
+    """Longest pause between repetitions."""
+    t4: float = 5.0
+    """How long a message stays in the network."""
+
+
+class State(enum.Enum):
+    """Where a transaction is; not every machine has every state."""
+
+    CALLING = "calling"
+    TRYING = "trying"
+    PROCEEDING = "proceeding"
+    ACCEPTED = "accepted"  # RFC 6026: a 2xx was seen, repetitions still belong here
+    COMPLETED = "completed"
+    CONFIRMED = "confirmed"
+    TERMINATED = "terminated"
+
+
+class Event(enum.Enum):
+    """What can happen to a transaction. Responses come from the peer to a client and from the user to a server."""
+
+    PROVISIONAL = "1xx"
+    SUCCESS = "2xx"
+    FAILURE = "3xx-6xx"
+    REQUEST = "request again"
+    ACK = "ACK"
+    TRANSPORT_ERROR = "transport error"
+    A = "A"  # INVITE request again
+    B = "B"  # INVITE without answer
+    D = "D"  # late repetitions of a failure are over
+    E = "E"  # other request again
+    F = "F"  # other request without answer
+    G = "G"  # failure of INVITE again
+    H = "H"  # failure of INVITE without ACK
+    I = "I"  # late ACKs are over  # noqa: E741 - the RFC's name
+    J = "J"  # late repetitions of another request are over
+    K = "K"  # late repetitions of a response are over
+    L = "L"  # late repetitions of INVITE after a 2xx are over
+    M = "M"  # late 2xx, of other forks too, are over
+
+
+class Act(enum.Enum):
+    """What a transition does."""
+
+    SEND = "send"  # what the event brought
+    REPEAT = "repeat"  # the last message sent, where there is one
+    ACK = "ack"  # the failure that came (section 17.1.1.3)
+    DELIVER = "deliver"  # to the user
+    TIMEOUT = "timeout"  # tell the user
+    BROKEN = "broken"  # tell the user: the transport failed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Machine:
+    """One of the four."""
+
+    first: State
+    transitions: Mapping[tuple[State, Event], tuple[State, tuple[Act, ...]]]
+    timers: Mapping[State, tuple[Event, ...]]
+    """Which run in a state. Entering it starts those that do not run yet and stops all others."""
+
+
+_C, _T, _P, _A = State.CALLING, State.TRYING, State.PROCEEDING, State.ACCEPTED
+_D, _F, _X = State.COMPLETED, State.CONFIRMED, State.TERMINATED
+_E = Event
+
+INVITE_CLIENT = Machine(
+    _C,
+    {
+        (_C, _E.A): (_C, (Act.REPEAT,)),
+        (_C, _E.B): (_X, (Act.TIMEOUT,)),
+        (_C, _E.PROVISIONAL): (_P, (Act.DELIVER,)),
+        (_P, _E.PROVISIONAL): (_P, (Act.DELIVER,)),
+        **{(state, _E.SUCCESS): (_A, (Act.DELIVER,)) for state in (_C, _P, _A)},
+        **{(state, _E.FAILURE): (_D, (Act.ACK, Act.DELIVER)) for state in (_C, _P)},
+        (_D, _E.FAILURE): (_D, (Act.REPEAT,)),
+        **{(state, _E.TRANSPORT_ERROR): (_X, (Act.BROKEN,)) for state in (_C, _P, _D)},
+        (_A, _E.M): (_X, ()),
+        (_D, _E.D): (_X, ()),
+    },
+    {_C: (_E.A, _E.B), _A: (_E.M,), _D: (_E.D,)},
+)
+"""RFC 3261 figure 5 with RFC 6026 section 7.2. A transport that fails while only listening matters to nobody."""
+
+NON_INVITE_CLIENT = Machine(
+    _T,
+    {
+        **{(state, _E.E): (state, (Act.REPEAT,)) for state in (_T, _P)},
+        **{(state, _E.F): (_X, (Act.TIMEOUT,)) for state in (_T, _P)},
+        **{(state, _E.TRANSPORT_ERROR): (_X, (Act.BROKEN,)) for state in (_T, _P)},
+        **{(state, _E.PROVISIONAL): (_P, (Act.DELIVER,)) for state in (_T, _P)},
+        **{(state, event): (_D, (Act.DELIVER,)) for state in (_T, _P) for event in (_E.SUCCESS, _E.FAILURE)},
+        (_D, _E.K): (_X, ()),
+    },
+    {_T: (_E.E, _E.F), _P: (_E.E, _E.F), _D: (_E.K,)},
+)
+"""RFC 3261 figure 6."""
+
+INVITE_SERVER = Machine(
+    _P,
+    {
+        (_P, _E.REQUEST): (_P, (Act.REPEAT,)),
+        (_P, _E.PROVISIONAL): (_P, (Act.SEND,)),
+        (_P, _E.SUCCESS): (_A, (Act.SEND,)),
+        (_P, _E.FAILURE): (_D, (Act.SEND,)),
+        (_A, _E.SUCCESS): (_A, (Act.SEND,)),
+        (_A, _E.ACK): (_A, (Act.DELIVER,)),
+        (_A, _E.L): (_X, ()),
+        (_D, _E.REQUEST): (_D, (Act.REPEAT,)),
+        (_D, _E.G): (_D, (Act.REPEAT,)),
+        (_D, _E.H): (_X, (Act.TIMEOUT,)),
+        (_D, _E.ACK): (_F, ()),
+        (_F, _E.I): (_X, ()),
+        **{(state, _E.TRANSPORT_ERROR): (_X, (Act.BROKEN,)) for state in (_P, _D)},
+        (_A, _E.TRANSPORT_ERROR): (_A, (Act.BROKEN,)),
+    },
+    {_A: (_E.L,), _D: (_E.G, _E.H), _F: (_E.I,)},
+)
+"""RFC 3261 figure 7 with RFC 6026 section 7.1: the repeated INVITE of an accepted one is absorbed in silence."""
+
+NON_INVITE_SERVER = Machine(
+    _T,
+    {
+        (_T, _E.PROVISIONAL): (_P, (Act.SEND,)),
+        (_P, _E.PROVISIONAL): (_P, (Act.SEND,)),
+        (_P, _E.REQUEST): (_P, (Act.REPEAT,)),
+        **{(state, event): (_D, (Act.SEND,)) for state in (_T, _P) for event in (_E.SUCCESS, _E.FAILURE)},
+        (_D, _E.REQUEST): (_D, (Act.REPEAT,)),
+        (_D, _E.J): (_X, ()),
+        **{(state, _E.TRANSPORT_ERROR): (_X, (Act.BROKEN,)) for state in (_T, _P, _D)},
+    },
+    {_D: (_E.J,)},
+)
+"""RFC 3261 figure 8."""
+
+_REPEATERS = frozenset({_E.A, _E.E, _E.G})
+_NONE_ON_STREAMS = frozenset({_E.D, _E.I, _E.J, _E.K})
+"""Wait for repetitions, which a reliable transport does not make."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What identifies a transaction (sections 17.1.3 and 17.2.3)."""
+
+    branch: str
+    method: str
+    """ACK counts as INVITE."""
+    sent_by: str
+    """Empty for our own."""
+
+    @property
+    def client(self) -> bool:
+        """Whether we sent the request."""
+        return not self.sent_by
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Put a message on the wire."""
+
+    message: Request | Response
+    peer: Hashable
+    key: Key | None
+    """The transaction to tell (``transport_failed``) if that cannot be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """For the user: a new request, a response, or the ACK of a 2xx.
+
+    ``key`` is None for what belongs to no transaction: an ACK or a response that nobody waits for any more.
+    """
+
+    key: Key | None
+    message: Request | Response
+    peer: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """For the user: no answer (section 8.1.3.1: to be treated as 408) or a broken transport (as 503)."""
+
+    key: Key
+    reason: Act
+
+
+Effect: TypeAlias = Send | Deliver | Failed
+
+
+class _Transaction:
+    __slots__ = ("key", "last", "machine", "peer", "pauses", "reliable", "request", "state", "timers")
+
+    def __init__(self, key: Key, machine: Machine, request: Request, peer: Hashable, reliable: bool) -> None:
+        self.key = key
+        self.machine = machine
+        self.state = machine.first
+        self.request = request
+        self.peer = peer
+        self.reliable = reliable
+        self.last: Request | Response | None = None
+        """The last message sent: what is repeated."""
+        self.timers: dict[Event, float] = {}
+        """Due times."""
+        self.pauses: dict[Event, float] = {}
+        """Of repeaters: the pause that ended last."""
+
+
+class Transactions:
+    """All transactions of one endpoint.
+
+    Every method that returns effects wants them carried out in order. Call ``tick`` at ``next_due``.
+
+    Args:
+        limit: server transactions at most; a new request beyond it is refused (``full``).
+    """
+
+    def __init__(self, timing: Timing = Timing(), *, limit: int = 20_000) -> None:  # noqa: B008 - frozen
+        self._timing = timing
+        self._limit = limit
+        self._all: dict[Key, _Transaction] = {}
+        self._heap: list[tuple[float, int, Key, Event]] = []
+        self._order = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def full(self) -> bool:
+        """Whether a new request should be answered 503 without a transaction (``stateless``)."""
+        return len(self._all) >= self._limit
+
+    @property
+    def next_due(self) -> float | None:
+        """When ``tick`` is due, or None. May be early by timers that were stopped."""
+        return self._heap[0][0] if self._heap else None
+
+    def state(self, key: Key) -> State:
+        """Where a transaction is; TERMINATED for one that is gone."""
+        found = self._all.get(key)
+        return found.state if found else State.TERMINATED
+
+    def request(self, request: Request, peer: Hashable, *, reliable: bool, now: float) -> tuple[Key, list[Effect]]:
+        """Send a request of ours (not an ACK) in a new transaction.
+
+        Raises:
+            ValueError: an ACK, a branch that is not ours, or one that is in use.
+        """
+        key = Key(request.via.branch, request.method, "")
+        if request.method == "ACK" or not key.branch.startswith(BRANCH_MAGIC) or key in self._all:
+            raise ValueError(f"{request.method} with branch {key.branch!r}, expected a new {BRANCH_MAGIC} branch")
+        machine = INVITE_CLIENT if request.method == "INVITE" else NON_INVITE_CLIENT
+        transaction = _Transaction(key, machine, request, peer, reliable)
+        transaction.last = request
+        self._all[key] = transaction
+        self._start_timers(transaction, now)
+        return key, [Send(request, peer, key)]
+
+    def respond(self, key: Key, response: Response, *, now: float) -> list[Effect]:
+        """Answer a request. Nothing happens where it has its final answer already (but a 2xx may be repeated)."""
+        transaction = self._all.get(key)
+        return self._step(transaction, _by_status(response.status), response, now) if transaction else []
+
+    def received(self, message: Request | Response, peer: Hashable, *, reliable: bool, now: float) -> list[Effect]:
+        """Take a message that came from ``peer``; a new request makes a transaction, unless it is an ACK."""
+        if isinstance(message, Response):
+            key = Key(message.via.branch, message.cseq.method, "")
+            transaction = self._all.get(key)
+            if transaction is None:
+                return [Deliver(None, message, peer)]
+            return self._step(transaction, _by_status(message.status), message, now)
+        key = server_key(message)
+        transaction = self._all.get(key)
+        if message.method == "ACK":
+            if transaction is None:
+                return [Deliver(None, message, peer)]
+            return self._step(transaction, _E.ACK, message, now)
+        if transaction is not None:
+            return self._step(transaction, _E.REQUEST, message, now)
+        machine = INVITE_SERVER if message.method == "INVITE" else NON_INVITE_SERVER
+        self._all[key] = _Transaction(key, machine, message, peer, reliable)
+        return [Deliver(key, message, peer)]
+
+    def cancelled(self, cancel: Request) -> Key | None:
+        """The INVITE that a received CANCEL is for (section 9.2), or None."""
+        key = replace(server_key(cancel), method="INVITE")
+        return key if key in self._all else None
+
+    def transport_failed(self, key: Key, *, now: float) -> list[Effect]:
+        """A ``Send`` of this transaction could not be done."""
+        transaction = self._all.get(key)
+        return self._step(transaction, _E.TRANSPORT_ERROR, None, now) if transaction else []
+
+    def tick(self, now: float) -> list[Effect]:
+        """Run every timer that is due."""
+        effects: list[Effect] = []
+        while self._heap and self._heap[0][0] <= now:
+            due, _, key, timer = heapq.heappop(self._heap)
+            transaction = self._all.get(key)
+            if transaction is None or transaction.timers.get(timer) != due:
+                continue  # stopped, or the branch is used anew
+            del transaction.timers[timer]
+            effects += self._step(transaction, timer, None, now)
+            if timer in _REPEATERS and key in self._all and timer in self._running(transaction):
+                self._start(transaction, timer, now)
+        return effects
+
+    def _step(
+        self, transaction: _Transaction, event: Event, message: Request | Response | None, now: float
+    ) -> list[Effect]:
+        found = transaction.machine.transitions.get((transaction.state, event))
+        if found is None:
+            return []
+        state, acts = found
+        effects = [effect for act in acts for effect in self._act(transaction, act, message)]
+        if state is not transaction.state:
+            transaction.state = state
+            effects += self._start_timers(transaction, now)
+        return effects
+
+    def _act(self, transaction: _Transaction, act: Act, message: Request | Response | None) -> Iterator[Effect]:
+        if act in (Act.TIMEOUT, Act.BROKEN):
+            yield Failed(transaction.key, act)
+        elif act is Act.DELIVER:
+            assert message
+            yield Deliver(transaction.key, message, transaction.peer)
+        else:
+            if act is Act.SEND:
+                transaction.last = message
+            elif act is Act.ACK:
+                assert isinstance(message, Response)
+                transaction.last = failure_ack(transaction.request, message)
+            if transaction.last:
+                yield Send(transaction.last, transaction.peer, transaction.key)
+
+    def _running(self, transaction: _Transaction) -> tuple[Event, ...]:
+        timers = transaction.machine.timers.get(transaction.state, ())
+        return tuple(timer for timer in timers if not (transaction.reliable and timer in _REPEATERS))
+
+    def _start_timers(self, transaction: _Transaction, now: float) -> list[Effect]:
+        running = self._running(transaction)
+        transaction.timers = {timer: due for timer, due in transaction.timers.items() if timer in running}
+        if transaction.state is _X:
+            del self._all[transaction.key]
+        for timer in running:
+            if transaction.reliable and timer in _NONE_ON_STREAMS:
+                return self._step(transaction, timer, None, now)
+            if timer not in transaction.timers:
+                self._start(transaction, timer, now)
+        return []
+
+    def _start(self, transaction: _Transaction, timer: Event, now: float) -> None:
+        due = now + self._pause(transaction, timer)
+        transaction.timers[timer] = due
+        heapq.heappush(self._heap, (due, next(self._order), transaction.key, timer))
+
+    def _pause(self, transaction: _Transaction, timer: Event) -> float:
+        timing = self._timing
+        if timer in (_E.I, _E.K):
+            return timing.t4
+        if timer not in _REPEATERS:
+            return 64 * timing.t1
+        pause = 2 * transaction.pauses[timer] if timer in transaction.pauses else timing.t1
+        if timer is not _E.A:
+            pause = timing.t2 if transaction.state is _P else min(pause, timing.t2)
+        transaction.pauses[timer] = pause
+        return pause
+
+
+def _by_status(status: int) -> Event:
+    return _E.PROVISIONAL if status < 200 else _E.SUCCESS if status < 300 else _E.FAILURE
+
+
+def server_key(request: Request) -> Key:
+    """The transaction that a received request belongs to (section 17.2.3).
+
+    Without the magic cookie the peer is of RFC 2543: its branch, if any, need not be unique, so the rest of what
+    identifies the request goes with it.
+    """
+    via = request.via
+    method = "INVITE" if request.method == "ACK" else request.method
+    branch = via.branch
+    if not branch.startswith(BRANCH_MAGIC):
+        # The To tag is left out: the ACK has one that the INVITE had not.
+        branch = f"{branch}|{request.call_id}|{request.from_.tag}|{request.cseq.number}|{request.uri}"
+    return Key(branch, method, via.sent_by)
+
+
+def failure_ack(invite: Request, failure: Response) -> Request:
+    """The ACK of a 3xx to 6xx: same hop, same branch (section 17.1.1.3)."""
+    headers = [("Via", str(invite.via))]
+    headers += (("Route", route) for route in invite.headers.all("Route"))
+    headers += [
+        ("Max-Forwards", "70"),
+        ("From", invite.headers.get("From") or ""),
+        ("To", failure.headers.get("To") or ""),
+        ("Call-ID", invite.call_id),
+        ("CSeq", f"{invite.cseq.number} ACK"),
+    ]
+    return Request("ACK", invite.uri, Headers(headers))
+
+
+def cancel_of(invite: Request) -> Request:
+    """The CANCEL of our INVITE (section 9.1); to be sent once a provisional response has come, if no final has."""
+    headers = [("Via", str(invite.via))]
+    headers += (("Route", route) for route in invite.headers.all("Route"))
+    headers += [
+        ("Max-Forwards", "70"),
+        ("From", invite.headers.get("From") or ""),
+        ("To", invite.headers.get("To") or ""),
+        ("Call-ID", invite.call_id),
+        ("CSeq", f"{invite.cseq.number} CANCEL"),
+    ]
+    return Request("CANCEL", invite.uri, Headers(headers))

@@ -1,0 +1,48 @@
+"""Opening a WebSocket to a gateway, with one clear error when that does not work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from picows import WSHandshakeError, WSListener, ws_connect
+
+MAX_MESSAGE_BYTES = 1 << 20
+
+
+class PeerError(Exception):
+    """The gateway cannot be reached or does not play its part; says where and why."""
+
+
+async def connect(
+    listener: WSListener, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0
+) -> None:
+    """Connect ``listener``; its ``on_ws_connected`` has run when this returns.
+
+    Raises:
+        PeerError: nobody there, or the upgrade was refused.
+    """
+    try:
+        await ws_connect(
+            lambda: listener,
+            url,
+            extra_headers=headers,
+            websocket_handshake_timeout=timeout_s,
+            max_frame_size=MAX_MESSAGE_BYTES,
+            max_redirects=0,
+        )
+    except WSHandshakeError as exc:
+        raise PeerError(f"{url} refused the connection: {_reason(exc)}") from exc
+    except (OSError, TimeoutError, ValueError) as exc:
+        raise PeerError(f"cannot connect to {url}: {exc or 'timed out'}") from exc
+
+
+def _reason(exc: WSHandshakeError) -> str:
+    """The status, and what the gateway said about it."""
+    if exc.response is None:
+        return str(exc)
+    try:
+        said = ", " + json.loads(exc.raw_body or b"")["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        said = ""
+    return f"HTTP {exc.response.status.value}{said}"

@@ -1,0 +1,156 @@
+"""A real ``talkspurt serve`` as a child process, and what the kernel says about it. Linux only."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_READY = re.compile(r"is ready: https?://(\S+?)/?\s*$")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_START_S = 120.0
+_STOP_S = 15.0
+
+
+class ServerFailed(Exception):
+    """The server did not come up, or is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUnderTest:
+    """Where it listens, and its processes."""
+
+    address: str
+    """``host:port``."""
+    pid: int
+    """The gateway; 0 where the server is not ours, and nothing is known of its processes."""
+
+    def engine_pids(self) -> list[int]:
+        """All descendants of the gateway: the engine beside it."""
+        return _descendants(self.pid) if self.pid else []
+
+    def cpu_s(self) -> tuple[float, float]:
+        """Seconds of processor time used so far by the gateway and by the engine."""
+        return (_cpu_s(self.pid) if self.pid else 0.0), sum(map(_cpu_s, self.engine_pids()))
+
+    def rss_mb(self) -> float:
+        """Resident memory of all its processes, MB (1e6 bytes)."""
+        return sum(_rss_bytes(pid) for pid in [self.pid, *self.engine_pids()]) / 1e6 if self.pid else 0.0
+
+    def pin(self, *, gateway: set[int], engine: set[int]) -> None:
+        """Bind the processes to cores, every thread of them."""
+        for pid, cores in [(self.pid, gateway), *((pid, engine) for pid in self.engine_pids())]:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                os.sched_setaffinity(int(thread), cores)
+
+
+def overrides(*, route: str, calls: int, **more: str) -> dict[str, str]:
+    """Environment that makes any configuration fit for a load: a route led by whoever dials in, room for the calls.
+
+    ``more`` are further keys, sections joined by two underscores: ``engine__kind="tone"``.
+    """
+    keys = {
+        "server__host": "127.0.0.1",
+        "server__drain_s": "1",
+        f"routes__{route}": "{}",
+        "limits__calls": str(calls + 10),
+        "limits__connections_per_address": str(calls + 100),
+        "carriers__twilio__verify": "false",
+        "log__level": "warning",
+        **more,
+    }
+    return {f"TALKSPURT__{key.upper()}": value for key, value in keys.items()}
+
+
+@asynccontextmanager
+async def serving(config: Path | None, environment: Mapping[str, str]) -> AsyncIterator[ServerUnderTest]:
+    """Run ``talkspurt serve`` on a free port until the block is left.
+
+    Raises:
+        ServerFailed: it does not come up, or ends by itself.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "talkspurt", "serve", "--port", "0", *(["-c", str(config)] if config else [])),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
+    try:
+        address = await asyncio.wait_for(_ready(process), _START_S)
+        yield ServerUnderTest(address, process.pid)
+        if process.returncode is not None:
+            raise ServerFailed(f"the server ended by itself with code {process.returncode}")
+    except TimeoutError as exc:
+        raise ServerFailed(f"the server was not ready within {_START_S:g} s") from exc
+    finally:
+        await _stop(process)
+
+
+async def _ready(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    async for line in process.stdout:
+        if found := _READY.search(line.decode(errors="replace")):
+            return found.group(1)
+    raise ServerFailed(f"the server ended with code {await process.wait()} before it was ready; see above")
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.communicate(), _STOP_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+# --- /proc ---
+
+
+def machine_cpu_s() -> float:
+    """Seconds of processor time that everything on this machine has used so far, all cores together."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, _first_line("/proc/stat").split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / _TICKS_PER_S
+
+
+def _first_line(path: str) -> str:
+    with open(path) as file:
+        return file.readline()
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of ``/proc/PID/stat`` from the third one (state) on; empty when it is gone."""
+    try:
+        # The second field is the name in parentheses and may hold anything.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _descendants(pid: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (fields := _stat(int(entry))):
+            children.setdefault(int(fields[1]), []).append(int(entry))
+    found, queue = [], [pid]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
+
+
+def _cpu_s(pid: int) -> float:
+    """User and system time of a process, all threads, seconds."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S if fields else 0.0
+
+
+def _rss_bytes(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[21]) * os.sysconf("SC_PAGE_SIZE") if fields else 0

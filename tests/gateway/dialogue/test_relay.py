@@ -1,0 +1,291 @@
+"""Dialling out, over real loopback sockets."""
+
+import asyncio
+import base64
+import functools
+import hashlib
+import hmac
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from gateway.config import DialogueConfig, LimitsConfig
+from gateway.dialogue.line import DialogueStats
+from gateway.dialogue.messages import Dtmf, Ended, Text, TurnEvent
+from gateway.dialogue.relay import Relay, client_session
+from gateway.errors import ProtocolError
+from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call, running_app, until
+
+QUICK: dict[str, Any] = {"reconnect_first_s": 0.01, "reconnect_max_s": 0.05}
+
+
+class Dialled:
+    def __init__(self, relay: Relay, sink: RecordingSink, stats: DialogueStats) -> None:
+        self.relay, self.sink, self.stats = relay, sink, stats
+
+
+@pytest.fixture
+async def dial() -> AsyncIterator[Callable[..., Dialled]]:
+    client = client_session()
+    relays = []
+
+    def make(url: str, *, limits: LimitsConfig | None = None, **config: Any) -> Dialled:
+        sink, stats = RecordingSink(), DialogueStats()
+        relay = Relay(
+            call(7, from_="+1555", custom_parameters={"k": "v"}),
+            sink,
+            DialogueConfig(url=url, **{**QUICK, **config}),
+            limits=limits or LimitsConfig(),
+            client=client,
+            stats=stats,
+            codec="PCMU/8000",
+            version="0.1.0",
+        )
+        relays.append(relay)
+        relay.start()
+        return Dialled(relay, sink, stats)
+
+    yield make
+    for relay in relays:
+        await relay.aclose()
+    await client.close()
+
+
+async def test_setup_comes_first_with_the_headers_of_the_recording(dial: Callable[..., Dialled]) -> None:
+    async with running_app() as app:
+        call_ = dial(app.url + "?a=b", auth_token="secret", headers={"X-Mine": "1"})
+        call_.relay.send(Dtmf(digit="5"))  # before the line is up
+        await until(lambda: app.received and len(app.received[0]) == 2)
+
+        setup, dtmf = app.received[0]
+        assert (setup["type"], setup["callStatus"], setup["customParameters"]) == ("setup", "RINGING", {"k": "v"})
+        assert "resumed" not in setup
+        assert dtmf == {"type": "dtmf", "digit": "5"}
+        headers = app.headers[0]
+        assert not {"Sec-WebSocket-Protocol", "Sec-WebSocket-Extensions", "Origin", "Accept"} & headers.keys()
+        signature = hmac.new(b"secret", (app.url + "?a=b").encode(), hashlib.sha1).digest()
+        assert base64.b64decode(headers["X-Twilio-Signature"]) == signature
+        assert headers["X-Mine"] == "1"
+        assert call_.stats.connected["demo"] == 1
+
+
+async def test_messages_reach_the_session_and_extensions_stay_home(dial: Callable[..., Dialled]) -> None:
+    async with running_app() as app:
+        call_ = dial(app.url)
+        await until(lambda: app.sockets)
+        await app.sockets[0].send_str('{"type":"text","token":"Hi","last":true}')
+        await until(lambda: call_.sink.messages)
+        assert call_.sink.messages == [Text(token="Hi", last=True)]
+        call_.relay.send(TurnEvent(turn="t1", event="accepted"))
+        call_.relay.send_audio(b"\1\2")
+        call_.relay.send(Dtmf(digit="1"))
+        await until(lambda: len(app.received[0]) == 2)
+        assert [message["type"] for message in app.received[0]] == ["setup", "dtmf"]
+        assert app.binary == [b"\1\2"]
+
+
+async def test_aclose_lets_the_queue_leave_and_closes_with_1000(dial: Callable[..., Dialled]) -> None:
+    async with running_app() as app:
+        call_ = dial(app.url, extensions=True)
+        await until(lambda: app.sockets)
+        for digit in "123":
+            call_.relay.send(Dtmf(digit=digit))
+        call_.relay.send(Ended(reason="hangup", duration_ms=1))
+        await call_.relay.aclose()
+        await call_.relay.aclose()
+        await until(lambda: app.closed)
+        assert [message["type"] for message in app.received[0]] == ["setup", "dtmf", "dtmf", "dtmf", "ended"]
+        assert app.closed == [1000]
+        assert call_.sink.events == []
+        assert call_.stats.connected["demo"] == 0
+
+
+@pytest.mark.parametrize("code", [1000, 1001])
+async def test_close_on_purpose_ends_the_session(dial: Callable[..., Dialled], code: int) -> None:
+    async with running_app() as app:
+        call_ = dial(app.url)
+        await until(lambda: app.sockets)
+        await app.sockets[0].close(code=code)
+        await until(lambda: call_.sink.events)
+        await asyncio.sleep(0.05)
+        assert call_.sink.events == ["closed"]
+        assert len(app.sockets) == 1
+
+
+@pytest.mark.parametrize("how", ["drop", "1011"])
+async def test_broken_line_is_dialled_again_and_resumed(dial: Callable[..., Dialled], how: str) -> None:
+    async with running_app() as app:
+        call_ = dial(app.url, extensions=True)
+        await until(lambda: app.sockets)
+        app.refuse = True
+        if how == "drop":
+            app.drop()
+        else:
+            await app.sockets[0].close(code=1011)
+        await until(lambda: call_.sink.events)
+        call_.relay.send(Dtmf(digit="9"))
+        call_.relay.send_audio(b"stale")
+        await until(lambda: call_.stats.reconnects >= 2)
+        app.refuse = False
+        await until(lambda: len(app.received) == 2 and len(app.received[1]) == 2)
+
+        assert call_.sink.events == ["lost", "resumed"]
+        first, second = app.received[0][0], app.received[1][0]
+        assert (first["resumed"], second["resumed"]) == (False, True)
+        assert first["sessionId"] == second["sessionId"]
+        assert second["callStatus"] == "IN_PROGRESS"
+        assert app.received[1][1] == {"type": "dtmf", "digit": "9"}
+        assert app.binary == []
+
+
+async def test_nobody_there_is_given_up_once(dial: Callable[..., Dialled]) -> None:
+    call_ = dial("ws://127.0.0.1:9", give_up_s=0.2)
+    await until(lambda: len(call_.sink.events) == 2)
+    assert call_.sink.events[0] == "lost"
+    assert call_.sink.events[1].startswith("failed: dialogue manager of route demo lost for")
+    assert call_.stats.reconnects > 1
+
+
+async def test_without_reconnect_a_loss_is_the_end(dial: Callable[..., Dialled]) -> None:
+    async with running_app() as app:
+        call_ = dial(app.url, reconnect=False)
+        await until(lambda: app.sockets)
+        app.drop()
+        await until(lambda: call_.sink.events)
+        assert call_.sink.events[0].startswith("failed: ")
+        assert len(app.sockets) == 1
+
+
+async def test_application_that_dies_on_every_setup_is_given_up(dial: Callable[..., Dialled]) -> None:
+    async with running_app() as app:
+
+        async def kill() -> None:
+            for seen in itertools.count(1):
+                await until(functools.partial(lambda n: len(app.sockets) >= n, seen))
+                app.drop(seen - 1)
+
+        killer = asyncio.create_task(kill())
+        call_ = dial(app.url, give_up_s=0.3)
+        await until(lambda: any(event.startswith("failed") for event in call_.sink.events))
+        killer.cancel()
+        assert len(app.sockets) > 2
+
+
+async def test_silent_address_times_out(dial: Callable[..., Dialled]) -> None:
+    writers: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda reader, writer: writers.append(writer), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    call_ = dial(f"ws://127.0.0.1:{port}/", connect_timeout_s=0.1, reconnect=False)
+    await until(lambda: call_.sink.events)
+    assert "no connection within 0.1 s" in call_.sink.events[0]
+    server.close()
+    for writer in writers:
+        writer.close()
+        await writer.wait_closed()
+
+
+@asynccontextmanager
+async def raw_peer(sent_after_accept: bytes = b"") -> AsyncIterator[tuple[str, list[asyncio.StreamWriter]]]:
+    """A peer that does the handshake by hand and then neither reads nor answers."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        key = next(line.split(b": ")[1] for line in head.split(b"\r\n") if line.startswith(b"Sec-WebSocket-Key"))
+        accept = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
+        writer.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n" + sent_after_accept
+        )
+        writer.transport.pause_reading()
+        writers.append(writer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/", writers
+    finally:
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+            await asyncio.sleep(0)
+
+
+async def test_peer_that_vanished_is_noticed_by_its_silence(dial: Callable[..., Dialled]) -> None:
+    async with raw_peer() as (url, writers):
+        call_ = dial(url, ping_s=0.1)
+        await until(lambda: "lost" in call_.sink.events)
+        await until(lambda: len(writers) >= 2)  # and dialled again
+
+
+async def test_peer_that_does_not_read_loses_its_audio_first_then_the_line(dial: Callable[..., Dialled]) -> None:
+    async with raw_peer() as (url, _):
+        call_ = dial(url, queue_messages=16)
+        await until(lambda: call_.stats.connected["demo"])
+        block = bytes(500_000)
+        while not call_.stats.audio_dropped:
+            call_.relay.send_audio(block)
+            await asyncio.sleep(0)
+        assert call_.sink.events == []
+        for _ in range(17):
+            call_.relay.send(Dtmf(digit="1"))
+        await until(lambda: call_.sink.events)
+        assert call_.sink.events[0] == "lost"
+
+
+async def test_clean_close_without_a_code_is_on_purpose(dial: Callable[..., Dialled]) -> None:
+    async with raw_peer(b"\x88\x00") as (url, _):
+        call_ = dial(url)
+        await until(lambda: call_.sink.events)
+        assert call_.sink.events == ["closed"]
+
+
+async def test_ten_bad_messages_in_a_row_close_with_1007_and_a_good_one_resets(dial: Callable[..., Dialled]) -> None:
+    async with running_app() as app:
+        call_ = dial(app.url, extensions=True)
+        await until(lambda: app.sockets)
+        for _ in range(9):
+            await app.sockets[0].send_str("this is not JSON")
+        await app.sockets[0].send_str('{"type":"cancel"}')
+        for _ in range(9):
+            await app.sockets[0].send_str('{"type":"text","token":null,"turn":"x"}')
+        await until(lambda: len(app.received[0]) == 19)
+        assert app.closed == []
+        await app.sockets[0].send_bytes(b"\0\1")
+        await until(lambda: app.closed)
+
+        assert app.closed == [1007]
+        errors = app.received[0][1:]
+        assert len(errors) == 19
+        assert errors[0]["description"].startswith("Invalid message received, code: 64107, this is not JSON")
+        assert (errors[9]["field"], errors[9]["turn"], errors[9]["code"]) == ("token", "x", "invalid_message")
+        assert "binary message of 2 bytes" in errors[18]["description"]
+        assert call_.stats.bad_messages == 19
+        await until(lambda: len(app.sockets) == 2)  # dialled again
+        assert call_.sink.events == ["lost", "resumed"]
+
+
+async def test_what_the_session_refuses_is_a_bad_message_and_a_bug_of_ours_is_not(dial: Callable[..., Dialled]) -> None:
+    async with running_app() as app:
+        call_ = dial(app.url)
+        await until(lambda: app.sockets)
+        call_.sink.raises = ProtocolError("commit.turn is x, expected a held turn", field="turn")
+        await app.sockets[0].send_str('{"type":"commit","turn":"x"}')
+        await until(lambda: len(app.received[0]) == 2)
+        assert "expected a held turn" in app.received[0][1]["description"]
+        call_.sink.raises = RuntimeError("a bug")
+        await app.sockets[0].send_str('{"type":"cancel"}')
+        call_.relay.send(Dtmf(digit="1"))
+        await until(lambda: len(app.received[0]) == 3)
+        assert call_.stats.bad_messages == 1
+
+
+async def test_oversized_message_breaks_the_line_and_not_the_call(dial: Callable[..., Dialled]) -> None:
+    async with running_app() as app:
+        call_ = dial(app.url, limits=LimitsConfig(message_bytes=1000))
+        await until(lambda: app.sockets)
+        await app.sockets[0].send_str("x" * 2000)
+        await until(lambda: "resumed" in call_.sink.events)
+        assert app.closed == [1009]

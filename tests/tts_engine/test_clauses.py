@@ -1,0 +1,115 @@
+"""Where a stream of tokens is cut."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tts_engine.text.clauses import ClauseConfig, ClauseSplitter, Pause
+
+
+def split(text: str, *, size: int | None = None, config: ClauseConfig | None = None) -> list[str]:
+    splitter = ClauseSplitter(config)
+    pieces = [text] if size is None else [text[i : i + size] for i in range(0, len(text), size)]
+    clauses = [clause for piece in pieces for clause in splitter.feed(piece)] + splitter.flush()
+    assert all(clause.text == text[clause.start_char : clause.end_char] for clause in clauses)
+    return [clause.text for clause in clauses]
+
+
+ONE_CLAUSE = [
+    "It costs 1,234.50 dollars today.",
+    "Dr. Smith and Prof. Jones know Mr. Ng.",
+    "Try fruit, e.g. apples or pears.",
+    "Visit https://example.com/a.b?c=d,e for help.",
+    "Write to first.last@mail.example.org today.",
+    "We open at 10:30 and close at 5 p.m. today.",
+    "The U.S. team won.",
+    "Pi is 3.14159 or so.",
+    "Order no. 5 is version 2.0.1 of J. K. Rowling.",
+    "It is 3.5% or .5 less.",
+    "1. First of all.",
+    "现在是3.5万元",
+]
+
+
+@pytest.mark.parametrize("text", ONE_CLAUSE)
+@pytest.mark.parametrize("size", [1, 3, None])
+def test_never_cuts_inside_numbers_abbreviations_and_addresses(text: str, size: int | None) -> None:
+    assert split(text, size=size) == [text]
+
+
+CUTS = [
+    ("Hello there. How are you? Fine!", ["Hello there.", "How are you?", "Fine!"]),
+    ("Thank you very much, your order is on the way.", ["Thank you very much,", "your order is on the way."]),
+    ("Well, your order is on the way.", ["Well, your order is on the way."]),
+    ("We close at 5 p.m. Please call again.", ["We close at 5 p.m.", "Please call again."]),
+    ('He said "stop." Then he left.', ['He said "stop."', "Then he left."]),
+    ("So did I. Then we left.", ["So did I.", "Then we left."]),
+    ("你好！请问有什么可以帮您？我在。", ["你好！", "请问有什么可以帮您？", "我在。"]),
+    ("今天天气非常非常好，我们去公园。", ["今天天气非常非常好，", "我们去公园。"]),
+    ("first line\nsecond line\n\nthird", ["first line", "second line", "third"]),
+    ("What?! Really... yes.", ["What?!", "Really... yes."]),
+]
+
+
+@pytest.mark.parametrize(("text", "clauses"), CUTS)
+@pytest.mark.parametrize("size", [1, 2, 5, None])
+def test_cuts_at_punctuation(text: str, clauses: list[str], size: int | None) -> None:
+    assert split(text, size=size) == clauses
+
+
+def test_a_full_stop_waits_for_the_next_character_and_no_longer() -> None:
+    splitter = ClauseSplitter()
+    assert splitter.feed("It costs 3.") == []
+    assert splitter.feed("50 now.") == []
+    (clause,) = splitter.feed(" ")
+    assert clause.text == "It costs 3.50 now."
+
+
+def test_a_pause_in_the_stream_settles_a_sentence_but_not_half_a_one() -> None:
+    splitter = ClauseSplitter()
+    assert splitter.feed("One moment please.") == []
+    assert [c.text for c in splitter.settle()] == ["One moment please."]
+    splitter.feed(" Let me see")
+    assert splitter.settle() == []
+    assert splitter.pending == "Let me see"
+
+
+def test_a_text_without_punctuation_is_cut_at_spaces() -> None:
+    config = ClauseConfig(first_max_words=5, max_words=10)
+    clauses = split("word " * 23, config=config)
+    assert [len(c.split()) for c in clauses] == [5, 10, 8]
+
+
+def test_a_text_without_spaces_is_cut_at_the_character_limit() -> None:
+    assert [len(c) for c in split("x" * 100, config=ClauseConfig(max_chars=40))] == [40, 40, 20]
+
+
+def test_pauses_follow_the_punctuation() -> None:
+    splitter = ClauseSplitter()
+    clauses = splitter.feed(
+        "Is it you? I think so. \n\nThis here is a new paragraph; it has two rather long halves, see? "
+    )
+    assert [c.pause for c in clauses] == [Pause.NONE, Pause.QUESTION, Pause.PARAGRAPH, Pause.COMMA]
+    assert [c.first for c in clauses] == [True, False, False, False]
+
+
+@given(st.text(alphabet=st.sampled_from(list("ab1 .,;!?\n\"'—。，你好-:@/")), max_size=120), st.randoms())
+def test_cuts_do_not_depend_on_how_the_text_was_fed_and_lose_nothing(text: str, rng: random.Random) -> None:
+    splitter = ClauseSplitter()
+    clauses, at = [], 0
+    while at < len(text):
+        size = rng.randint(1, 7)
+        clauses += splitter.feed(text[at : at + size])
+        at += size
+    clauses += splitter.flush()
+    assert splitter.pending == ""
+    whole = ClauseSplitter()
+    assert clauses == whole.feed(text) + whole.flush()
+    end = 0
+    for clause in clauses:
+        assert text[clause.start_char : clause.end_char] == clause.text == clause.text.strip() != ""
+        assert text[end : clause.start_char].strip(" \n。，—") == ""
+        end = clause.end_char
+    assert text[end:].strip(" \n。，—") == ""

@@ -1,0 +1,52 @@
+"""Remembers what was spoken before: greetings and prompts cost nothing the second time. LRU, bounded in bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts_engine.synthesizer import WordSpan
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenClause:
+    """A clause as it is heard: silence at its ends trimmed, at the synthesizer's rate."""
+
+    pcm: NDArray[np.float32]
+    words: Sequence[WordSpan]
+
+
+class ClauseCache:
+    """Least recently used clauses go when there are more than ``max_bytes`` of sound."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """
+        Args:
+            max_bytes: of samples, 4 each; 0 keeps nothing.
+        """
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        self._clauses: OrderedDict[Hashable, SpokenClause] = OrderedDict()
+
+    def get(self, key: Hashable) -> SpokenClause | None:
+        """The clause of that key, which is then the most recently used one."""
+        clause = self._clauses.get(key)
+        if clause is not None:
+            self._clauses.move_to_end(key)
+        return clause
+
+    def put(self, key: Hashable, clause: SpokenClause) -> None:
+        """Keep a clause; one that alone is over the bound is not kept."""
+        if clause.pcm.nbytes > self.max_bytes:
+            return
+        if (old := self._clauses.pop(key, None)) is not None:
+            self.bytes -= old.pcm.nbytes
+        self._clauses[key] = clause
+        self.bytes += clause.pcm.nbytes
+        while self.bytes > self.max_bytes:
+            _, gone = self._clauses.popitem(last=False)
+            self.bytes -= gone.pcm.nbytes

@@ -1,0 +1,314 @@
+"""The embedded voice behind the engine's inner seam: hibari on a few threads, the most urgent step first.
+
+Every clause is made in steps: prosody with the first 0.3 s of sound, then longer and longer blocks. Between two steps
+a thread takes whatever is most urgent, so fifty calls that begin in one instant all get their first sound before
+anybody gets a second block, and a cancelled call costs at most one step (4-8 ms).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from tts_engine.api import EngineStatus, VoiceInfo
+from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, SynthesisFailed, Unavailable
+from tts_engine.espeak import PREFIX, EspeakSynthesizer
+from tts_engine.hibari_text import Piece, Reader
+from tts_engine.hibari_voice import HOP, SAMPLE_RATE, HibariVoice, Noise, NoisePool, Speech
+from tts_engine.slack_queue import Job, SlackQueue
+from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
+
+log = logging.getLogger(__name__)
+
+VOICE = "heart"
+"""The one voice whose model is inside the package; the others would be downloaded."""
+
+_MAX_FRAMES = 160
+"""Of one step, 2 s of sound: nobody more urgent waits longer for a thread than such a step takes (15 ms)."""
+
+_STEP_MS = 6.0
+"""A first step takes about so long (measured: 5 quiet, 7 beside other work)."""
+
+_WARM_UP = "Hello there, this is a first sentence."
+
+
+class EmbeddedConfig(BaseModel):
+    """Settings of the embedded voice."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    threads: int = Field(default=2, ge=1, le=64)
+    """Worker threads, one core each. More than there are cores gains nothing."""
+
+    queue_size: int = Field(default=512, ge=1)
+    """Clauses that may wait for a thread. Beyond it new ones are refused: their first sound would be seconds late."""
+
+    guard_ms: float = Field(default=60, ge=0)
+    """A speaking call with less sound than this in hand goes before first sounds. More avoids gaps under overload,
+    less starts new turns sooner."""
+
+    first_block_ms: float = Field(default=400, ge=100)
+    """Sound computed in the first step. Less answers sooner, but needs the next step sooner. Grows up to twofold with
+    the number of waiting clauses, so that in a burst everybody has a first sound before anybody needs a second."""
+
+    gain_db: float = Field(default=5, ge=-20, le=20)
+    """The voice peaks at -7 dB; telephone speech wants more. Peaks above -2 dB are rounded off."""
+
+    seed: int | None = None
+    """Fixes the noise in the sound, so that a text always gives the same samples. None: not fixed."""
+
+    espeak: tuple[str, ...] = ()
+    """Further languages by espeak-ng under its own names (`de`, `fr`, `cmn`), as voices `espeak:de` ...: robotic, but
+    instant. Needs the `espeak` extra, whose library is GPL-3."""
+
+
+class EmbeddedSynthesizer:
+    """``tts_engine.synthesizer.Synthesizer`` on hibari: English, one voice."""
+
+    name = "embedded"
+    sample_rate = SAMPLE_RATE
+
+    def __init__(self, config: EmbeddedConfig | None = None) -> None:
+        self._config = config or EmbeddedConfig()
+        self._queue = SlackQueue(
+            size=self._config.queue_size, guard_s=self._config.guard_ms / 1000, clock=time.monotonic
+        )
+        self._threads: list[threading.Thread] = []
+        self._reader: Reader | None = None
+        self._voice: HibariVoice | None = None
+        self._active = 0
+        self._noise = NoisePool()
+        self._espeak: EspeakSynthesizer | None = None
+
+    async def start(self) -> None:
+        """Load network and dictionaries, speak one sentence on every thread.
+
+        Raises:
+            Unavailable: espeak languages are configured and the extra is not installed.
+            NotFound: espeak-ng does not know one of them.
+        """
+        if self._config.espeak:
+            self._espeak = EspeakSynthesizer(self._config.espeak, SAMPLE_RATE)
+            await self._espeak.start()
+        await asyncio.get_running_loop().run_in_executor(None, self._load)
+        self._threads = [
+            threading.Thread(target=self._work, name=f"talkspurt-voice-{i}", daemon=True)
+            for i in range(self._config.threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+        clause = ClauseRequest(text=_WARM_UP, voice="", language="", speed=1.0, instruct="", first=True)
+        await asyncio.gather(*(self._drain(clause) for _ in self._threads))
+
+    async def _drain(self, clause: ClauseRequest) -> None:
+        async for _ in self.synthesize(clause, Playhead()):
+            pass
+
+    def _load(self) -> None:
+        self._reader = Reader()
+        self._voice = HibariVoice(VOICE)
+
+    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+        """Speak one clause. Closing the generator takes a waiting step back and lets a running one end.
+
+        Raises:
+            InvalidRequest: letters or a language that the voice does not speak.
+            NotFound: another voice.
+            Exhausted: too many clauses wait already.
+        """
+        if self._reader is None or self._voice is None or not self._threads:
+            raise Unavailable("the embedded voice is not running")
+        if self._espeak is not None and self._is_for_espeak(clause, self._espeak):
+            async with aclosing(self._espeak.synthesize(clause, playhead)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+            return
+        if clause.voice not in ("", VOICE):
+            known = ", ".join(voice.voice_id for voice in self.voices())
+            raise NotFound(f"voice {clause.voice!r} is not one of the embedded engine; it has {known}")
+        if clause.language and clause.language.split("-")[0].lower() != "en":
+            raise InvalidRequest(
+                f"language is {clause.language!r}, voice {VOICE!r} speaks English only", field="language"
+            )
+        work = _ClauseWork(
+            self._reader, self._voice, clause, self._config, self._noise.reader(self._config.seed), self._first_frames
+        )
+        # Rough, but only its order matters: reading and prosody grow with the text.
+        cost_s = 0.004 + 5e-5 * len(clause.text)
+        begun = False
+        self._active += 1
+        try:
+            while not work.finished:
+                step = await self._submit(work.step, playhead, cost_s, force=begun)
+                begun = True
+                if step is not None:
+                    yield step
+        finally:
+            self._active -= 1
+
+    @staticmethod
+    def _is_for_espeak(clause: ClauseRequest, espeak: EspeakSynthesizer) -> bool:
+        language = clause.language.split("-")[0].lower()
+        return clause.voice.startswith(PREFIX) or (
+            not clause.voice and language != "en" and language in espeak.languages
+        )
+
+    def _first_frames(self) -> int:
+        """Length of a first block: as much as lasts until all that wait now have had their first step, twice over."""
+        config = self._config
+        burst_ms = 2 * len(self._queue) * _STEP_MS / config.threads
+        return int(min(max(config.first_block_ms, burst_ms), 2 * config.first_block_ms) * SAMPLE_RATE / 1000 / HOP)
+
+    async def _submit(
+        self, step: Callable[[], PcmChunk | None], playhead: Playhead, cost_s: float, *, force: bool
+    ) -> PcmChunk | None:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[PcmChunk | None] = loop.create_future()
+
+        def settle(result: PcmChunk | None, error: BaseException | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(result)
+            else:
+                done.set_exception(error)
+
+        def run() -> None:
+            begun = time.monotonic()
+            result, error = None, None
+            try:
+                result = step()
+                if result is not None:
+                    result = replace(
+                        result,
+                        queue_ms=(begun - job.queued_at) * 1e3,
+                        engine_ms=(time.monotonic() - begun) * 1e3,
+                    )
+            except EngineError as exc:
+                error = exc
+            except Exception as exc:  # a fault of ours or of the network ends this clause, not the thread
+                log.exception("the embedded voice failed")
+                error = SynthesisFailed(f"the embedded voice failed: {type(exc).__name__}")
+            loop.call_soon_threadsafe(settle, result, error)
+
+        def drop() -> None:
+            loop.call_soon_threadsafe(settle, None, Unavailable("the embedded voice is closed"))
+
+        job = Job(run, drop, playhead, cost_s)
+        if not self._queue.put(job, force=force):
+            raise Exhausted(
+                f"{len(self._queue)} clauses wait for the voice, as many as queue_size allows",
+                retry_after_s=len(self._queue) * 0.01 / self._config.threads,
+            )
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            if not self._queue.discard(job):
+                await asyncio.wait([done])  # in a thread's hands: a few milliseconds, and then nobody works on it
+                done.exception()
+            raise
+
+    def _work(self) -> None:
+        while (job := self._queue.take()) is not None:
+            job.run()
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        """The one in the package, and those of espeak that are configured."""
+        heart = VoiceInfo(voice_id=VOICE, name="Heart", languages=["en-US"], engine=self.name)
+        return [heart, *(self._espeak.voices() if self._espeak is not None else ())]
+
+    def status(self) -> EngineStatus:
+        """What runs and what waits."""
+        return EngineStatus(
+            ready=bool(self._threads),
+            engine=self.name,
+            model="hibari-heart",
+            models=["hibari-heart"],
+            active=self._active,
+            queued=len(self._queue),
+        )
+
+    async def aclose(self) -> None:
+        """End the threads; a running step is finished first."""
+        self._queue.close()
+        if self._espeak is not None:
+            await self._espeak.aclose()
+        threads, self._threads = self._threads, []
+        for thread in threads:
+            await asyncio.get_running_loop().run_in_executor(None, thread.join)
+
+
+class _ClauseWork:
+    """One clause as a row of steps, each run in some worker thread, one at a time."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        voice: HibariVoice,
+        clause: ClauseRequest,
+        config: EmbeddedConfig,
+        noise: Noise,
+        first_frames: Callable[[], int],
+    ) -> None:
+        self._reader = reader
+        self._voice = voice
+        self._clause = clause
+        self._gain_db = config.gain_db
+        self._noise = noise
+        self._first_frames = first_frames
+        self._frames = 0
+        self._pieces: list[Piece] | None = None
+        self._speech: Speech | None = None
+        self._samples = 0
+        self.finished = False
+
+    def step(self) -> PcmChunk | None:
+        """Reading and prosody where they are due, and a block of sound; None when there is nothing to be spoken.
+
+        Raises:
+            InvalidRequest: letters of a script that the voice cannot speak.
+        """
+        if self._pieces is None:
+            self._pieces = self._reader.read(self._clause.text)
+        words: Sequence[WordSpan] = ()
+        if self._speech is None:
+            if not self._pieces:
+                self.finished = True
+                return None
+            # The network was trained between 0.5 and 2; beyond, speech would be slurred, so it stays there.
+            speed = min(max(self._clause.speed, 0.5), 2.0)
+            self._speech = self._voice.begin(self._pieces.pop(0), speed, self._noise)
+            words = [
+                replace(w, first_sample=w.first_sample + self._samples, end_sample=w.end_sample + self._samples)
+                for w in self._speech.words
+            ]
+        self._frames = min(self._frames * 4, _MAX_FRAMES) if self._frames else self._first_frames()
+        pcm = _louder(self._speech.block(self._frames), self._gain_db)
+        self._samples += len(pcm)
+        if self._speech.finished:
+            self._speech = None
+            self.finished = not self._pieces
+        return PcmChunk(pcm=pcm, words=words)
+
+
+_KNEE = 0.8
+
+
+def _louder(pcm: NDArray[np.float32], db: float) -> NDArray[np.float32]:
+    """Gain with a soft limit: linear up to 0.8, from there bent so that 1 is never reached."""
+    out = pcm * np.float32(10 ** (db / 20))
+    over = np.abs(out) > _KNEE
+    if over.any():
+        peak = out[over]
+        room = 1 - _KNEE
+        out[over] = np.sign(peak) * (_KNEE + room * np.tanh((np.abs(peak) - _KNEE) / room))
+    return out

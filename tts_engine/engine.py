@@ -1,0 +1,541 @@
+"""Joins text, a voice model and a leg's codec into utterances: ``tts_engine.api.SpeechEngine`` for any synthesizer.
+
+Per utterance one task: deltas -> clauses -> sound of the model -> silence trimmed, pauses set by punctuation ->
+frames of the leg's codec -> a bounded queue. It works ahead only as far as ``ahead_s`` of sound in hand. Resampling
+and encoding run in a thread, so the event loop only passes things on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from tts_engine.api import AudioChunk, EngineStatus, TextSpan, UtteranceRequest, VoiceInfo
+from tts_engine.clause_cache import ClauseCache, SpokenClause
+from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
+from tts_engine.silence import SilenceTrimmer
+from tts_engine.synthesizer import ClauseRequest, Playhead, Synthesizer, WordSpan
+from tts_engine.text.clauses import Clause, ClauseConfig, ClauseSplitter, Pause
+from tts_engine.text.scripts import is_speakable
+from voicecodecs.packetizer import Packetizer
+
+log = logging.getLogger(__name__)
+
+Pcm = NDArray[np.float32]
+
+_HEAD_S = 0.4
+"""A caller waits for the encoding of so much; encoding a whole long clause takes milliseconds."""
+
+
+class PauseConfig(BaseModel):
+    """Silence between clauses at speaking rate 1, milliseconds; a faster voice pauses less."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    comma_ms: float = Field(default=160, ge=0, le=5000)
+    """After a comma or a dash."""
+    semicolon_ms: float = Field(default=260, ge=0, le=5000)
+    """After a semicolon or a colon."""
+    sentence_ms: float = Field(default=360, ge=0, le=5000)
+    """After a full stop, an exclamation mark or the end of a line."""
+    question_ms: float = Field(default=400, ge=0, le=5000)
+    """After a question mark."""
+    paragraph_ms: float = Field(default=650, ge=0, le=5000)
+    """After an empty line."""
+
+    def ms(self, pause: Pause, speed: float) -> float:
+        """Length of one pause; a cut without punctuation has none."""
+        return 0.0 if pause is Pause.NONE else float(getattr(self, f"{pause.value}_ms")) / speed
+
+
+class SpeechConfig(BaseModel):
+    """How utterances are made, whatever the voice."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    clauses: ClauseConfig = ClauseConfig()
+    pauses: PauseConfig = PauseConfig()
+
+    ahead_s: float = Field(default=4.0, gt=0, le=60)
+    """Seconds of sound made before they are heard. More rides out a slow spell; less wastes less work on a cut."""
+
+    settle_ms: float = Field(default=300, ge=50, le=10_000)
+    """Text that ends like a sentence is spoken after this long without more text, although nothing follows its full
+    stop. Less answers sooner when a model pauses in mid-turn; too little cuts at "Dr." when tokens come slowly."""
+
+    max_chars: int = Field(default=20_000, ge=1)
+    """Text of one utterance."""
+
+    max_utterances: int = Field(default=512, ge=1)
+    """Open at once; more are refused with a retry delay, so that the running ones keep their quality."""
+
+    cache_bytes: int = Field(default=64 * 2**20, ge=0)
+    """Memory for clauses spoken before (11 minutes of sound at 24 kHz). 0 remembers nothing."""
+
+    codec_threads: int = Field(default=1, ge=1, le=32)
+    """Threads that resample and encode: one serves about 500 telephone calls."""
+
+
+class EngineObserver(Protocol):
+    """What the engine tells whoever counts. Called on the event loop; must not block."""
+
+    def first_chunk(self, engine: str, seconds: float) -> None:
+        """From the delta that made the first clause speakable to its first frames."""
+        ...
+
+    def queued(self, seconds: float) -> None:
+        """A step of the model waited this long."""
+        ...
+
+    def realtime_factor(self, engine: str, factor: float) -> None:
+        """Seconds of the model's work per second of sound, of one clause."""
+        ...
+
+    def text_cache(self, *, hit: bool, cache_bytes: int) -> None:
+        """A clause was looked up in the cache, which now holds so many bytes."""
+        ...
+
+    def freed(self, seconds: float) -> None:
+        """From cancel until no more work was spent on the utterance."""
+        ...
+
+
+class Engine:
+    """Utterances of one synthesizer, in this process."""
+
+    def __init__(
+        self,
+        synthesizer: Synthesizer,
+        config: SpeechConfig | None = None,
+        *,
+        observer: EngineObserver | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            synthesizer: the voice model; started and closed here.
+            observer: told of times and counts; None: nobody is.
+            clock: monotonic seconds, the same clock as ``Utterance.played``.
+        """
+        self.synthesizer = synthesizer
+        self.config = config or SpeechConfig()
+        self.observer = observer
+        self.clock = clock
+        self.cache = ClauseCache(self.config.cache_bytes)
+        self.codec_pool = ThreadPoolExecutor(self.config.codec_threads, thread_name_prefix="talkspurt-codec")
+        self._open: set[_Utterance] = set()
+        self._closed = False
+
+    async def start(self) -> None:
+        """Load and warm up the voice."""
+        await self.synthesizer.start()
+
+    async def open(self, request: UtteranceRequest) -> _Utterance:
+        """Begin an utterance.
+
+        Raises:
+            InvalidRequest: a speed outside 0.25 to 4.
+            Exhausted: ``max_utterances`` are open.
+            Unavailable: the engine is closed.
+        """
+        if self._closed:
+            raise Unavailable("the engine is closed")
+        if not 0.25 <= request.speed <= 4:
+            raise InvalidRequest(f"speed is {request.speed}, expected 0.25 to 4", field="speed")
+        if len(self._open) >= self.config.max_utterances:
+            raise Exhausted(
+                f"{len(self._open)} utterances are open, as many as max_utterances allows", retry_after_s=1.0
+            )
+        utterance = _Utterance(self, request)
+        self._open.add(utterance)
+        return utterance
+
+    def closed(self, utterance: _Utterance) -> None:
+        """An utterance has ended and holds nothing any more."""
+        self._open.discard(utterance)
+
+    async def list_voices(self) -> Sequence[VoiceInfo]:
+        return self.synthesizer.voices()
+
+    async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+        """Not possible with a voice that is fixed.
+
+        Raises:
+            InvalidRequest: always.
+        """
+        raise InvalidRequest(f"the {self.synthesizer.name} engine has fixed voices and takes none", field="voice_id")
+
+    async def remove_voice(self, voice_id: str) -> None:
+        """Raises: InvalidRequest: always, see ``add_voice``."""
+        raise InvalidRequest(f"the {self.synthesizer.name} engine has fixed voices", field="voice_id")
+
+    async def set_active_model(self, model: str) -> None:
+        """Only the model that is there can be chosen.
+
+        Raises:
+            InvalidRequest: another one.
+        """
+        status = self.synthesizer.status()
+        if model not in status.models:
+            raise InvalidRequest(f"model {model!r} is not loaded; there is {', '.join(status.models)}", field="model")
+
+    async def status(self) -> EngineStatus:
+        return self.synthesizer.status()
+
+    async def aclose(self) -> None:
+        """Cancel all utterances, then close the voice."""
+        self._closed = True
+        await asyncio.gather(*(utterance.aclose() for utterance in list(self._open)))
+        await self.synthesizer.aclose()
+        self.codec_pool.shutdown()
+
+
+@dataclass(slots=True)
+class _Times:
+    """Milliseconds spent on the next chunk so far."""
+
+    text: float = 0.0
+    queue: float = 0.0
+    engine: float = 0.0
+    codec: float = 0.0
+
+
+class _Utterance:
+    """See ``tts_engine.api.Utterance``."""
+
+    def __init__(self, engine: Engine, request: UtteranceRequest) -> None:
+        self._engine = engine
+        self._request = request
+        self._splitter = ClauseSplitter(engine.config.clauses)
+        self._playhead = Playhead(ahead=request.ahead)
+        self._reported = False
+        """True once the phone's position is known; before, only the consumer's pull bounds the work ahead."""
+        self._packetizer = Packetizer(request.format, engine.synthesizer.sample_rate)
+        self._clauses: deque[tuple[Clause, float, float]] = deque()
+        """Clause, when its last delta came, milliseconds it took to cut it. Bounded by ``max_chars``."""
+        self._fed_chars = 0
+        self._ended = False
+        self._settle: asyncio.TimerHandle | None = None
+        self._error: EngineError | None = None
+        self._chunks: deque[AudioChunk] = deque()
+        self._untaken_s = 0.0
+        self._done = False
+        self._changed = asyncio.Event()
+        """Something above changed: producer and consumer look again."""
+        self._task: asyncio.Task[None] | None = None
+        self._first_sent = False
+
+    # -- the caller's side
+
+    def feed(self, text: str) -> None:
+        """Append text. After an error or ``aclose`` it is ignored; the iterator tells."""
+        if self._done or self._error:
+            return
+        if self._ended:
+            self._fail(InvalidRequest("text was fed after the end of the text"))
+            return
+        self._fed_chars += len(text)
+        if self._fed_chars > self._engine.config.max_chars:
+            self._fail(
+                InvalidRequest(
+                    f"text has {self._fed_chars} characters or more, at most {self._engine.config.max_chars} "
+                    "are spoken in one utterance"
+                )
+            )
+            return
+        begun = self._engine.clock()
+        self._accept(self._splitter.feed(text), begun)
+        if self._settle is not None:
+            self._settle.cancel()
+        loop = asyncio.get_running_loop()
+        self._settle = loop.call_later(self._engine.config.settle_ms / 1000, self._on_settled)
+
+    def end_text(self) -> None:
+        """What is left is a clause."""
+        if not self._ended:
+            self._ended = True
+            if self._settle is not None:
+                self._settle.cancel()
+            if not self._error:
+                self._accept(self._splitter.flush(), self._engine.clock())
+            self._start()
+            self._changed.set()
+
+    def played(self, samples: int, *, at: float) -> None:
+        """The phone's position; from now on work ahead is bounded by it."""
+        playhead = self._playhead
+        playhead.played_s = samples / self._request.format.sample_rate
+        playhead.played_at = at
+        playhead.ahead = False
+        self._reported = True
+        self._changed.set()
+
+    def __aiter__(self) -> AsyncIterator[AudioChunk]:
+        return self
+
+    async def __anext__(self) -> AudioChunk:
+        while not self._chunks:
+            if self._done:
+                if self._error is not None:
+                    raise self._error
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        chunk = self._chunks.popleft()
+        self._untaken_s -= chunk.samples / self._request.format.sample_rate
+        self._changed.set()
+        return chunk
+
+    async def aclose(self) -> None:
+        """Cancel; returns when no work is spent on the utterance any more."""
+        begun = self._engine.clock()
+        if self._settle is not None:
+            self._settle.cancel()
+        task, self._task = self._task, None
+        self._clauses.clear()
+        self._chunks.clear()
+        self._ended = True
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+            if self._engine.observer is not None:
+                self._engine.observer.freed(self._engine.clock() - begun)
+        self._finish()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # -- the engine's side
+
+    def _accept(self, clauses: Sequence[Clause], begun: float) -> None:
+        if clauses:
+            text_ms = (self._engine.clock() - begun) * 1e3
+            self._clauses.extend((clause, begun, text_ms) for clause in clauses)
+            self._start()
+            self._changed.set()
+
+    def _on_settled(self) -> None:
+        self._accept(self._splitter.settle(), self._engine.clock())
+
+    def _start(self) -> None:
+        if self._task is None and not self._done:
+            self._task = asyncio.create_task(self._run(), name=f"utterance {self._request.utterance_id}")
+
+    def _fail(self, error: EngineError) -> None:
+        """Speak no further; the iterator raises after the chunks that are there."""
+        self._error = error
+        self._clauses.clear()
+        self._ended = True
+        self._start()
+        self._changed.set()
+
+    def _finish(self) -> None:
+        self._done = True
+        self._changed.set()
+        self._engine.closed(self)
+
+    async def _run(self) -> None:
+        try:
+            while not self._error:
+                if self._clauses:
+                    await self._speak(*self._clauses.popleft())
+                elif self._ended:
+                    break
+                else:
+                    await self._wait(lambda: bool(self._clauses) or self._ended)
+        except EngineError as exc:
+            self._error = exc
+        except Exception as exc:
+            log.exception("an utterance failed", extra={"utterance": self._request.utterance_id})
+            self._error = SynthesisFailed(f"the engine failed: {type(exc).__name__}")
+        finally:
+            self._finish()
+
+    async def _wait(self, ready: Callable[[], bool], *, timeout_s: float | None = None) -> None:
+        while not ready():
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                return
+
+    def _excess_s(self) -> float:
+        """Seconds of sound beyond what may be made ahead; not positive: go on."""
+        ahead_s = self._engine.config.ahead_s
+        playhead = self._playhead
+        in_hand_s = self._untaken_s
+        if playhead.ahead:
+            in_hand_s = playhead.delivered_s
+        elif self._reported:
+            in_hand_s = max(in_hand_s, playhead.slack_s(self._engine.clock()))
+        return in_hand_s - ahead_s
+
+    def _dry_ms(self) -> float:
+        """How long the caller has heard silence already because the text came late; 0 while the position is unknown."""
+        playhead = self._playhead
+        if not self._reported or playhead.played_at is None:
+            return 0.0
+        heard_to_end_at = playhead.played_at + playhead.delivered_s - playhead.played_s
+        return max(0.0, self._engine.clock() - heard_to_end_at) * 1e3
+
+    async def _wait_for_room(self) -> None:
+        while (excess_s := self._excess_s()) > 0 and not self._error:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(excess_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _speak(self, clause: Clause, fed_at: float, text_ms: float) -> None:
+        if not is_speakable(clause.text):
+            return
+        await self._wait_for_room()
+        config, request, synthesizer = self._engine.config, self._request, self._engine.synthesizer
+        times = _Times(text=text_ms)
+        silence_ms = config.pauses.ms(clause.pause, request.speed) if self._first_sent else 0.0
+        silence_ms -= self._dry_ms()
+        if silence_ms > 0:
+            await self._encode(self._silence(silence_ms), [], _Times(), flush=True)
+        base = self._packetizer.samples_out
+        model = synthesizer.status().model
+        key = (request.voice, clause.text, request.speed, request.instruct, request.language, model)
+        spoken = self._engine.cache.get(key)
+        if self._engine.observer is not None:
+            self._engine.observer.text_cache(hit=spoken is not None, cache_bytes=self._engine.cache.bytes)
+        if spoken is not None:
+            await self._send(spoken.pcm, self._spans(spoken.words, 0, clause, base), times, flush=True, fed_at=fed_at)
+            return
+        await self._synthesize(clause, key, base, times, fed_at)
+
+    async def _synthesize(
+        self, clause: Clause, key: tuple[str | float, ...], base: int, times: _Times, fed_at: float
+    ) -> None:
+        engine, request = self._engine, self._request
+        asked = ClauseRequest(
+            text=clause.text,
+            voice=request.voice,
+            language=request.language,
+            speed=request.speed,
+            instruct=request.instruct,
+            first=clause.first,
+        )
+        trimmer = SilenceTrimmer(engine.synthesizer.sample_rate)
+        words: list[WordSpan] = []
+        unsent: list[WordSpan] = []
+        heard: list[Pcm] = []
+        engine_ms = 0.0
+        async with aclosing(engine.synthesizer.synthesize(asked, self._playhead)) as chunks:
+            async for chunk in chunks:
+                times.queue += chunk.queue_ms
+                times.engine += chunk.engine_ms
+                engine_ms += chunk.engine_ms
+                if engine.observer is not None:
+                    engine.observer.queued(chunk.queue_ms / 1e3)
+                unsent += chunk.words
+                pcm = trimmer.push(chunk.pcm)
+                if not len(pcm):
+                    continue
+                heard.append(pcm)
+                words += unsent
+                spans = self._spans(unsent, trimmer.trimmed or 0, clause, base)
+                unsent = []
+                await self._send(pcm, spans, times, flush=False, fed_at=fed_at)
+                times = _Times()
+        tail = trimmer.finish()
+        heard.append(tail)
+        await self._send(tail, [], times, flush=True, fed_at=fed_at)
+        pcm = np.concatenate(heard)
+        if len(pcm):
+            lead = trimmer.trimmed or 0
+            moved = [
+                WordSpan(w.start_char, w.end_char, max(0, w.first_sample - lead), max(0, w.end_sample - lead), w.exact)
+                for w in words
+            ]
+            engine.cache.put(key, SpokenClause(pcm, moved))
+            if engine.observer is not None:
+                seconds = len(pcm) / engine.synthesizer.sample_rate
+                engine.observer.realtime_factor(engine.synthesizer.name, engine_ms / 1e3 / seconds)
+
+    def _silence(self, ms: float) -> Pcm:
+        return np.zeros(int(ms * self._engine.synthesizer.sample_rate / 1000), np.float32)
+
+    def _spans(self, words: Sequence[WordSpan], lead: int, clause: Clause, base: int) -> list[TextSpan]:
+        """Words of the clause as spans of the utterance.
+
+        Args:
+            lead: samples trimmed from the model's sound.
+            base: sample of the utterance at which the clause begins.
+        """
+        ratio = self._request.format.sample_rate / self._engine.synthesizer.sample_rate
+        return [
+            TextSpan(
+                clause.start_char + word.start_char,
+                clause.start_char + word.end_char,
+                base + round(max(0, word.first_sample - lead) * ratio),
+                base + round(max(0, word.end_sample - lead) * ratio),
+                word.exact,
+            )
+            for word in words
+        ]
+
+    async def _send(
+        self, pcm: Pcm, spans: Sequence[TextSpan], times: _Times, *, flush: bool, fed_at: float | None = None
+    ) -> None:
+        """Encode in the codec thread and queue the frames; of a long piece the first frames go ahead."""
+        head = int(_HEAD_S * self._engine.synthesizer.sample_rate)
+        if len(pcm) > 2 * head:
+            await self._encode(pcm[:head], spans, times, flush=False, fed_at=fed_at)
+            await self._encode(pcm[head:], [], _Times(), flush=flush)
+        else:
+            await self._encode(pcm, spans, times, flush=flush, fed_at=fed_at)
+
+    async def _encode(
+        self, pcm: Pcm, spans: Sequence[TextSpan], times: _Times, *, flush: bool, fed_at: float | None = None
+    ) -> None:
+        packetizer, engine = self._packetizer, self._engine
+        first_sample = packetizer.samples_out
+
+        def encode() -> list[bytes]:
+            frames = packetizer.push(pcm) if len(pcm) else []
+            return frames + packetizer.flush() if flush else frames
+
+        begun = engine.clock()
+        frames = await asyncio.get_running_loop().run_in_executor(engine.codec_pool, encode)
+        now = engine.clock()
+        times.codec += (now - begun) * 1e3
+        if not frames and not spans:
+            return
+        samples = packetizer.samples_out - first_sample
+        seconds = samples / self._request.format.sample_rate
+        stages = {"text": times.text, "queue": times.queue, "engine": times.engine, "codec": times.codec}
+        chunk = AudioChunk(frames=frames, first_sample=first_sample, samples=samples, spans=spans, stages_ms=stages)
+        playhead = self._playhead
+        playhead.delivered_s += seconds
+        if playhead.played_at is None and not playhead.ahead:
+            playhead.played_at = now  # a guess until the phone's position is reported
+        if not self._first_sent and fed_at is not None:
+            self._first_sent = True
+            if engine.observer is not None:
+                engine.observer.first_chunk(engine.synthesizer.name, now - fed_at)
+        self._untaken_s += seconds
+        self._chunks.append(chunk)
+        self._changed.set()

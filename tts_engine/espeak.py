@@ -1,0 +1,212 @@
+"""Other languages by espeak-ng: robotic, about a hundred of them, no model. An extra, never imported unless asked for.
+
+The library is GPL-3 (``pip install talkspurt[espeak]`` brings it with ``espeakng-loader``); nothing here is imported
+when no voice ``espeak:<language>`` is configured. It keeps global state, so one thread does all the work; a clause
+takes 1-5 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import threading
+import time
+from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts_engine.api import EngineStatus, VoiceInfo
+from tts_engine.errors import InvalidRequest, NotFound, SynthesisFailed, Unavailable
+from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
+from tts_engine.text.scripts import is_noise
+from voicecodecs.pcm import to_float32
+from voicecodecs.resample import Resampler
+
+PREFIX = "espeak:"
+"""Of voice ids: ``espeak:de``, ``espeak:cmn``."""
+
+# speak_lib.h
+_AUDIO_OUTPUT_SYNCHRONOUS = 2
+_CHARS_UTF8 = 1
+_END_PAUSE = 0x1000
+_RATE_PARAMETER = 1
+_WORDS_PER_MINUTE = 165
+_LIBRARY_RATE = 22050
+_EVENT_LIST_TERMINATED, _EVENT_WORD = 0, 1
+
+
+class _EventId(ctypes.Union):
+    _fields_ = [("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8)]
+
+
+class _Event(ctypes.Structure):
+    _fields_ = [
+        ("type", ctypes.c_int),
+        ("unique_identifier", ctypes.c_uint),
+        ("text_position", ctypes.c_int),
+        ("length", ctypes.c_int),
+        ("audio_position", ctypes.c_int),
+        ("sample", ctypes.c_int),
+        ("user_data", ctypes.c_void_p),
+        ("id", _EventId),
+    ]
+
+
+_Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event))
+
+
+_LOCK = threading.Lock()
+"""Around every call: the library has one voice, one callback and one set of tables for the whole process."""
+
+
+@cache
+def _initialized() -> ctypes.CDLL:
+    """The library, initialized once per process: a second time breaks its phoneme tables (tried)."""
+    try:
+        import espeakng_loader
+    except ImportError as exc:
+        raise Unavailable("espeak voices need an extra: pip install 'talkspurt[espeak]' (GPL-3)") from exc
+    library = ctypes.CDLL(espeakng_loader.get_library_path())
+    library.espeak_Synth.argtypes = [
+        ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint, ctypes.c_int, ctypes.c_uint, ctypes.c_uint,
+        ctypes.c_void_p, ctypes.c_void_p,
+    ]  # fmt: skip
+    library.espeak_SetSynthCallback.argtypes = [_Callback]
+    rate = library.espeak_Initialize(_AUDIO_OUTPUT_SYNCHRONOUS, 100, espeakng_loader.get_data_path().encode(), 0)
+    if rate != _LIBRARY_RATE:
+        raise Unavailable(f"espeak-ng started with {rate} Hz, expected {_LIBRARY_RATE}")
+    return library
+
+
+class EspeakSynthesizer:
+    """``tts_engine.synthesizer.Synthesizer`` on espeak-ng."""
+
+    name = "espeak"
+
+    def __init__(self, languages: Sequence[str], sample_rate: int = _LIBRARY_RATE) -> None:
+        """
+        Args:
+            languages: espeak-ng's own names (``de``, ``fr``, ``cmn``); the first one is the default.
+            sample_rate: Hz of what comes out.
+        """
+        if not languages:
+            raise ValueError("languages is empty, expected at least one, such as 'de'")
+        self.languages = tuple(languages)
+        self.sample_rate = sample_rate
+        self._library: ctypes.CDLL | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="talkspurt-espeak")
+        self._pcm: list[NDArray[np.int16]] = []
+        self._starts: list[tuple[int, int, int]] = []
+        self._callback = _Callback(self._on_audio)
+        self._active = 0
+
+    async def start(self) -> None:
+        """Load the library and try every configured language.
+
+        Raises:
+            Unavailable: the extra is not installed.
+            NotFound: espeak-ng does not know a language.
+        """
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
+
+    def _load(self) -> None:
+        with _LOCK:
+            library = _initialized()
+            for language in self.languages:
+                if library.espeak_SetVoiceByName(language.encode()):
+                    raise NotFound(f"espeak-ng has no language {language!r}")
+        self._library = library
+
+    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+        """Speak one clause, in one chunk.
+
+        Raises:
+            NotFound: a voice that is not configured.
+            InvalidRequest: nothing that the language can pronounce.
+        """
+        if self._library is None:
+            raise Unavailable("espeak is not running")
+        language = self._language(clause)
+        loop = asyncio.get_running_loop()
+        asked_at = time.monotonic()
+        self._active += 1
+        try:
+            begun, pcm, words = await loop.run_in_executor(self._thread, self._speak, clause, language)
+        finally:
+            self._active -= 1
+        if not len(pcm):
+            raise InvalidRequest(f"text has nothing that espeak-ng can pronounce in {language!r}")
+        engine_ms = (time.monotonic() - begun) * 1e3
+        yield PcmChunk(pcm=pcm, words=words, queue_ms=(begun - asked_at) * 1e3, engine_ms=engine_ms)
+
+    def _language(self, clause: ClauseRequest) -> str:
+        if not clause.voice:
+            language = clause.language.split("-")[0].lower()
+            return language if language in self.languages else self.languages[0]
+        language = clause.voice.removeprefix(PREFIX)
+        if language not in self.languages:
+            known = ", ".join(PREFIX + each for each in self.languages)
+            raise NotFound(f"voice {clause.voice!r} is not configured; there is {known}")
+        return language
+
+    def _speak(self, clause: ClauseRequest, language: str) -> tuple[float, NDArray[np.float32], list[WordSpan]]:
+        """Monotonic second of the begin, sound, words; in the one thread."""
+        begun = time.monotonic()
+        library = self._library
+        assert library is not None
+        # One character for one, so that positions stay those of the caller's text.
+        text = "".join(" " if is_noise(char) or char in "*_`#" else char for char in clause.text)
+        self._pcm, self._starts = [], []
+        encoded = text.encode() + b"\0"
+        flags = _CHARS_UTF8 | _END_PAUSE
+        with _LOCK:
+            library.espeak_SetSynthCallback(self._callback)
+            library.espeak_SetVoiceByName(language.encode())
+            library.espeak_SetParameter(_RATE_PARAMETER, round(_WORDS_PER_MINUTE * clause.speed), 0)
+            status = library.espeak_Synth(encoded, len(encoded), 0, 1, 0, flags, None, None)
+        if status:
+            raise SynthesisFailed(f"espeak-ng failed with status {status}")
+        pcm = np.concatenate(self._pcm) if self._pcm else np.zeros(0, np.int16)
+        resampler = Resampler(_LIBRARY_RATE, self.sample_rate)
+        sound = np.concatenate((resampler.process(to_float32(pcm)), resampler.flush()))
+        return begun, sound, self._words(len(sound))
+
+    def _words(self, samples: int) -> list[WordSpan]:
+        ends = [first for _, _, first in self._starts[1:]] + [samples]
+        return [
+            WordSpan(start, start + length, first, end)
+            for (start, length, first), end in zip(self._starts, ends, strict=True)
+        ]
+
+    def _on_audio(self, wav: ctypes._Pointer[ctypes.c_short], samples: int, events: ctypes._Pointer[_Event]) -> int:
+        """Called by the library inside ``espeak_Synth``; 0: go on."""
+        if wav and samples > 0:
+            self._pcm.append(np.ctypeslib.as_array(wav, (samples,)).copy())
+        at = 0
+        while events[at].type != _EVENT_LIST_TERMINATED:
+            event = events[at]
+            if event.type == _EVENT_WORD:
+                first = event.audio_position * self.sample_rate // 1000
+                self._starts.append((event.text_position - 1, event.length, first))
+            at += 1
+        return 0
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        """One for each configured language."""
+        return [
+            VoiceInfo(voice_id=PREFIX + each, name=f"eSpeak {each}", languages=[each], engine=self.name)
+            for each in self.languages
+        ]
+
+    def status(self) -> EngineStatus:
+        """What runs now."""
+        ready = self._library is not None
+        return EngineStatus(ready=ready, engine=self.name, model="espeak-ng", models=["espeak-ng"], active=self._active)
+
+    async def aclose(self) -> None:
+        """End the thread."""
+        self._library = None
+        self._thread.shutdown()

@@ -1,0 +1,125 @@
+"""English text to the phoneme ids of the embedded voice, each word tied to the caller's own characters."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import hibari.tts
+from hibari.g2p import G2P
+from hibari.g2p.normalize import normalize
+
+from tts_engine.errors import InvalidRequest
+from tts_engine.text.english import spell_out
+from tts_engine.text.normalise import align, clean
+from tts_engine.text.scripts import foreign_scripts, is_speakable
+
+PIECE_PHONEMES = hibari.tts.MAX_PHONEMES
+"""The network was trained on sentences up to this; a longer clause is spoken in pieces."""
+
+_PAUSE_PHONEMES = frozenset(";:,.!?—…")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Characters of the clause, verbatim, and the ids that speak them."""
+
+    start_char: int
+    end_char: int
+    first_id: int
+    end_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What the network is given at once."""
+
+    ids: list[int]
+    """Phoneme ids with the 0 at both ends."""
+    words: list[Word]
+
+
+@dataclass(slots=True)
+class _Token:
+    """Phonemes of one token of the reading, and the words ``[first, end)`` of the normalised text it belongs to."""
+
+    phonemes: str
+    first: int
+    end: int
+
+
+class Reader:
+    """Text to phonemes. One instance serves all threads."""
+
+    languages = ("en", "en-US", "en-GB")
+
+    def __init__(self) -> None:
+        self._g2p = G2P()
+        self._g2p.oov("warm")  # loads the network for unknown words
+        vocabulary = Path(hibari.tts.ASSETS, "vocab.json").read_text("utf-8")
+        self._ids: dict[str, int] = json.loads(vocabulary)
+
+    def read(self, text: str) -> list[Piece]:
+        """Phoneme ids of a clause; no piece at all when there is nothing to be spoken in it.
+
+        Raises:
+            InvalidRequest: letters of a script that the voice cannot speak; it would skip them in silence.
+        """
+        readable = clean(text)
+        if foreign := foreign_scripts(readable, {"Latin"}):
+            raise InvalidRequest(
+                f"text holds {' and '.join(foreign)} letters, the voice speaks English (Latin script) only: "
+                "choose a voice of that language"
+            )
+        if not is_speakable(readable):
+            return []
+        normal = normalize(spell_out(readable))
+        tokens = self._tokens(normal)
+        pieces = [self._piece(part, text, normal) for part in _parts(tokens)]
+        return [piece for piece in pieces if piece.words]
+
+    def _tokens(self, normal: str) -> list[_Token]:
+        tokens, word = [], 0
+        for token in self._g2p.phonemize_tokens(self._g2p.tokenize(normal)):
+            inner = max(0, len(token.text.split()) - 1)
+            space = bool(token.whitespace)
+            tokens.append(_Token((token.phonemes or "") + " " * space, word, word + inner + 1))
+            word += inner + space
+        return tokens
+
+    def _piece(self, tokens: list[_Token], text: str, normal: str) -> Piece:
+        ids: list[int] = [0]
+        reach: dict[int, tuple[int, int]] = {}
+        """Word of the normalised text -> its first and end id."""
+        for token in tokens:
+            first = len(ids)
+            ids += [self._ids[char] for char in token.phonemes if char in self._ids]
+            spoken = len([char for char in token.phonemes.rstrip() if char in self._ids])
+            if any(char not in _PAUSE_PHONEMES for char in token.phonemes.strip()):
+                for word in range(token.first, token.end):
+                    reach[word] = (min(first, reach.get(word, (first, 0))[0]), first + spoken)
+        ids.append(0)
+        words = []
+        for match in align(text, normal):
+            spans = [reach[word] for word in range(match.first_word, match.end_word) if word in reach]
+            if spans:
+                words.append(Word(match.start_char, match.end_char, spans[0][0], spans[-1][1]))
+        return Piece(ids, words)
+
+
+def _parts(tokens: list[_Token]) -> list[list[_Token]]:
+    """Tokens in parts of at most ``PIECE_PHONEMES``, cut after punctuation where there is some."""
+    parts: list[list[_Token]] = []
+    part: list[_Token] = []
+    size = 0
+    for token in tokens:
+        if part and size + len(token.phonemes) > PIECE_PHONEMES:
+            cut = max((i for i, t in enumerate(part, 1) if t.phonemes.strip()[-1:] in _PAUSE_PHONEMES), default=0)
+            cut = cut or len(part)
+            parts.append(part[:cut])
+            part = part[cut:]
+            size = sum(len(t.phonemes) for t in part)
+        part.append(token)
+        size += len(token.phonemes)
+    return [*parts, part] if part else parts

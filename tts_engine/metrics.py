@@ -1,0 +1,75 @@
+"""What the engine counts. A registry of its own: the gateway shows this process's figures beside its own."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1, 2)
+
+REGISTRY = CollectorRegistry()
+
+FIRST_CHUNK = Histogram(
+    "talkspurt_engine_first_chunk_seconds",
+    "From the text that made the first clause speakable to its first audible chunk",
+    ["engine"],
+    buckets=SECONDS,
+    registry=REGISTRY,
+)
+FIRST_BYTE = Histogram(
+    "cv_audio_first_byte_seconds", "Alias of talkspurt_engine_first_chunk_seconds", buckets=SECONDS, registry=REGISTRY
+)
+QUEUE = Histogram(
+    "talkspurt_engine_queue_seconds",
+    "Wait of an engine step for its turn",
+    buckets=SECONDS,
+    registry=REGISTRY,
+)
+FREED = Histogram(
+    "talkspurt_engine_freed_seconds",
+    "From a cancel until the engine no longer works on the utterance",
+    buckets=SECONDS,
+    registry=REGISTRY,
+)
+REALTIME_FACTOR = Histogram(
+    "talkspurt_engine_realtime_factor",
+    "Seconds of engine time per second of audio, by clause",
+    ["engine"],
+    buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 5),
+    registry=REGISTRY,
+)
+BATCH_SIZE = Histogram(
+    "talkspurt_engine_batch_size",
+    "Utterances in one engine step",
+    buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
+    registry=REGISTRY,
+)
+CACHE_BYTES = Gauge("talkspurt_engine_cache_bytes", "Memory in the engine's caches", ["cache"], registry=REGISTRY)
+TEXT_CACHE_REQUESTS = Counter(
+    "talkspurt_text_cache_requests", "Look-ups in the text cache", ["outcome"], registry=REGISTRY
+)
+
+
+class PrometheusObserver:
+    """``tts_engine.engine.EngineObserver`` that counts into ``REGISTRY``."""
+
+    def first_chunk(self, engine: str, seconds: float) -> None:
+        FIRST_CHUNK.labels(engine).observe(seconds)
+        FIRST_BYTE.observe(seconds)
+
+    def queued(self, seconds: float) -> None:
+        QUEUE.observe(seconds)
+
+    def realtime_factor(self, engine: str, factor: float) -> None:
+        REALTIME_FACTOR.labels(engine).observe(factor)
+
+    def text_cache(self, *, hit: bool, cache_bytes: int) -> None:
+        TEXT_CACHE_REQUESTS.labels("hit" if hit else "miss").inc()
+        CACHE_BYTES.labels("text").set(cache_bytes)
+
+    def freed(self, seconds: float) -> None:
+        FREED.observe(seconds)
+
+
+def exposition() -> bytes:
+    """Everything above, in the Prometheus text format (version 0.0.4)."""
+    return generate_latest(REGISTRY)

@@ -1,0 +1,112 @@
+"""The engine's own process, seen from inside: listen, warm up, serve, drain on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import prometheus_client
+import uvloop
+
+from tts_engine import metrics
+from tts_engine.api import SpeechEngine
+from tts_engine.config import EngineConfig
+from tts_engine.errors import EngineError
+from tts_engine.server import SpeechServer
+
+log = logging.getLogger(__name__)
+
+EngineFactory = Callable[[EngineConfig], Awaitable[SpeechEngine]]
+"""Returns an engine that is warm: its first request runs at full speed."""
+
+_PR_SET_PDEATHSIG = 1
+"""prctl(2): the signal that this process gets when the thread that started it ends."""
+
+
+def run(config: EngineConfig, factory: EngineFactory) -> int:
+    """Serve until SIGTERM or SIGINT.
+
+    Returns:
+        Exit code: 0 after a drain, 1 when the engine could not be started.
+    """
+    try:
+        uvloop.run(_serve(config, factory))
+    except (EngineError, OSError) as exc:
+        print(f"talkspurt engine: {exc}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run_child(config: EngineConfig, factory: EngineFactory, *, parent_pid: int) -> int:
+    """``run`` as a child of the gateway: at lower priority, and never longer than the gateway lives."""
+    die_with(parent_pid)
+    yield_cpu(config.nice)
+    return run(config, factory)
+
+
+def die_with(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent is gone, however that ended. Without effect beyond Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it died before the call above
+        sys.exit(1)
+
+
+def yield_cpu(nice: int) -> None:
+    """Take less of a busy CPU than the gateway does.
+
+    A process of its own session has an autogroup of its own (sched(7)), inside which ``nice`` counts; between groups
+    the group's own value does, so both are set.
+    """
+    os.nice(nice)
+    try:
+        Path("/proc/self/autogroup").write_text(str(nice))
+    except OSError:
+        pass  # a kernel without autogroups: the process's own value is all there is
+
+
+async def _serve(config: EngineConfig, factory: EngineFactory) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    stopping = asyncio.create_task(stop.wait())
+    server = SpeechServer(config)
+    await server.start()
+    scraped = None
+    if config.metrics_port is not None:
+        scraped, _ = prometheus_client.start_http_server(config.metrics_port, config.metrics_host, metrics.REGISTRY)
+    starting = asyncio.create_task(_start(config, factory))
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            engine = await starting
+            await server.serve(engine)
+            log.info("engine serves", extra={"address": server.address, "engine": config.kind})
+            await stopping
+            cut_short = await server.drain()
+            log.info("engine drained", extra={"cut_short": cut_short})
+    finally:
+        starting.cancel()
+        stopping.cancel()
+        await server.aclose()
+        if starting.done() and not starting.cancelled() and not starting.exception():
+            await starting.result().aclose()
+        if scraped is not None:
+            scraped.shutdown()
+            scraped.server_close()
+
+
+async def _start(config: EngineConfig, factory: EngineFactory) -> SpeechEngine:
+    engine = await factory(config)
+    # Models and modules live as long as the process: a full collection that walks them would only cost a late chunk.
+    gc.collect()
+    gc.freeze()
+    return engine

@@ -1,0 +1,251 @@
+"""Cuts a stream of text deltas into clauses that can be spoken one by one.
+
+Decides where; knows nothing of sound. A clause ends after sentence punctuation, a line break, or (when it is long
+enough) after a comma or dash; a text without any of these is cut at a space. Never inside a number, time,
+abbreviation, address or e-mail: ASCII punctuation ends a clause only when white space or a Han character follows,
+and Latin abbreviations are known by name. Chinese punctuation needs nothing after it.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tts_engine.text.scripts import script
+
+
+class ClauseConfig(BaseModel):
+    """Sizes, in words; a Han character counts as half a word."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    first_min_words: float = Field(default=3, ge=1)
+    """The first clause may end at a comma after this many words. Fewer answers sooner, but in choppier pieces."""
+
+    first_max_words: float = Field(default=12, ge=2)
+    """A first clause without punctuation is cut at a space after this many words."""
+
+    min_words: float = Field(default=8, ge=1)
+    """A later clause may end at a comma after this many words. More gives the voice more context for its melody."""
+
+    max_words: float = Field(default=30, ge=4)
+    """A later clause without punctuation is cut at a space after this many words."""
+
+    max_chars: int = Field(default=400, ge=40)
+    """No clause is longer, even without a space: bounds what one step of the engine has to do."""
+
+
+class Pause(enum.Enum):
+    """What separates a clause from the one before it."""
+
+    NONE = "none"
+    COMMA = "comma"
+    SEMICOLON = "semicolon"
+    SENTENCE = "sentence"
+    QUESTION = "question"
+    PARAGRAPH = "paragraph"
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A piece of the fed text, verbatim: ``text == fed[start_char:end_char]``."""
+
+    text: str
+    start_char: int
+    end_char: int
+    first: bool
+    pause: Pause
+    """Before this clause."""
+
+
+_NEVER_LAST = frozenset(
+    "mr mrs ms dr prof st mt ft gen gov sen rep capt lt col sgt rev hon pres vs cf approx est fig vol ch pp no nos nr "
+    "e.g i.e tel ext dept jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thurs fri "
+    "messrs mme mlle gr ca al".split()
+)
+"""Abbreviations that stand before something: their full stop never ends a clause."""
+
+_SOMETIMES_LAST = frozenset("inc ltd corp co etc jr sr ave blvd rd bros p.m a.m u.s u.k u.n e.u ph.d b.c a.d".split())
+"""Abbreviations that also end sentences: the next visible character decides."""
+
+_HARD = ".!?…。！？"
+_SOFT = ",;:，；：—–"
+_CLOSERS = "\"'”’)]}»」』）】》*_"
+_WIDE = "。！？，；：…"
+_LEAD = re.compile(r"[\s。！？，；：…”’」』）】》]*")
+"""Before a clause, no part of it. What may follow Chinese punctuation is here because that does not wait for it."""
+_END = re.compile(rf"[。！？，；：…]|[.!?]+|[{_SOFT}]|\n")
+_INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
+_PAUSES = {
+    **dict.fromkeys(",，—–…", Pause.COMMA),
+    **dict.fromkeys(";:；：", Pause.SEMICOLON),
+    **dict.fromkeys(".!。！", Pause.SENTENCE),
+    **dict.fromkeys("?？", Pause.QUESTION),
+    "\n": Pause.SENTENCE,
+}
+
+
+class ClauseSplitter:
+    """One utterance's text. All offsets count in the concatenation of everything fed."""
+
+    def __init__(self, config: ClauseConfig | None = None) -> None:
+        self._config = config or ClauseConfig()
+        self._text = ""
+        self._base = 0
+        """Offset of ``_text[0]``: what lies before was given out."""
+        self._scan = 0
+        """Ends before this position of ``_text`` were looked at and rejected for good."""
+        self._first = True
+        self._after = Pause.NONE
+        self._line_breaks = 0
+        """At the end of what was given out: two make a paragraph, together with those that follow."""
+
+    @property
+    def pending(self) -> str:
+        """What was fed and not given out yet."""
+        return self._text[_lead(self._text) :]
+
+    def feed(self, delta: str) -> list[Clause]:
+        """Append text; return the clauses that are complete now."""
+        self._text += delta
+        return self._cut()
+
+    def settle(self) -> list[Clause]:
+        """No text came for a while: what ends like a sentence is one, although nothing follows its full stop."""
+        stripped = self._text.rstrip().rstrip(_CLOSERS)
+        if stripped and stripped[-1] in _HARD:
+            return self.flush()
+        return []
+
+    def flush(self) -> list[Clause]:
+        """The text ends here: everything left, the last clause with or without punctuation."""
+        clauses = self._cut(final=True)
+        if _lead(self._text) < len(self._text):
+            mark = self._text.rstrip().rstrip(_CLOSERS)[-1:]
+            clauses.append(self._take(len(self._text), _PAUSES.get(mark, Pause.SENTENCE)))
+        return clauses
+
+    def _cut(self, *, final: bool = False) -> list[Clause]:
+        clauses = []
+        while (found := self._next_end(final=final)) is not None:
+            end, pause = found
+            if _lead(self._text) < len(self._text[:end].rstrip()):
+                clauses.append(self._take(end, pause))
+            else:
+                self._skip(end, pause)
+        return clauses
+
+    def _next_end(self, *, final: bool) -> tuple[int, Pause] | None:
+        """Where the next clause ends in ``_text`` and what pause follows it; None: not known yet."""
+        text, config = self._text, self._config
+        limit = config.first_max_words if self._first else config.max_words
+        enough = config.first_min_words if self._first else config.min_words
+        for match in _END.finditer(text, self._scan):
+            mark, end = match.group(), match.end()
+            too_long = self._too_long(match.start(), limit)
+            if too_long:
+                return too_long, Pause.NONE
+            if mark == "\n":
+                return end, Pause.SENTENCE
+            if mark not in _WIDE:
+                while end < len(text) and text[end] in _CLOSERS:
+                    end += 1
+                if end == len(text) and not final:
+                    return None  # the next character decides
+            if not self._is_boundary(match.start(), end):
+                self._scan = match.end()
+                continue
+            if mark == ".":
+                verdict = self._ends_sentence(match.start(), end, final=final)
+                if verdict is None:
+                    return None
+                if not verdict:
+                    self._scan = match.end()
+                    continue
+            ellipsis = mark.startswith(("…", ".."))
+            if (mark in _SOFT or ellipsis) and _words(text[:end]) < enough:
+                self._scan = match.end()
+                continue
+            return end, Pause.COMMA if ellipsis else _PAUSES[mark[-1]]
+        too_long = self._too_long(len(text), limit)
+        return (too_long, Pause.NONE) if too_long else None
+
+    def _is_boundary(self, start: int, end: int) -> bool:
+        """True where the character after the punctuation (and its closing quotes) lets a clause end."""
+        text = self._text
+        if end == len(text) or text[end].isspace() or text[start] in _WIDE:
+            return True
+        if script(text[end]) == "Han":
+            return True
+        # A dash between words stands without spaces; "3–5" and "1990–2000" are ranges.
+        return text[start] == "—" and not text[end].isdigit()
+
+    def _ends_sentence(self, start: int, end: int, *, final: bool) -> bool | None:
+        """Whether the single full stop at ``start`` ends a sentence; None: the next visible character will tell."""
+        text = self._text
+        word = re.split(r"[\s(\[{\"“‘—/]", text[:start])[-1]
+        lower = word.lower().lstrip("'")
+        if lower in _NEVER_LAST or (len(word) == 1 and word.isalpha() and word != "I"):
+            return False
+        if word.isdigit() and not text[: start - len(word)].strip():
+            return False  # "1. First item"
+        if lower in _SOMETIMES_LAST or _INITIALS.fullmatch(word):
+            rest = text[end:].lstrip()
+            if not rest:
+                return None if not final else True
+            return rest[0].isupper() or script(rest[0]) == "Han"
+        return True
+
+    def _too_long(self, end: int, limit: float) -> int:
+        """Where to cut when the clause up to ``end`` is over its limits although nothing ends it; 0: it is not."""
+        text, config = self._text[:end], self._config
+        if len(text) < limit and len(text) <= config.max_chars:
+            return 0  # cannot hold that many words
+        words = 0.0
+        for match in _WORD.finditer(text):
+            words += _weight(match.group())
+            if words > limit or match.end() > config.max_chars:
+                return match.start() if text[: match.start()].strip() else config.max_chars
+        return 0
+
+    def _take(self, end: int, pause: Pause) -> Clause:
+        lead = _lead(self._text)
+        before = self._after
+        if before is not Pause.NONE and self._text[:lead].count("\n") + self._line_breaks >= 2:
+            before = Pause.PARAGRAPH
+        body = self._text[lead:end].rstrip()
+        start = self._base + lead
+        clause = Clause(body, start, start + len(body), self._first, before)
+        self._skip(end, pause)
+        self._first = False
+        return clause
+
+    def _skip(self, end: int, pause: Pause) -> None:
+        """Drop ``_text[:end]``; what follows comes after ``pause``."""
+        gone = self._text[:end]
+        self._line_breaks = gone[len(gone.rstrip()) :].count("\n") + (self._line_breaks if not gone.strip() else 0)
+        if gone.strip() or self._after is Pause.NONE:
+            self._after = pause if gone.strip() else Pause.NONE
+        self._text = self._text[end:]
+        self._base += end
+        self._scan = 0
+
+
+_WORD = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|[^\s\u2e80-\u9fff\uf900-\ufaff]+")
+
+
+def _lead(text: str) -> int:
+    match = _LEAD.match(text)
+    return match.end() if match else 0
+
+
+def _weight(word: str) -> float:
+    return 0.5 if script(word[0]) == "Han" else 1.0 if any(c.isalnum() for c in word) else 0.0
+
+
+def _words(text: str) -> float:
+    """Words in ``text``; a Han character is half a word."""
+    return sum(map(_weight, _WORD.findall(text)))

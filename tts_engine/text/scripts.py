@@ -1,0 +1,57 @@
+"""Which writing systems a text uses, and what in it is no text at all (emoji, control characters)."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Set
+from functools import lru_cache
+
+_NAMES = {"CJK": "Han", "IDEOGRAPHIC": "Han", "MICRO": "", "FEMININE": "Latin", "MASCULINE": "Latin"}
+"""First words of Unicode character names that are not their script's own name. ``µ`` is a unit, not Greek."""
+
+_COMBINING = {"Mn", "Mc", "Me", "Sk", "Lm"}
+
+
+@lru_cache(maxsize=4096)
+def script(char: str) -> str:
+    """The script of a letter (``Latin``, ``Han``, ``Cyrillic`` ...), or '' for what is not a letter.
+
+    Python's ``unicodedata`` has no script property; the first word of a letter's name is its script.
+    """
+    if char.isascii():
+        return "Latin" if char.isalpha() else ""
+    if unicodedata.category(char)[0] != "L" or unicodedata.category(char) in _COMBINING:
+        return ""
+    if unicodedata.normalize("NFKC", char).isascii():
+        return "Latin"  # full-width and mathematical letters
+    word = unicodedata.name(char, "UNKNOWN").split()[0].split("-")[0]
+    return _NAMES.get(word, word.capitalize())
+
+
+def foreign_scripts(text: str, spoken: Set[str]) -> list[str]:
+    """Scripts in ``text`` that are not in ``spoken``, in order of first appearance."""
+    return list(dict.fromkeys(s for s in map(script, text) if s and s not in spoken))
+
+
+@lru_cache(maxsize=4096)
+def is_noise(char: str) -> bool:
+    """True for what no voice reads: control and format characters, emoji and their modifiers, private use.
+
+    White space counts as text. Symbols that are words (``%``, ``$``, ``+``, ``°``) do too.
+    """
+    if char.isascii():
+        return not char.isprintable() and not char.isspace()
+    category = unicodedata.category(char)
+    # So: emoji, arrows, box drawing; degree and trade marks are So as well and are read. Sk: emoji skin tones.
+    return (
+        (category in ("Cc", "Cf", "Co", "Cs", "Cn") and not char.isspace())
+        or (category == "So" and char not in "°©®™№℃℉")
+        or 0x1F3FB <= ord(char) <= 0x1F3FF
+        or 0xFE00 <= ord(char) <= 0xFE0F
+        or char == "\u20e3"
+    )
+
+
+def is_speakable(text: str) -> bool:
+    """True when there is at least one letter or digit, or a symbol that is read as a word."""
+    return any(char.isalnum() or char in "%&@$€£¥₹₩¢+=°№½¼¾" for char in text)

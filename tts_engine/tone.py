@@ -1,0 +1,88 @@
+"""A voice model that hums: for tests of everything around a voice. Deterministic, no model, no reading of a clock.
+
+A word lasts 50 ms a letter, hummed at a frequency of the clause's own, with padding of silence as real models have it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+import numpy as np
+
+from tts_engine.api import EngineStatus, VoiceInfo
+from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
+
+PADDING_MS = 200
+LETTER_MS = 50
+
+
+def tone_hz(text: str) -> int:
+    """The frequency at which a clause is hummed: 300 to 1290 Hz in steps of 10, by its text."""
+    return 300 + 10 * (zlib.crc32(text.encode()) % 100)
+
+
+class ToneSynthesizer:
+    """``tts_engine.synthesizer.Synthesizer``; speaks any script."""
+
+    name = "tone"
+
+    def __init__(
+        self,
+        *,
+        sample_rate: int = 24000,
+        chunk_ms: int = 400,
+        delay_s: Callable[[int], float] = lambda chunk: 0.0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """
+        Args:
+            sample_rate: Hz.
+            chunk_ms: sound per chunk.
+            delay_s: seconds to wait before chunk 0, 1, ... of a clause: lets a test starve its caller.
+            sleep: how it waits.
+        """
+        self.sample_rate = sample_rate
+        self._chunk = sample_rate * chunk_ms // 1000
+        self._delay_s = delay_s
+        self._sleep = sleep
+        self.asked: list[ClauseRequest] = []
+        """Every clause that was begun."""
+        self.active = 0
+        self.chunks_made = 0
+
+    async def start(self) -> None:
+        """Nothing to load."""
+
+    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+        """Hum the clause; the speaking rate shortens it."""
+        self.asked.append(clause)
+        self.active += 1
+        try:
+            padding = self.sample_rate * PADDING_MS // 1000
+            words, at = [], padding
+            for match in re.finditer(r"\S+", clause.text):
+                length = round(len(match.group()) * LETTER_MS * self.sample_rate / 1000 / clause.speed)
+                words.append(WordSpan(match.start(), match.end(), at, at + length))
+                at += length
+            time_s = np.arange(at - padding) / self.sample_rate
+            hum = 0.4 * np.sin(2 * np.pi * tone_hz(clause.text) * time_s)
+            pcm = np.pad(hum, padding).astype(np.float32)
+            for number, first in enumerate(range(0, len(pcm), self._chunk)):
+                await self._sleep(self._delay_s(number))
+                self.chunks_made += 1
+                yield PcmChunk(pcm=pcm[first : first + self._chunk], words=() if number else words)
+        finally:
+            self.active -= 1
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        """One, for every language."""
+        return [VoiceInfo(voice_id="tone", name="Tone", languages=["mul"], engine=self.name)]
+
+    def status(self) -> EngineStatus:
+        return EngineStatus(ready=True, engine=self.name, model="tone", models=["tone"], active=self.active)
+
+    async def aclose(self) -> None:
+        """Nothing to free."""
