@@ -466,7 +466,6 @@ class ModelRunner:
         with self._changed:
             if job in self._jobs:
                 self._jobs.remove(job)
-        settle: Callable[..., None] = _reject if isinstance(result, EngineError) else _resolve
         try:
             if isinstance(result, EngineError):
                 job.loop.call_soon_threadsafe(_reject, job.future, result)
