@@ -17,6 +17,7 @@ from typing import Protocol
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.cosyvoice.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend import Clause
+from tts_engine.cosyvoice.words import SYLLABLE_S
 from tts_engine.errors import InvalidRequest, SynthesisFailed
 from tts_engine.lm import LmBackend
 from tts_engine.model_runner import ModelRunner, Rendering, Voice
@@ -141,7 +142,7 @@ class CosyVoiceSynthesizer:
 
     async def _give_way(self, playhead: Playhead) -> None:
         """While others have made no sound yet and this caller has enough in hand, leave the device to them."""
-        # A look now and then, not an event: what is waited for is time, and the silence of others.
+        # Polled: both reasons to wait change with time or in another thread, and a late look costs nothing.
         while self._runner.silent and (spare := playhead.slack_s(time.monotonic()) - ENOUGH_S) > 0:  # noqa: ASYNC110
             await asyncio.sleep(min(spare, 0.05))
 
@@ -175,8 +176,6 @@ class _Words:
 
     def take(self, samples: int, *, last: bool) -> Sequence[WordSpan]:
         """The words that begin in the next ``samples`` samples."""
-        from tts_engine.cosyvoice.words import SYLLABLE_S
-
         self._heard += samples
         out: list[WordSpan] = []
         weight = sum(w for *_, w in self._left)

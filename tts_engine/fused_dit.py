@@ -7,6 +7,7 @@ of the weights, sums are fp32.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,6 +41,7 @@ class FusedDiT(Estimator):
         """``dit`` is read and may be dropped; its modulation table must have been made."""
         super().__init__()
         self.config, self.dtype = dit.config, dtype
+        network: Any = dit  # submodules are Tensor | Module to a type checker
         self.attention_layers, self.key_channels, self.tail_shapes = (
             dit.attention_layers,
             dit.key_channels,
@@ -50,7 +52,7 @@ class FusedDiT(Estimator):
             return torch.cat([p.detach().to(device=device, dtype=dtype) for p in parts]).contiguous()
 
         self.blocks = []
-        for block in dit.transformer_blocks:
+        for block in network.transformer_blocks:
             a, ff = block.attn, block.ff.ff
             self.blocks.append(
                 _Block(
@@ -64,15 +66,15 @@ class FusedDiT(Estimator):
                     down_bias=take(ff[2].bias),
                 )
             )
-        self.proj, self.proj_bias = take(dit.input_embed.proj.weight), take(dit.input_embed.proj.bias)
-        self.proj_out, self.proj_out_bias = take(dit.proj_out.weight), take(dit.proj_out.bias)
-        convs = (dit.input_embed.conv_pos_embed.conv1[0], dit.input_embed.conv_pos_embed.conv2[0])
+        self.proj, self.proj_bias = take(network.input_embed.proj.weight), take(network.input_embed.proj.bias)
+        self.proj_out, self.proj_out_bias = take(network.proj_out.weight), take(network.proj_out.bias)
+        convs = (network.input_embed.conv_pos_embed.conv1[0], network.input_embed.conv_pos_embed.conv2[0])
         self.convs = []
         for conv in convs:
             # (out, in / groups, taps) -> (groups, taps, in, out)
-            weight = take(conv.weight).unflatten(0, (_CONV_GROUPS, -1)).permute(0, 3, 2, 1).contiguous()
+            weight = take(conv.weight).view(_CONV_GROUPS, -1, *conv.weight.shape[1:]).permute(0, 3, 2, 1).contiguous()
             self.convs.append((conv.tail, weight, take(conv.bias)))
-        self.inv_freq = dit.rotary_embed.inv_freq.detach().float().to(device)
+        self.inv_freq = network.rotary_embed.inv_freq.detach().float().to(device)
 
     def modulations(self, t: Tensor) -> Tensor:
         raise NotImplementedError("the table is made by the plain network")

@@ -1,4 +1,4 @@
-"""The residual blocks of CosyVoice3's vocoder on a GPU: activation, tail and tail update one launch a convolution."""
+"""The residual blocks of CosyVoice3's vocoder on a GPU: activation, tail and its update in one launch."""
 
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
 """Triton kernels of the CUDA path: what cuBLAS does not do, fused so that a layer is eight launches and not thirty.
 
 All take tensors of fixed shapes and read lengths from device memory, so that calls can be captured in a CUDA graph.

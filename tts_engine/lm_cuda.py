@@ -7,8 +7,9 @@ device, so that a decode step takes nothing from the host but which slots it is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,13 +84,14 @@ class CudaLm:
     ) -> None:
         """``model`` is read and may be dropped after."""
         config = self.config = model.config
+        network: Any = model  # submodules are Tensor | Module to a type checker
         self.device, self.dtype, self.slots, self.max_length = device, dtype, slots, max_length
 
         def take(*parts: Tensor) -> Tensor:
             return torch.cat([p.detach().to(device=device, dtype=dtype) for p in parts]).contiguous()
 
-        head = [model.llm_embedding.weight] if config.version == 2 else []
-        self.table = take(model.speech_embedding.weight, *head, model.backbone.embed_tokens.weight)
+        head = [network.llm_embedding.weight] if config.version == 2 else []
+        self.table = take(network.speech_embedding.weight, *head, network.backbone.embed_tokens.weight)
         self.layers = [
             _Layer(
                 qkv=take(a.q_proj.weight, a.k_proj.weight, a.v_proj.weight),
@@ -100,14 +102,14 @@ class CudaLm:
                 norm1=take(layer.input_layernorm.weight),
                 norm2=take(layer.post_attention_layernorm.weight),
             )
-            for layer in model.backbone.layers
+            for layer in network.backbone.layers
             for a, m in [(layer.self_attn, layer.mlp)]
         ]
-        self.norm = take(model.backbone.norm.weight)
+        self.norm = take(network.backbone.norm.weight)
         # An odd number of columns would keep cuBLAS off its fast kernels: 28 us against 7 at 128 rows.
-        ids, bias = config.speech_vocab_size, model.llm_decoder.bias
+        ids, bias = config.speech_vocab_size, network.llm_decoder.bias
         padding = -ids % 64
-        self.head = F.pad(take(model.llm_decoder.weight), (0, 0, 0, padding))
+        self.head = F.pad(take(network.llm_decoder.weight), (0, 0, 0, padding))
         self.head_bias = None if bias is None else F.pad(take(bias), (0, padding))
         # One slot more than is given out: rows of padding write there.
         self.scratch = slots
@@ -119,10 +121,12 @@ class CudaLm:
         rate = config.rope_theta ** (-torch.arange(half, device=device).double() / half)
         phase = torch.arange(max_length, device=device)[:, None] * rate
         self.cos, self.sin = phase.cos().float(), phase.sin().float()
-        self.stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
+        self.stream: Any = None
+        if device.type == "cuda":
+            self.stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
         self._decode: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
         self._prefill: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
-        self._pool: object = None
+        self._pool: Any = None
 
     # -- the network -----------------------------------------------------------------------------------------------
 
@@ -153,7 +157,7 @@ class CudaLm:
             qkv = torch.addmm(layer.qkv_bias, x, layer.qkv.t()).view(rows, n, -1)
             kernels.rotate_store(qkv, self.cache[number], slots, self.cos, self.sin, config.heads)
             heads = qkv.view(rows, n, -1, config.head_dim).transpose(1, 2)
-            q, k, v = heads.split([config.heads, config.kv_heads, config.kv_heads], dim=1)
+            q, k, v = torch.split(heads, [config.heads, config.kv_heads, config.kv_heads], dim=1)
             # Padding is on the right: the causal mask alone hides it from the real positions.
             x = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
             y = x.transpose(1, 2).reshape(rows * n, -1) @ layer.o.t()
@@ -210,13 +214,13 @@ class CudaLm:
                 self._prefill[count, n] = (self._capture(self._prefill_step, packed, tokens), packed, tokens)
         self.stream.synchronize()
 
-    def _capture(self, step: object, *buffers: Tensor) -> torch.cuda.CUDAGraph:
+    def _capture(self, step: Callable[..., None], *buffers: Tensor) -> torch.cuda.CUDAGraph:
         for _ in range(2):
-            step(*buffers)  # type: ignore[operator]
+            step(*buffers)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self.stream, capture_error_mode="thread_local"):
-            step(*buffers)  # type: ignore[operator]
+            step(*buffers)
         self._pool = self._pool or graph.pool()
         return graph
 
@@ -261,6 +265,6 @@ class CudaLm:
     def _send(self, tokens: Tensor, rows: int) -> Pending:
         host = torch.empty(tokens.shape, dtype=torch.long, pin_memory=True)
         host.copy_(tokens, non_blocking=True)
-        event = torch.cuda.Event()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(self.stream)
         return Pending(host, event, rows)

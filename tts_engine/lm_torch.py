@@ -265,11 +265,11 @@ class TorchLm:
             return
         loop = sequences[0].loop
         try:
-            loop.call_soon_threadsafe(_wake_all, sequences)
+            loop.call_soon_threadsafe(_set_all, [s.waker for s in sequences])
         except RuntimeError:  # the loop is closed: nobody waits
             log.debug("a reader's event loop is closed")
 
 
-def _wake_all(sequences: list[_Sequence]) -> None:
-    for sequence in sequences:
-        sequence.waker.set()
+def _set_all(wakers: list[asyncio.Event]) -> None:
+    for waker in wakers:
+        waker.set()

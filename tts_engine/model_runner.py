@@ -170,7 +170,7 @@ class ModelRunner:
         self._changed = threading.Condition()
         self._closing = False
         self._opened = 0
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._thread = threading.Thread(target=self._run, name="token2wav", daemon=True)
         self.batches_run: dict[tuple[Shape, int], int] = {}
         self.recomputed_chunks = 0
@@ -324,27 +324,28 @@ class ModelRunner:
 
     def _round(self, jobs: Sequence[_Job]) -> None:
         now = time.monotonic()
-        chosen = choose(
-            [
-                Candidate(
-                    owner=job,
-                    shape=self._shape(job.rendering),
-                    slack_s=job.rendering.playhead.slack_s(now),
-                    since=job.since,
-                )
-                for job in jobs
-            ],
-            self._policy,
-        )
+        candidates = [
+            Candidate(
+                owner=job,
+                shape=self._shape(job.rendering),
+                slack_s=job.rendering.playhead.slack_s(now),
+                since=job.since,
+            )
+            for job in jobs
+        ]
         ready: list[_Job] = []
-        for candidate in chosen:
-            r = candidate.owner.rendering
-            # One that lost its blocks to a more urgent one of this very batch starts over another time.
-            if self._shape(r) == candidate.shape and self._make_room(r, [job.rendering for job in ready], now):
-                ready.append(candidate.owner)
-        if not ready:
-            time.sleep(0.001)  # all caches belong to more urgent clauses
-            return
+        while not ready:
+            chosen = choose(candidates, self._policy)
+            if not chosen:
+                time.sleep(0.001)  # all caches belong to clauses that wait for their own next tokens
+                return
+            for candidate in chosen:
+                r = candidate.owner.rendering
+                # One that lost its blocks to a more urgent one of this very round starts over another time.
+                if self._shape(r) == candidate.shape and self._make_room(r, [job.rendering for job in ready], now):
+                    ready.append(candidate.owner)
+            # Those without room must not keep the ones who hold it, and go on by another shape, from running.
+            candidates = [c for c in candidates if c not in chosen]
         try:
             results = self._execute(chosen[0].shape, ready)
         except torch.OutOfMemoryError:

@@ -1,0 +1,178 @@
+"""The fused kernels against the plain networks. Without a GPU Triton's interpreter runs them, element for element."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are defined
+
+from tts_engine import kernels
+from tts_engine.fused_dit import FusedDiT
+from tts_engine.fused_hift import fuse
+from tts_engine.lm import joined_table
+from tts_engine.lm_cuda import CudaLm
+from tts_engine.models.config import FlowV3Config, HiftConfig, LanguageModelConfig, SolverConfig
+from tts_engine.models.flow import FlowCache, FlowRows
+from tts_engine.models.flow_v3 import FlowV3
+from tts_engine.models.hift_causal import CausalHift, VocoderCache
+from tts_engine.models.llm import KeyValueCache, SpeechLanguageModel
+from tts_engine.vllm_plugin.ras import ras_pick, uniforms
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+PROMPTS = [([1, 2, 3], [4, 5], [7, 8, 9]), ([], [4, 5, 6], [])]
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+def perturb(network: torch.nn.Module, size: float) -> None:
+    network.eval()
+    for parameter in network.parameters():
+        parameter.data += torch.randn_like(parameter) * size
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@torch.inference_mode()
+def test_language_model_steps_give_the_logits_and_ids_of_the_plain_network(version: int) -> None:
+    config = LanguageModelConfig(
+        version=version,  # type: ignore[arg-type]
+        vocab_size=100,
+        hidden_size=128,
+        intermediate_size=96,
+        layers=2,
+        heads=4,
+        kv_heads=2,
+        speech_token_size=200,
+    )
+    plain = SpeechLanguageModel(config)
+    perturb(plain, 0.1)
+    plain.to(DEVICE)
+    fused = CudaLm(plain, slots=4, max_length=64, device=DEVICE, dtype=torch.float32)
+    table = joined_table(config)
+    joined = [table.prompt(*(np.array(part, np.int32) for part in prompt)) for prompt in PROMPTS]
+    length = torch.tensor([len(ids) for ids in joined], device=DEVICE)
+    slots, seeds = torch.tensor([[1, 2], [1234, 1235]], device=DEVICE)
+    least = torch.full_like(slots, 3)
+    padded = torch.zeros(2, int(length.max()), dtype=torch.long, device=DEVICE)
+    for row, ids in zip(padded, joined, strict=True):
+        row[: len(ids)] = torch.tensor(ids, device=DEVICE)
+    fused.state.begin(slots, length, seeds, least)
+    got = fused.prefill_logits(padded, slots, length)
+
+    cache = KeyValueCache(config, slots=2, max_length=64, device=DEVICE)
+    zero = torch.zeros(1, dtype=torch.long, device=DEVICE)
+    want = torch.cat(
+        [
+            plain.logits(plain(plain.prompt(*prompt)[None], zero, cache, slots=zero + row)[:, -1])
+            for row, prompt in enumerate(PROMPTS)
+        ]
+    )
+    ids = config.speech_vocab_size
+    ring = torch.full((2, 10), -1, device=DEVICE)
+    tokens = torch.zeros(2, dtype=torch.long, device=DEVICE)
+    for step in range(25):
+        torch.testing.assert_close(got[:, :ids], want, atol=1e-4, rtol=1e-4)
+        masked = want.clone()
+        if step < 3:
+            masked[:, config.speech_token_size :] = float("-inf")
+        drawn = ras_pick(masked, ring, uniforms(seeds, torch.full_like(seeds, step)))
+        kernels.sample(
+            want.contiguous(),
+            slots,
+            fused.state,
+            tokens,
+            ids=ids,
+            first_stop=config.speech_token_size,
+            advance=step > 0,
+        )
+        assert tokens.tolist() == drawn.tolist()
+        ring[:, step % 10] = tokens
+        want = plain.logits(plain(plain.embed_speech(tokens)[:, None], length + step, cache)[:, 0])
+        got = fused.decode_logits(slots)
+        assert fused.state.positions[slots].tolist() == (length + step).tolist()
+
+
+@torch.inference_mode()
+def test_logits_without_a_number_draw_no_id() -> None:
+    logits = torch.randn(2, 64, device=DEVICE)
+    logits[1, 5] = float("nan")
+    state = _state(2)
+    tokens = torch.zeros(2, dtype=torch.long, device=DEVICE)
+    slots = torch.arange(2, device=DEVICE)
+    kernels.sample(logits, slots, state, tokens, ids=60, first_stop=50, advance=True)
+    assert tokens[0] >= 0
+    assert tokens[1] == -1
+
+
+def _state(slots: int) -> object:
+    from tts_engine.lm_cuda import SlotState
+
+    return SlotState(slots, 32, DEVICE)
+
+
+def _chunks(flow: FlowV3) -> list[Tensor]:
+    """Two feeds of two rows: a chunk each, then a chunk and an utterance's end inside one."""
+    cache = FlowCache(flow, slots=4, blocks=8, device=DEVICE)
+    generator = torch.Generator().manual_seed(1)
+    blocks = torch.tensor([[1, 2], [3, 4]], device=DEVICE)
+    speaker = torch.randn(2, 80, generator=generator).to(DEVICE)
+    out = []
+    for start, length in (([0, 0], [25, 25]), ([25, 25], [25, 11])):
+        n = max(length)
+        tokens = torch.randint(0, 50, (2, n + 3), generator=generator).to(DEVICE)
+        cond = torch.randn(2, 2 * n, 80, generator=generator).to(DEVICE)
+        rows = FlowRows(
+            slots=torch.tensor([1, 2], device=DEVICE),
+            blocks=blocks,
+            start=torch.tensor(start, device=DEVICE),
+            length=torch.tensor(length, device=DEVICE),
+        )
+        mel = flow.advance(tokens, torch.tensor([n + 3, n + 3], device=DEVICE), cond, speaker, rows, cache)
+        out += [mel[row, : 2 * length[row]] for row in range(2)]
+    return out
+
+
+@pytest.mark.slow
+def test_the_fused_transformer_gives_the_mel_of_the_plain_one() -> None:
+    flow = FlowV3(
+        FlowV3Config(
+            vocab_size=50, look_ahead_channels=32, dim=256, depth=1, heads=4, head_dim=64, solver=SolverConfig(steps=1)
+        )
+    )
+    perturb(flow, 0.03)
+    flow.prepare()
+    flow.to(DEVICE)
+    want = _chunks(flow)
+    flow.decoder.estimator = FusedDiT(flow.estimator, device=DEVICE, dtype=torch.float32)  # type: ignore[arg-type]
+    for got, expected in zip(_chunks(flow), want, strict=True):
+        torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
+
+
+@torch.inference_mode()
+def test_the_fused_vocoder_blocks_give_the_same_sound_and_state() -> None:
+    hift = CausalHift(HiftConfig(causal=True, base_channels=16, f0_channels=16), noise_seconds=2).eval().to(DEVICE)
+    mel = torch.randn(2, 12, 80, device=DEVICE)
+
+    def run() -> tuple[Tensor, list[Tensor]]:
+        cache = VocoderCache(hift, slots=3, device=DEVICE)
+        out = []
+        for begin, end, length in ((0, 6, [6, 5]), (6, 8, [2, 2]), (8, 12, [4, 0])):
+            slots = torch.tensor([1, 2], device=DEVICE)
+            final = torch.tensor([end == 12, False], device=DEVICE)
+            out.append(hift(mel[:, begin:end], torch.tensor(length, device=DEVICE), slots, cache, final))
+        return torch.cat(out, dim=1), cache.tails
+
+    want, tails = run()
+    fuse(hift)
+    got, fused_tails = run()
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
+    for fused, plain in zip(fused_tails, tails, strict=True):
+        torch.testing.assert_close(fused, plain, atol=1e-5, rtol=1e-4)
