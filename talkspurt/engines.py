@@ -25,7 +25,14 @@ def make_synthesizer(config: EngineConfig) -> Synthesizer:
 
         return ToneSynthesizer()
     if config.kind != "embedded":
-        raise Unavailable(f"engine {config.kind} is not available in this build")
+        if not config.model_folder:
+            raise Unavailable(f"engine {config.kind} needs engine.model_folder, a model directory")
+        try:
+            from tts_engine.cosyvoice_loading import LoadingConfig, load_synthesizer
+        except ModuleNotFoundError as exc:
+            raise Unavailable(f"engine {config.kind} needs the extra [cosyvoice]: no module {exc.name!r}") from exc
+
+        return load_synthesizer(Path(config.model_folder), LoadingConfig(device=config.device))
     from tts_engine.embedded import EmbeddedSynthesizer
 
     return EmbeddedSynthesizer(config.embedded)

@@ -53,6 +53,12 @@ class EngineConfig(EngineModel):
     kind: Literal["embedded", "tone", "cosyvoice2", "cosyvoice3"] = "embedded"
     """Which voice model speaks (default ``embedded``: no GPU, no download). ``tone`` is a test signal."""
 
+    model_folder: str = ""
+    """Model directory of a CosyVoice engine, in the official layout."""
+
+    device: str = "cuda"
+    """Where a CosyVoice engine computes; ``cpu`` is for tiny models and tests."""
+
     targets: tuple[str, ...] = ()
     """Engines that already run elsewhere, as ``host:port`` or ``unix:/path`` (default none: the gateway starts its
     own). With several, a new utterance goes to the one with the fewest."""
