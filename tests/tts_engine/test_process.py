@@ -118,7 +118,7 @@ async def test_a_child_that_cannot_start_is_one_clear_error(capfd: pytest.Captur
     child = engine_process(CONFIG.model_copy(update={"kind": "cosyvoice3"}))
     with pytest.raises(Unavailable, match="ended with code 1"):
         await child.start()
-    assert "cosyvoice3 is not available" in capfd.readouterr().err
+    assert "cosyvoice3 needs engine.model_folder" in capfd.readouterr().err
     assert not Path(child.target.removeprefix("unix:")).parent.exists()
 
 
