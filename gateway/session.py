@@ -102,7 +102,6 @@ class _Making:
     utterance: Utterance | None = None
     pending: list[str] = field(default_factory=list)
     ended: bool = False
-    reported: float = 0.0
 
 
 def interruptible_word(value: Interruptible | bool) -> Interruptible:

@@ -316,7 +316,7 @@ class UplinkWorker:
             posted: list[Posted] = []
             try:
                 self._work(posted.append)
-            except Exception:
+            except Exception:  # a bug met on one batch must not deafen every call for good
                 log.exception("uplink worker")
             if posted and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(_call_all, posted)

@@ -26,7 +26,7 @@ from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import Observers
 from gateway.directory import LocalDirectory
 from gateway.errors import Rejected
-from gateway.handoff import Handoff, Handoffs
+from gateway.handoff import Handoffs
 from gateway.http.app import Health, HealthView, make_app
 from gateway.http.auth import Authenticator
 from gateway.http.calls import Calls
@@ -220,7 +220,7 @@ class Gateway:
             reason = await session.run()
             outcome = "completed"
             log.info("call ended", extra={"call": session.call_id, "reason": reason})
-        except Exception:
+        except Exception:  # a bug in one call ends that call only
             log.exception("call failed", extra={"call": session.call_id})
         finally:
             self.directory.remove(session)
@@ -347,6 +347,3 @@ def serve(config: Config) -> int:
         return uvloop.run(_serve(config))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config))
-
-
-__all__ = ["Gateway", "Handoff", "gateway", "serve"]

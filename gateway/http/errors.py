@@ -80,6 +80,6 @@ async def middleware(
     except Exception as exc:
         try:
             return of(exc)
-        except Exception:
+        except Exception:  # ``of`` raised it again: no fault of the peer
             log.exception("request failed", extra={"method": request.method, "path": request.path})
             return failure(500, "internal", "internal error")
