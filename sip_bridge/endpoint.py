@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sip_bridge.errors import ProtocolError
 from sip_bridge.sip import PING, PONG, Message, MessageStream, Request, Response, note_source, parse, response_to
+from sip_bridge.source_limit import SourceLimit
 from sip_bridge.transaction import Act, Deliver, Effect, Failed, Key, Send, State, Timing, Transactions, server_key
 
 log = logging.getLogger(__name__)
@@ -79,24 +80,6 @@ class Limits:
     """A connection silent for so long is closed."""
     write_bytes: int = 256 * 1024
     """A connection whose peer reads so slowly is closed."""
-
-
-class SourceLimit:
-    """A bucket of requests for each source address, filled at a steady rate. Pure."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, host: str, *, now: float) -> bool:
-        """Whether one more request of this source is within its limit."""
-        left, at = self._buckets.pop(host, (float(self._limits.burst), now))
-        left = min(self._limits.burst, left + (now - at) * self._limits.requests_per_s)
-        allowed = left >= 1
-        self._buckets[host] = (left - 1 if allowed else left, now)
-        while len(self._buckets) > self._limits.sources:
-            self._buckets.popitem(last=False)
-        return allowed
 
 
 class _Datagrams(asyncio.DatagramProtocol):
@@ -182,7 +165,7 @@ class Endpoint:
         self._user = user
         self._limits = limits
         self._transactions = Transactions(timing, limit=limits.transactions)
-        self._sources = SourceLimit(limits)
+        self._sources = SourceLimit(per_s=limits.requests_per_s, burst=limits.burst, sources=limits.sources)
         self._datagrams = _Datagrams(self._receive)
         self._server: asyncio.Server | None = None
         self._connections: dict[Peer, _Connection] = {}
@@ -245,6 +228,18 @@ class Endpoint:
     def respond(self, key: Key, response: Response) -> None:
         """Answer a request; a 2xx to an INVITE may be given again, which repeats it."""
         self._carry_out(self._transactions.respond(key, response, now=self._loop.time()))
+
+    def dismiss(self, key: Key, response: Response | None, peer: Peer) -> None:
+        """Answer a request and keep nothing of it: a repetition is a new request, and its ACK is nobody's.
+
+        For strangers, whose numbers must not cost us memory (RFC 3261 section 8.2.7: the stateless server).
+
+        Args:
+            response: None for no answer at all.
+        """
+        self._transactions.forget(key)
+        if response:
+            self._send(response, peer, None)
 
     # --- in --------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from gateway.media.rtcp import Reporter, is_rtcp
 from gateway.media.rtp import IncomingStream, OutgoingStream, parse
 from gateway.media.srtp import Srtp
 from gateway.transport import CallEvents
+from sip_bridge.ports import PortPair
 from sip_bridge.sdp import Agreed
 
 
@@ -67,20 +68,14 @@ class RtpLeg:
         self._heard_at = 0.0
         self._digits_end = 0.0
         self._timers: set[asyncio.TimerHandle] = set()
+        self._ports: PortPair | None = None
         self._closed = False
 
-    async def open(self, host: str, port: int) -> None:
-        """Bind ``port`` and the next one.
-
-        Raises:
-            OSError: one of them is taken; neither is bound then.
-        """
-        try:
-            await self._loop.create_datagram_endpoint(lambda: self._rtp, local_addr=(host, port))
-            await self._loop.create_datagram_endpoint(lambda: self._rtcp, local_addr=(host, port + 1))
-        except OSError:
-            self._unbind()
-            raise
+    async def open(self, ports: PortPair) -> None:
+        """Receive on these ports; ``close`` gives them back."""
+        self._ports = ports
+        await self._loop.create_datagram_endpoint(lambda: self._rtp, sock=ports.rtp)
+        await self._loop.create_datagram_endpoint(lambda: self._rtcp, sock=ports.rtcp)
         self._heard_at = self._loop.time()
         self._later(self._WATCH_S, self._watch)
 
@@ -150,12 +145,11 @@ class RtpLeg:
         if self.reporter and self._agreed:
             streams = [self.incoming] if self.incoming else []
             self._send_report(self.reporter.goodbye(streams, now=self._loop.time(), wall=time.time()))
-        self._unbind()
-
-    def _unbind(self) -> None:
         for port in (self._rtp, self._rtcp):
             if port.transport:
-                port.transport.close()
+                port.transport.abort()  # not close(): that would wait for a full buffer, on a socket closed below it
+        if self._ports:
+            self._ports.close()
 
     # --- out -------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import pytest
 from gateway.media.latch import Latch
 from gateway.media.rtcp import is_rtcp
 from gateway.media.rtp import OutgoingStream
+from sip_bridge.ports import PortPool
 from sip_bridge.rtp_leg import RtpLeg
 from sip_bridge.sdp import Direction, Negotiation, parse
 
@@ -46,31 +47,19 @@ class Heard:
             await asyncio.wait_for(self.changed.wait(), 5)
 
 
-def free_port() -> int:
-    """An even port that is free, and the next one too."""
-    while True:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            if port % 2 == 0 and port < 65000:
-                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as second:
-                    try:
-                        second.bind(("127.0.0.1", port + 1))
-                    except OSError:
-                        continue
-                    return port
+POOL = PortPool("127.0.0.1", 41000, 41999)
 
 
 @asynccontextmanager
 async def call(srtp: str = "optional", silence_s: float = 30.0) -> AsyncIterator[tuple[RtpLeg, RtpLeg, Heard, Heard]]:
-    ports = (free_port(), free_port())
-    sides = [Negotiation(host="127.0.0.1", port=port, srtp=srtp) for port in ports]  # type: ignore[arg-type]
+    ports = (POOL.take(), POOL.take())
+    sides = [Negotiation(host="127.0.0.1", port=pair.port, srtp=srtp) for pair in ports]  # type: ignore[arg-type]
     sides[0].accept(parse(sides[1].answer(parse(sides[0].offer()))))
     heard = [Heard(), Heard()]
     legs = [RtpLeg(each, Latch("any"), silence_s=silence_s) for each in heard]
     try:
-        for leg, side, port in zip(legs, sides, ports, strict=True):
-            await leg.open("127.0.0.1", port)
+        for leg, side, pair in zip(legs, sides, ports, strict=True):
+            await leg.open(pair)
             assert side.agreed is not None
             leg.negotiated(side.agreed)
         yield legs[0], legs[1], heard[0], heard[1]
@@ -163,13 +152,7 @@ async def test_a_report_is_due_and_the_last_one_says_goodbye() -> None:
         assert reports[1][-8:-4] == bytes.fromhex("81cb0001")
 
 
-async def test_a_port_that_is_taken_leaves_nothing_bound() -> None:
-    port = free_port()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        taken.bind(("127.0.0.1", port + 1))
-        leg = RtpLeg(Heard(), Latch("any"))
-        with pytest.raises(OSError):
-            await leg.open("127.0.0.1", port)
-        await asyncio.sleep(0)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as again:
-            again.bind(("127.0.0.1", port))
+async def test_closing_gives_the_ports_back() -> None:
+    async with call():
+        assert POOL.in_use == 2
+    assert POOL.in_use == 0
