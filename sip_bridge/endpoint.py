@@ -24,9 +24,9 @@ METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE")
 EXTENSIONS = frozenset({"timer"})
 """Option tags that may stand in Require."""
 
-_ALLOW = ("Allow", ", ".join(METHODS))
-_ACCEPT = ("Accept", "application/sdp, application/dtmf-relay, application/dtmf")
-_SUPPORTED = ("Supported", ", ".join(sorted(EXTENSIONS)))
+ALLOW = ("Allow", ", ".join(METHODS))
+ACCEPT = ("Accept", "application/sdp, application/dtmf-relay, application/dtmf")
+SUPPORTED = ("Supported", ", ".join(sorted(EXTENSIONS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ class Endpoint:
         if self._transactions.full or (self.draining and begins_call):
             return response_to(request, 503, to_tag=tag, headers=[("Retry-After", "5")])
         if request.method not in METHODS:
-            return response_to(request, 501, to_tag=tag, headers=[_ALLOW])
+            return response_to(request, 501, to_tag=tag, headers=[ALLOW])
         if request.headers.get("Max-Forwards") == "0" and request.method == "OPTIONS":
             return response_to(request, 483, to_tag=tag)
         unknown = sorted(request.headers.tokens("Require") - EXTENSIONS)
@@ -284,7 +284,7 @@ class Endpoint:
             return response_to(request, 420, to_tag=tag, headers=[("Unsupported", ", ".join(unknown))])
         if request.method == "OPTIONS" and not request.to.tag:
             status = 503 if self.draining else 200
-            return response_to(request, status, to_tag=tag, headers=[_ALLOW, _ACCEPT, _SUPPORTED])
+            return response_to(request, status, to_tag=tag, headers=[ALLOW, ACCEPT, SUPPORTED])
         return None
 
     def _deliver(self, key: Key | None, message: Message, peer: Peer) -> None:
