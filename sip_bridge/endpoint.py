@@ -10,7 +10,7 @@ import asyncio
 import logging
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -22,11 +22,12 @@ from sip_bridge.transaction import Act, Deliver, Effect, Failed, Key, Send, Stat
 
 log = logging.getLogger(__name__)
 
-METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE")
+METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "REFER", "NOTIFY")
+"""What a user may be asked; it refuses what it does not want in its state."""
+
 EXTENSIONS = frozenset({"timer"})
 """Option tags that may stand in Require."""
 
-_ALLOW = ("Allow", ", ".join(METHODS))
 _ACCEPT = ("Accept", "application/sdp, application/dtmf-relay, application/dtmf")
 _SUPPORTED = ("Supported", ", ".join(sorted(EXTENSIONS)))
 
@@ -168,6 +169,7 @@ class Endpoint:
     Args:
         user: who has the calls.
         client_tls: for TLS connections of ours; None: there are none.
+        methods: those that the user understands; others are answered 501.
     """
 
     def __init__(
@@ -177,6 +179,7 @@ class Endpoint:
         timing: Timing = Timing(),  # noqa: B008 - frozen
         limits: Limits = Limits(),  # noqa: B008 - frozen
         client_tls: ssl.SSLContext | None = None,
+        methods: Sequence[str] = METHODS,
     ) -> None:
         self.draining = False
         """New calls get 503."""
@@ -187,6 +190,8 @@ class Endpoint:
         """0: not listened on."""
         self._user = user
         self._client_tls = client_tls
+        self._allow = ("Allow", ", ".join(methods))
+        self._methods = frozenset(methods)
         self._limits = limits
         self._transactions = Transactions(timing, limit=limits.transactions)
         self._sources = SourceLimit(per_s=limits.requests_per_s, burst=limits.burst, sources=limits.sources)
@@ -322,8 +327,8 @@ class Endpoint:
         begins_call = request.method == "INVITE" and not request.to.tag
         if self._transactions.full or (self.draining and begins_call):
             return response_to(request, 503, to_tag=tag, headers=[("Retry-After", "5")])
-        if request.method not in METHODS:
-            return response_to(request, 501, to_tag=tag, headers=[_ALLOW])
+        if request.method not in self._methods:
+            return response_to(request, 501, to_tag=tag, headers=[self._allow])
         if request.headers.get("Max-Forwards") == "0" and request.method == "OPTIONS":
             return response_to(request, 483, to_tag=tag)
         unknown = sorted(request.headers.tokens("Require") - EXTENSIONS)
@@ -331,7 +336,7 @@ class Endpoint:
             return response_to(request, 420, to_tag=tag, headers=[("Unsupported", ", ".join(unknown))])
         if request.method == "OPTIONS" and not request.to.tag:
             status = 503 if self.draining else 200
-            return response_to(request, status, to_tag=tag, headers=[_ALLOW, _ACCEPT, _SUPPORTED])
+            return response_to(request, status, to_tag=tag, headers=[self._allow, _ACCEPT, _SUPPORTED])
         return None
 
     def _deliver(self, key: Key | None, message: Message, peer: Peer) -> None:
