@@ -250,7 +250,7 @@ class Session:
     def on_held(self, held: bool) -> None:
         """The leg can carry no sound now (not answered yet, or put on hold), or can again.
 
-        Speech waits where it is and nothing of it counts as heard; what is new waits behind it. It goes on at its place.
+        Speech waits where it is, and what is new behind it; nothing of that counts as heard. It goes on at its place.
         """
         if held != self.playout.paused:
             now = self._now()

@@ -16,21 +16,22 @@ from collections.abc import Callable, Iterator
 
 from gateway.errors import Rejected
 from sip_bridge.call import CallSession, IncomingCall, Invitation, SipCall, invitation_of
+from sip_bridge.client import Client, LocalAddress
 from sip_bridge.config import SipConfig
 from sip_bridge.dialog import DialogId, Refusal, dialog_id
 from sip_bridge.digest import ServerAuth
 from sip_bridge.endpoint import Endpoint, Limits, Peer
 from sip_bridge.errors import NotAcceptable, PortsExhausted, ProtocolError
 from sip_bridge.ports import PortPool
-from sip_bridge.sip import Request, Response, Via, response_to
+from sip_bridge.sip import Request, Response, response_to
 from sip_bridge.source_limit import SourceLimit
+from sip_bridge.tls import client_context, server_context
 from sip_bridge.transaction import Act, Key, Timing
 from sip_bridge.trunks import Trunk, Trunks
 
 log = logging.getLogger(__name__)
 
 _SOURCES = 10_000
-_USER = "talkspurt"
 _RETRY = (("Retry-After", "5"),)
 
 
@@ -53,7 +54,7 @@ class SipBridge:
         on_report: Callable[[int, float], None],
         on_rejected: Callable[[str], None],
     ) -> None:
-        timeouts, limits = config.timeouts, config.limits
+        timeouts, limits, tls = config.timeouts, config.limits, config.tls
         self.config = config
         self.endpoint = Endpoint(
             self,
@@ -66,7 +67,11 @@ class SipBridge:
                 transactions=limits.transactions,
                 idle_s=limits.idle_s,
             ),
+            client_tls=client_context(tls.certificate, tls.key, tls.authorities) if tls else client_context(),
         )
+        self.local = LocalAddress(config.advertised, config.port)
+        """Where peers reach us; the ports are right once it has started."""
+        self.client = Client(self.endpoint)
         self.counts: Counter[str] = Counter()
         """Calls by how they began: ``accepted``, or the reason of the refusal."""
         self._begin = begin
@@ -96,6 +101,12 @@ class SipBridge:
             OSError: the address cannot be had.
         """
         await self.endpoint.start(self.config.host, self.config.port)
+        tls = self.config.tls
+        if tls is not None:
+            await self.endpoint.start_tls(
+                self.config.host, tls.port, server_context(tls.certificate, tls.key, tls.authorities)
+            )
+        self.local = LocalAddress(self.config.advertised, self.endpoint.port, self.endpoint.tls_port)
         log.info("SIP listens", extra={"host": self.config.host, "port": self.endpoint.port})
 
     def drain(self) -> None:
@@ -108,7 +119,7 @@ class SipBridge:
         for call in list(self._calls):
             call.end("server is closing")
         deadline = time.monotonic() + 4 * self.config.timeouts.t1
-        while self._asked and time.monotonic() < deadline:
+        while self._asked and time.monotonic() < deadline:  # noqa: ASYNC110 - the last answers, one by one
             await asyncio.sleep(0.01)
         await self.endpoint.close()
 
@@ -142,10 +153,15 @@ class SipBridge:
             else:
                 call.on_request(key, request)
             return
-        admitted = self._trunks.admit(request, peer.host, now=time.monotonic(), wall=time.time())
+        names = self.endpoint.certificate_names(peer)
+        admitted = self._trunks.admit(
+            request, peer.host, certificate_names=names, now=time.monotonic(), wall=time.time()
+        )
         if not isinstance(admitted, Trunk):
             self._rejected("unknown" if admitted is None else f"sip_{admitted.status}", peer)
-            answer = admitted and response_to(request, admitted.status, to_tag="refused", headers=admitted.headers)
+            answer = None
+            if admitted is not None:
+                answer = response_to(request, admitted.status, to_tag="refused", headers=admitted.headers)
             self.endpoint.dismiss(key, answer, peer)
         elif request.method != "INVITE":
             self.endpoint.respond(key, response_to(request, 481, to_tag="none"))
@@ -169,6 +185,8 @@ class SipBridge:
 
     def on_response(self, key: Key | None, response: Response) -> None:
         """A response to a request of ours."""
+        if self.client.on_response(key, response):
+            return
         call = self._asked.get(key) if key else None
         if call is not None and response.status >= 200:
             assert key
@@ -179,6 +197,8 @@ class SipBridge:
 
     def on_failed(self, key: Key, reason: Act) -> None:
         """A request of ours has no answer."""
+        if self.client.on_failed(key, reason):
+            return
         call = self._asked.pop(key, None)
         if call is not None:
             call.on_failed(key, reason)
@@ -231,21 +251,6 @@ class SipBridge:
     def begin(self, call: SipCall) -> CallSession:
         """Make a call's session."""
         return self._begin(call)
-
-    def via(self, peer: Peer) -> Via:
-        """Where responses come to; rport, in case that a translator changes it."""
-        branch = f"z9hG4bK{secrets.token_hex(12)}"
-        return Via(peer.transport, self._host, self.endpoint.port, {"branch": branch, "rport": None})
-
-    def contact(self, peer: Peer) -> tuple[str, str]:
-        """Where requests of a dialog come to."""
-        transport = "" if peer.transport == "UDP" else f";transport={peer.transport.lower()}"
-        return "Contact", f"<sip:{_USER}@{self._host}:{self.endpoint.port}{transport}>"
-
-    @property
-    def _host(self) -> str:
-        host = self.config.advertised
-        return f"[{host}]" if ":" in host else host
 
     def joined(self, call: SipCall) -> None:
         """Find the call by its dialog from now on."""

@@ -11,13 +11,14 @@ import enum
 import logging
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from gateway.errors import Rejected
 from gateway.media.latch import Latch
 from gateway.transport import CallEvents
+from sip_bridge.client import HeaderItems, LocalAddress, authorization
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog import (
     MIN_SESSION_S,
@@ -36,18 +37,20 @@ from sip_bridge.ports import PortPair
 from sip_bridge.rtp_leg import RtpLeg
 from sip_bridge.sdp import Agreed, Negotiation, SessionDescription
 from sip_bridge.sdp import parse as parse_sdp
-from sip_bridge.sip import Message, Request, Response, Via, response_to
+from sip_bridge.sip import Message, Request, Response, response_to
 from sip_bridge.transaction import Act, Key
 from voicecodecs.registry import AudioFormat, by_rtp_name
 
 log = logging.getLogger(__name__)
 
-HeaderItems: TypeAlias = Sequence[tuple[str, str]]
 Done: TypeAlias = Callable[[Response | None], None]
 """Told of the final response; None: none came, or it could not be sent."""
 
 Invitation: TypeAlias = tuple[str, str, int]
 """Call-ID, From tag and CSeq of an INVITE outside dialogs: the same by two ways is one (RFC 3261 section 8.2.2.2)."""
+
+_USER = "talkspurt"
+"""User part of our contacts: what comes in a dialog is found by the dialog."""
 
 _SDP = ("Content-Type", "application/sdp")
 _INBOUND_OPUS_HZ = 16_000
@@ -71,17 +74,10 @@ class Host(Protocol):
 
     config: SipConfig
     endpoint: Endpoint
+    local: LocalAddress
 
     def begin(self, call: SipCall) -> CallSession:
         """Make the call's session. Raises ``Rejected``."""
-        ...
-
-    def via(self, peer: Peer) -> Via:
-        """A Via with a new branch, for a request to a peer."""
-        ...
-
-    def contact(self, peer: Peer) -> tuple[str, str]:
-        """Our Contact header, as that peer reaches us."""
         ...
 
     def joined(self, call: SipCall) -> None:
@@ -179,7 +175,12 @@ class SipCall:
 
     max_lead_ms = 0  # a phone's jitter buffer would take a lead for jitter, and grow
     has_marks = False
+    direction = "inbound"
+    """As ``setup`` says it."""
     dialog: Dialog
+    caller: Caller
+    """Who calls whom."""
+    route: str
 
     def __init__(self, host: Host, name: str, trunk: TrunkConfig, peer: Peer, ports: PortPair) -> None:
         self.trunk_name = name
@@ -209,6 +210,11 @@ class SipCall:
         self._goodbye: HeaderItems = ()
         password = trunk.password.get_secret_value() if trunk.password else ""
         self._auth = ClientAuth(trunk.username, password) if trunk.username else None
+
+    @property
+    def call_sid(self) -> str:
+        """The call's id at the peer."""
+        return self.dialog.call_id
 
     # --- MediaLeg --------------------------------------------------------------------------------------------------
 
@@ -355,7 +361,9 @@ class SipCall:
     ) -> None:
         """Send a request in the dialog; ``done`` is told how it ended. A challenge is answered once."""
         peer = self._hop()
-        request = self.dialog.request(method, self._host.via(peer), headers=[*headers, *credentials], body=body)
+        request = self.dialog.request(
+            method, self._host.local.via(peer.transport), headers=[*headers, *credentials], body=body
+        )
         key = self._host.endpoint.request(request, peer)
         self._asked[key] = _Asked(request, peer, headers, done, bool(credentials))
         self._host.asked(key, self)
@@ -393,7 +401,7 @@ class SipCall:
         del self._asked[key]
         if asked.request.method == "INVITE" and response.status < 300:
             self._acknowledge(asked)
-        if response.status in (401, 407) and not asked.with_credentials and self._answer_challenge(asked, response):
+        if not asked.with_credentials and self._answer_challenge(asked, response):
             return
         asked.done(response)
 
@@ -406,25 +414,20 @@ class SipCall:
     def _acknowledge(self, asked: _Asked) -> None:
         number = asked.request.cseq.number
         peer = self._hop()
-        ack = self.dialog.request("ACK", self._host.via(peer), cseq=number)
+        ack = self.dialog.request("ACK", self._host.local.via(peer.transport), cseq=number)
         self._acked = (number, ack, peer)
         self._host.endpoint.send(ack, peer)
 
+    @property
+    def _contact(self) -> tuple[str, str]:
+        return "Contact", f"<{self._host.local.contact(self.peer.transport, _USER)}>"
+
     def _answer_challenge(self, asked: _Asked, response: Response) -> bool:
-        theirs, ours = (
-            ("WWW-Authenticate", "Authorization")
-            if response.status == 401
-            else ("Proxy-Authenticate", "Proxy-Authorization")
-        )
-        if self._auth is None:
-            return False
         request = asked.request
-        answer = self._auth.answer(
-            response.headers.all(theirs), method=request.method, uri=request.uri, cnonce=secrets.token_hex(8)
-        )
+        answer = authorization(response, request, self._auth) if self._auth else None
         if answer is None:
             return False
-        self.request(request.method, asked.headers, request.body, asked.done, credentials=[(ours, answer)])
+        self.request(request.method, asked.headers, request.body, asked.done, credentials=[answer])
         return True
 
     # --- the peer's requests in the dialog -------------------------------------------------------------------------
@@ -502,9 +505,7 @@ class SipCall:
         self._peer_allows = request.headers.tokens("Allow") or self._peer_allows
         self.set_timer(timer)
         described = [_SDP] if body else []
-        response = self.respond(
-            key, request, 200, [self._host.contact(self.peer), ALLOW, SUPPORTED, *headers, *described], body
-        )
+        response = self.respond(key, request, 200, [self._contact, ALLOW, SUPPORTED, *headers, *described], body)
         if request.method == "INVITE":
             self._await_ack(key, response, offers=offer is None)
         return None
@@ -606,7 +607,7 @@ class SipCall:
             self._later("refresh", 1.0, self._refresh)
             return
         headers = [
-            self._host.contact(self.peer),
+            self._contact,
             ALLOW,
             SUPPORTED,
             ("Session-Expires", f"{max(timer.interval_s, self._min_session_s)};refresher=uac"),
@@ -682,7 +683,7 @@ class IncomingCall(SipCall):
         try:
             self.dialog = Dialog.as_server(invite, secrets.token_hex(8))
             self.dialog.invited = True
-            self.caller: Caller = caller_of(invite, trunk.headers)
+            self.caller = caller_of(invite, trunk.headers)
             self.route = route_of(invite.uri, trunk.numbers, trunk.route)
             self._peer_allows = invite.headers.tokens("Allow")
             contact = self.dialog.target
@@ -696,11 +697,6 @@ class IncomingCall(SipCall):
         except BaseException:
             self.rtp.close()
             raise
-
-    @property
-    def call_sid(self) -> str:
-        """The peer's id of the call."""
-        return self.dialog.call_id
 
     def start(self) -> Refusal | None:
         """Ring, and answer when the dialogue manager is there. A refusal: the INVITE wants this instead.
@@ -739,9 +735,7 @@ class IncomingCall(SipCall):
         self.session.on_held(True)
 
     def _respond(self, status: int, headers: HeaderItems = (), body: bytes = b"") -> Response:
-        return self.respond(
-            self.key, self._invite, status, [self._host.contact(self.peer), ALLOW, SUPPORTED, *headers], body
-        )
+        return self.respond(self.key, self._invite, status, [self._contact, ALLOW, SUPPORTED, *headers], body)
 
     def _ready(self) -> None:
         self._stop("ready")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from sip_bridge.errors import ProtocolError
@@ -33,7 +33,7 @@ class Caller:
     to: str
     forwarded_from: str = ""
     name: str = ""
-    parameters: Mapping[str, str] | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
     """Custom headers by name, and User-to-User."""
 
 
