@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import re
-import socket
 import struct
 from typing import Any
 
@@ -15,7 +14,7 @@ from sip_bridge.dialog import SessionTimer
 from sip_bridge.digest import ClientAuth
 from sip_bridge.sdp import parse as parse_sdp
 from sip_bridge.sip import Request, Response, parse, response_to
-from tests.sip_bridge.phone import Bridge, Phone, bridge, offer, until
+from tests.sip_bridge.phone import PATIENCE_S, Bridge, Phone, bridge, offer, until
 
 
 def phone_of(made: Bridge, **more: Any) -> Phone:
@@ -64,7 +63,7 @@ async def test_a_call_over_tcp_is_answered_and_hung_up_on_its_connection() -> No
         with phone_of(made) as phone:
 
             async def read() -> Request | Response:
-                head = await reader.readuntil(b"\r\n\r\n")
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
                 length = int(re.search(rb"Content-Length: (\d+)", head)[1])  # type: ignore[index]
                 return parse(head + await reader.readexactly(length))
 
@@ -205,7 +204,9 @@ async def test_a_password_is_asked_for_and_a_wrong_or_old_one_refused() -> None:
             stale = await ask("secret", challenge)
             assert stale.status == 401 and "stale=true" in (stale.headers.get("WWW-Authenticate") or "")
             made.bridge._trunks._auth = type(made.bridge._trunks._auth)("talkspurt", b"x" * 32)
-            ok = await ask("secret", await phone.invited(status=401))
+            challenge = await phone.invited(status=401)
+            phone.to_tag = ""
+            ok = await ask("secret", challenge)
             assert ok.status == 200
             phone.to_tag = ok.to.tag
             phone.ack(ok)
@@ -382,6 +383,7 @@ async def test_messages_cut_short_or_too_large_get_one_status_or_none() -> None:
             whole = phone.request("INVITE", body=offer(phone.rtp_port), to_tag="", cseq=9).serialise()
             for length in range(0, len(whole), 7):
                 phone.send(whole[:length])
+                await asyncio.sleep(0)
             phone.send(b"\0" * 60000)
             phone.send(whole.replace(b"Max-Forwards: 70", b"X: " + b"y" * 60000))
             phone.send(phone.request("OPTIONS"))
@@ -390,7 +392,6 @@ async def test_messages_cut_short_or_too_large_get_one_status_or_none() -> None:
                 assert isinstance(message, Response)
                 statuses.add(message.status)
             assert statuses <= {100, 180, 200, 400, 481, 482, 503, 513}, statuses
-            made.session if len(made.sessions) == 1 else None
             made.sessions[0].call.send_frame(bytes(160))
             await phone.hear()
             await phone.bye()
@@ -476,7 +477,8 @@ async def test_our_refresh_that_crosses_theirs_is_tried_again() -> None:
                 pass
             assert isinstance(again, Request) and again.method == "INVITE" and again.body == ours.body
             body = offer(phone.rtp_port, codecs="0 101")
-            phone.answer(again, 200, ("Contact", f"<sip:ann@127.0.0.1:{phone.port}>"), ("Content-Type", "application/sdp"), body=body)  # fmt: skip
+            contact, content = ("Contact", f"<sip:ann@127.0.0.1:{phone.port}>"), ("Content-Type", "application/sdp")
+            phone.answer(again, 200, contact, content, body=body)
             await phone.asked("ACK")
             assert not call.dialog.inviting
             await phone.bye()
@@ -709,5 +711,3 @@ async def test_a_flood_from_one_address_leaves_the_others_alone() -> None:
             await other.call()
             assert len(made.sessions) <= 6
             await other.bye()
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM):
-                pass
