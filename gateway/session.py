@@ -136,6 +136,10 @@ class Session:
         self._making: dict[str, _Making] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the dialogue manager has its ``setup``: a leg that rings until then may answer."""
+        self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the first turn has ended, however it did: a leg that speaks before its answer may answer."""
         self._reason = ""
         self._hang_up_leg = False
         self._handoff_data: str | None = None
@@ -243,6 +247,18 @@ class Session:
             self.playout.last_mark_delay_s = None
         self._after_visit(now)
 
+    def on_held(self, held: bool) -> None:
+        """The leg can carry no sound now (not answered yet, or put on hold), or can again.
+
+        Speech waits where it is, and what is new behind it; nothing of that counts as heard. It goes on at its place.
+        """
+        if held != self.playout.paused:
+            now = self._now()
+            self.playout.paused = held
+            if held:
+                self.playout.flushed(now)
+            self.wake()
+
     def on_leg_closed(self, reason: str) -> None:
         """The caller is gone."""
         self.end(reason, hang_up=False)
@@ -310,6 +326,11 @@ class Session:
                 self._cut_started = now
                 self.turns.on_message(message, now)
                 self._cut_started = None
+
+    def on_dialogue_ready(self) -> None:
+        """The manager has its ``setup``."""
+        if not self.ready.done():
+            self.ready.set_result(None)
 
     def on_dialogue_closed(self) -> None:
         """The manager hung up on purpose: the same as ``end``."""
@@ -417,6 +438,8 @@ class Session:
         """Count a turn, and let go of what made it."""
         self._making.pop(turn.id, None)
         self._services.meter.turn_ended(outcome=turn.state.value)
+        if not self.greeted.done():
+            self.greeted.set_result(None)
         if reason in ("speech", "dtmf", "cancel") and self._cut_started is not None:
             self._services.meter.cut(reason=reason, seconds=self._now() - self._cut_started)
         self._want()

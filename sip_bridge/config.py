@@ -71,6 +71,8 @@ class TrunkConfig(Section):
     early_media: bool = False
     """Speak before the call is answered (183): the greeting is heard, and the 200 follows with its end. Off: 180, then
     200 as soon as the session can speak."""
+    answer_at_once: bool = False
+    """Answer before the dialogue manager is there, for routes that are led by REST alone."""
     max_calls: int = Field(0, ge=0)
     """Live calls of this trunk; one more is answered 503. 0: no limit of its own."""
     proxy: str = ""
@@ -143,6 +145,8 @@ class SipTimeouts(Section):
     ready: float = Field(8.0, gt=0)
     """From the INVITE to the answer: within it the dialogue manager must be there, else 503. Keep it below the peer's
     own limit, which often is 10 s."""
+    early_media: float = Field(30.0, gt=0)
+    """Longest speech before the answer, where a trunk has `early_media`."""
     answer: float = Field(60.0, gt=0)
     """How long an outgoing call may ring."""
     media: float = Field(30.0, gt=0)
@@ -174,8 +178,6 @@ class SipLimits(Section):
     """A connection silent for so long is closed."""
     transactions: int = Field(20_000, gt=0)
     """Transactions kept; a request beyond them is answered 503."""
-    message_bytes: int = Field(65_536, ge=1500)
-    """Largest message; a bigger one on a stream closes it."""
 
 
 class SipConfig(Section):
@@ -226,6 +228,12 @@ class SipConfig(Section):
             if registration.trunk and registration.trunk not in self.trunks:
                 raise ValueError(f"sip.registrations names trunk {registration.trunk!r}, which sip.trunks lacks")
         return self
+
+    @property
+    def rtp_range(self) -> tuple[int, int]:
+        """Lowest and highest of `rtp_ports`."""
+        low, _, high = self.rtp_ports.partition("-")
+        return int(low), int(high)
 
     @property
     def advertised(self) -> str:

@@ -28,8 +28,9 @@ METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "REFER
 EXTENSIONS = frozenset({"timer"})
 """Option tags that may stand in Require."""
 
+ALLOW = ("Allow", ", ".join(METHODS))
 _ACCEPT = ("Accept", "application/sdp, application/dtmf-relay, application/dtmf")
-_SUPPORTED = ("Supported", ", ".join(sorted(EXTENSIONS)))
+SUPPORTED = ("Supported", ", ".join(sorted(EXTENSIONS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +337,7 @@ class Endpoint:
             return response_to(request, 420, to_tag=tag, headers=[("Unsupported", ", ".join(unknown))])
         if request.method == "OPTIONS" and not request.to.tag:
             status = 503 if self.draining else 200
-            return response_to(request, status, to_tag=tag, headers=[self._allow, _ACCEPT, _SUPPORTED])
+            return response_to(request, status, to_tag=tag, headers=[self._allow, _ACCEPT, SUPPORTED])
         return None
 
     def _deliver(self, key: Key | None, message: Message, peer: Peer) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 import time
 from collections.abc import Callable
 
@@ -22,21 +23,43 @@ from gateway.transport import CallEvents
 from sip_bridge.ports import PortPair
 from sip_bridge.sdp import Agreed
 
+_DATAGRAM_BYTES = 4096
+"""More than a packet of any codec of ours."""
 
-class _Port(asyncio.DatagramProtocol):
+
+class _Port:
+    """A bound socket. Not an asyncio transport: that would queue what the kernel does not take, and be late with it."""
+
     def __init__(self, receive: Callable[[bytes, PeerAddress], None]) -> None:
         self._receive = receive
-        self.transport: asyncio.DatagramTransport | None = None
+        self._socket: socket.socket | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]
+    def open(self, bound: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self._socket = bound
+        loop.add_reader(bound.fileno(), self._readable)
 
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        self._receive(data, (addr[0], addr[1]))
+    def close(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._socket is not None:
+            loop.remove_reader(self._socket.fileno())
+            self._socket = None
 
-    def send(self, data: bytes, to: PeerAddress) -> None:
-        if self.transport and not self.transport.is_closing():
-            self.transport.sendto(data, to)
+    def _readable(self) -> None:
+        assert self._socket is not None
+        try:
+            # One a turn of the loop: a flood at one port must not stop the others.
+            data, source = self._socket.recvfrom(_DATAGRAM_BYTES)
+        except OSError:
+            return
+        self._receive(data, (source[0], source[1]))
+
+    def send(self, data: bytes, to: PeerAddress) -> bool:
+        if self._socket is None:
+            return False
+        try:
+            self._socket.sendto(data, to)
+        except OSError:  # a full buffer, or an address without a way to it
+            return False
+        return True
 
 
 class RtpLeg:
@@ -46,11 +69,19 @@ class RtpLeg:
         events: told of frames, digits and silence.
         latch: where to send, and whom to believe.
         silence_s: without a packet for so long while not on hold, the media is lost (``on_leg_closed``).
+        on_report: told with every report of ours, and at the end: packets lost since then, and jitter (seconds).
     """
 
     _WATCH_S = 0.5
 
-    def __init__(self, events: CallEvents, latch: Latch, *, silence_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        events: CallEvents,
+        latch: Latch,
+        *,
+        silence_s: float = 30.0,
+        on_report: Callable[[int, float], None] = lambda lost, jitter_s: None,
+    ) -> None:
         self.unreadable = 0
         """Packets that were no RTP of this call."""
         self.incoming: IncomingStream | None = None
@@ -59,6 +90,8 @@ class RtpLeg:
         self._events = events
         self._latch = latch
         self._silence_s = silence_s
+        self._on_report = on_report
+        self._lost_told = 0
         self._loop = asyncio.get_running_loop()
         self._rtp, self._rtcp = _Port(self._received), _Port(self._received_report)
         self._agreed: Agreed | None = None
@@ -71,11 +104,11 @@ class RtpLeg:
         self._ports: PortPair | None = None
         self._closed = False
 
-    async def open(self, ports: PortPair) -> None:
+    def open(self, ports: PortPair) -> None:
         """Receive on these ports; ``close`` gives them back."""
         self._ports = ports
-        await self._loop.create_datagram_endpoint(lambda: self._rtp, sock=ports.rtp)
-        await self._loop.create_datagram_endpoint(lambda: self._rtcp, sock=ports.rtcp)
+        self._rtp.open(ports.rtp, self._loop)
+        self._rtcp.open(ports.rtcp, self._loop)
         self._heard_at = self._loop.time()
         self._later(self._WATCH_S, self._watch)
 
@@ -115,8 +148,7 @@ class RtpLeg:
         now = self._loop.time()
         if self.outgoing is None or not self._sends or now < self._digits_end:
             return False
-        self._send(self.outgoing.packet(payload, now=now))
-        return True
+        return self._send(self.outgoing.packet(payload, now=now))
 
     def send_dtmf(self, digits: str) -> bool:
         """Send touch tones in the place of audio, after those under way. False: the peer takes none.
@@ -145,9 +177,9 @@ class RtpLeg:
         if self.reporter and self._agreed:
             streams = [self.incoming] if self.incoming else []
             self._send_report(self.reporter.goodbye(streams, now=self._loop.time(), wall=time.time()))
+        self._tell_losses()
         for port in (self._rtp, self._rtcp):
-            if port.transport:
-                port.transport.abort()  # not close(): that would wait for a full buffer, on a socket closed below it
+            port.close(self._loop)
         if self._ports:
             self._ports.close()
 
@@ -157,9 +189,10 @@ class RtpLeg:
     def _sends(self) -> bool:
         return self._agreed is not None and not self._agreed.held and self._latch.remote is not None
 
-    def _send(self, packet: bytes) -> None:
-        if self._sends and self._latch.remote:
-            self._rtp.send(self._srtp.protect(packet) if self._srtp else packet, self._latch.remote)
+    def _send(self, packet: bytes) -> bool:
+        if not self._sends or self._latch.remote is None:
+            return False
+        return self._rtp.send(self._srtp.protect(packet) if self._srtp else packet, self._latch.remote)
 
     def _send_event(self, payload_type: int, payload: bytes, begins: bool) -> None:
         if self.outgoing:
@@ -199,7 +232,9 @@ class RtpLeg:
         self._heard_at = now
         if self.incoming is None or self.incoming.ssrc != packet.ssrc:
             # A transfer or hold music: a new stream, not a new call.
+            self._tell_losses()
             self.incoming = IncomingStream(ssrc=packet.ssrc, clock_hz=agreed.codec.clock_hz)
+            self._lost_told = 0
             self._order, self._keys = JitterBuffer(), TelephoneEvents()
         self.incoming.add(packet.sequence, packet.timestamp, now=now)
         payload = packet.payload
@@ -234,7 +269,14 @@ class RtpLeg:
             if self.reporter and now >= self.reporter.due:
                 streams = [self.incoming] if self.incoming else []
                 self._send_report(self.reporter.report(streams, now=now, wall=time.time(), share=_share()))
+                self._tell_losses()
         self._later(self._WATCH_S, self._watch)
+
+    def _tell_losses(self) -> None:
+        if self.incoming is not None and self._agreed is not None:
+            lost = max(self.incoming.lost, self._lost_told)  # a late packet makes it fall: a counter cannot
+            self._on_report(lost - self._lost_told, self.incoming.jitter / self._agreed.codec.clock_hz)
+            self._lost_told = lost
 
     def _later(self, delay_s: float, call: Callable[[], None]) -> None:
         self._at(self._loop.time() + delay_s, call)

@@ -439,11 +439,12 @@ class Negotiation:
         self._offer = None
 
     def _choose(self, description: SessionDescription) -> tuple[int, Media, Codec]:
-        """The first audio section with a codec of ours; our order decides, not the peer's."""
+        """The first audio section with a codec of ours; our order decides, not the peer's. A call keeps its codec."""
+        codecs = [self.agreed.codec] if self.agreed else self._codecs
         for at, media in enumerate(description.media):
             if media.kind != "audio" or not media.port or media.protocol.upper() not in _PROTOCOLS:
                 continue
-            for ours in self._codecs:
+            for ours in codecs:
                 for theirs in media.codecs:
                     if ours.same(theirs):
                         return at, media, theirs
@@ -451,7 +452,7 @@ class Negotiation:
             f"{media.kind} {media.protocol} {'refused' if not media.port else ' '.join(c.name for c in media.codecs)}"
             for media in description.media
         )
-        ours_text = ", ".join(codec.name for codec in self._codecs)
+        ours_text = ", ".join(codec.name for codec in codecs)
         raise NotAcceptable(f"no common codec: got {offered[:200] or 'no media'}, expected audio in one of {ours_text}")
 
     def _their_crypto(self, media: Media) -> Crypto | None:
@@ -502,6 +503,8 @@ class Negotiation:
         )
 
     def _ptime(self, media: Media, codec: Codec) -> int:
+        if self.agreed and (media.maxptime_ms or self.agreed.ptime_ms) >= self.agreed.ptime_ms:
+            return self.agreed.ptime_ms
         possible = [10, 20, 40, 60] if codec.name == "OPUS" else [10, 20, 30, 40, 50, 60]
         longest = media.maxptime_ms or max(possible)
         for wanted in (media.ptime_ms, self._ptime_ms):

@@ -59,7 +59,7 @@ async def call(srtp: str = "optional", silence_s: float = 30.0) -> AsyncIterator
     legs = [RtpLeg(each, Latch("any"), silence_s=silence_s) for each in heard]
     try:
         for leg, side, pair in zip(legs, sides, ports, strict=True):
-            await leg.open(pair)
+            leg.open(pair)
             assert side.agreed is not None
             leg.negotiated(side.agreed)
         yield legs[0], legs[1], heard[0], heard[1]
