@@ -45,13 +45,17 @@ class JitterBuffer:
         self._clock_hz = clock_hz
         self._bounds_s = (min_wait_s, max_wait_s)
         self._next: int | None = None
-        self._waiting: dict[int, tuple[bytes | None, float]] = {}
+        self._waiting: dict[int, tuple[bytes | None, float | None, float]] = {}
+        """Payload, media time, arrival."""
         self._newest: tuple[int, int] = (0, 0)
         self._media_s = 0.0
         self._base_s: float | None = None
+        """The clock's time at media time 0, by the packets that came fastest."""
         self._peak_s = 0.0
         self._timed_at = 0.0
-        self._covered: float | None = None
+        self._covered_s: float | None = None
+        """Media time up to which audio was handed out."""
+        self._handed_at = 0.0
 
     @property
     def wait_s(self) -> float:
@@ -65,7 +69,7 @@ class JitterBuffer:
         Args:
             payload: None for a packet of no audio (a touch tone), which only holds its place.
         """
-        due = now if payload is None else self._due(sequence, timestamp, now)
+        media_s = None if payload is None else self._media(sequence, timestamp, now)
         if self._next is None:
             self._next = sequence
         ahead = (sequence - self._next) & 0xFFFF
@@ -76,8 +80,8 @@ class JitterBuffer:
             ahead = self._RESTART
         if ahead >= self._RESTART:
             self._waiting.clear()
-            self._next, self._covered = sequence, None
-        self._waiting[sequence] = (payload, due)
+            self._next, self._covered_s = sequence, None
+        self._waiting[sequence] = (payload, media_s, now)
         return self._release(now)
 
     def expire(self, *, now: float) -> list[bytes]:
@@ -86,16 +90,19 @@ class JitterBuffer:
 
     def pause(self, *, now: float) -> int:
         """How many frames of silence stand for a sender that is silent since the last packet or call; mostly 0."""
-        if self._covered is None or self._waiting:
+        if self._covered_s is None or self._base_s is None or self._waiting:
             return 0
-        frames = min(50, int((now - self._covered - self.wait_s) / self.frame_s))
+        # A sender whose timestamps stand still in silence is always overdue: that is no pause.
+        silent_s = min(now - self._base_s - self._covered_s, now - self._handed_at)
+        frames = min(50, int((silent_s - self.wait_s) / self.frame_s))
         if frames < 3:  # jitter, so far
             return 0
-        self._covered += frames * self.frame_s
+        self._covered_s += frames * self.frame_s
+        self._handed_at += frames * self.frame_s
         return frames
 
-    def _due(self, sequence: int, timestamp: int, now: float) -> float:
-        """When this packet should have come; takes it into the measurement."""
+    def _media(self, sequence: int, timestamp: int, now: float) -> float:
+        """This packet's media time, seconds; takes it into the measurement."""
         before, stamp = self._newest
         step = (timestamp - stamp) & 0xFFFFFFFF
         moved_s = (step - (1 << 32) if step >= 1 << 31 else step) / self._clock_hz
@@ -105,6 +112,7 @@ class JitterBuffer:
         offset_s = now - media_s
         if self._base_s is None or abs(offset_s - self._base_s) > self._NEW_CLOCK_S:
             self._base_s, self._peak_s, media_s = now, 0.0, 0.0
+            self._covered_s = None
         else:
             passed_s = now - self._timed_at
             self._base_s = min(offset_s, self._base_s + passed_s * self._DRIFT)
@@ -112,7 +120,7 @@ class JitterBuffer:
         self._timed_at = now
         if media_s >= self._media_s or media_s == 0.0:
             self._newest, self._media_s = (sequence, timestamp), media_s
-        return self._base_s + media_s
+        return media_s
 
     def _release(self, now: float) -> list[bytes]:
         ready: list[bytes] = []
@@ -121,28 +129,27 @@ class JitterBuffer:
             found = self._waiting.pop(self._next, None)
             if found is None:
                 first = min(self._waiting, key=lambda waiting: (waiting - self._next) & 0xFFFF)  # type: ignore[operator]
-                due = self._waiting[first][1]
+                _, media_s, arrived = self._waiting[first]
+                due = arrived if media_s is None or self._base_s is None else self._base_s + media_s
                 # The packet before the first one here is the last of the hole, and due one frame earlier.
                 given_up_at = due - self.frame_s + self.wait_s
                 if now < given_up_at and len(self._waiting) <= self._MOST_WAITING:
                     self.deadline = given_up_at
                     break
-                ready += [LOST] * self._skip((first - self._next) & 0xFFFF, due)
+                ready += [LOST] * self._skip((first - self._next) & 0xFFFF, media_s)
                 self._next = first
                 continue
             self._next = (self._next + 1) & 0xFFFF
-            payload, due = found
-            if payload is not None:
+            payload, media_s, _ = found
+            if payload is not None and media_s is not None:
                 ready.append(payload)
-                # A sender whose timestamps stand still in silence is always overdue: that is no pause.
-                self._covered = max(due, now - self.wait_s) + self.frame_s
+                self._covered_s, self._handed_at = media_s + self.frame_s, now
         return ready
 
-    def _skip(self, packets: int, due: float) -> int:
-        """A hole of so many packets before one due then: how many frames are to be concealed."""
+    def _skip(self, packets: int, media_s: float | None) -> int:
+        """A hole of so many packets, before one of that media time: how many frames are to be concealed."""
         self.lost += packets
-        missing = packets if self._covered is None else round((due - self._covered) / self.frame_s)
-        concealed = max(0, min(packets, missing, self._MOST_CONCEALED))
-        if self._covered is not None:
-            self._covered += concealed * self.frame_s
-        return concealed
+        missing = packets
+        if self._covered_s is not None and media_s is not None:
+            missing = round((media_s - self._covered_s) / self.frame_s)
+        return max(0, min(packets, missing, self._MOST_CONCEALED))
