@@ -167,6 +167,7 @@ class Session:
             pacing_error=services.meter.pacing_error(call.transport),
         )
         self._uplink: UplinkStream | None = None
+        self._keys_told = False
         self.listening = False
         """Whether anybody wants the caller's audio now; read for every frame that comes."""
         if services.uplink is not None:
@@ -227,7 +228,13 @@ class Session:
     # --- the media leg's side (CallEvents) -------------------------------------------------------------------------
 
     def on_digit(self, digit: str) -> None:
-        """The caller pressed a key."""
+        """The caller pressed a key, and the leg says so."""
+        if not self._keys_told:
+            self._keys_told = True  # its tone may be in the audio too, and is the same key
+            self._want()
+        self._key(digit)
+
+    def _key(self, digit: str) -> None:
         now = self._now()
         self._cut_started = now
         self.turns.on_digit(digit, now)
@@ -284,6 +291,11 @@ class Session:
         if "speaker-events" in self._route.events:
             self.tell(Info(name="clientSpeaking", value="off"))
 
+    def on_key_heard(self, digit: str) -> None:
+        """A touch tone in the audio, where the route looks for them and the leg has told none."""
+        if not self._keys_told:
+            self._key(digit)
+
     def on_pcm(self, pcm: bytes) -> None:
         """Audio for the dialogue manager that subscribed."""
         if self._link is not None and self._subscribed_rate:
@@ -298,7 +310,11 @@ class Session:
     def _want(self) -> None:
         if self._uplink is not None:
             vad = self.turns.interruptible_by("speech") or "speaker-events" in self._route.events
-            self._uplink.want(vad=vad or bool(self._route.recogniser), pcm_rate=self._subscribed_rate)
+            self._uplink.want(
+                vad=vad or bool(self._route.recogniser),
+                pcm_rate=self._subscribed_rate,
+                keys=self._route.inband_dtmf and not self._keys_told,
+            )
             self.listening = self._uplink.needed
 
     # --- the dialogue manager's side (DialogueSink) ----------------------------------------------------------------

@@ -39,7 +39,7 @@ from sip_bridge.sdp import Agreed, Negotiation, SessionDescription
 from sip_bridge.sdp import parse as parse_sdp
 from sip_bridge.sip import Message, Request, Response, response_to
 from sip_bridge.transaction import Act, Key
-from voicecodecs.registry import AudioFormat, by_rtp_name
+from voicecodecs.registry import AudioFormat
 
 log = logging.getLogger(__name__)
 
@@ -158,10 +158,8 @@ def description_of(message: Message) -> SessionDescription | None:
 
 
 def _format(agreed: Agreed, *, inbound: bool) -> AudioFormat:
-    codec = agreed.codec
-    channels = f"/{codec.channels}" if codec.channels > 1 else ""
-    fmt = by_rtp_name(f"{codec.name}/{codec.clock_hz}{channels}", ptime_ms=agreed.ptime_ms)
-    return replace(fmt, sample_rate=_INBOUND_OPUS_HZ) if inbound and codec.name == "OPUS" else fmt
+    fmt = agreed.sent_format
+    return replace(fmt, sample_rate=_INBOUND_OPUS_HZ) if inbound and fmt.encoding == "OPUS" else fmt
 
 
 class SipCall:

@@ -7,10 +7,11 @@ Sends what it is given, when it is given: the pacing is the session's. Follows a
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from gateway.errors import ProtocolError
 from gateway.media.dtmf import TelephoneEvents, event_packets
@@ -22,6 +23,13 @@ from gateway.media.srtp import Srtp
 from gateway.transport import CallEvents
 from sip_bridge.ports import PortPair
 from sip_bridge.sdp import Agreed
+from voicecodecs.comfort_noise import noise_frames, read_level_dbov, write_level_dbov
+
+_KEEP_ALIVE_S = 5.0
+"""In our silence a packet each so often: gateways drop calls whose media has stopped, translators forget their way."""
+
+_OUR_NOISE_DBOV = -70
+"""What a listener should hear while we are silent: almost nothing, but a line that is alive."""
 
 _DATAGRAM_BYTES = 4096
 """More than a packet of any codec of ours."""
@@ -72,7 +80,7 @@ class RtpLeg:
         on_report: told with every report of ours, and at the end: packets lost since then, and jitter (seconds).
     """
 
-    _WATCH_S = 0.5
+    _WATCH_S = 0.1
 
     def __init__(
         self,
@@ -97,7 +105,12 @@ class RtpLeg:
         self._agreed: Agreed | None = None
         self._srtp: Srtp | None = None
         self._keys = TelephoneEvents()
-        self._order = JitterBuffer()
+        self._order = JitterBuffer(8000)
+        self._expiry: asyncio.TimerHandle | None = None
+        self._silence = b""
+        self._noise: Iterator[bytes] = itertools.repeat(b"")
+        self._sent_at = 0.0
+        self._noise_told = False
         self._heard_at = 0.0
         self._digits_end = 0.0
         self._timers: set[asyncio.TimerHandle] = set()
@@ -142,12 +155,17 @@ class RtpLeg:
                 timestamp=secrets.randbits(32),
             )
             self.reporter = Reporter(self.outgoing, secrets.token_hex(8), now=now, share=_share())
+            self._silence = agreed.sent_format.silence_frame()
+            self._noise = itertools.repeat(self._silence)
+        # At once, so that an address translator on the way lets the peer's packets in (RFC 4961, RFC 6263).
+        self._send_silence(now)
 
     def send_frame(self, payload: bytes) -> bool:
         """Number, encrypt and send one frame. False: on hold, a digit is under way, or nobody to send to."""
         now = self._loop.time()
         if self.outgoing is None or not self._sends or now < self._digits_end:
             return False
+        self._sent_at, self._noise_told = now, False
         return self._send(self.outgoing.packet(payload, now=now))
 
     def send_dtmf(self, digits: str) -> bool:
@@ -194,6 +212,17 @@ class RtpLeg:
             return False
         return self._rtp.send(self._srtp.protect(packet) if self._srtp else packet, self._latch.remote)
 
+    def _send_silence(self, now: float) -> None:
+        """Show that we are there, and how quiet it is here."""
+        agreed = self._agreed
+        if agreed is None or self.outgoing is None or now < self._digits_end:
+            return
+        self._sent_at, self._noise_told = now, agreed.noise_type is not None
+        if agreed.noise_type is None:
+            self._send(self.outgoing.packet(self._silence, now=now))
+        else:
+            self._send(self.outgoing.comfort_noise(agreed.noise_type, write_level_dbov(_OUR_NOISE_DBOV), now=now))
+
     def _send_event(self, payload_type: int, payload: bytes, begins: bool) -> None:
         if self.outgoing:
             self._send(self.outgoing.event(payload_type, payload, begins=begins, now=self._loop.time()))
@@ -224,7 +253,7 @@ class RtpLeg:
         except ProtocolError:
             self.unreadable += 1
             return
-        if packet.payload_type not in (agreed.receive_type, agreed.events_receive_type):
+        if packet.payload_type not in (agreed.receive_type, agreed.events_receive_type, agreed.noise_type):
             self.unreadable += 1
             return
         if not self._latch.accept(source, packet.ssrc, packet.sequence, now=now):
@@ -235,17 +264,30 @@ class RtpLeg:
             self._tell_losses()
             self.incoming = IncomingStream(ssrc=packet.ssrc, clock_hz=agreed.codec.clock_hz)
             self._lost_told = 0
-            self._order, self._keys = JitterBuffer(), TelephoneEvents()
+            self._order, self._keys = JitterBuffer(agreed.codec.clock_hz), TelephoneEvents()
         self.incoming.add(packet.sequence, packet.timestamp, now=now)
-        payload = packet.payload
+        payload: bytes | None = packet.payload or None
         if packet.payload_type == agreed.events_receive_type:
-            digit = self._keys.add(packet.timestamp, payload)
+            digit = self._keys.add(packet.timestamp, packet.payload)
             if digit is not None:
                 self._events.on_digit(digit)
-            payload = b""
-        for ready in self._order.add(packet.sequence, payload):
-            if self._events.listening:
-                self._events.on_audio(ready)
+            payload = None
+        elif packet.payload_type == agreed.noise_type:
+            self._noise = itertools.cycle(noise_frames(agreed.sent_format, read_level_dbov(packet.payload)))
+            payload = None
+        self._hand_on(self._order.add(packet.sequence, packet.timestamp, payload, now=now))
+
+    def _hand_on(self, ready: Iterable[bytes]) -> None:
+        if self._events.listening:
+            for payload in ready:
+                self._events.on_audio(payload)
+        deadline = self._order.deadline
+        if deadline is not None and self._expiry is None:
+            self._expiry = self._at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        self._hand_on(self._order.expire(now=self._loop.time()))
 
     def _received_report(self, data: bytes, source: PeerAddress) -> None:
         agreed = self._agreed
@@ -266,6 +308,13 @@ class RtpLeg:
             if agreed.direction.receives and not agreed.held and now - self._heard_at > self._silence_s:
                 self._events.on_leg_closed("media timeout")
                 return
+            if self._events.listening:
+                # Without it, speech would not end at a caller whose phone sends nothing in silence.
+                silent_s = self._order.pause(now=now) * self._order.frame_s
+                self._hand_on(next(self._noise) for _ in range(round(silent_s * 1000 / agreed.ptime_ms)))
+            idle_s = now - self._sent_at
+            if idle_s > _KEEP_ALIVE_S or (agreed.noise_type is not None and not self._noise_told and idle_s > 0.1):
+                self._send_silence(now)
             if self.reporter and now >= self.reporter.due:
                 streams = [self.incoming] if self.incoming else []
                 self._send_report(self.reporter.report(streams, now=now, wall=time.time(), share=_share()))
@@ -281,7 +330,7 @@ class RtpLeg:
     def _later(self, delay_s: float, call: Callable[[], None]) -> None:
         self._at(self._loop.time() + delay_s, call)
 
-    def _at(self, when: float, call: Callable[..., None], *args: object) -> None:
+    def _at(self, when: float, call: Callable[..., None], *args: object) -> asyncio.TimerHandle:
         def fire() -> None:
             self._timers.discard(timer)
             if not self._closed:
@@ -289,6 +338,7 @@ class RtpLeg:
 
         timer = self._loop.call_at(when, fire)
         self._timers.add(timer)
+        return timer
 
 
 def _share() -> float:
