@@ -37,7 +37,7 @@ async def test_a_call_rings_is_answered_carries_speech_and_is_hung_up_by_the_cal
             phone.ack(ok)
             assert made.session.held is False
             assert made.session.call.send_frame(b"\x11" * 160)
-            assert await phone.hear() == (0, b"\x11" * 160)
+            assert await phone.hears(b"\x11" * 160) == 0
             phone.speak(b"\x22" * 160)
             await until(lambda: made.session.heard == [b"\x22" * 160])
             await phone.bye()
@@ -54,7 +54,7 @@ async def test_the_codec_is_what_both_know(codecs: str, name: str, number: int) 
             assert phone.media and [c.name for c in phone.media.codecs] == [name, "TELEPHONE-EVENT"]
             assert made.session.call.outbound.encoding == name
             made.session.call.send_frame(bytes(80))
-            assert await phone.hear() == (number, bytes(80))
+            assert await phone.hears(bytes(80)) == number
 
 
 async def test_a_call_over_tcp_is_answered_and_hung_up_on_its_connection() -> None:
@@ -141,7 +141,7 @@ async def test_early_media_speaks_before_the_answer() -> None:
             await phone.invited(status=183)
             assert made.session.held is False
             made.session.call.send_frame(b"\x11" * 160)
-            assert await phone.hear() == (0, b"\x11" * 160)
+            assert await phone.hears(b"\x11" * 160) == 0
             made.session.greeted.set_result(None)
             phone.ack(await phone.response(200))
             await phone.bye()
@@ -246,8 +246,8 @@ async def test_without_a_free_port_the_call_is_refused_and_the_others_go_on() ->
             await first.call()
             await second.invited(status=503)
             assert made.rejected == ["no_ports"]
-            made.session.call.send_frame(bytes(160))
-            await first.hear()
+            made.session.call.send_frame(b"\x77" * 160)
+            await first.hears(b"\x77" * 160)
             await first.bye()
 
 
@@ -378,22 +378,22 @@ async def test_requests_that_do_not_fit_are_refused_and_disturb_nothing() -> Non
 
 async def test_messages_cut_short_or_too_large_get_one_status_or_none() -> None:
     async with bridge() as made:
-        with phone_of(made) as phone:
+        with phone_of(made) as phone, phone_of(made) as other:
             await phone.call()
-            whole = phone.request("INVITE", body=offer(phone.rtp_port), to_tag="", cseq=9).serialise()
+            whole = other.request("INVITE", body=offer(other.rtp_port)).serialise()
             for length in range(0, len(whole), 7):
-                phone.send(whole[:length])
+                other.send(whole[:length])
                 await asyncio.sleep(0)
-            phone.send(b"\0" * 60000)
-            phone.send(whole.replace(b"Max-Forwards: 70", b"X: " + b"y" * 60000))
-            phone.send(phone.request("OPTIONS"))
+            other.send(b"\0" * 60000)
+            other.send(whole.replace(b"Max-Forwards: 70", b"X: " + b"y" * 60000))
+            other.send(other.request("OPTIONS"))
             statuses = set()
-            while (message := await phone.receive()).cseq.method != "OPTIONS":
+            while (message := await other.receive()).cseq.method != "OPTIONS":
                 assert isinstance(message, Response)
                 statuses.add(message.status)
-            assert statuses <= {100, 180, 200, 400, 481, 482, 503, 513}, statuses
-            made.sessions[0].call.send_frame(bytes(160))
-            await phone.hear()
+            assert 400 in statuses and statuses <= {100, 180, 200, 400}, statuses
+            made.sessions[0].call.send_frame(b"\x77" * 160)
+            await phone.hears(b"\x77" * 160)
             await phone.bye()
 
 
@@ -424,7 +424,7 @@ async def test_hold_stops_speech_and_resume_lets_it_go_on(method: str) -> None:
             assert parse_sdp(resumed.body).media[0].direction.value == "sendrecv"
             assert made.session.held is False and made.session.call.listening
             made.session.call.send_frame(b"\x33" * 160)
-            assert await phone.hear() == (0, b"\x33" * 160)
+            assert await phone.hears(b"\x33" * 160) == 0
             await phone.bye()
 
 
@@ -438,7 +438,7 @@ async def test_an_offer_that_we_cannot_take_leaves_the_call_as_it_was() -> None:
             phone.send(phone.request("INVITE", body=offer(phone.rtp_port, codecs="8 101")))
             await phone.response(488)  # a call keeps its codec
             made.session.call.send_frame(bytes(160))
-            assert await phone.hear() == (0, bytes(160))
+            assert await phone.hears(bytes(160)) == 0
             await phone.bye()
 
 
@@ -501,7 +501,7 @@ async def test_a_late_offer_is_ours_and_the_answer_comes_with_the_ack(multipart:
             await until(lambda: made.sessions)
             assert made.session.call.outbound.encoding == "G722" and made.session.held is False
             made.session.call.send_frame(bytes(160))
-            assert await phone.hear() == (9, bytes(160))
+            assert await phone.hears(bytes(160)) == 9
             await phone.bye()
 
 
@@ -653,7 +653,7 @@ async def test_media_from_another_port_is_followed_where_the_trunk_says_so(polic
             await asyncio.sleep(0.05)
             made.session.call.send_frame(b"\x44" * 160)
             if followed:
-                assert await phone.hear() == (0, b"\x44" * 160)
+                assert await phone.hears(b"\x44" * 160) == 0
             else:
                 await asyncio.sleep(0.05)
                 with pytest.raises(BlockingIOError):
@@ -686,8 +686,8 @@ async def test_srtp_is_taken_where_it_is_offered(protocol: str) -> None:
             assert theirs.tag == 3 and theirs.key != KEY
             srtp = Srtp(theirs.suite, send_key=KEY, receive_key=theirs.key)
             made.session.call.send_frame(b"\x55" * 160)
-            data = await asyncio.get_running_loop().sock_recv(phone.rtp, 4096)
-            assert srtp.unprotect(data)[12:] == b"\x55" * 160
+            while srtp.unprotect(await phone.packet())[12:] != b"\x55" * 160:
+                pass
             packet = struct.pack("!BBHII", 0x80, 0, 1, 0, 7) + b"\x66" * 160
             phone.rtp.sendto(srtp.protect(packet), ("127.0.0.1", phone.media.port))
             await until(lambda: made.session.heard == [b"\x66" * 160])
