@@ -130,12 +130,13 @@ class SipBridge:
         await asyncio.gather(*(registration.close() for registration in self.registrations))
         for call in list(self._calls):
             call.end("server is closing")
-        await self.outgoing.aclose()
+        self.outgoing.drop()
         deadline = time.monotonic() + 4 * self.config.timeouts.t1
-        while self._asked and time.monotonic() < deadline:  # noqa: ASYNC110 - the last answers, one by one
+        while (self._asked or len(self.outgoing)) and time.monotonic() < deadline:  # noqa: ASYNC110 - the last answers, one by one
             await asyncio.sleep(0.01)
         for call in list(self._calls):
             call.abandon()  # one that waits for an ACK still
+        await self.outgoing.aclose()
         await self.endpoint.close()
 
     def __len__(self) -> int:

@@ -74,6 +74,8 @@ class Bridge:
             check_room=self._check_room,
             on_report=lambda lost, jitter_s: self.reports.append((lost, jitter_s)),
             on_rejected=self.rejected.append,
+            new_call_id=lambda: f"VX{next(_numbers):032x}",
+            routes={"default"},
         )
 
     def _check_room(self) -> None:
