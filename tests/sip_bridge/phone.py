@@ -265,7 +265,7 @@ class Phone:
         while True:
             data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sip, 65536), PATIENCE_S)
             message = parse(data)
-            if not (isinstance(message, Response) and str(message.cseq) in self._acked):
+            if not (isinstance(message, Response) and message.status < 300 and str(message.cseq) in self._acked):
                 return message
 
     async def response(self, status: int) -> Response:
