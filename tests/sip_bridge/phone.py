@@ -19,7 +19,7 @@ from sip_bridge.sdp import parse as parse_sdp
 from sip_bridge.sip import Headers, Message, Request, Response, parse, response_to
 from sip_bridge.transaction import failure_ack
 
-PATIENCE_S = 5.0
+PATIENCE_S = 15.0
 """Longest wait for anything; nothing is asserted about how long it took."""
 
 FAST = {"t1": 0.02, "t2": 0.08, "t4": 0.05}
@@ -180,6 +180,7 @@ class Phone:
         self.target = f"sip:bot@127.0.0.1:{server}"
         self.invite: Request | None = None
         self.media: Media | None = None
+        self._acked: set[str] = set()
         self._branches = itertools.count(1)
 
     def _socket(self) -> socket.socket:
@@ -256,13 +257,18 @@ class Phone:
 
     def ack(self, response: Response, *, body: bytes = b"") -> None:
         """The ACK of a 2xx."""
+        self._acked.add(str(response.cseq))
         self.send(self.request("ACK", cseq=response.cseq.number, body=body))
 
     # --- hearing ---------------------------------------------------------------------------------------------------
 
     async def receive(self) -> Message:
-        data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sip, 65536), PATIENCE_S)
-        return parse(data)
+        """The next message; not the repetition of an answer that crossed its ACK."""
+        while True:
+            data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sip, 65536), PATIENCE_S)
+            message = parse(data)
+            if not (isinstance(message, Response) and message.status < 300 and str(message.cseq) in self._acked):
+                return message
 
     async def response(self, status: int) -> Response:
         """The response of that status; provisional ones before it are skipped. A failed INVITE is acknowledged."""
