@@ -204,12 +204,15 @@ class BargeInConfig(Section):
     """Speech probability of the VAD that counts as speech."""
     min_speech_ms: int = Field(96, ge=32)
     """Speech that has to be heard before it cuts. More ignores coughs and mhm; less cuts sooner."""
+    pause_ms: int = Field(64, ge=0)
+    """Sound over our speech that may be a word pauses us after this long, until it is clear whether it is one: a word
+    cuts, a hum that ends is spoken on after. 0: speak on until it is clear; words that begin like hums cut later."""
     min_silence_ms: int = Field(300, ge=32)
     """Silence that ends the caller's speech."""
     echo_correlation: float = Field(0.85, gt=0, le=1)
     """Caller audio that resembles what we sent this much (normalised correlation, 0 to 1) is our own echo. Less takes
     distorted echoes for what they are; too little takes callers for echoes."""
-    max_hum_ms: int = Field(600, ge=0)
+    max_hum_ms: int = Field(900, ge=0)
     """A hum over our speech (mhm) up to this long is taken for agreement and does not cut; 0: hums cut like words."""
     false_alarm_ms: int = Field(0, ge=0)
     """Caller speech shorter than this is a false alarm: our voice pauses at its onset and goes on after it. The

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -145,6 +146,8 @@ class Session:
         self._room.set()
         self._next_position = 0.0
         self._cut_started: float | None = None
+        self._flushed_at = 0.0
+        self._doubt_timer: asyncio.TimerHandle | None = None
         self._subscribed_rate = 0
         fmt = leg.outbound
         self.playout = Playout(
@@ -200,6 +203,8 @@ class Session:
         now = self._now()
         closing: Reason = "ended" if self._hang_up_leg else "hangup"
         self.turns.close(closing, now)
+        if self._doubt_timer is not None:
+            self._doubt_timer.cancel()
         for making in self._making.values():
             making.task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -249,6 +254,18 @@ class Session:
 
     # --- the caller's audio (UplinkEvents) -------------------------------------------------------------------------
 
+    def on_speech_suspected(self, *, onset: float) -> None:
+        """It may be speech: pause until the VAD is sure, or nothing more is heard of it."""
+        now = self._now()
+        self._cut_started = onset
+        self.turns.on_caller_suspected(onset=onset, now=now)
+        self._cut_started = None
+        self._doubt(self.turns.defaults.doubt_s, self.turns.on_caller_silence)
+
+    def on_speech_dismissed(self) -> None:
+        """It was no speech."""
+        self._doubt(0.0, self.turns.on_caller_silence)
+
     def on_speech_started(self, *, onset: float) -> None:
         """The VAD is sure."""
         now = self._now()
@@ -257,14 +274,19 @@ class Session:
         self._cut_started = onset
         self.turns.on_caller_speech(onset=onset, now=now)
         self._cut_started = None
+        self._doubt(onset + self.turns.defaults.false_alarm_s - now, self.turns.on_doubt_over)
+
+    def _doubt(self, delay_s: float, decide: Callable[[float], None]) -> None:
+        """Decide about a pause later, unless something else decides before."""
+        if self._doubt_timer is not None:
+            self._doubt_timer.cancel()
+            self._doubt_timer = None
         if self.playout.held:
-            asyncio.get_running_loop().call_later(
-                max(0.0, onset + self.turns.defaults.false_alarm_s - now), lambda: self.turns.on_doubt_over(self._now())
-            )
+            self._doubt_timer = asyncio.get_running_loop().call_later(max(0.0, delay_s), lambda: decide(self._now()))
 
     def on_speech_ended(self) -> None:
         """The caller has stopped."""
-        self.turns.on_caller_silence(self._now())
+        self._doubt(0.0, self.turns.on_caller_silence)
         if "speaker-events" in self._route.events:
             self.tell(Info(name="clientSpeaking", value="off"))
 
@@ -383,7 +405,8 @@ class Session:
             if tail is not None:
                 self._leg.send_frame(tail)
         if self._cut_started is not None:
-            self.stats.last_cut_ms = (self._now() - self._cut_started) * 1000
+            self._flushed_at = self._now()
+            self.stats.last_cut_ms = (self._flushed_at - self._cut_started) * 1000
 
     def wake(self) -> None:
         """Look at the playout again in the next slot."""
@@ -418,7 +441,9 @@ class Session:
         self._making.pop(turn.id, None)
         self._services.meter.turn_ended(outcome=turn.state.value)
         if reason in ("speech", "dtmf", "cancel") and self._cut_started is not None:
-            self._services.meter.cut(reason=reason, seconds=self._now() - self._cut_started)
+            # A pause that became a cut had its last frame when it began.
+            silent_at = self._flushed_at if self._flushed_at >= self._cut_started else self._now()
+            self._services.meter.cut(reason=reason, seconds=silent_at - self._cut_started)
         self._want()
 
     def dropped_tokens(self, count: int) -> None:
@@ -531,4 +556,5 @@ def turn_defaults(
             barge_in.false_alarm_ms if route.barge_in.false_alarm_ms is None else route.barge_in.false_alarm_ms
         )
         / 1000,
+        doubt_s=barge_in.max_hum_ms / 1000 + 0.5,
     )
