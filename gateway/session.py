@@ -505,7 +505,7 @@ class Session:
         if not sent:
             self.stats.stalls += 1
             self._services.meter.stalled(transport=self.call.transport)
-        if self.listening and self._uplink is not None:
+        if self._uplink is not None:  # before anybody listens, too: the echo of a turn's first frames comes later
             self._uplink.spoke(frame, now=self._now())
         return sent
 
