@@ -98,6 +98,7 @@ class SpeechDetector:
         self._min_silence_s = min_silence_s
         self._max_hum_s = max_hum_s
         self._background = 10 ** (_QUIET_DB / 10)
+        self._background_before = self._background
         self._background_s = _QUIET_S
         self.speaking = False
         self._forget()
@@ -126,6 +127,7 @@ class SpeechDetector:
                 self._forget()
                 return "ended", window.end
             return None
+        before = self._background
         self._background_s = min(self._background_s + WINDOW_S, _BACKGROUND_S)
         self._background += (10 ** (window.level_db / 10) - self._background) * WINDOW_S / self._background_s
         if not voiced:
@@ -135,6 +137,7 @@ class SpeechDetector:
             return None
         if self._onset is None:
             self._onset = window.end - WINDOW_S
+            self._background_before = before
         self._silence_s = 0.0
         self._speech_s += WINDOW_S
         self._peak_db = max(self._peak_db, window.level_db)
@@ -168,6 +171,7 @@ class SpeechDetector:
     def _start(self) -> tuple[str, float]:
         onset = self._onset
         assert onset is not None
+        self._background = self._background_before  # the caller's own words are no background
         self._forget()
         self.speaking = True
         return "started", onset
