@@ -147,6 +147,9 @@ class RouteConfig(Section):
     """Whether a new turn cuts a turn that does not say otherwise."""
     dtmf_detection: bool = True
     """Off: keys are neither reported nor do they interrupt."""
+    inband_dtmf: bool = False
+    """Find keys in the caller's audio too, for peers that send no telephone events (G.711 only: other codecs bend the
+    tones). Costs decoding all of the audio; speech may rarely be taken for a key."""
     partial_prompts: bool = False
     """Send prompts that are not final yet. Most applications answer every prompt: leave it off for them."""
     report_input_during_agent_speech: Interruptible = "none"

@@ -137,6 +137,10 @@ class Session:
         self._making: dict[str, _Making] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the dialogue manager has its ``setup``: a leg that rings until then may answer."""
+        self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the first turn has ended, however it did: a leg that speaks before its answer may answer."""
         self._reason = ""
         self._hang_up_leg = False
         self._handoff_data: str | None = None
@@ -166,6 +170,7 @@ class Session:
             pacing_error=services.meter.pacing_error(call.transport),
         )
         self._uplink: UplinkStream | None = None
+        self._keys_told = False
         self.listening = False
         """Whether anybody wants the caller's audio now; read for every frame that comes."""
         if services.uplink is not None:
@@ -228,7 +233,13 @@ class Session:
     # --- the media leg's side (CallEvents) -------------------------------------------------------------------------
 
     def on_digit(self, digit: str) -> None:
-        """The caller pressed a key."""
+        """The caller pressed a key, and the leg says so."""
+        if not self._keys_told:
+            self._keys_told = True  # its tone may be in the audio too, and is the same key
+            self._want()
+        self._key(digit)
+
+    def _key(self, digit: str) -> None:
         now = self._now()
         self._cut_started = now
         self.turns.on_digit(digit, now)
@@ -247,6 +258,18 @@ class Session:
             self._services.meter.mark_delay(seconds=max(0.0, self.playout.last_mark_delay_s))
             self.playout.last_mark_delay_s = None
         self._after_visit(now)
+
+    def on_held(self, held: bool) -> None:
+        """The leg can carry no sound now (not answered yet, or put on hold), or can again.
+
+        Speech waits where it is, and what is new behind it; nothing of that counts as heard. It goes on at its place.
+        """
+        if held != self.playout.paused:
+            now = self._now()
+            self.playout.paused = held
+            if held:
+                self.playout.flushed(now)
+            self.wake()
 
     def on_leg_closed(self, reason: str) -> None:
         """The caller is gone."""
@@ -290,6 +313,11 @@ class Session:
         if "speaker-events" in self._route.events:
             self.tell(Info(name="clientSpeaking", value="off"))
 
+    def on_key_heard(self, digit: str) -> None:
+        """A touch tone in the audio, where the route looks for them and the leg has told none."""
+        if not self._keys_told:
+            self._key(digit)
+
     def on_pcm(self, pcm: bytes) -> None:
         """Audio for the dialogue manager that subscribed."""
         if self._link is not None and self._subscribed_rate:
@@ -304,7 +332,11 @@ class Session:
     def _want(self) -> None:
         if self._uplink is not None:
             vad = self.turns.interruptible_by("speech") or "speaker-events" in self._route.events
-            self._uplink.want(vad=vad or bool(self._route.recogniser), pcm_rate=self._subscribed_rate)
+            self._uplink.want(
+                vad=vad or bool(self._route.recogniser),
+                pcm_rate=self._subscribed_rate,
+                keys=self._route.inband_dtmf and not self._keys_told,
+            )
             self.listening = self._uplink.needed
 
     # --- the dialogue manager's side (DialogueSink) ----------------------------------------------------------------
@@ -332,6 +364,11 @@ class Session:
                 self._cut_started = now
                 self.turns.on_message(message, now)
                 self._cut_started = None
+
+    def on_dialogue_ready(self) -> None:
+        """The manager has its ``setup``."""
+        if not self.ready.done():
+            self.ready.set_result(None)
 
     def on_dialogue_closed(self) -> None:
         """The manager hung up on purpose: the same as ``end``."""
@@ -440,6 +477,8 @@ class Session:
         """Count a turn, and let go of what made it."""
         self._making.pop(turn.id, None)
         self._services.meter.turn_ended(outcome=turn.state.value)
+        if not self.greeted.done():
+            self.greeted.set_result(None)
         if reason in ("speech", "dtmf", "cancel") and self._cut_started is not None:
             # A pause that became a cut had its last frame when it began.
             silent_at = self._flushed_at if self._flushed_at >= self._cut_started else self._now()

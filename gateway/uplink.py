@@ -24,6 +24,10 @@ class UplinkEvents(Protocol):
 
     def on_speech_ended(self) -> None: ...
 
+    def on_key_heard(self, digit: str) -> None:
+        """A touch tone inside the audio."""
+        ...
+
     def on_pcm(self, pcm: bytes) -> None:
         """20 ms of s16le mono at the rate that was asked for."""
         ...
@@ -37,15 +41,15 @@ class UplinkStream(Protocol):
     """One call's audio on its way to the workers. All methods are synchronous, cheap and bounded."""
 
     def push(self, payload: bytes, *, now: float) -> None:
-        """Caller audio; the oldest is dropped (and counted) when the workers fall behind."""
+        """Caller audio, empty for a lost frame; the oldest is dropped (and counted) when the workers fall behind."""
         ...
 
     def spoke(self, frame: bytes, *, now: float) -> None:
         """A frame of ours that went out: the echo guard's reference and the recording's other half."""
         ...
 
-    def want(self, *, vad: bool, pcm_rate: int) -> None:
-        """What is needed from now on; ``pcm_rate`` 0: no raw audio."""
+    def want(self, *, vad: bool, pcm_rate: int, keys: bool = False) -> None:
+        """What is needed from now on; ``pcm_rate`` 0: no raw audio; ``keys``: touch tones inside the audio."""
         ...
 
     @property

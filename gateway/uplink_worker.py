@@ -32,6 +32,8 @@ from gateway.vad import (
     Window,
     echo_correlation,
 )
+from voicecodecs.conceal import ConcealingDecoder
+from voicecodecs.dtmf import Detector
 from voicecodecs.pcm import to_float32, to_int16
 from voicecodecs.registry import AudioFormat, Decoder, decoder
 from voicecodecs.resample import Resampler
@@ -95,10 +97,12 @@ class Stream:
         self.waiting: deque[tuple[bool, bytes, float]] = deque()
         self.dropped = 0
         self._vad_wanted = False
+        self._keys_wanted = False
         self._pcm_rate = 0
         self.closed = False
         # The thread's own from here on.
-        self._decoder: Decoder = decoder(inbound)
+        self._decoder = ConcealingDecoder(inbound)
+        self._keys: Detector | None = None
         self._ours: Decoder = decoder(outbound)
         self.vad = _Vad(detector)
         self._to_vad = Resampler(inbound.sample_rate, SAMPLE_RATE) if inbound.sample_rate != SAMPLE_RATE else None
@@ -121,15 +125,16 @@ class Stream:
         self.waiting.append((theirs, payload, now))
         self._worker.notify(self)
 
-    def want(self, *, vad: bool, pcm_rate: int) -> None:
+    def want(self, *, vad: bool, pcm_rate: int, keys: bool = False) -> None:
         """What is needed from now on."""
         self._vad_wanted = vad
+        self._keys_wanted = keys
         self._pcm_rate = pcm_rate
 
     @property
     def needed(self) -> bool:
         """Whether pushed audio is used for anything now."""
-        return self._vad_wanted or self._pcm_rate > 0 or self.recorder is not None
+        return self._vad_wanted or self._keys_wanted or self._pcm_rate > 0 or self.recorder is not None
 
     def close(self) -> None:
         """No more audio."""
@@ -160,11 +165,19 @@ class Stream:
             elif len(self.vad.pending):
                 self.vad.pending = self.vad.pending[:0]
                 self.vad.state[:] = 0
+            if self._keys_wanted:
+                self._listen_for_keys(pcm, post)
             if self._pcm_rate:
                 self._subscribe(pcm, post)
         if self.closed and self.recorder is not None:
             self.recorder.close()
             self.recorder = None
+
+    def _listen_for_keys(self, pcm: NDArray[np.float32], post: Callable[[Posted], None]) -> None:
+        if self._keys is None:
+            self._keys = Detector(self._inbound.sample_rate)
+        for digit in self._keys.process(pcm):
+            post(lambda digit=digit: self.events.on_key_heard(digit))  # type: ignore[misc]
 
     def _subscribe(self, pcm: NDArray[np.float32], post: Callable[[Posted], None]) -> None:
         rate = self._pcm_rate

@@ -45,6 +45,8 @@ from gateway.webrtc.dialogue import BrowserDialogues
 from gateway.webrtc.leg import WebRtcLeg
 from gateway.webrtc.signalling import WebRtc
 from gateway.wire.messages import StreamStarted
+from sip_bridge.bridge import SipBridge
+from sip_bridge.call import SipCall
 from talkspurt import __version__
 from talkspurt.config import Config
 from tts_engine.api import EngineStatus
@@ -91,6 +93,13 @@ class Gateway:
             begin=self.accept_browser,
             on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
             trusted_proxies=config.server.trusted_proxies,
+        )
+        self.sip = config.sip and SipBridge(
+            config.sip,
+            begin=self.accept_sip,
+            check_room=self.directory.check_room,
+            on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
+            on_rejected=lambda reason: self.metrics.call_rejected(reason=reason),
         )
         self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
         self.services = Services(
@@ -163,6 +172,25 @@ class Gateway:
         )
         route = self.config.routes[leg.route]
         return self.start_call(leg.route, route, leg, started, transport="webrtc", call_id=leg.call_id)
+
+    def accept_sip(self, call: SipCall) -> Session:
+        """A call by SIP: make it a session and let it run; the leg rings until that is ready."""
+        caller = call.caller
+        told = {"CallerName": caller.name, "ForwardedFrom": caller.forwarded_from, "Direction": call.direction}
+        started = StreamStarted(
+            stream_id=call.call_sid,
+            call_sid=call.call_sid,
+            account_sid=call.trunk_name,
+            from_=caller.from_,
+            to=caller.to,
+            inbound=call.inbound,
+            outbound=call.outbound,
+            custom_parameters={
+                **caller.parameters,
+                **{PARAMETER_PREFIX + name: value for name, value in told.items() if value},
+            },
+        )
+        return self.start_call(call.route, self.config.routes[call.route], call, started, transport="sip")
 
     def start_call(
         self,
@@ -279,6 +307,8 @@ class Gateway:
         The listener stays: it answers new calls with 503, tells readiness, and lets lost managers back to live calls.
         """
         self.directory.draining = True
+        if self.sip:
+            self.sip.drain()
         if self._calls:
             log.info("draining", extra={"calls": len(self._calls)})
             await asyncio.wait(self._calls, timeout=self.config.server.drain_s)
@@ -303,6 +333,9 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         # Before the server, which waits for its requests: these two never end by themselves.
         stack.callback(made.observers.close)
         stack.push_async_callback(made.hub.aclose)
+        if made.sip:
+            await made.sip.start()
+            stack.push_async_callback(made.sip.aclose)
         watcher = asyncio.create_task(made.watch_engine())
         stack.callback(watcher.cancel)
         yield made

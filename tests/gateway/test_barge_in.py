@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gateway.config import BargeInConfig, RouteConfig
 from gateway.uplink_worker import UplinkWorker
+from voicecodecs.dtmf import tones
 from voicecodecs.g711 import encode_ulaw
 from voicecodecs.pcm import to_int16
 from voicecodecs.registry import AudioFormat
@@ -44,6 +45,10 @@ class Heard:
         self.dismissed = 0
         self.ends = 0
         self.pcm: list[bytes] = []
+        self.keys = ""
+
+    def on_key_heard(self, digit: str) -> None:
+        self.keys += digit
 
     def on_speech_started(self, *, onset: float) -> None:
         self.onsets.append(onset)
@@ -64,20 +69,28 @@ class Heard:
 
 
 async def listen(
-    caller: Pcm, ours: Pcm | None = None, *, vad: bool = True, pcm_rate: int = 0, skip_silence: bool = False
+    caller: Pcm,
+    ours: Pcm | None = None,
+    *,
+    vad: bool = True,
+    pcm_rate: int = 0,
+    keys: bool = False,
+    lost: frozenset[int] = frozenset(),
+    skip_silence: bool = False,
 ) -> Heard:
     """Feed 20 ms frames with the times a call would have; the thread's own speed does not matter."""
     worker = UplinkWorker({"r": RouteConfig()}, BargeInConfig())
     heard = Heard()
     stream = worker.open("VX", PCMU, PCMU, "r", heard)
-    stream.want(vad=vad, pcm_rate=pcm_rate)
+    stream.want(vad=vad, pcm_rate=pcm_rate, keys=keys)
     assert stream.needed
     for index in range(len(caller) // FRAME):
         now = (index + 1) * 0.02
         mine = ours[index * FRAME : (index + 1) * FRAME] if ours is not None else ()
         if len(mine) == FRAME and (np.any(mine) or not skip_silence):
             stream.spoke(encode_ulaw(to_int16(mine)), now=now - 0.02)
-        stream.push(encode_ulaw(to_int16(caller[index * FRAME : (index + 1) * FRAME])), now=now)
+        payload = encode_ulaw(to_int16(caller[index * FRAME : (index + 1) * FRAME]))
+        stream.push(b"" if index in lost else payload, now=now)
         if index % 4 == 3:
             while stream.waiting:  # noqa: ASYNC110  the thread under test sets no event
                 await asyncio.sleep(0.002)
@@ -163,3 +176,17 @@ async def test_a_subscription_gets_20_ms_pieces_at_its_rate() -> None:
     assert heard.onsets == []
     assert {len(piece) for piece in heard.pcm} == {640}
     assert len(heard.pcm) == pytest.approx(len(speech("Hello there.")) / FRAME, abs=2)
+
+
+async def test_keys_are_found_in_the_audio_and_not_in_speech() -> None:
+    pressed = tones("159#", 8000, tone_ms=100, pause_ms=100)
+    heard = await listen(np.concatenate((speech(BOT), pressed, speech(BOT))), vad=False, keys=True)
+    assert heard.keys == "159#"
+
+
+async def test_lost_packets_neither_shorten_nor_end_the_speech() -> None:
+    caller = np.concatenate((silence(0.5), speech("Can I talk to somebody about my order?"), silence(0.5)))
+    every_tenth = frozenset(range(5, len(caller) // FRAME, 10))
+    heard = await listen(caller, pcm_rate=8000, lost=every_tenth)
+    assert (len(heard.onsets), heard.ends) == (1, 1)
+    assert sum(map(len, heard.pcm)) == len(caller) // FRAME * FRAME * 2
