@@ -15,6 +15,7 @@ from pydantic import BaseModel, StringConstraints, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from gateway.config import (
+    AudioSocketConfig,
     AuthConfig,
     BargeInConfig,
     CarriersConfig,
@@ -57,6 +58,8 @@ class Config(Section):
     """Caller speech over ours."""
     webrtc: WebRtcConfig = WebRtcConfig()
     """Calls from browsers."""
+    audiosocket: AudioSocketConfig | None = None
+    """Calls from Asterisk over AudioSocket; off where the section is left out."""
     recording: RecordingConfig = RecordingConfig()
     """Stereo recordings of calls."""
     clips: ClipsConfig = ClipsConfig()
@@ -89,6 +92,8 @@ class Config(Section):
         for name, route in self.routes.items():
             if route.recording and not self.recording.folder:
                 raise ValueError(f"routes.{name}.recording is on, but recording.folder is empty")
+        if self.audiosocket is not None and self.audiosocket.route not in ("", *self.routes):
+            raise ValueError(f"audiosocket.route is {self.audiosocket.route!r}, which is none of the routes")
         return self
 
 
