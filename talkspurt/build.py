@@ -31,7 +31,7 @@ from gateway.expected import ExpectedCalls
 from gateway.handoff import Handoffs
 from gateway.http.app import Health, HealthView, make_app
 from gateway.http.auth import Authenticator
-from gateway.http.calls import Calls
+from gateway.http.calls import Calls, Left
 from gateway.http.expected import ExpectedRoutes
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
 from gateway.media.playout import StartPolicy
@@ -138,6 +138,7 @@ class Gateway:
             version=__version__,
             more=[
                 *self.webrtc.routes(),
+                *Left(self.handoffs).routes(),
                 *(ExpectedRoutes(self.audiosocket, config.routes).routes() if self.audiosocket is not None else ()),
             ],
         )

@@ -53,13 +53,25 @@ class ExpectedRoutes:
                 method="PUT", path=path, handler=self.put, summary="Say what a call with this UUID will be",
                 body=ExpectedBody, answer=ExpectedAnswer, tags=tags,
             ),
+            Route(
+                method="POST", path=path, handler=self.post, answer=ExpectedAnswer, tags=tags,
+                summary="The same as a form, for dialplans: `route`, and custom parameters under their names",
+            ),
             Route(method="DELETE", path=path, handler=self.delete, summary="Expect it no longer", tags=tags),
         ]  # fmt: skip
 
     async def put(self, request: web.Request) -> web.Response:
         """Expect a call: 201 the first time, 200 where it replaces what was said before."""
+        return self._expect(_uuid(request), ExpectedBody.model_validate_json(await request.read()))
+
+    async def post(self, request: web.Request) -> web.Response:
+        """The same from a dialplan, whose HTTP client knows neither PUT nor JSON."""
         uuid = _uuid(request)
-        body = ExpectedBody.model_validate_json(await request.read())
+        fields = {name: str(value) for name, value in (await request.post()).items()}
+        route = fields.pop("route", "default")
+        return self._expect(uuid, ExpectedBody(route=route, customParameters=fields))
+
+    def _expect(self, uuid: UUID, body: ExpectedBody) -> web.Response:
         if body.route not in self._routes:
             raise Rejected(f"no route {body.route[:40]!r}", status=404, code="unknown_route", param="route")
         if self._server.live(uuid):
