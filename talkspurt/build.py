@@ -17,6 +17,7 @@ import uvloop
 from aiohttp import web
 from picows import WSUpgradeRequest
 
+from gateway.asterisk_channels import AsteriskChannels
 from gateway.audiosocket import AudioSocketLeg, AudioSocketServer
 from gateway.clips import Clips
 from gateway.config import RouteConfig
@@ -30,6 +31,7 @@ from gateway.errors import Rejected
 from gateway.expected import ExpectedCalls
 from gateway.handoff import Handoffs
 from gateway.http.app import Health, HealthView, make_app
+from gateway.http.attach import Attach, AttachRoutes
 from gateway.http.auth import Authenticator
 from gateway.http.calls import Calls, Left
 from gateway.http.expected import ExpectedRoutes
@@ -139,11 +141,24 @@ class Gateway:
             more=[
                 *self.webrtc.routes(),
                 *Left(self.handoffs).routes(),
+                *AttachRoutes(self._switches(), config.routes).routes(),
                 *(ExpectedRoutes(self.audiosocket, config.routes).routes() if self.audiosocket is not None else ()),
             ],
         )
         app.on_response_prepare.append(self.webrtc.add_cors)
         return app
+
+    def _switches(self) -> dict[str, Attach]:
+        """Switches whose calls we can join, by dialect."""
+        carriers = self.config.carriers
+        found: dict[str, Attach] = {}
+        if carriers.asterisk.media_url:
+            found["asterisk"] = AsteriskChannels(
+                carriers.asterisk,
+                lambda route, parameters: self.server.connection("asterisk", route, parameters),
+                max_message_bytes=self.config.limits.message_bytes,
+            ).attach
+        return found
 
     # --- calls -----------------------------------------------------------------------------------------------------
 

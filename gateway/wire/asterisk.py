@@ -8,6 +8,7 @@ dialplan goes on after ``Dial(…,,g)`` and may ask ``/v1/handoffs`` what was le
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -32,8 +33,8 @@ _SLIN = {"slin": 8000, "slin12": 12000, "slin16": 16000, "slin24": 24000, "slin3
 _FORMATS = {"ulaw": ("PCMU", 8000), "alaw": ("PCMA", 8000), "g722": ("G722", 16000)} | {
     name: ("L16", rate) for name, rate in _SLIN.items()
 }
-_ITS_OWN = ("MEDIA_WEBSOCKET_", "DIALEDPEERNUMBER")
-"""Channel variables that chan_websocket and Dial set themselves (seen of 22.10)."""
+_ITS_OWN = re.compile(r"_.*|TALKSPURT_.*|MEDIA_WEBSOCKET_.*|DIALEDPEERNUMBER|GOSUB_.*|ARG(C|\d+)")
+"""Channel variables that chan_websocket, Dial, Gosub (seen of 22.10) and our dialplan sample set for themselves."""
 _BARE_IDS = {"MEDIA_MARK_PROCESSED", "MEDIA_BUFFERING_COMPLETED"}
 
 
@@ -137,7 +138,7 @@ class Asterisk(JsonEvents):
         variables = {
             name: value
             for name, value in parameters(body.get("channel_variables")).items()
-            if not name.startswith(_ITS_OWN)
+            if not _ITS_OWN.fullmatch(name)
         }
         yield StreamStarted(
             stream_id=channel,

@@ -22,6 +22,7 @@ from voicecodecs.resample import Resampler
 pytestmark = [needs_asterisk, pytest.mark.asyncio(loop_scope="module")]
 
 SAMPLES = Path(__file__).parents[2] / "configs/asterisk"
+KEY = {"Authorization": "Bearer a key of ours"}
 SPOKEN = "Your parcel was shipped on Friday and will arrive by Monday morning at the latest."
 
 
@@ -31,13 +32,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-TCP = free_port()
+TCP, HTTP = free_port(), free_port()
 CONFIG = f"""
 engine: {{kind: embedded}}
 audiosocket: {{port: {TCP}}}
-carriers: {{asterisk: {{username: talkspurt, password: change me}}}}
+carriers: {{asterisk: {{username: talkspurt, password: change me, media_url: "ws://127.0.0.1:{HTTP}/media"}}}}
 auth: {{api_keys: [{{key: a key of ours}}]}}
-server: {{public_url: "http://127.0.0.1", insecure: true}}
 routes: {{default: {{}}}}
 """
 
@@ -45,6 +45,7 @@ routes: {{default: {{}}}}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
     async with serve(tmp_path_factory.mktemp("gateway"), CONFIG) as running:
+        running.headers = KEY
         yield running
 
 
@@ -73,6 +74,7 @@ exten => _[a-z].,1,Answer()
     files = {
         "extensions.conf": sample.replace("TALKSPURT_KEY=", "TALKSPURT_KEY=a key of ours") + tests,
         "websocket_client.conf": client,
+        "http.conf": (SAMPLES / "http.conf").read_text().replace("8088", str(HTTP)),
     }
     async with asterisk(folder, files) as running:
         yield running
@@ -88,9 +90,7 @@ class Bot:
         self.messages: list[Any] = []
 
     async def __aenter__(self) -> Bot:
-        await self._manager.dial_in(
-            f"{self._live.ws}/v1/dialogue?route=default", headers={"Authorization": "Bearer a key of ours"}
-        )
+        await self._manager.dial_in(f"{self._live.ws}/v1/dialogue?route=default", headers=KEY)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -133,14 +133,16 @@ def words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-@pytest.mark.parametrize(("way", "codec"), [("audiosocket", "L16/8000"), ("websocket", "L16/16000")])
+@pytest.mark.parametrize(
+    ("way", "codec"), [("audiosocket", "L16/8000"), ("websocket", "L16/16000"), ("incoming", "L16/16000")]
+)
 async def test_a_sentence_is_understood_and_a_result_goes_back(
     live: Live, switch: Asterisk, transcribe: Any, way: str, codec: str
 ) -> None:
     async with Bot(live) as bot:
         await switch.originate("silent@ear", f"{way}@bot")
         call = await bot.answer()
-        assert call.setup["transport"] == {"audiosocket": "audiosocket", "websocket": "asterisk"}[way]
+        assert call.setup["transport"] == ("audiosocket" if way == "audiosocket" else "asterisk")
         assert (call.setup["from"], call.setup["codec"]) == ("+15550100", codec)
         assert call.setup["customParameters"] == {"account": "a & b"}
         turn = call.speak(SPOKEN)
@@ -154,7 +156,7 @@ async def test_a_sentence_is_understood_and_a_result_goes_back(
     assert len(missing) <= 1, heard
 
 
-@pytest.mark.parametrize("way", ["audiosocket", "websocket"])
+@pytest.mark.parametrize("way", ["audiosocket", "websocket", "incoming"])
 async def test_a_key_interrupts_and_the_call_is_transferred(live: Live, switch: Asterisk, way: str) -> None:
     async with Bot(live) as bot:
         await switch.originate("keys@ear", f"{way}@bot")
@@ -169,7 +171,7 @@ async def test_a_key_interrupts_and_the_call_is_transferred(live: Live, switch: 
     assert left_by(switch) == "reason=transferred result=angry target=agent-7."
 
 
-@pytest.mark.parametrize("way", ["audiosocket", "websocket"])
+@pytest.mark.parametrize("way", ["audiosocket", "websocket", "incoming"])
 async def test_a_caller_who_hangs_up_ends_the_call_and_leaves_nothing(live: Live, switch: Asterisk, way: str) -> None:
     async with Bot(live) as bot:
         await switch.originate("silent@ear", f"{way}@bot")
@@ -180,6 +182,19 @@ async def test_a_caller_who_hangs_up_ends_the_call_and_leaves_nothing(live: Live
         await switch.over()
 
 
+async def test_marks_came_back_and_no_frame_was_lost(live: Live) -> None:
+    assert await live.metric("talkspurt_carrier_mark_delay_seconds_count") >= 2, "one for each sentence by WebSocket"
+    assert await live.metric("talkspurt_send_stalls_total") == 0
+
+
+async def test_a_channel_that_is_not_there_is_not_attached_to(live: Live, switch: Asterisk) -> None:
+    for call, status in (("no-such-channel", 404), ("../ari", 422)):
+        body = {"dialect": "asterisk", "call": call}
+        assert await live.status("/v1/calls/attach", method="POST", json=body, headers=KEY) == status
+    other = {"dialect": "freeswitch", "call": "x"}
+    assert await live.status("/v1/calls/attach", method="POST", json=other, headers=KEY) == 404
+
+
 async def test_nothing_was_wrong_for_asterisk(switch: Asterisk) -> None:
-    theirs = [line for line in switch.log().splitlines() if "res_audiosocket.c" in line or "chan_websocket.c" in line]
-    assert not [line for line in theirs if "ERROR" in line or "WARNING" in line]
+    theirs = re.findall(r"(?:ERROR|WARNING)\S+ (?:res_audiosocket|chan_websocket).c: (.*)", switch.log())
+    assert theirs == ["no-such-channel: WebSocket instance not found"], "the one of the test before"
