@@ -504,6 +504,17 @@ class AsteriskConfig(CarrierSection):
     """Its password."""
     answer: bool = False
     """Send `ANSWER` when the stream starts, for channels dialled with the option `n`."""
+    media_url: str = ""
+    """Where Asterisk takes media sockets, `ws://asterisk:8088/media`: for channels of `Dial(WebSocket/INCOMING/...)`,
+    which `POST /v1/calls/attach` connects to. Empty: there are none."""
+    connect_timeout_s: float = Field(5.0, gt=0)
+    """Longest wait for such a connection."""
+
+    @model_validator(mode="after")
+    def _a_websocket(self) -> AsteriskConfig:
+        if self.media_url and not self.media_url.startswith(("ws://", "wss://")):
+            raise ValueError(f"carriers.asterisk.media_url is {self.media_url!r}, expected ws:// or wss://")
+        return self
 
 
 class CarriersConfig(Section):
@@ -537,6 +548,42 @@ class CarriersConfig(Section):
         section = getattr(self, dialect.replace("-", "_"))
         assert isinstance(section, CarrierSection)
         return section
+
+
+def _networks(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        try:
+            ipaddress.ip_network(value)
+        except ValueError as exc:
+            raise ValueError(f"{value!r} is no address or network: {exc}") from None
+    return values
+
+
+Networks = Annotated[tuple[str, ...], AfterValidator(_networks)]
+"""Addresses or networks, `10.0.0.7` or `10.0.0.0/24`."""
+
+
+class AudioSocketConfig(Section):
+    """Asterisk AudioSocket, a TCP listener of its own; leave the section out and there is none."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. The protocol has neither keys nor TLS: a private network only."""
+    port: int = Field(9092, ge=0, le=65535)
+    """TCP port; 0 takes a free one."""
+    allowed: Networks = ("127.0.0.0/8", "::1/128")
+    """Addresses and networks of the Asterisk servers that may connect."""
+    route: str = ""
+    """Route of calls that nobody announced with `PUT /v1/calls/expected/{uuid}`; empty: they are refused."""
+    connections: int = Field(500, gt=0)
+    """Sockets at a time; one more is closed at once."""
+    expected_calls: int = Field(10_000, gt=0)
+    """Announced calls that are waited for at a time; one more is answered with 503."""
+    expected_s: float = Field(60.0, gt=0)
+    """How long an announced call is waited for. Longer suits callers who still hear ringing."""
+    first_audio_ms: int = Field(200, ge=0)
+    """The first audio frame tells the rate; a call that sends none for this long speaks 8 kHz."""
+    keepalive_ms: int = Field(1000, ge=100, le=1900)
+    """Silence of ours after which one frame of it is sent: Asterisk ends a call that hears nothing for 2000 ms."""
 
 
 class MetricsConfig(Section):

@@ -265,6 +265,10 @@ class MediaConnection(WSListener):
         """The stream ends, and the webhook that follows it dials ``target``; only where such a webhook exists."""
         return self.dialect.goes_on_after
 
+    def forget(self) -> None:
+        """Its socket could not be opened."""
+        self._on_closed(self)
+
     def close(self, code: WSCloseCode, why: str) -> None:
         """Close the socket with a reason (cut to the 123 bytes that fit)."""
         if self._transport is not None:

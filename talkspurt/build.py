@@ -17,6 +17,8 @@ import uvloop
 from aiohttp import web
 from picows import WSUpgradeRequest
 
+from gateway.asterisk_channels import AsteriskChannels
+from gateway.audiosocket import AudioSocketLeg, AudioSocketServer
 from gateway.clips import Clips
 from gateway.config import RouteConfig
 from gateway.connection import MediaConnection
@@ -26,10 +28,13 @@ from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import Observers
 from gateway.directory import LocalDirectory
 from gateway.errors import Rejected
+from gateway.expected import ExpectedCalls
 from gateway.handoff import Handoffs
 from gateway.http.app import Health, HealthView, make_app
+from gateway.http.attach import Attach, AttachRoutes
 from gateway.http.auth import Authenticator
-from gateway.http.calls import Calls
+from gateway.http.calls import Calls, Left
+from gateway.http.expected import ExpectedRoutes
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
 from gateway.media.playout import StartPolicy
 from gateway.metrics import Metrics
@@ -101,6 +106,10 @@ class Gateway:
             on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
             on_rejected=lambda reason: self.metrics.call_rejected(reason=reason),
         )
+        self.audiosocket: AudioSocketServer | None = None
+        if config.audiosocket is not None:
+            expected = ExpectedCalls(limit=config.audiosocket.expected_calls, expiry_s=config.audiosocket.expected_s)
+            self.audiosocket = AudioSocketServer(config.audiosocket, config.limits, expected, self.accept_audiosocket)
         self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
         self.services = Services(
             engine=engine,
@@ -138,10 +147,27 @@ class Gateway:
             limits=config.limits,
             metrics=self.exposition if config.metrics.enabled else None,
             version=__version__,
-            more=self.webrtc.routes(),
+            more=[
+                *self.webrtc.routes(),
+                *Left(self.handoffs).routes(),
+                *AttachRoutes(self._switches(), config.routes).routes(),
+                *(ExpectedRoutes(self.audiosocket, config.routes).routes() if self.audiosocket is not None else ()),
+            ],
         )
         app.on_response_prepare.append(self.webrtc.add_cors)
         return app
+
+    def _switches(self) -> dict[str, Attach]:
+        """Switches whose calls we can join, by dialect."""
+        carriers = self.config.carriers
+        found: dict[str, Attach] = {}
+        if carriers.asterisk.media_url:
+            found["asterisk"] = AsteriskChannels(
+                carriers.asterisk,
+                lambda route, parameters: self.server.connection("asterisk", route, parameters),
+                max_message_bytes=self.config.limits.message_bytes,
+            ).attach
+        return found
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -191,6 +217,12 @@ class Gateway:
             },
         )
         return self.start_call(call.route, self.config.routes[call.route], call, started, transport="sip")
+
+    def accept_audiosocket(self, leg: AudioSocketLeg, started: StreamStarted) -> Session:
+        """A call came over AudioSocket: let it run."""
+        self.directory.check_room()
+        name = leg.expected.route
+        return self.start_call(name, self.config.routes[name], leg, started, transport="audiosocket")
 
     def start_call(
         self,
@@ -330,6 +362,9 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         stack.push_async_callback(made.webrtc.aclose)
         await made.server.start()
         stack.push_async_callback(made.server.aclose)
+        if made.audiosocket is not None:
+            await made.audiosocket.start()
+            stack.push_async_callback(made.audiosocket.aclose)
         # Before the server, which waits for its requests: these two never end by themselves.
         stack.callback(made.observers.close)
         stack.push_async_callback(made.hub.aclose)
@@ -369,6 +404,8 @@ async def _serve(config: Config) -> int:
         if "call" in config.routes:
             url = f"ws://{shown}:{made.server.port}/media/twilio/call"
             print(f'first call:  talkspurt call {url} --text "Hello, this is talkspurt." -o heard.wav', flush=True)
+        if made.audiosocket is not None and config.audiosocket is not None:
+            print(f"audiosocket: {config.audiosocket.host}:{made.audiosocket.port}", flush=True)
         await stopping.wait()
         await made.drain()
     return codes[0]
