@@ -30,6 +30,10 @@ from gateway.handoff import Handoffs
 from gateway.http.app import Health, HealthView, make_app
 from gateway.http.auth import Authenticator
 from gateway.http.calls import Calls
+from gateway.http.models import Models
+from gateway.http.speech import Speech
+from gateway.http.usage import Usage
+from gateway.http.voices import Voices
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
 from gateway.media.playout import StartPolicy
 from gateway.metrics import Metrics
@@ -105,6 +109,8 @@ class Gateway:
             ),
             uplink=self.uplink,
         )
+        self.usage = Usage()
+        self.speech = Speech(engine, config.limits, self.usage)
         self._calls: set[asyncio.Task[None]] = set()
         self._status: EngineStatus | None = None
         self.server = GatewayServer(
@@ -129,7 +135,13 @@ class Gateway:
             limits=config.limits,
             metrics=self.exposition if config.metrics.enabled else None,
             version=__version__,
-            more=self.webrtc.routes(),
+            more=[
+                *self.webrtc.routes(),
+                *self.speech.routes(),
+                *self.usage.routes(),
+                *Voices(self.engine, config.limits).routes(),
+                *Models(self.engine).routes(),
+            ],
         )
         app.on_response_prepare.append(self.webrtc.add_cors)
         return app
@@ -297,6 +309,7 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         stack.callback(made.uplink.close)
         stack.push_async_callback(made.dialogues.aclose)
         stack.push_async_callback(made.services.clips.aclose)
+        stack.push_async_callback(made.speech.aclose)
         stack.push_async_callback(made.webrtc.aclose)
         await made.server.start()
         stack.push_async_callback(made.server.aclose)
