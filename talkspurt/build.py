@@ -30,6 +30,8 @@ from gateway.handoff import Handoffs
 from gateway.http.app import Health, HealthView, make_app
 from gateway.http.auth import Authenticator
 from gateway.http.calls import Calls
+from gateway.http.pages import Pages
+from gateway.http.route_list import RouteList
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
 from gateway.media.playout import StartPolicy
 from gateway.metrics import Metrics
@@ -120,8 +122,10 @@ class Gateway:
 
     def _app(self) -> web.Application:
         config = self.config
+        auth = Authenticator(config.auth, config.server)
+        secure = config.server.tls is not None or config.server.public_url.startswith("https://")
         app = make_app(
-            auth=Authenticator(config.auth, config.server),
+            auth=auth,
             health=Health(self.why_not_ready, self.health),
             calls=Calls(self.directory, self.observers),
             webhooks=Webhooks(config.server, config.carriers, config.routes, self.tokens, self.handoffs),
@@ -129,7 +133,7 @@ class Gateway:
             limits=config.limits,
             metrics=self.exposition if config.metrics.enabled else None,
             version=__version__,
-            more=self.webrtc.routes(),
+            more=[*self.webrtc.routes(), *Pages(auth, secure=secure).routes(), RouteList(config.routes).route()],
         )
         app.on_response_prepare.append(self.webrtc.add_cors)
         return app
