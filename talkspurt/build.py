@@ -31,6 +31,8 @@ from gateway.http.app import Health, HealthView, make_app
 from gateway.http.auth import Authenticator
 from gateway.http.calls import Calls
 from gateway.http.models import Models
+from gateway.http.pages import Pages
+from gateway.http.route_list import RouteList
 from gateway.http.speech import Speech
 from gateway.http.usage import Usage
 from gateway.http.voices import Voices
@@ -126,8 +128,10 @@ class Gateway:
 
     def _app(self) -> web.Application:
         config = self.config
+        auth = Authenticator(config.auth, config.server)
+        secure = config.server.tls is not None or config.server.public_url.startswith("https://")
         app = make_app(
-            auth=Authenticator(config.auth, config.server),
+            auth=auth,
             health=Health(self.why_not_ready, self.health),
             calls=Calls(self.directory, self.observers),
             webhooks=Webhooks(config.server, config.carriers, config.routes, self.tokens, self.handoffs),
@@ -137,6 +141,8 @@ class Gateway:
             version=__version__,
             more=[
                 *self.webrtc.routes(),
+                *Pages(auth, secure=secure).routes(),
+                RouteList(config.routes).route(),
                 *self.speech.routes(),
                 *self.usage.routes(),
                 *Voices(self.engine, config.limits).routes(),

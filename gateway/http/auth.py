@@ -15,6 +15,10 @@ from pydantic import SecretStr
 from gateway.config import ApiKey, AuthConfig, ServerConfig
 from gateway.errors import Rejected
 
+COOKIE = "talkspurt_key"
+"""Holds the key of a browser that has signed in (``gateway.http.pages``): HttpOnly, and SameSite=Strict, so that no
+request which another site causes carries it."""
+
 
 def is_loopback(host: str) -> bool:
     """Whether a listener on ``host`` is reached from this machine only."""
@@ -88,15 +92,20 @@ class Authenticator:
             )  # fmt: skip
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         token = given.strip() if scheme.lower() == "bearer" else ""
-        # A browser cannot send headers with a WebSocket or an EventSource.
-        token = token or request.query.get("access_token", "")
-        found = None
-        for tenant in self._tenants:
-            if hmac.compare_digest(tenant.secret, token.encode(errors="backslashreplace")):
-                found = tenant
+        # A browser cannot send headers with a page, a WebSocket or an EventSource.
+        found = self.tenant(token or request.query.get("access_token", "") or request.cookies.get(COOKIE, ""))
         if found is None:
             raise Rejected("Authorization: Bearer KEY is missing or unknown", status=401, code="unauthorized")
         found.admit(time.monotonic())
+        return found
+
+    def tenant(self, key: str) -> Tenant | None:
+        """Whose key that is."""
+        given = key.encode(errors="backslashreplace")
+        found = None
+        for tenant in self._tenants:
+            if hmac.compare_digest(tenant.secret, given):
+                found = tenant
         return found
 
     def guard(
