@@ -269,6 +269,9 @@ class Gateway:
             gpu=status.gpu if status else "",
             vllm=status.vllm if status else "",
             calls=len(self.directory),
+            callsLimit=self.directory.limit,
+            active=status.active if status else 0,
+            queued=status.queued if status else 0,
         )
 
     async def exposition(self) -> bytes:
