@@ -166,6 +166,7 @@ class Session:
         self._room = asyncio.Event()
         self._room.set()
         self._next_position = 0.0
+        self._next_caption = 0.0
         self._cut_started: float | None = None
         self._subscribed_rate = 0
         fmt = leg.outbound
@@ -421,11 +422,12 @@ class Session:
 
     def first_packet(self, measured: FirstPacket) -> None:
         """Count a first packet, tell the engine where the phone is."""
-        self.stats.first_packet_ms.append(round(measured.total_s * 1000, 1))
-        del self.stats.first_packet_ms[:-100]
-        self._services.meter.first_packet(
-            transport=self.call.transport, seconds=measured.total_s, stages_ms=measured.stages_ms
-        )
+        if not measured.follows:
+            self.stats.first_packet_ms.append(round(measured.total_s * 1000, 1))
+            del self.stats.first_packet_ms[:-100]
+            self._services.meter.first_packet(
+                transport=self.call.transport, seconds=measured.total_s, stages_ms=measured.stages_ms
+            )
         self._report_position(measured.turn, self._now())
         self._want()
 
@@ -528,6 +530,9 @@ class Session:
     def _after_visit(self, now: float) -> None:
         if self.playout.events:
             self.turns.settle(now)
+            self._next_caption = now
+        if now >= self._next_caption:
+            self._next_caption = self.turns.caption(now)
         if now >= self._next_position:
             self._next_position = now + self._POSITION_EVERY_S
             self.turns.settle(now)

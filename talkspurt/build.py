@@ -59,6 +59,9 @@ from tts_engine.errors import EngineError
 
 log = logging.getLogger(__name__)
 
+_CALL_TYPES = {"webrtc": "CLIENT", "sip": "SIP"}
+"""Transport -> ``callType`` of ``setup``, as ConversationRelay has it; the others come from a telephone network."""
+
 
 class Gateway:
     """A gateway in the making and at work: owns the sessions, the listener and the drain."""
@@ -212,6 +215,7 @@ class Gateway:
             forwarded_from=caller.get("ForwardedFrom", ""),
             caller_name=caller.get("CallerName", ""),
             direction=caller.get("Direction", "inbound"),
+            call_type=_CALL_TYPES.get(transport, "PSTN"),
             call_status=caller.get("CallStatus", "ringing").upper().replace("-", "_"),
             custom_parameters={**route.parameters, **given},
         )

@@ -114,6 +114,7 @@ export class Call extends EventTarget {
     if (this.state !== "idle") throw new CallError("used", `this call is ${this.state}; make a new Call`);
     this.#become("connecting");
     this.#context = new AudioContext();
+    this.#context.resume();
     addEventListener("pagehide", this.#leave);
     try {
       const [servers] = await Promise.all([this.#iceServers(), this.#openMicrophone()]);
@@ -229,9 +230,8 @@ export class Call extends EventTarget {
   /** Offer a connection, the first one or a new one for the same call; settled when media flows. */
   async #connect() {
     const pc = new RTCPeerConnection({iceServers: this.#options.iceServers, bundlePolicy: "max-bundle"});
-    const track = this.#stream?.getAudioTracks()[0];
-    // Also without a microphone we send: keys of the telephone travel as media.
-    const {sender} = pc.addTransceiver(track ?? "audio", {direction: "sendrecv", streams: track ? [this.#stream] : []});
+    const stream = this.#stream ?? silence(this.#context);
+    const {sender} = pc.addTransceiver(stream.getAudioTracks()[0], {direction: "sendrecv", streams: [stream]});
     const link = {pc, sender, channel: pc.createDataChannel(CHANNEL), etag: "", early: []};
     link.channel.onmessage = ({data}) => this.#receive(JSON.parse(data));
     pc.onicecandidate = ({candidate}) => candidate?.candidate && this.#trickle(link, candidate);
@@ -394,7 +394,6 @@ export class Call extends EventTarget {
   }
 
   #analyse(name, stream) {
-    this.#context.resume();
     this.#analysers[name]?.source.disconnect();
     const analyser = this.#context.createAnalyser();
     analyser.fftSize = 1024;
@@ -459,6 +458,15 @@ function gathered(pc) {
     pc.addEventListener("icegatheringstatechange", look);
     look();
   });
+}
+
+/** What a call without a microphone sends: telephone keys travel within a stream that flows. */
+function silence(context) {
+  const destination = context.createMediaStreamDestination();
+  const source = new ConstantSourceNode(context, {offset: 0});
+  source.connect(destination);
+  source.start();
+  return destination.stream;
 }
 
 function drop({pc, channel}) {
