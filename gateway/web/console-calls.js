@@ -111,15 +111,15 @@ class Row {
 
 /**
  * Begin to show the calls.
- * @param {{announce: (text: string) => void, problem: (error: Error) => void}} page
- * @returns {{choose: (id: string) => void}} picks a call for the box, as soon as it is there.
+ * @param {{announce: (text: string) => void, problem: (error: Error) => void, own: () => string}} page `own`: id of the
+ *   page's own call, which the box speaks into as soon as it is there.
  */
-export function showCalls({announce, problem}) {
+export function showCalls({announce, problem, own}) {
   const rows = new Map();
   const logs = new Map();
   const [body, options] = [byId("call-rows"), byId("turn-call")];
   let chosen = "";
-  let wanted = "";
+  let lastOwn = "";
 
   const guarded = work => async (...given) => {
     try {
@@ -177,9 +177,9 @@ export function showCalls({announce, problem}) {
     }
     byId("no-calls").hidden = calls.length > 0;
     body.parentElement.hidden = !calls.length;
-    if (wanted && rows.has(wanted)) {
-      choose(wanted);
-      wanted = "";
+    if (own() !== lastOwn && rows.has(own())) {
+      lastOwn = own();
+      choose(lastOwn);
     } else if (!rows.has(chosen)) {
       choose(rows.keys().next().value ?? "");
     }
@@ -233,10 +233,4 @@ export function showCalls({announce, problem}) {
   form.addEventListener("keydown", event => event.key === "Escape" && chosen && cancel());
   byId("cancel").addEventListener("click", cancel);
   choose("");
-  return {
-    choose(id) {
-      wanted = id;
-      refresh();
-    },
-  };
 }

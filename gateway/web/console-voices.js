@@ -49,7 +49,7 @@ export function showVoices({announce}) {
     const about = document.createElement("span");
     about.className = "small muted";
     const id = voice.name === voice.voice_id ? [] : [voice.voice_id];
-    about.textContent = [...id, ...voice.languages, voice.engine, voice.registered ? "registered" : "built in"].join(" · ");
+    about.textContent = [...id, ...voice.languages, voice.registered ? "registered" : "built in"].join(" · ");
     const hear = document.createElement("button");
     hear.type = "button";
     hear.textContent = "Hear";

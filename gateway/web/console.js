@@ -5,6 +5,7 @@ import {showCalls} from "./console-calls.js";
 import {History, parse} from "./console-figures.js";
 import {Plot} from "./console-plot.js";
 import {showVoices} from "./console-voices.js";
+import {mountPhone} from "./phone.js";
 
 const EVERY_MS = 2000;
 const SPANS_S = [60, 120, 300, 600]; // of the plots' axis: the shortest that holds all
@@ -80,12 +81,12 @@ const PLOTS = [
     points: () => percentiles("talkspurt_pacing_error_seconds", OFTEN_S, 0.5, 0.99),
   },
   {
-    plot: new Plot({title: "Engine's first chunk", unit: "ms", series: ["p50", "p95"], least: 100,
+    plot: new Plot({title: "First chunk", unit: "ms", series: ["p50", "p95"], least: 100,
       note: `From text to the first audible chunk, in the engine; last ${RARE_S} s`}),
     points: () => percentiles("talkspurt_engine_first_chunk_seconds", RARE_S, 0.5, 0.95),
   },
   {
-    plot: new Plot({title: "Engine's load", unit: "", series: ["synthesising", "queued", "batch"], least: 2,
+    plot: new Plot({title: "Engine", unit: "", series: ["making", "queued", "batch"], least: 2,
       note: "Utterances that the engine works on, steps that wait in it, and utterances in one step"}),
     points: () => [
       load.map(({at, active}) => ({at, value: active})),
@@ -94,7 +95,7 @@ const PLOTS = [
     ],
   },
   {
-    plot: new Plot({title: "Calls, and gaps", unit: "", series: ["calls", "gaps a minute"], least: 4,
+    plot: new Plot({title: "Calls", unit: "", series: ["live", "gaps a minute"], least: 4,
       note: "Live calls, and how often a listener ran dry in mid-turn"}),
     points: () => [history.gauge("talkspurt_calls_active"), history.rates("talkspurt_gaps_total", RARE_S)],
   },
@@ -134,6 +135,7 @@ function status(state, text) {
 // --- the parts --------------------------------------------------------------------------------------------------------
 
 byId("call-command").textContent = `talkspurt call ${location.origin.replace(/^http/, "ws")}/media/twilio/default`;
-const calls = showCalls({announce, problem});
+const phone = mountPhone(byId("phone"));
+showCalls({announce, problem, own: () => phone.call?.id ?? ""});
 showVoices({announce});
 repeat(figures, () => EVERY_MS);

@@ -16,7 +16,11 @@ from tests.live_server import Live, serve, until
 
 CONFIG = """
 server: {port: 0, drain_s: 0}
-routes: {support: {}, orders: {}, survey: {}}
+routes:
+  support: {}
+  orders: {}
+  survey: {}
+  default: {dialogue: {script: SCRIPT}}
 carriers:
 """
 
@@ -36,7 +40,8 @@ SENTENCES = (
 async def busy_gateway(folder: Path, *, calls: int = len(CALLS), cut_share: float = 0.3) -> AsyncIterator[Live]:
     """Run it; ``cut_share`` of the turns are cancelled in their middle."""
     verify = "".join(f"  {name}: {{verify: false}}\n" for name, _ in CALLS)
-    async with serve(folder, CONFIG + verify) as live, asyncio.TaskGroup() as tasks:
+    config = CONFIG.replace("SCRIPT", str(Path("configs/demo-script.yaml").resolve())) + verify
+    async with serve(folder, config) as live, asyncio.TaskGroup() as tasks:
         chances = random.Random(4)
         talking: list[asyncio.Task[None]] = []
 
