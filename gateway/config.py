@@ -274,7 +274,10 @@ class LimitsConfig(Section):
     turns_queued: int = Field(64, gt=0)
     """Turns waiting per call."""
     message_bytes: int = Field(1_000_000, gt=0)
-    """Largest WebSocket message or REST body."""
+    """Largest WebSocket message or REST body; reference audio of a voice has its own bound."""
+    voice_bytes: int = Field(12_000_000, gt=0)
+    """Largest reference audio of a voice: 30 s of 48 kHz stereo float32 are 11.5 MB. It has to fit into
+    `engine.message_bytes`."""
     errors_in_a_row: int = Field(10, gt=0)
     """Bad dialogue messages in a row that close the socket with 1007."""
     setup_timeout_s: float = Field(10.0, gt=0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -33,7 +33,7 @@ from gateway.histogram import Histogram
 from gateway.media.playout import Playout, StartPolicy
 from gateway.ticker import Ticker
 from gateway.transport import CallInfo, MediaLeg
-from gateway.turns import FirstPacket, Reason, Turn, TurnDefaults, Turns
+from gateway.turns import FirstPacket, Reason, State, Turn, TurnDefaults, Turns
 from gateway.uplink import Uplink, UplinkStream
 from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
 from tts_engine.errors import EngineError
@@ -93,6 +93,27 @@ class CallStats:
     first_packet_ms: list[float] = field(default_factory=list)
     last_cut_ms: float | None = None
     stalls: int = 0
+    last_turn: str = ""
+    """The turn that was heard last and is over, what the caller heard of it, and how it ended."""
+    last_heard: str = ""
+    last_outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenText:
+    """Where a call is in its text. The strings are bounded by ``SPOKEN_CHARS`` each."""
+
+    turn: str
+    """The turn that is being heard, else the last one that was."""
+    played: str
+    """What the caller has heard of it, the word under way included."""
+    queued: str
+    """What is to come: the rest of it, and the turns behind it, one a line."""
+    outcome: str
+    """How that turn ended: ``finished``, ``interrupted``, ``failed``; empty while it is being heard."""
+
+
+SPOKEN_CHARS = 500
 
 
 @dataclass(slots=True)
@@ -149,6 +170,7 @@ class Session:
         self._room = asyncio.Event()
         self._room.set()
         self._next_position = 0.0
+        self._next_caption = 0.0
         self._cut_started: float | None = None
         self._flushed_at = 0.0
         self._doubt_timer: asyncio.TimerHandle | None = None
@@ -459,11 +481,12 @@ class Session:
 
     def first_packet(self, measured: FirstPacket) -> None:
         """Count a first packet, tell the engine where the phone is."""
-        self.stats.first_packet_ms.append(round(measured.total_s * 1000, 1))
-        del self.stats.first_packet_ms[:-100]
-        self._services.meter.first_packet(
-            transport=self.call.transport, seconds=measured.total_s, stages_ms=measured.stages_ms
-        )
+        if not measured.follows:
+            self.stats.first_packet_ms.append(round(measured.total_s * 1000, 1))
+            del self.stats.first_packet_ms[:-100]
+            self._services.meter.first_packet(
+                transport=self.call.transport, seconds=measured.total_s, stages_ms=measured.stages_ms
+            )
         self._report_position(measured.turn, self._now())
         self._want()
 
@@ -476,6 +499,11 @@ class Session:
     def ended(self, turn: Turn, reason: str) -> None:
         """Count a turn, and let go of what made it."""
         self._making.pop(turn.id, None)
+        if turn.track.sent:
+            whole = turn.state is State.FINISHED
+            heard = len(turn.text) if whole else self.turns.heard_chars(turn, self._now())
+            self.stats.last_turn, self.stats.last_outcome = turn.id, turn.state.value
+            self.stats.last_heard = _tail(turn.text[:heard]) if turn.kind == "text" else ""
         self._services.meter.turn_ended(outcome=turn.state.value)
         if not self.greeted.done():
             self.greeted.set_result(None)
@@ -488,6 +516,20 @@ class Session:
     def dropped_tokens(self, count: int) -> None:
         """Count late tokens."""
         self._services.meter.tokens_dropped(count)
+
+    def spoken_text(self) -> SpokenText:
+        """What the caller has heard, and what is to come; digits and clips are no text."""
+        stats, speaking = self.stats, self.turns.speaking()
+        waiting = [
+            turn.text
+            for turn in self.turns.live
+            if turn.kind == "text" and turn.state is not State.HELD and turn is not speaking
+        ]
+        if speaking is None:
+            return SpokenText(stats.last_turn, stats.last_heard, _head(waiting), stats.last_outcome)
+        text = speaking.text if speaking.kind == "text" else ""
+        heard = self.turns.heard_chars(speaking, self._now())
+        return SpokenText(speaking.id, _tail(text[:heard]), _head([text[heard:], *waiting]), "")
 
     # --- making sound ----------------------------------------------------------------------------------------------
 
@@ -551,6 +593,9 @@ class Session:
     def _after_visit(self, now: float) -> None:
         if self.playout.events:
             self.turns.settle(now)
+            self._next_caption = now
+        if now >= self._next_caption:
+            self._next_caption = self.turns.caption(now)
         if now >= self._next_position:
             self._next_position = now + self._POSITION_EVERY_S
             self.turns.settle(now)
@@ -564,6 +609,14 @@ class Session:
         making = self._making.get(turn.id)
         if making is not None and making.utterance is not None:
             making.utterance.played(self.turns.heard_samples(turn, now), at=now)
+
+
+def _tail(text: str) -> str:
+    return text[-SPOKEN_CHARS:]
+
+
+def _head(turns: Sequence[str]) -> str:
+    return "\n".join(text[:SPOKEN_CHARS] for text in turns[:SPOKEN_CHARS])[:SPOKEN_CHARS]
 
 
 def turn_defaults(

@@ -35,6 +35,12 @@ from gateway.http.attach import Attach, AttachRoutes
 from gateway.http.auth import Authenticator
 from gateway.http.calls import Calls, Left
 from gateway.http.expected import ExpectedRoutes
+from gateway.http.models import Models
+from gateway.http.pages import Pages
+from gateway.http.route_list import RouteList
+from gateway.http.speech import Speech
+from gateway.http.usage import Usage
+from gateway.http.voices import Voices
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
 from gateway.media.playout import StartPolicy
 from gateway.metrics import Metrics
@@ -59,6 +65,9 @@ from tts_engine.client import GrpcEngine
 from tts_engine.errors import EngineError
 
 log = logging.getLogger(__name__)
+
+_CALL_TYPES = {"webrtc": "CLIENT", "sip": "SIP"}
+"""Transport -> ``callType`` of ``setup``, as ConversationRelay has it; the others come from a telephone network."""
 
 
 class Gateway:
@@ -123,6 +132,8 @@ class Gateway:
             ),
             uplink=self.uplink,
         )
+        self.usage = Usage()
+        self.speech = Speech(engine, config.limits, self.usage)
         self._calls: set[asyncio.Task[None]] = set()
         self._status: EngineStatus | None = None
         self.server = GatewayServer(
@@ -138,8 +149,10 @@ class Gateway:
 
     def _app(self) -> web.Application:
         config = self.config
+        auth = Authenticator(config.auth, config.server)
+        secure = config.server.tls is not None or config.server.public_url.startswith("https://")
         app = make_app(
-            auth=Authenticator(config.auth, config.server),
+            auth=auth,
             health=Health(self.why_not_ready, self.health),
             calls=Calls(self.directory, self.observers),
             webhooks=Webhooks(config.server, config.carriers, config.routes, self.tokens, self.handoffs),
@@ -152,6 +165,12 @@ class Gateway:
                 *Left(self.handoffs).routes(),
                 *AttachRoutes(self._switches(), config.routes).routes(),
                 *(ExpectedRoutes(self.audiosocket, config.routes).routes() if self.audiosocket is not None else ()),
+                *Pages(auth, secure=secure).routes(),
+                RouteList(config.routes).route(),
+                *self.speech.routes(),
+                *self.usage.routes(),
+                *Voices(self.engine, config.limits).routes(),
+                *Models(self.engine).routes(),
             ],
         )
         app.on_response_prepare.append(self.webrtc.add_cors)
@@ -254,6 +273,7 @@ class Gateway:
             forwarded_from=caller.get("ForwardedFrom", ""),
             caller_name=caller.get("CallerName", ""),
             direction=caller.get("Direction", "inbound"),
+            call_type=_CALL_TYPES.get(transport, "PSTN"),
             call_status=caller.get("CallStatus", "ringing").upper().replace("-", "_"),
             custom_parameters={**route.parameters, **given},
         )
@@ -311,6 +331,9 @@ class Gateway:
             gpu=status.gpu if status else "",
             vllm=status.vllm if status else "",
             calls=len(self.directory),
+            callsLimit=self.directory.limit,
+            active=status.active if status else 0,
+            queued=status.queued if status else 0,
         )
 
     async def exposition(self) -> bytes:
@@ -359,6 +382,7 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         stack.callback(made.uplink.close)
         stack.push_async_callback(made.dialogues.aclose)
         stack.push_async_callback(made.services.clips.aclose)
+        stack.push_async_callback(made.speech.aclose)
         stack.push_async_callback(made.webrtc.aclose)
         await made.server.start()
         stack.push_async_callback(made.server.aclose)
