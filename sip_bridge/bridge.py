@@ -121,6 +121,8 @@ class SipBridge:
         deadline = time.monotonic() + 4 * self.config.timeouts.t1
         while self._asked and time.monotonic() < deadline:  # noqa: ASYNC110 - the last answers, one by one
             await asyncio.sleep(0.01)
+        for call in list(self._calls):
+            call.abandon()  # one that waits for an ACK still
         await self.endpoint.close()
 
     def __len__(self) -> int:

@@ -370,11 +370,13 @@ class SipCall:
         """Where the dialog's next hop is, as far as that can be known without a name service."""
         uri = self.dialog.next_hop
         secure = uri.scheme == "sips" or (uri.params.get("transport") or "").lower() == "tls"
-        transport = "TLS" if secure else (uri.params.get("transport") or "UDP").upper()
+        named = (uri.params.get("transport") or "").upper()
+        transport = "TLS" if secure else named or "UDP"
         host = uri.host.strip("[]")
         literal = re.fullmatch(r"[0-9.]+|[0-9a-f:.]+", host) is not None
-        if not literal or self._translated or (transport == self.peer.transport != "UDP" and host == self.peer.host):
-            # A name's peer is the one that we talk to; behind a translator, and on a connection, only that way is open.
+        streamed = self.peer.transport != "UDP" and host == self.peer.host
+        # A name stands for whom we talk to; behind a translator only that way is open, and a connection is there.
+        if not literal or self._translated or (streamed and named in ("", self.peer.transport)):
             return self.peer
         return Peer(transport, host, uri.port or (5061 if secure else 5060))
 

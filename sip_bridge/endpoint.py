@@ -385,7 +385,7 @@ class Endpoint:
     def _send(self, message: Message, peer: Peer, key: Key | None) -> None:
         data = message.serialise()
         if peer.transport == "UDP":
-            if self._datagrams.transport:
+            if self._datagrams.transport and not self._datagrams.transport.is_closing():
                 self._datagrams.transport.sendto(data, (peer.host, peer.port))
             return
         connection = self._connections.get(peer)
