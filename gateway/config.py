@@ -147,6 +147,9 @@ class RouteConfig(Section):
     """Whether a new turn cuts a turn that does not say otherwise."""
     dtmf_detection: bool = True
     """Off: keys are neither reported nor do they interrupt."""
+    inband_dtmf: bool = False
+    """Find keys in the caller's audio too, for peers that send no telephone events (G.711 only: other codecs bend the
+    tones). Costs decoding all of the audio; speech may rarely be taken for a key."""
     partial_prompts: bool = False
     """Send prompts that are not final yet. Most applications answer every prompt: leave it off for them."""
     report_input_during_agent_speech: Interruptible = "none"
@@ -204,12 +207,15 @@ class BargeInConfig(Section):
     """Speech probability of the VAD that counts as speech."""
     min_speech_ms: int = Field(96, ge=32)
     """Speech that has to be heard before it cuts. More ignores coughs and mhm; less cuts sooner."""
+    pause_ms: int = Field(64, ge=0)
+    """Sound over our speech that may be a word pauses us after this long, until it is clear whether it is one: a word
+    cuts, a hum that ends is spoken on after. 0: speak on until it is clear; words that begin like hums cut later."""
     min_silence_ms: int = Field(300, ge=32)
     """Silence that ends the caller's speech."""
     echo_correlation: float = Field(0.85, gt=0, le=1)
     """Caller audio that resembles what we sent this much (normalised correlation, 0 to 1) is our own echo. Less takes
     distorted echoes for what they are; too little takes callers for echoes."""
-    max_hum_ms: int = Field(600, ge=0)
+    max_hum_ms: int = Field(900, ge=0)
     """A hum over our speech (mhm) up to this long is taken for agreement and does not cut; 0: hums cut like words."""
     false_alarm_ms: int = Field(0, ge=0)
     """Caller speech shorter than this is a false alarm: our voice pauses at its onset and goes on after it. The
@@ -268,7 +274,10 @@ class LimitsConfig(Section):
     turns_queued: int = Field(64, gt=0)
     """Turns waiting per call."""
     message_bytes: int = Field(1_000_000, gt=0)
-    """Largest WebSocket message or REST body."""
+    """Largest WebSocket message or REST body; reference audio of a voice has its own bound."""
+    voice_bytes: int = Field(12_000_000, gt=0)
+    """Largest reference audio of a voice: 30 s of 48 kHz stereo float32 are 11.5 MB. It has to fit into
+    `engine.message_bytes`."""
     errors_in_a_row: int = Field(10, gt=0)
     """Bad dialogue messages in a row that close the socket with 1007."""
     setup_timeout_s: float = Field(10.0, gt=0)

@@ -16,7 +16,7 @@ from gateway.session import Session
 
 
 class CallView(BaseModel):
-    """One call as REST shows it."""
+    """One call as REST shows it. Times end in their unit."""
 
     callId: str
     callSid: str
@@ -24,13 +24,28 @@ class CallView(BaseModel):
     transport: str
     direction: str
     state: str
+    """``listening``, ``speaking``, or ``draining``: all sound is made, the caller has not heard it to its end."""
     startedAt: float
+    """Seconds since the epoch."""
     turns: int
     firstPacketMs: list[float]
+    """Of the latest turns, at most 100."""
     gaps: int
+    """How often the caller heard nothing in mid-turn, and for how long in all."""
     gapS: float
+    stalls: int
+    """Frames dropped at a full socket buffer."""
     lastCutMs: float | None
     bufferedMs: int
+    """Sound that waits to be sent."""
+    turn: str
+    """The turn that is heard, else the last one."""
+    outcome: str
+    """How that turn ended; empty while it is heard."""
+    playedText: str
+    """What the caller has heard of it, its last 500 characters."""
+    queuedText: str
+    """What is to come, its first 500 characters; turns stand on lines of their own."""
 
 
 class CallList(BaseModel):
@@ -126,7 +141,7 @@ class Calls:
 def view(session: Session) -> dict[str, Any]:
     """A call's public state."""
     stats, call = session.stats, session.call
-    speaking = session.turns.speaking()
+    speaking, text = session.turns.speaking(), session.spoken_text()
     return CallView(
         callId=call.call_id,
         callSid=call.call_sid,
@@ -139,6 +154,11 @@ def view(session: Session) -> dict[str, Any]:
         firstPacketMs=stats.first_packet_ms,
         gaps=stats.gaps,
         gapS=round(stats.gap_s, 3),
+        stalls=stats.stalls,
         lastCutMs=stats.last_cut_ms,
         bufferedMs=round(session.playout.buffered_s() * 1000),
+        turn=text.turn,
+        outcome=text.outcome,
+        playedText=text.played,
+        queuedText=text.queued,
     ).model_dump()
