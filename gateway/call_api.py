@@ -19,6 +19,10 @@ class CallApi(Protocol):
         """Send the call elsewhere. False: it cannot be done, and nothing was."""
         ...
 
+    def carries_dtmf(self, digits: str) -> bool:
+        """Whether tones can be sent by ``send_dtmf``."""
+        ...
+
     def send_dtmf(self, digits: str) -> bool:
         """Let the switch send tones. False: it cannot."""
         ...

@@ -260,6 +260,10 @@ class MediaConnection(WSListener):
         if not self._send_text(self.dialect.clear()) and self._api is not None:
             self._api.clear()
 
+    def carries_dtmf(self, digits: str) -> bool:
+        """Whether the peer, or the call's API, sends tones."""
+        return self.dialect.dtmf(digits) is not None or (self._api is not None and self._api.carries_dtmf(digits))
+
     def send_dtmf(self, digits: str) -> bool:
         """Let the peer send tones, where it can."""
         return self._send_text(self.dialect.dtmf(digits)) or (self._api is not None and self._api.send_dtmf(digits))

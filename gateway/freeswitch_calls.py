@@ -64,9 +64,13 @@ class FreeSwitchCall:
             f"uuid_transfer {self._uuid} {to}" if to else f"uuid_kill {self._uuid}",
         )
 
+    def carries_dtmf(self, digits: str) -> bool:
+        """Any keys, and ``w`` for half a second."""
+        return self._switch.connected and bool(digits) and set(digits) <= _KEYS | {"w"}
+
     def send_dtmf(self, digits: str) -> bool:
         """By ``uuid_send_dtmf``."""
-        if not self._switch.connected or not digits or not set(digits) <= _KEYS:
+        if not self.carries_dtmf(digits):
             return False
         self._switch.esl.run(f"uuid_send_dtmf {self._uuid} {digits}")
         return True
