@@ -10,6 +10,14 @@ from voicecodecs.registry import AudioFormat
 class UplinkEvents(Protocol):
     """What comes of the caller's audio. Called on the event loop."""
 
+    def on_speech_suspected(self, *, onset: float) -> None:
+        """Over our voice: this may become an interruption, or a hum. ``started`` or ``dismissed`` follows."""
+        ...
+
+    def on_speech_dismissed(self) -> None:
+        """It was none."""
+        ...
+
     def on_speech_started(self, *, onset: float) -> None:
         """Speech was confirmed; it began at monotonic second ``onset``."""
         ...

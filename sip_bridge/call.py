@@ -244,6 +244,10 @@ class SipCall:
     def send_clear(self) -> None:
         """Nothing is buffered beyond the phone's own few frames, which cannot be recalled."""
 
+    def carries_dtmf(self, digits: str) -> bool:
+        """Whether the peer takes touch tones as events."""
+        return self.rtp.carries_dtmf
+
     def send_dtmf(self, digits: str) -> bool:
         """Send touch tones as events (RFC 4733). False: the peer takes none, tones go in the audio."""
         return self.rtp.send_dtmf(digits)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, StringConstraints, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from gateway.config import (
+    AudioSocketConfig,
     AuthConfig,
     BargeInConfig,
     CarriersConfig,
@@ -60,6 +61,8 @@ class Config(Section):
     """Calls from browsers."""
     sip: SipConfig | None = None
     """Calls by SIP and RTP; leave it out for none."""
+    audiosocket: AudioSocketConfig | None = None
+    """Calls from Asterisk over AudioSocket; off where the section is left out."""
     recording: RecordingConfig = RecordingConfig()
     """Stereo recordings of calls."""
     clips: ClipsConfig = ClipsConfig()
@@ -96,6 +99,8 @@ class Config(Section):
             for wanted in (trunk.route, *trunk.numbers.values()):
                 if wanted not in self.routes:
                     raise ValueError(f"sip.trunks.{name} leads to route {wanted!r}, which routes lacks")
+        if self.audiosocket is not None and self.audiosocket.route not in ("", *self.routes):
+            raise ValueError(f"audiosocket.route is {self.audiosocket.route!r}, which is none of the routes")
         return self
 
 

@@ -96,6 +96,8 @@ class FirstFrame:
 
     track: Track
     at: float
+    free_at: float
+    """When the sound before it ended; ``at`` where it follows that sound without silence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +201,7 @@ class Playout:
         # (between two turns, or by a whole frame in the middle of one) does a new talkspurt begin.
         if pacer.running and now >= pacer.dry_at() and (not track.sent or now - pacer.dry_at() > pacer.ptime_s):
             self._run_dry(track)
+        free_at = now
         if not pacer.running:
             if self._start_at(track, now) > now:
                 self._settle(now)
@@ -208,6 +211,7 @@ class Playout:
                 track.gap_s += now - self._dry_since
                 self.events.append(Gap(track, now - self._dry_since))
             self._dry_since = None
+            free_at = self._ended_s
             pacer.begin(now)
         elif now < pacer.deadline():
             self._settle(now)
@@ -217,7 +221,7 @@ class Playout:
             track.first_frame = pacer.sent_frames
         if not track.announced:
             track.announced = True
-            self.events.append(FirstFrame(track, now))
+            self.events.append(FirstFrame(track, now, free_at))
         track.sent += 1
         pacer.sent()
         self._history.append((track, frame))
