@@ -166,6 +166,11 @@ class OutgoingCall(SipCall):
         self._declined: dict[str, tuple[Request, Peer]] = {}
         """ACKs of answers that we did not want, by the fork's tag."""
 
+    @property
+    def call_sid(self) -> str:
+        """Also before there is a dialog."""
+        return self._call_id
+
     def start(self) -> None:
         """Send the INVITE."""
         self._offer = self.negotiation.offer()
