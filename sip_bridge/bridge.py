@@ -125,9 +125,6 @@ class SipBridge:
             call.abandon()  # one that waits for an ACK still
         await self.endpoint.close()
 
-    def __len__(self) -> int:
-        return len(self._calls)
-
     def __iter__(self) -> Iterator[SipCall]:
         return iter(list(self._calls))
 

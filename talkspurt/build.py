@@ -307,7 +307,7 @@ class Gateway:
         The listener stays: it answers new calls with 503, tells readiness, and lets lost managers back to live calls.
         """
         self.directory.draining = True
-        if self.sip:
+        if self.sip is not None:
             self.sip.drain()
         if self._calls:
             log.info("draining", extra={"calls": len(self._calls)})
@@ -333,7 +333,7 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         # Before the server, which waits for its requests: these two never end by themselves.
         stack.callback(made.observers.close)
         stack.push_async_callback(made.hub.aclose)
-        if made.sip:
+        if made.sip is not None:
             await made.sip.start()
             stack.push_async_callback(made.sip.aclose)
         watcher = asyncio.create_task(made.watch_engine())
