@@ -139,9 +139,6 @@ class SipBridge:
         await self.outgoing.aclose()
         await self.endpoint.close()
 
-    def __len__(self) -> int:
-        return len(self._calls)
-
     def __iter__(self) -> Iterator[SipCall]:
         return iter(list(self._calls))
 
