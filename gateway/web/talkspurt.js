@@ -125,7 +125,8 @@ export class Call extends EventTarget {
       this.#options.iceServers = servers;
       await this.#connect();
     } catch (error) {
-      this.#end(error.code ?? "failed");
+      // A DOMException has a number for a code.
+      this.#end(error instanceof CallError ? error.code : "failed");
       throw error;
     }
   }
@@ -198,8 +199,8 @@ export class Call extends EventTarget {
    * How the sound arrives.
    * @returns {Promise<null|{codec: string, packetsReceived: number, packetsLost: number, packetsDiscarded: number,
    *   jitterMs: number, bufferMs: number, concealedSamples: number, concealedShare: number, samples: number,
-   *   roundTripMs: number|null}>} null before there is any. `bufferMs`: what the browser held back on average;
-   *   concealed: samples it had to make up.
+   *   audioEnergy: number, roundTripMs: number|null}>} null before there is any. `bufferMs`: what the browser held back
+   *   on average; concealed: samples it had to make up; `audioEnergy`: W3C's `totalAudioEnergy` of what was heard.
    */
   async stats() {
     const report = await this.#link?.pc.getStats();
@@ -220,6 +221,7 @@ export class Call extends EventTarget {
       concealedSamples: concealed,
       concealedShare: samples ? concealed / samples : 0,
       samples,
+      audioEnergy: inbound.totalAudioEnergy ?? 0,
       roundTripMs: pair?.currentRoundTripTime === undefined ? null : pair.currentRoundTripTime * 1000,
     };
   }

@@ -147,8 +147,8 @@ async def phoning(
     yield phone
     await phone.open("about:blank")
     await until(lambda: no_calls(live), "the end of the call")
-    # Not one refused file, style, script or connection, nothing thrown. A page that is left hangs up in two ways at once:
-    # its request may come second and find no call.
+    # Not one refused file, style, script or connection, nothing thrown. A page that is left hangs up in two ways at
+    # once: its request may come second and find no call.
     messages = [entry["message"] for entry in driver.get_log("browser")]
     assert [message for message in messages if "/whip/call/VX" not in message or "404" not in message] == []
 
