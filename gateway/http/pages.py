@@ -20,7 +20,7 @@ from gateway.errors import Rejected
 from gateway.http.auth import COOKIE, Authenticator
 from gateway.http.routes import Route
 
-PAGES: Mapping[str, str] = {"/phone": "phone.html"}
+PAGES: Mapping[str, str] = {"/": "console.html", "/phone": "phone.html"}
 """Path -> file of ``gateway/web``."""
 
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
