@@ -380,6 +380,12 @@ async def test_nothing_sticks_out_of_the_screen(driver: webdriver.Chrome, tmp_pa
             ".map(node => node.outerHTML.slice(0, 80))"
         )
         assert sticking == []
+        overlapping = await page.do(
+            "const boxes = [...document.querySelectorAll('#call-rows td')].map(cell => cell.getBoundingClientRect());"
+            "return boxes.filter((a, i) => boxes.slice(0, i).some(b => a.left < b.right - 1 && b.left < a.right - 1"
+            " && a.top < b.bottom - 1 && b.top < a.bottom - 1)).length"
+        )
+        assert overlapping == 0
         await resize(driver, 1280)
 
 
