@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -158,6 +158,10 @@ class Session:
         self._making: dict[str, _Making] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the dialogue manager has its ``setup``: a leg that rings until then may answer."""
+        self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the first turn has ended, however it did: a leg that speaks before its answer may answer."""
         self._reason = ""
         self._hang_up_leg = False
         self._handoff_data: str | None = None
@@ -168,6 +172,8 @@ class Session:
         self._next_position = 0.0
         self._next_caption = 0.0
         self._cut_started: float | None = None
+        self._flushed_at = 0.0
+        self._doubt_timer: asyncio.TimerHandle | None = None
         self._subscribed_rate = 0
         fmt = leg.outbound
         self.playout = Playout(
@@ -186,6 +192,7 @@ class Session:
             pacing_error=services.meter.pacing_error(call.transport),
         )
         self._uplink: UplinkStream | None = None
+        self._keys_told = False
         self.listening = False
         """Whether anybody wants the caller's audio now; read for every frame that comes."""
         if services.uplink is not None:
@@ -223,6 +230,8 @@ class Session:
         now = self._now()
         closing: Reason = "ended" if self._hang_up_leg else "hangup"
         self.turns.close(closing, now)
+        if self._doubt_timer is not None:
+            self._doubt_timer.cancel()
         for making in self._making.values():
             making.task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -246,7 +255,13 @@ class Session:
     # --- the media leg's side (CallEvents) -------------------------------------------------------------------------
 
     def on_digit(self, digit: str) -> None:
-        """The caller pressed a key."""
+        """The caller pressed a key, and the leg says so."""
+        if not self._keys_told:
+            self._keys_told = True  # its tone may be in the audio too, and is the same key
+            self._want()
+        self._key(digit)
+
+    def _key(self, digit: str) -> None:
         now = self._now()
         self._cut_started = now
         self.turns.on_digit(digit, now)
@@ -266,11 +281,35 @@ class Session:
             self.playout.last_mark_delay_s = None
         self._after_visit(now)
 
+    def on_held(self, held: bool) -> None:
+        """The leg can carry no sound now (not answered yet, or put on hold), or can again.
+
+        Speech waits where it is, and what is new behind it; nothing of that counts as heard. It goes on at its place.
+        """
+        if held != self.playout.paused:
+            now = self._now()
+            self.playout.paused = held
+            if held:
+                self.playout.flushed(now)
+            self.wake()
+
     def on_leg_closed(self, reason: str) -> None:
         """The caller is gone."""
         self.end(reason, hang_up=False)
 
     # --- the caller's audio (UplinkEvents) -------------------------------------------------------------------------
+
+    def on_speech_suspected(self, *, onset: float) -> None:
+        """It may be speech: pause until the VAD is sure, or nothing more is heard of it."""
+        now = self._now()
+        self._cut_started = onset
+        self.turns.on_caller_suspected(onset=onset, now=now)
+        self._cut_started = None
+        self._doubt(self.turns.defaults.doubt_s, self.turns.on_caller_silence)
+
+    def on_speech_dismissed(self) -> None:
+        """It was no speech."""
+        self._doubt(0.0, self.turns.on_caller_silence)
 
     def on_speech_started(self, *, onset: float) -> None:
         """The VAD is sure."""
@@ -280,16 +319,26 @@ class Session:
         self._cut_started = onset
         self.turns.on_caller_speech(onset=onset, now=now)
         self._cut_started = None
+        self._doubt(onset + self.turns.defaults.false_alarm_s - now, self.turns.on_doubt_over)
+
+    def _doubt(self, delay_s: float, decide: Callable[[float], None]) -> None:
+        """Decide about a pause later, unless something else decides before."""
+        if self._doubt_timer is not None:
+            self._doubt_timer.cancel()
+            self._doubt_timer = None
         if self.playout.held:
-            asyncio.get_running_loop().call_later(
-                max(0.0, onset + self.turns.defaults.false_alarm_s - now), lambda: self.turns.on_doubt_over(self._now())
-            )
+            self._doubt_timer = asyncio.get_running_loop().call_later(max(0.0, delay_s), lambda: decide(self._now()))
 
     def on_speech_ended(self) -> None:
         """The caller has stopped."""
-        self.turns.on_caller_silence(self._now())
+        self._doubt(0.0, self.turns.on_caller_silence)
         if "speaker-events" in self._route.events:
             self.tell(Info(name="clientSpeaking", value="off"))
+
+    def on_key_heard(self, digit: str) -> None:
+        """A touch tone in the audio, where the route looks for them and the leg has told none."""
+        if not self._keys_told:
+            self._key(digit)
 
     def on_pcm(self, pcm: bytes) -> None:
         """Audio for the dialogue manager that subscribed."""
@@ -305,7 +354,11 @@ class Session:
     def _want(self) -> None:
         if self._uplink is not None:
             vad = self.turns.interruptible_by("speech") or "speaker-events" in self._route.events
-            self._uplink.want(vad=vad or bool(self._route.recogniser), pcm_rate=self._subscribed_rate)
+            self._uplink.want(
+                vad=vad or bool(self._route.recogniser),
+                pcm_rate=self._subscribed_rate,
+                keys=self._route.inband_dtmf and not self._keys_told,
+            )
             self.listening = self._uplink.needed
 
     # --- the dialogue manager's side (DialogueSink) ----------------------------------------------------------------
@@ -333,6 +386,11 @@ class Session:
                 self._cut_started = now
                 self.turns.on_message(message, now)
                 self._cut_started = None
+
+    def on_dialogue_ready(self) -> None:
+        """The manager has its ``setup``."""
+        if not self.ready.done():
+            self.ready.set_result(None)
 
     def on_dialogue_closed(self) -> None:
         """The manager hung up on purpose: the same as ``end``."""
@@ -406,7 +464,8 @@ class Session:
             if tail is not None:
                 self._leg.send_frame(tail)
         if self._cut_started is not None:
-            self.stats.last_cut_ms = (self._now() - self._cut_started) * 1000
+            self._flushed_at = self._now()
+            self.stats.last_cut_ms = (self._flushed_at - self._cut_started) * 1000
 
     def wake(self) -> None:
         """Look at the playout again in the next slot."""
@@ -446,8 +505,12 @@ class Session:
             self.stats.last_turn, self.stats.last_outcome = turn.id, turn.state.value
             self.stats.last_heard = _tail(turn.text[:heard]) if turn.kind == "text" else ""
         self._services.meter.turn_ended(outcome=turn.state.value)
+        if not self.greeted.done():
+            self.greeted.set_result(None)
         if reason in ("speech", "dtmf", "cancel") and self._cut_started is not None:
-            self._services.meter.cut(reason=reason, seconds=self._now() - self._cut_started)
+            # A pause that became a cut had its last frame when it began.
+            silent_at = self._flushed_at if self._flushed_at >= self._cut_started else self._now()
+            self._services.meter.cut(reason=reason, seconds=silent_at - self._cut_started)
         self._want()
 
     def dropped_tokens(self, count: int) -> None:
@@ -523,7 +586,7 @@ class Session:
         if not sent:
             self.stats.stalls += 1
             self._services.meter.stalled(transport=self.call.transport)
-        if self.listening and self._uplink is not None:
+        if self._uplink is not None:  # before anybody listens, too: the echo of a turn's first frames comes later
             self._uplink.spoke(frame, now=self._now())
         return sent
 
@@ -585,4 +648,5 @@ def turn_defaults(
             barge_in.false_alarm_ms if route.barge_in.false_alarm_ms is None else route.barge_in.false_alarm_ms
         )
         / 1000,
+        doubt_s=barge_in.max_hum_ms / 1000 + 0.5,
     )

@@ -160,6 +160,8 @@ class TurnDefaults:
     ahead_turns: int = 1
     held_turns: int = 4
     false_alarm_s: float = 0.0
+    doubt_s: float = 1.4
+    """Longest pause for a caller of whom nothing more is heard."""
     """Caller speech shorter than this only pauses us; 0: it cuts at once."""
 
 
@@ -539,21 +541,27 @@ class Turns:
         elif speaking is None:
             self._stale_until = 0.0
 
-    def on_caller_speech(self, *, onset: float, now: float) -> bool:
-        """The caller began to speak at ``onset`` (found out at ``now``). True if that cut something."""
-        if self._closed or self.playout.held or not self.interruptible_by("speech"):
-            return False
-        if self.defaults.false_alarm_s:
-            # Silence at once; whether this is an interruption shows when the caller has gone on for long enough.
+    def on_caller_suspected(self, *, onset: float, now: float) -> None:
+        """The caller may have begun to speak at ``onset``: silence at once, where it was, until we know."""
+        if not self._closed and not self.playout.held and self.interruptible_by("speech"):
             self.playout.held = True
             self._doubtful_onset = onset
             self._effects.flush()
+
+    def on_caller_speech(self, *, onset: float, now: float) -> bool:
+        """The caller began to speak at ``onset`` (found out at ``now``). True if that cut or paused something."""
+        if self._closed or not self.interruptible_by("speech"):
+            return False
+        if self.defaults.false_alarm_s:
+            # Whether this is an interruption shows when the caller has gone on for long enough.
+            self.on_caller_suspected(onset=onset, now=now)
         else:
+            self.playout.held = False
             self._caller_cut("speech", onset, now)
         return True
 
     def on_caller_silence(self, now: float) -> None:
-        """The caller has stopped: if it was a false alarm, speech goes on where it was."""
+        """The caller has stopped, or was a hum: what was only paused goes on where it was."""
         self._decide(now, spoke_on=False)
 
     def on_doubt_over(self, now: float) -> None:

@@ -10,6 +10,8 @@ from pydantic import BaseModel
 from gateway.dialogue.observers import Observers
 from gateway.directory import Directory
 from gateway.errors import Rejected
+from gateway.handoff import Handoffs
+from gateway.http.routes import Route
 from gateway.session import Session
 
 
@@ -50,6 +52,46 @@ class CallList(BaseModel):
     """All live calls of this process."""
 
     calls: list[CallView]
+
+
+class HandoffView(BaseModel):
+    """What a call left for whoever goes on with it."""
+
+    sessionId: str
+    reason: str
+    """``ended`` or ``transferred``."""
+    handoffData: str
+    transferTarget: str
+
+
+class Left:
+    """Handler of ``/v1/handoffs``: a dialplan asks what a call left when our stream has ended."""
+
+    def __init__(self, handoffs: Handoffs) -> None:
+        self._handoffs = handoffs
+
+    def routes(self) -> list[Route]:
+        """For ``make_app``."""
+        return [
+            Route(
+                method="GET", path="/v1/handoffs/{callSid}", handler=self.take, answer=HandoffView, tags=["calls"],
+                summary="What a call left for the dialplan that goes on with it; once",
+            )
+        ]  # fmt: skip
+
+    async def take(self, request: web.Request) -> web.Response:
+        """What the call left, once; 404 where it left nothing (the caller hung up) or was asked before."""
+        call_sid = request.match_info["callSid"]
+        left = self._handoffs.take(call_sid)
+        if left is None:
+            raise Rejected(f"call {call_sid[:64]!r} left nothing", status=404, code="unknown_call", param="callSid")
+        view = HandoffView(
+            sessionId=left.session_id,
+            reason=left.reason,
+            handoffData=left.handoff_data or "",
+            transferTarget=left.transfer_target,
+        )
+        return web.json_response(view.model_dump())
 
 
 class Calls:

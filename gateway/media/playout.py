@@ -154,6 +154,8 @@ class Playout:
         self._ended_s = 0.0
         self.held = False
         """Nothing is sent while true: the caller may have begun to speak."""
+        self.paused = False
+        """Nothing is sent while true: the leg can carry no sound now."""
         self._generation = 0
         self._marks = 0
         self.last_mark_delay_s: float | None = None
@@ -166,7 +168,7 @@ class Playout:
 
     def deadline(self, now: float) -> float | None:
         """When to call ``pop_due`` next: a frame is due, or sound runs out. None: nothing to do until a push."""
-        if self._tracks and not self.held:
+        if self._tracks and not self.held and not self.paused:
             track = self._tracks[0]
             if track.frames:
                 return self.pacer.deadline() if self.pacer.running else self._start_at(track, now)
@@ -188,9 +190,10 @@ class Playout:
     def pop_due(self, now: float) -> bytes | None:
         """The next frame, or None: too early, or nothing there. Also settles what has been heard by now."""
         pacer = self.pacer
-        while not self.held and self._tracks and self._tracks[0].done and not self._tracks[0].frames:
+        still = self.held or self.paused
+        while not still and self._tracks and self._tracks[0].done and not self._tracks[0].frames:
             self._track_sent(self._tracks.popleft())
-        if not self._tracks or not self._tracks[0].frames or self.held:
+        if still or not self._tracks or not self._tracks[0].frames:
             self._settle(now)
             return None
         track = self._tracks[0]

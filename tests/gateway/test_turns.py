@@ -445,3 +445,35 @@ def test_speech_that_goes_on_is_an_interruption_from_its_onset() -> None:
     (interrupt,) = told(call, Interrupt)
     assert interrupt.utterance_until_interrupt == "one two"
     assert call.events("t1") == ["accepted", "started", "interrupted"]
+
+
+def test_a_suspicion_pauses_and_what_was_no_word_is_spoken_on_after() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(0.2)
+    sent = len(call.sent)
+    call.turns.on_caller_suspected(onset=call.now - 0.1, now=call.now)
+    call.run(0.3)
+    assert len(call.sent) == sent, "silent while in doubt"
+    call.turns.on_caller_silence(call.now)
+    call.run(1.0)
+    assert call.events("t1") == ["accepted", "started", "finished"]
+    assert told(call, Interrupt) == [] and call.gaps == []
+
+
+def test_a_suspicion_that_was_right_reports_what_was_heard_before_the_pause() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(0.25)
+    onset = call.now
+    call.turns.on_caller_suspected(onset=onset, now=call.now)
+    call.run(0.4)
+    assert call.turns.on_caller_speech(onset=onset, now=call.now)
+    (interrupt,) = told(call, Interrupt)
+    assert interrupt.utterance_until_interrupt == "one two"
+    call.say(Text(token="an answer", last=True))
+    call.work_all()
+    call.run(1.0)
+    assert call.events("t2")[-1] == "finished", "the pause is over"
