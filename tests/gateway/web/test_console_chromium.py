@@ -374,8 +374,9 @@ async def test_nothing_sticks_out_of_the_screen(driver: webdriver.Chrome, tmp_pa
         await page.until_text(row(call, ".played"), "ten.")
         await page.do("document.querySelector('#register').open = true")
         sticking = await page.do(
-            "return [...document.querySelectorAll('body *')].filter(node => !node.closest('thead, .visually-hidden, .skip')"
-            " && node.checkVisibility() && node.getBoundingClientRect().right > innerWidth)"
+            "return [...document.querySelectorAll('body *')]"
+            ".filter(node => !node.closest('thead, .visually-hidden, .skip') && node.checkVisibility()"
+            " && node.getBoundingClientRect().right > innerWidth)"
             ".map(node => node.outerHTML.slice(0, 80))"
         )
         assert sticking == []
