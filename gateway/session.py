@@ -63,7 +63,7 @@ class Clips(Protocol):
         """Raises ``ClipError``."""
         ...
 
-    async def digits(self, digits: str, fmt: AudioFormat) -> Utterance: ...
+    async def digits(self, digits: str, fmt: AudioFormat, *, silent: bool = False) -> Utterance: ...
 
     async def aclose(self) -> None: ...
 
@@ -175,6 +175,8 @@ class Session:
         self._flushed_at = 0.0
         self._doubt_timer: asyncio.TimerHandle | None = None
         self._subscribed_rate = 0
+        self._beside: set[str] = set()
+        """Turns of digits that the leg carries itself when their place in the audio comes."""
         fmt = leg.outbound
         self.playout = Playout(
             ptime_s=fmt.ptime_ms / 1000,
@@ -421,7 +423,8 @@ class Session:
         """Start making a turn's sound."""
         self.stats.turns += 1
         making = _Making(asyncio.create_task(self._make(turn), name=f"turn {turn.id}"))
-        making.pending.append(turn.text)
+        if turn.kind == "text":
+            making.pending.append(turn.text)
         making.ended = turn.closed
         self._making[turn.id] = making
         self._tasks.add(making.task)
@@ -480,7 +483,10 @@ class Session:
         self.handoff = Handoff(self.call_id, reason, handoff_data, transfer_target)
 
     def first_packet(self, measured: FirstPacket) -> None:
-        """Count a first packet, tell the engine where the phone is."""
+        """Count a first packet, tell the engine where the phone is; digits go out beside the audio here."""
+        if measured.turn.id in self._beside:
+            self._beside.discard(measured.turn.id)
+            self._leg.send_dtmf(measured.turn.text)
         if not measured.follows:
             self.stats.first_packet_ms.append(round(measured.total_s * 1000, 1))
             del self.stats.first_packet_ms[:-100]
@@ -566,7 +572,10 @@ class Session:
         if turn.kind == "play":
             return await self._services.clips.open(turn.source, fmt, turn.loop)
         if turn.kind == "digits":
-            return await self._services.clips.digits(turn.text, fmt)
+            beside = self._leg.carries_dtmf(turn.text)
+            if beside:
+                self._beside.add(turn.id)
+            return await self._services.clips.digits(turn.text, fmt, silent=beside)
         return await self._services.engine.open(
             UtteranceRequest(
                 utterance_id=f"{self.call_id}.{turn.id}",

@@ -17,7 +17,6 @@ import uvloop
 from aiohttp import web
 from picows import WSUpgradeRequest
 
-from gateway.asterisk_channels import AsteriskChannels
 from gateway.audiosocket import AudioSocketLeg, AudioSocketServer
 from gateway.clips import Clips
 from gateway.config import RouteConfig
@@ -31,7 +30,7 @@ from gateway.errors import Rejected
 from gateway.expected import ExpectedCalls
 from gateway.handoff import Handoffs
 from gateway.http.app import Health, HealthView, make_app
-from gateway.http.attach import Attach, AttachRoutes
+from gateway.http.attach import AttachRoutes
 from gateway.http.auth import Authenticator
 from gateway.http.calls import Calls, Left
 from gateway.http.expected import ExpectedRoutes
@@ -48,6 +47,7 @@ from gateway.metrics import Metrics
 from gateway.recorder import Recorder
 from gateway.server import GatewayServer
 from gateway.session import Services, Session, turn_defaults
+from gateway.switches import Switches
 from gateway.ticker import Ticker
 from gateway.tokens import StreamTokens
 from gateway.transport import CallInfo, MediaLeg
@@ -138,8 +138,21 @@ class Gateway:
         self.speech_socket = SpeechSocket(engine, config.limits, self.usage)
         self._calls: set[asyncio.Task[None]] = set()
         self._status: EngineStatus | None = None
+        self.switches = Switches(
+            config.carriers,
+            config.server,
+            config.limits,
+            self.tokens,
+            lambda dialect, route, parameters: self.server.connection(dialect, route, parameters),
+        )
         self.server = GatewayServer(
-            config.server, config.limits, self._app(), config.carriers, accept=self.accept, authorise=self.authorise
+            config.server,
+            config.limits,
+            self._app(),
+            config.carriers,
+            accept=self.accept,
+            authorise=self.authorise,
+            call_apis=self.switches.call_apis,
         )
 
     def _recorder(self, call_id: str, route: str) -> Recorder | None:
@@ -165,7 +178,7 @@ class Gateway:
             more=[
                 *self.webrtc.routes(),
                 *Left(self.handoffs).routes(),
-                *AttachRoutes(self._switches(), config.routes).routes(),
+                *AttachRoutes(self.switches.attach, config.routes).routes(),
                 *(ExpectedRoutes(self.audiosocket, config.routes).routes() if self.audiosocket is not None else ()),
                 *Pages(auth, secure=secure).routes(),
                 RouteList(config.routes).route(),
@@ -178,18 +191,6 @@ class Gateway:
         )
         app.on_response_prepare.append(self.webrtc.add_cors)
         return app
-
-    def _switches(self) -> dict[str, Attach]:
-        """Switches whose calls we can join, by dialect."""
-        carriers = self.config.carriers
-        found: dict[str, Attach] = {}
-        if carriers.asterisk.media_url:
-            found["asterisk"] = AsteriskChannels(
-                carriers.asterisk,
-                lambda route, parameters: self.server.connection("asterisk", route, parameters),
-                max_message_bytes=self.config.limits.message_bytes,
-            ).attach
-        return found
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -387,6 +388,8 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         stack.push_async_callback(made.services.clips.aclose)
         stack.push_async_callback(made.speech.aclose)
         stack.push_async_callback(made.webrtc.aclose)
+        made.switches.start()
+        stack.push_async_callback(made.switches.aclose)
         await made.server.start()
         stack.push_async_callback(made.server.aclose)
         if made.audiosocket is not None:
