@@ -38,6 +38,7 @@ from gateway.http.models import Models
 from gateway.http.pages import Pages
 from gateway.http.route_list import RouteList
 from gateway.http.speech import Speech
+from gateway.http.speech_socket import SpeechSocket
 from gateway.http.usage import Usage
 from gateway.http.voices import Voices
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
@@ -134,6 +135,7 @@ class Gateway:
         )
         self.usage = Usage()
         self.speech = Speech(engine, config.limits, self.usage)
+        self.speech_socket = SpeechSocket(engine, config.limits, self.usage)
         self._calls: set[asyncio.Task[None]] = set()
         self._status: EngineStatus | None = None
         self.switches = Switches(
@@ -181,6 +183,7 @@ class Gateway:
                 *Pages(auth, secure=secure).routes(),
                 RouteList(config.routes).route(),
                 *self.speech.routes(),
+                *self.speech_socket.routes(),
                 *self.usage.routes(),
                 *Voices(self.engine, config.limits).routes(),
                 *Models(self.engine).routes(),
@@ -392,9 +395,10 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         if made.audiosocket is not None:
             await made.audiosocket.start()
             stack.push_async_callback(made.audiosocket.aclose)
-        # Before the server, which waits for its requests: these two never end by themselves.
+        # Before the server, which waits for its requests: these never end by themselves.
         stack.callback(made.observers.close)
         stack.push_async_callback(made.hub.aclose)
+        stack.push_async_callback(made.speech_socket.aclose)
         if made.sip:
             await made.sip.start()
             stack.push_async_callback(made.sip.aclose)
