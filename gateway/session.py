@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,8 +23,8 @@ from gateway.dialogue.messages import (
     Inbound,
     Info,
     Interruptible,
+    Language,
     Outbound,
-    Prompt,
     Subscribe,
     Transfer,
 )
@@ -30,6 +32,8 @@ from gateway.errors import ClipError
 from gateway.handoff import Handoff
 from gateway.histogram import Histogram
 from gateway.media.playout import Playout, StartPolicy
+from gateway.recognition.api import RecognitionError
+from gateway.recognition.listening import Hearing, Listening
 from gateway.ticker import Ticker
 from gateway.transport import CallInfo, MediaLeg
 from gateway.turns import FirstPacket, Reason, Turn, TurnDefaults, Turns
@@ -79,6 +83,8 @@ class Services:
     playout: PlayoutConfig
     start: StartPolicy
     uplink: Uplink | None = None
+    hearing: Mapping[str, Hearing] = field(default_factory=dict)
+    """By the name of the route; a route that is missing has no recogniser."""
 
 
 @dataclass(slots=True)
@@ -163,6 +169,8 @@ class Session:
             pacing_error=services.meter.pacing_error(call.transport),
         )
         self._uplink: UplinkStream | None = None
+        heard = services.hearing.get(call.route)
+        self._listening = Listening(heard, self.turns, tell=self.tell, cutting=self._cutting) if heard else None
         self.listening = False
         """Whether anybody wants the caller's audio now; read for every frame that comes."""
         if services.uplink is not None:
@@ -190,6 +198,8 @@ class Session:
                     interruptible_word(self._route.welcome_greeting_interruptible),
                     self._now(),
                 )
+            if self._listening is not None:
+                self._listening.start()
             self._want()
             await self._over.wait()
         finally:
@@ -206,6 +216,8 @@ class Session:
         self._services.ticker.remove(self._handle)
         if self._uplink is not None:
             self._uplink.close()
+        if self._listening is not None:
+            await self._listening.aclose()
         self.tell(Ended(reason=self._reason, duration_ms=round((now - self._begun) * 1000)))
         if self._link is not None:
             await self._link.aclose()
@@ -225,9 +237,8 @@ class Session:
     def on_digit(self, digit: str) -> None:
         """The caller pressed a key."""
         now = self._now()
-        self._cut_started = now
-        self.turns.on_digit(digit, now)
-        self._cut_started = None
+        with self._cutting(now):
+            self.turns.on_digit(digit, now)
 
     def on_audio(self, payload: bytes) -> None:
         """The caller's audio, only while ``listening``."""
@@ -251,12 +262,14 @@ class Session:
 
     def on_speech_started(self, *, onset: float) -> None:
         """The VAD is sure."""
-        now = self._now()
+        if self._listening is not None:
+            self._listening.on_speech_started(onset=onset)
+            return
         if "speaker-events" in self._route.events:
             self.tell(Info(name="clientSpeaking", value="on"))
-        self._cut_started = onset
-        self.turns.on_caller_speech(onset=onset, now=now)
-        self._cut_started = None
+        now = self._now()
+        with self._cutting(onset):
+            self.turns.on_caller_speech(onset=onset, now=now)
         if self.playout.held:
             asyncio.get_running_loop().call_later(
                 max(0.0, onset + self.turns.defaults.false_alarm_s - now), lambda: self.turns.on_doubt_over(self._now())
@@ -264,25 +277,37 @@ class Session:
 
     def on_speech_ended(self) -> None:
         """The caller has stopped."""
+        if self._listening is not None:
+            self._listening.on_speech_ended()
+            return
         self.turns.on_caller_silence(self._now())
         if "speaker-events" in self._route.events:
             self.tell(Info(name="clientSpeaking", value="off"))
+
+    def on_speech(self, pcm: bytes) -> None:
+        """What the caller says."""
+        if self._listening is not None:
+            self._listening.on_speech(pcm)
 
     def on_pcm(self, pcm: bytes) -> None:
         """Audio for the dialogue manager that subscribed."""
         if self._link is not None and self._subscribed_rate:
             self._link.send_audio(pcm)
 
-    def on_prompt(self, text: str, *, lang: str, last: bool) -> None:
-        """The recogniser understood something."""
-        if last or self._route.partial_prompts:
-            self.tell(Prompt(voice_prompt=text, lang=lang, last=last))
-            self.turns.on_prompt_sent()
+    @contextmanager
+    def _cutting(self, since: float) -> Iterator[None]:
+        """What is cut in here is counted from ``since`` on."""
+        self._cut_started = since
+        try:
+            yield
+        finally:
+            self._cut_started = None
 
     def _want(self) -> None:
         if self._uplink is not None:
-            vad = self.turns.interruptible_by("speech") or "speaker-events" in self._route.events
-            self._uplink.want(vad=vad or bool(self._route.recogniser), pcm_rate=self._subscribed_rate)
+            speech = self._listening is not None
+            vad = speech or self.turns.interruptible_by("speech") or "speaker-events" in self._route.events
+            self._uplink.want(vad=vad, pcm_rate=self._subscribed_rate, speech=speech)
             self.listening = self._uplink.needed
 
     # --- the dialogue manager's side (DialogueSink) ----------------------------------------------------------------
@@ -307,9 +332,17 @@ class Session:
                         )
                     )
             case _:
-                self._cut_started = now
-                self.turns.on_message(message, now)
-                self._cut_started = None
+                if isinstance(message, Language):
+                    self._transcribe(message.transcription_language)
+                with self._cutting(now):
+                    self.turns.on_message(message, now)
+
+    def _transcribe(self, language: str) -> None:
+        if self._listening is not None and language:
+            try:
+                self._listening.use_language(language)
+            except RecognitionError as exc:
+                self.tell(Error(description=str(exc), code="not_supported", field="transcriptionLanguage"))
 
     def on_dialogue_closed(self) -> None:
         """The manager hung up on purpose: the same as ``end``."""
@@ -510,6 +543,7 @@ def turn_defaults(
     *,
     turn_chars: int,
     turns_queued: int,
+    words_decide: bool = False,
 ) -> TurnDefaults:
     """A route's part of the configuration, as ``Turns`` wants it."""
     return TurnDefaults(
@@ -527,6 +561,7 @@ def turn_defaults(
         turns_queued=turns_queued,
         ahead_turns=playout.ahead_turns,
         held_turns=playout.held_turns,
+        words_decide=words_decide,
         false_alarm_s=(
             barge_in.false_alarm_ms if route.barge_in.false_alarm_ms is None else route.barge_in.false_alarm_ms
         )

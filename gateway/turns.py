@@ -158,6 +158,8 @@ class TurnDefaults:
     held_turns: int = 4
     false_alarm_s: float = 0.0
     """Caller speech shorter than this only pauses us; 0: it cuts at once."""
+    words_decide: bool = False
+    """Caller speech alone does not cut: ``on_caller_words`` does."""
 
 
 @dataclass(slots=True)
@@ -543,9 +545,20 @@ class Turns:
             self.playout.held = True
             self._doubtful_onset = onset
             self._effects.flush()
+        elif self.defaults.words_decide:
+            return False
         else:
             self._caller_cut("speech", onset, now)
         return True
+
+    def on_caller_words(self, *, onset: float, now: float) -> None:
+        """The caller, who began to speak at ``onset``, says something: it cuts what it may cut."""
+        if self._closed:
+            return
+        if self.playout.held:
+            self._decide(now, spoke_on=True)
+        elif self.interruptible_by("speech"):
+            self._caller_cut("speech", onset, now)
 
     def on_caller_silence(self, now: float) -> None:
         """The caller has stopped: if it was a false alarm, speech goes on where it was."""

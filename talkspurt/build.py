@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -33,6 +33,8 @@ from gateway.http.calls import Calls
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
 from gateway.media.playout import StartPolicy
 from gateway.metrics import Metrics
+from gateway.recognition.api import Recogniser
+from gateway.recognition.listening import hearing
 from gateway.recorder import Recorder
 from gateway.server import GatewayServer
 from gateway.session import Services, Session, turn_defaults
@@ -47,6 +49,7 @@ from gateway.webrtc.signalling import WebRtc
 from gateway.wire.messages import StreamStarted
 from talkspurt import __version__
 from talkspurt.config import Config
+from talkspurt.recognisers import HOW_TO_ADD, recognisers_for_gateway, unheard
 from tts_engine.api import EngineStatus
 from tts_engine.client import GrpcEngine
 from tts_engine.errors import EngineError
@@ -57,7 +60,7 @@ log = logging.getLogger(__name__)
 class Gateway:
     """A gateway in the making and at work: owns the sessions, the listener and the drain."""
 
-    def __init__(self, config: Config, engine: GrpcEngine) -> None:
+    def __init__(self, config: Config, engine: GrpcEngine, recognisers: Mapping[str, Recogniser]) -> None:
         self.config = config
         self.engine = engine
         self.metrics = Metrics(version=__version__, engine=config.engine.kind, calls_limit=config.limits.calls)
@@ -104,6 +107,10 @@ class Gateway:
                 quantile=config.playout.start_quantile, max_delay_s=config.playout.max_start_delay_ms / 1000
             ),
             uplink=self.uplink,
+            hearing={
+                name: hearing(config.routes[name], recogniser, config.recogniser, config.barge_in)
+                for name, recogniser in recognisers.items()
+            },
         )
         self._calls: set[asyncio.Task[None]] = set()
         self._status: EngineStatus | None = None
@@ -205,6 +212,7 @@ class Gateway:
             self.config.barge_in,
             turn_chars=limits.turn_chars,
             turns_queued=limits.turns_queued,
+            words_decide=route.ignore_backchannel and name in self.services.hearing,
         )
         session = Session(call, leg, started.inbound, route, defaults, self.services)
         self.directory.add(session)
@@ -292,7 +300,8 @@ class Gateway:
 async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
     """A listening gateway on an engine; leaving drains nothing and closes everything."""
     async with AsyncExitStack() as stack:
-        made = Gateway(config, engine)
+        recognisers = await stack.enter_async_context(recognisers_for_gateway(config.routes, config.recogniser))
+        made = Gateway(config, engine, recognisers)
         stack.callback(made.ticker.close)
         stack.callback(made.uplink.close)
         stack.push_async_callback(made.dialogues.aclose)
@@ -336,6 +345,8 @@ async def _serve(config: Config) -> int:
         if "call" in config.routes:
             url = f"ws://{shown}:{made.server.port}/media/twilio/call"
             print(f'first call:  talkspurt call {url} --text "Hello, this is talkspurt." -o heard.wav', flush=True)
+        if without := unheard(config.routes):
+            print(f"without a recogniser: {', '.join(without)}. To speak with them: {HOW_TO_ADD}", flush=True)
         await stopping.wait()
         await made.drain()
     return codes[0]

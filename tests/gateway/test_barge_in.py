@@ -42,6 +42,7 @@ class Heard:
         self.onsets: list[float] = []
         self.ends = 0
         self.pcm: list[bytes] = []
+        self.speech: list[bytes] = []
 
     def on_speech_started(self, *, onset: float) -> None:
         self.onsets.append(onset)
@@ -52,7 +53,8 @@ class Heard:
     def on_pcm(self, pcm: bytes) -> None:
         self.pcm.append(pcm)
 
-    def on_prompt(self, text: str, *, lang: str, last: bool) -> None: ...
+    def on_speech(self, pcm: bytes) -> None:
+        self.speech.append(pcm)
 
 
 async def listen(caller: Pcm, ours: Pcm | None = None, *, vad: bool = True, pcm_rate: int = 0) -> Heard:
