@@ -527,6 +527,7 @@ class ScriptMachine:
             yield from self._gathered(now)
             return
         self._collected += digit
+        self._variables["prompt"] = ""  # not what was said before
         longer = any(key != self._collected and key.startswith(self._collected) for key in gather.digits)
         if len(self._collected) >= gather.most or (self._collected in gather.digits and not longer):
             yield from self._gathered(now)

@@ -153,6 +153,7 @@ class ListenStream:
                     websocket = await self._http.ws_connect(
                         self._url,
                         headers=config.headers,
+                        heartbeat=config.keep_alive_s,
                         max_msg_size=_MESSAGE_BYTES,
                         timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
                     )

@@ -14,11 +14,21 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
 from gateway.dialogue.messages import Info, Outbound, Prompt
 from gateway.recognition.api import Recogniser, RecognitionStream
 from gateway.turns import Turns
+
+
+class Timer(Protocol):
+    """What ``call_later`` returns."""
+
+    def cancel(self) -> None: ...
+
+
+Later = Callable[[float, Callable[[], None]], Timer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +92,7 @@ class Listening:
 
     Args:
         cutting: entered around what may cut our voice, with the onset from which the cut is counted.
+        later: the loop's ``call_later``.
     """
 
     def __init__(
@@ -92,12 +103,14 @@ class Listening:
         tell: Callable[[Outbound], None],
         cutting: Callable[[float], AbstractContextManager[None]],
         clock: Callable[[], float] = time.monotonic,
+        later: Later | None = None,
     ) -> None:
         self._hearing = hearing
         self._turns = turns
         self._tell = tell
         self._cutting = cutting
         self._now = clock
+        self._later: Later = later or asyncio.get_running_loop().call_later
         self._language = hearing.language
         self._stream: RecognitionStream | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -105,8 +118,8 @@ class Listening:
         self._finished: deque[_Utterance] = deque()  # whose words have not come; the stream bounds them
         self._speaking = False
         self._onset = 0.0
-        self._end: asyncio.TimerHandle | None = None
-        self._doubt: asyncio.TimerHandle | None = None
+        self._end: Timer | None = None
+        self._doubt: Timer | None = None
 
     def start(self) -> None:
         """Connect to the recogniser. Raises ``RecognitionError``."""
@@ -160,7 +173,7 @@ class Listening:
             if self._doubt is not None:
                 self._doubt.cancel()
             wait_s = max(0.0, onset + self._hearing.doubt_s - now)
-            self._doubt = asyncio.get_running_loop().call_later(wait_s, self._on_doubt_over)
+            self._doubt = self._later(wait_s, self._on_doubt_over)
 
     def on_speech(self, pcm: bytes) -> None:
         """20 ms of it."""
@@ -178,7 +191,7 @@ class Listening:
         self._speaking = False
         if self._current is not None:
             self._current.unwanted = self._is_unwanted()
-            self._end = asyncio.get_running_loop().call_later(self._hearing.quiet_s, self._on_quiet)
+            self._end = self._later(self._hearing.quiet_s, self._on_quiet)
 
     def _on_quiet(self) -> None:
         if self._current is not None:

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 _MAX_BACKOFF_FACTOR = 32
 _START_S = 60.0  # to load the network, on a machine that does much else
 _END_S = 5.0
+_RECONNECT_S = 0.5  # a socket of this machine costs next to nothing to try
 
 
 class EmbeddedRecogniser:
@@ -46,7 +47,7 @@ class EmbeddedRecogniser:
         self._socket = self._folder / "recogniser.sock"
         self._file = self._folder / "recogniser.json"
         self._file.write_text(config.embedded.model_dump_json())
-        local = config.model_copy(update={"headers": {}, "parameters": {}})
+        local = config.model_copy(update={"headers": {}, "parameters": {}, "reconnect_max_s": _RECONNECT_S})
         self._recogniser = ListenRecogniser(
             f"ws://localhost{listen.PATH}", local, connector=aiohttp.UnixConnector(str(self._socket), limit=0)
         )
