@@ -213,7 +213,7 @@ class Listening:
     def on_partial(self, text: str) -> None:
         """The words of an utterance up to now."""
         utterance = self._finished[0] if self._finished else self._current
-        if utterance is None or self._is_agreement(utterance, text):
+        if utterance is None or self._is_agreement(utterance, text, begun=self._speaking):
             return
         if not utterance.cuts:
             utterance.cuts = True
@@ -244,9 +244,13 @@ class Listening:
         with self._cutting(onset):
             self._turns.on_caller_words(onset=onset, now=self._now())
 
-    def _is_agreement(self, utterance: _Utterance, text: str) -> bool:
+    def _is_agreement(self, utterance: _Utterance, text: str, *, begun: bool = False) -> bool:
         pattern = self._hearing.agreement
-        return utterance.over_us and pattern is not None and pattern.fullmatch(_plain(text)) is not None
+        if pattern is None or not utterance.over_us:
+            return False
+        plain = _plain(text)
+        # One word that is still being said may become an acknowledgement: half a "yeah" is heard as many things.
+        return pattern.fullmatch(plain) is not None or (begun and " " not in plain)
 
     def _is_unwanted(self) -> bool:
         turns = self._turns

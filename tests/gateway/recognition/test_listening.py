@@ -250,8 +250,19 @@ def test_first_word_interrupts_without_waiting_for_the_end() -> None:
     assert call.words.opened[0]["partials"]
     call.run(0.2)
     call.listening.on_partial("Yeah")
+    call.listening.on_partial("Yet")  # half a word is no word yet
     assert call.order() == []
     call.listening.on_partial("Yeah but")
+    assert call.order() == ["Interrupt"]
+
+
+def test_one_word_interrupts_as_soon_as_it_is_over() -> None:
+    call = ListeningCall({"ignore_backchannel": True})
+    call.speak(LONG)
+    call.starts()
+    call.run(0.2)
+    call.stops()
+    call.listening.on_partial("Stop.")
     assert call.order() == ["Interrupt"]
 
 
