@@ -154,7 +154,7 @@ class RouteConfig(Section):
     ignore_backchannel: bool = False
     """Short acknowledgements (mhm, yes) neither interrupt nor become a prompt; needs a recogniser."""
     hints: tuple[str, ...] = ()
-    """Phrases that the recogniser should expect."""
+    """Phrases that the recogniser should expect; the embedded one has no use for them."""
     events: tuple[Literal["speaker-events", "tokens-played", "debugging"], ...] = ()
     """Which `info` messages are sent."""
     fallback: str = ""
