@@ -17,6 +17,7 @@ from typing import Protocol
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest
 
 from gateway.errors import GatewayError, ProtocolError, Rejected
+from gateway.receive_batching import ReceiveBatching
 from gateway.session import Session
 from gateway.wire.dialect import Dialect
 from gateway.wire.messages import (
@@ -79,6 +80,7 @@ class MediaConnection(WSListener):
         self._max_errors = max_errors
         self._on_closed = on_closed
         self._transport: WSTransport | None = None
+        self._receiving: ReceiveBatching | None = None
         self._session: Session | None = None
         self._errors = 0
         self._full = False
@@ -99,6 +101,8 @@ class MediaConnection(WSListener):
         own = transport.underlying_transport.get_extra_info("socket")
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(own.fileno())) as kernel:
             kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITE_BUFFER_BYTES)
+            if transport.underlying_transport.get_extra_info("ssl_object") is None:  # its records are not our frames
+                self._receiving = ReceiveBatching(kernel)
         self._setup_timer = asyncio.get_running_loop().call_later(self._setup_timeout_s, self._not_started)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
@@ -107,12 +111,15 @@ class MediaConnection(WSListener):
         if kind is WSMsgType.TEXT or kind is WSMsgType.BINARY or kind is WSMsgType.CONTINUATION:
             if frame.fin and kind is not WSMsgType.CONTINUATION:
                 session = self._session
-                if (
-                    session is not None
-                    and not session.listening
-                    and self.dialect.is_media(frame.get_payload_as_memoryview(), binary=kind is WSMsgType.BINARY)
-                ):
-                    return
+                receiving = self._receiving
+                if session is not None and not session.listening:
+                    content = frame.get_payload_as_memoryview()
+                    if self.dialect.is_media(content, binary=kind is WSMsgType.BINARY):
+                        if receiving is not None:
+                            receiving.skipped(len(content))
+                        return
+                if receiving is not None:
+                    receiving.wake()
                 payload = frame.get_payload_as_bytes()
             else:
                 whole = self._defragment(kind, frame)
@@ -146,6 +153,9 @@ class MediaConnection(WSListener):
         if self._close_timer is not None:
             self._close_timer.cancel()
         self._transport = None
+        if self._receiving is not None:
+            self._receiving.close()
+            self._receiving = None
         if self._session is not None:
             self._session.on_leg_closed("hangup")
         self._on_closed(self)
@@ -220,6 +230,8 @@ class MediaConnection(WSListener):
         """Write one frame now. False: the peer's buffer is full."""
         if self._transport is None or self._full or self._stopped:
             return False
+        if self._receiving is not None and self._receiving.gathering:
+            self._receiving.wake()
         self._transport.send(self._media_type, self.dialect.media(payload))
         return True
 
@@ -252,6 +264,10 @@ class MediaConnection(WSListener):
     def transfer(self, target: str, handoff_data: str | None = None) -> bool:
         """The stream ends, and the webhook that follows it dials ``target``; only where such a webhook exists."""
         return self.dialect.goes_on_after
+
+    def forget(self) -> None:
+        """Its socket could not be opened."""
+        self._on_closed(self)
 
     def close(self, code: WSCloseCode, why: str) -> None:
         """Close the socket with a reason (cut to the 123 bytes that fit)."""

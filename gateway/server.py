@@ -11,7 +11,7 @@ import asyncio
 import logging
 import ssl
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 from urllib.parse import parse_qsl
 
@@ -168,6 +168,18 @@ class GatewayServer:
             read_buffer_init_size=4096,
         )
 
+    def connection(self, dialect: str, route: str, parameters: Mapping[str, str]) -> MediaConnection:
+        """A connection of this server's, whoever opens its socket; ``parameters`` as of the stream's address."""
+        connection = MediaConnection(
+            DIALECTS[dialect](self._carriers, parameters), route, self._accept,
+            setup_timeout_s=self.limits.setup_timeout_s,
+            max_message_bytes=self.limits.message_bytes,
+            max_errors=self.limits.errors_in_a_row,
+            on_closed=self._connections.discard,
+        )  # fmt: skip
+        self._connections.add(connection)
+        return connection
+
     def _route(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
         try:
             path, _, query = request.path.decode("ascii", "replace").partition("?")
@@ -177,19 +189,12 @@ class GatewayServer:
             route = parts[1] if len(parts) > 1 else "default"
             self._authorise(parts[0], route, request)
             given = {name: value for name, value in parse_qsl(query) if name != "token"}
-            connection = MediaConnection(
-                DIALECTS[parts[0]](self._carriers, given), route, self._accept,
-                setup_timeout_s=self.limits.setup_timeout_s,
-                max_message_bytes=self.limits.message_bytes,
-                max_errors=self.limits.errors_in_a_row,
-                on_closed=self._connections.discard,
-            )  # fmt: skip
+            connection = self.connection(parts[0], route, given)
         except Rejected as exc:
             return WSUpgradeResponseWithListener(
                 WSUpgradeResponse.create_error_response(exc.status, str(exc).encode()), None
             )
         connection.request = request
-        self._connections.add(connection)
         offered = [name.strip() for name in (request.headers.get("Sec-WebSocket-Protocol") or "").split(",")]
         chosen = [name for name in offered if name in connection.dialect.subprotocols]
         headers = {"Sec-WebSocket-Protocol": chosen[0]} if chosen else {}

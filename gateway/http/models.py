@@ -1,0 +1,64 @@
+"""The engine's models over HTTP: which there are, which one speaks."""
+
+from __future__ import annotations
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict
+
+from gateway.http.routes import Route
+from tts_engine.api import SpeechEngine
+
+
+class ModelView(BaseModel):
+    """A loaded model, as OpenAI lists them."""
+
+    id: str
+    object: str = "model"
+    owned_by: str
+    """The engine that runs it."""
+    active: bool
+    """New utterances are spoken by it."""
+
+
+class ModelList(BaseModel):
+    """``GET /v1/models``."""
+
+    object: str = "list"
+    data: list[ModelView]
+
+
+class ActiveModelBody(BaseModel):
+    """Body of ``POST /v1/models/active``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+
+
+class Models:
+    """Handlers of ``/v1/models``."""
+
+    def __init__(self, engine: SpeechEngine) -> None:
+        self._engine = engine
+
+    def routes(self) -> list[Route]:
+        """For ``make_app``."""
+        path, tags = "/v1/models", ["models"]
+        return [
+            Route(method="GET", path=path, handler=self.list, summary="Loaded models", answer=ModelList, tags=tags),
+            Route(method="POST", path=f"{path}/active", handler=self.activate, summary="Choose the model that speaks",
+                  body=ActiveModelBody, answer=ModelList, tags=tags),
+        ]  # fmt: skip
+
+    async def list(self, request: web.Request) -> web.Response:
+        """All loaded models."""
+        status = await self._engine.status()
+        names = list(dict.fromkeys((*status.models, status.model)))
+        data = [ModelView(id=name, owned_by=status.engine, active=name == status.model) for name in names if name]
+        return web.json_response(ModelList(data=data).model_dump())
+
+    async def activate(self, request: web.Request) -> web.Response:
+        """New utterances are spoken by that model; those under way finish on theirs."""
+        body = ActiveModelBody.model_validate_json(await request.read())
+        await self._engine.set_active_model(body.model)
+        return await self.list(request)
