@@ -1,6 +1,6 @@
-"""CosyVoice3 on one GPU, full-size random weights: first chunk, gaps, throughput, stages. Results: one JSON line a row.
+"""CosyVoice on one GPU, full-size random weights: first chunk, gaps, throughput, stages. Results: one JSON line a row.
 
-    python benchmarks/h200_cosyvoice.py OUT.jsonl [--rows lm,flow,burst:8,...] [--seconds 15]
+    python benchmarks/h200_cosyvoice.py OUT.jsonl [--version 2] [--rows lm,flow,burst:8,...] [--seconds 15]
 
 Rows that OUT already has are skipped, so an interrupted run goes on where it stopped. Random weights never stop by
 themselves: each clause is given its length (3 to 10 s, stop ids masked until then); they say nothing of how it sounds.
@@ -8,6 +8,9 @@ themselves: each clause is given its length (3 to 10 s, stop ids masked until th
 The client is in this process: times run from the call of ``synthesize`` to the chunk in its hands. It starts to play
 at the first chunk, in real time; a later chunk that comes after the sound before it has run out is a gap. Text is
 prepared (25 text ids, transcript of 25, voice prompt of 125 speech tokens): no text front end, no network in the times.
+
+``--plain`` takes the networks as they are instead of the fused ones, under the same CUDA graphs: slower, and without
+Triton but for the language model. ``--device cpu --tiny`` runs all of it anywhere; its figures mean nothing.
 """
 
 # ruff: noqa: E402  # runs from a checkout without being installed
@@ -39,18 +42,20 @@ from tts_engine.cosyvoice.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend import Clause, LmPrompt
 from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer
 from tts_engine.errors import Exhausted
-from tts_engine.fused_dit import FusedDiT
-from tts_engine.fused_hift import fuse
 from tts_engine.lm import Admission, joined_table
-from tts_engine.lm_cuda import CudaLm
-from tts_engine.lm_torch import TorchLm
+from tts_engine.lm_eager import EagerLm
+from tts_engine.lm_torch import LmSteps, TorchLm
 from tts_engine.model_runner import ModelRunner, RunnerConfig
-from tts_engine.models.config import FlowV3Config, HiftConfig, LanguageModelConfig
-from tts_engine.models.flow import FlowCache, FlowRows
+from tts_engine.models.cfm import Estimator
+from tts_engine.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig, Version
+from tts_engine.models.flow import Flow, FlowCache, FlowRows
+from tts_engine.models.flow_v2 import FlowV2
 from tts_engine.models.flow_v3 import FlowV3
+from tts_engine.models.hift import Hift
 from tts_engine.models.hift_causal import CausalHift
 from tts_engine.models.llm import KeyValueCache, SpeechLanguageModel
 from tts_engine.synthesizer import ClauseRequest, Playhead
+from tts_engine.wave_batch import Row, WaveBatch
 
 PROMPT_TOKENS = 125
 TEXT_IDS = 25
@@ -58,6 +63,28 @@ BANDWIDTH = 4.3e12
 """Bytes per second of a device copy on this chip, read and written."""
 FLOPS = 790e12
 """bf16 FLOP per second of a large product on this chip."""
+TINY_LLM = {"vocab_size": 500, "hidden_size": 64, "intermediate_size": 96, "layers": 2, "heads": 4, "kv_heads": 2}
+TINY_FLOW: dict[int, dict[str, int]] = {
+    2: {"dim": 64, "encoder_heads": 2, "encoder_ffn": 128, "encoder_layers": 2, "channels": 32, "heads": 2,
+        "head_dim": 16, "blocks": 1, "mid_blocks": 2},
+    3: {"look_ahead_channels": 64, "dim": 64, "depth": 2, "heads": 4, "head_dim": 16},
+}  # fmt: skip
+TINY_HIFT = {"base_channels": 32, "f0_channels": 32}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What is measured."""
+
+    version: Version
+    device: torch.device
+    tiny: bool
+    plain: bool
+    blocks: int
+
+    @property
+    def gpu(self) -> bool:
+        return self.device.type == "cuda"
 
 
 def build(make: Callable[[], nn.Module], device: torch.device) -> Any:
@@ -83,9 +110,12 @@ def build(make: Callable[[], nn.Module], device: torch.device) -> Any:
 class Prepared:
     """Clauses without a text front end: the text is the number of speech tokens to make."""
 
+    def __init__(self, text_ids: int) -> None:
+        self._text_ids = text_ids
+
     def clause(self, text: str, voice: VoiceFeatures, *, language: str = "", instruct: str = "") -> Clause:
         rng = np.random.default_rng()
-        ids = rng.integers(0, 150000, (2, TEXT_IDS)).astype(np.int32)
+        ids = rng.integers(0, self._text_ids, (2, TEXT_IDS)).astype(np.int32)
         count = int(text)
         return Clause(
             lm=LmPrompt(
@@ -96,7 +126,8 @@ class Prepared:
 
 
 class OneVoice:
-    def __init__(self) -> None:
+    def __init__(self, version: int) -> None:
+        self._engine = f"cosyvoice{version}"
         rng = np.random.default_rng(0)
         tokens = rng.integers(0, 6561, PROMPT_TOKENS).astype(np.int32)
         self._voice = VoiceFeatures(
@@ -111,12 +142,13 @@ class OneVoice:
         return "reference", self._voice
 
     def infos(self) -> Sequence[VoiceInfo]:
-        return [VoiceInfo(voice_id="reference", name="reference", languages=("en-US",), engine="cosyvoice3")]
+        return [VoiceInfo(voice_id="reference", name="reference", languages=("en-US",), engine=self._engine)]
 
 
 @dataclass
 class Engine:
-    lm: CudaLm
+    setup: Setup
+    lm: LmSteps
     loop: TorchLm
     runner: ModelRunner
     synthesizer: CosyVoiceSynthesizer
@@ -124,35 +156,72 @@ class Engine:
 
 
 @torch.inference_mode()
-def make_engine(device: torch.device, blocks: int) -> Engine:
+def make_engine(setup: Setup) -> Engine:
     begun = time.monotonic()
     torch.manual_seed(0)
-    facts: dict[str, Any] = {}
+    version, device, tiny = setup.version, setup.device, setup.tiny
+    facts: dict[str, Any] = {"version": version, "plain": setup.plain, "tiny": tiny}
     torch.backends.cuda.matmul.allow_tf32 = False
-    llm = build(lambda: SpeechLanguageModel(LanguageModelConfig(version=3)), device)
+    config = LanguageModelConfig(version=version, **(TINY_LLM if tiny else {}))
+    llm = build(lambda: SpeechLanguageModel(config), device)
     llm.speech_embedding.weight.data.normal_(0, 1)
-    lm = CudaLm(llm, slots=200, max_length=1024, device=device)
-    facts["lm_logits_relative_error_bf16"] = lm_error(llm, lm, device)
+    lm: LmSteps
+    if setup.gpu:
+        from tts_engine.lm_cuda import CudaLm
+
+        lm = CudaLm(llm, slots=200, max_length=1024, device=device)
+        facts["lm_logits_relative_error_bf16"] = lm_error(llm, lm, device)
+    else:
+        lm = EagerLm(llm, slots=8, max_length=512)
     del llm
-    flow = build(lambda: FlowV3(FlowV3Config()), device)
-    flow.prepare()
-    fused = FusedDiT(flow.estimator, device=device)
-    facts["mel_error_bf16"] = flow_error(flow, fused, device)
-    flow.decoder.estimator = fused
-    hift = build(lambda: CausalHift(HiftConfig(causal=True)), device)
-    hift.f0_predictor.double()
-    fuse(hift)
-    torch.cuda.empty_cache()
-    runner = ModelRunner(flow, hift, device=device, config=RunnerConfig(blocks=blocks, dtype=torch.bfloat16))
+    flow = make_flow(setup)
+    hift = make_hift(setup)
+    if setup.gpu and not setup.plain:
+        from tts_engine.fused_dit import FusedDiT
+        from tts_engine.fused_hift import fuse
+        from tts_engine.fused_unet import FusedUNet
+
+        fused = (FusedUNet if version == 2 else FusedDiT)(flow.estimator, device=device)  # type: ignore[arg-type]
+        facts["mel_error_bf16"] = flow_error(flow, fused, device)
+        flow.decoder.estimator = fused
+        fuse(hift)
+        torch.cuda.empty_cache()
+    dtype = torch.float32 if setup.plain or not setup.gpu else torch.bfloat16
+    limits: dict[str, Any] = {} if setup.gpu else {"max_clauses": 8, "max_chunks": 24, "max_voices": 2}
+    runner = ModelRunner(flow, hift, device=device, config=RunnerConfig(blocks=setup.blocks, dtype=dtype, **limits))
     loop = TorchLm(lm)
     facts["build_s"] = time.monotonic() - begun
     synthesizer = CosyVoiceSynthesizer(
-        name="cosyvoice3", frontend=Prepared(), lm=loop, runner=runner, voices=OneVoice(), start_lm=loop.start
+        name=f"cosyvoice{version}",
+        frontend=Prepared(config.vocab_size),
+        lm=loop,
+        runner=runner,
+        voices=OneVoice(version),
+        start_lm=loop.start,
     )
-    return Engine(lm, loop, runner, synthesizer, facts=facts)
+    return Engine(setup, lm, loop, runner, synthesizer, facts=facts)
 
 
-def lm_error(llm: SpeechLanguageModel, lm: CudaLm, device: torch.device) -> float:
+def make_flow(setup: Setup) -> Flow:
+    sizes = TINY_FLOW[setup.version] if setup.tiny else {}
+    flow: Flow = build(
+        lambda: FlowV2(FlowV2Config(**sizes)) if setup.version == 2 else FlowV3(FlowV3Config(**sizes)),  # type: ignore[arg-type]
+        setup.device,
+    )
+    flow.prepare()
+    return flow
+
+
+def make_hift(setup: Setup) -> Any:
+    config = HiftConfig(causal=setup.version == 3, **(TINY_HIFT if setup.tiny else {}))  # type: ignore[arg-type]
+    seconds = {"noise_seconds": 20} if setup.tiny else {}
+    hift = build(lambda: CausalHift(config, **seconds) if config.causal else Hift(config, **seconds), setup.device)
+    if config.causal:
+        hift.f0_predictor.double()
+    return hift
+
+
+def lm_error(llm: SpeechLanguageModel, lm: Any, device: torch.device) -> float:
     """Relative error of bf16 logits after one prefill against fp32."""
     ids = list(range(25))
     speech = list(range(PROMPT_TOKENS))
@@ -164,7 +233,7 @@ def lm_error(llm: SpeechLanguageModel, lm: CudaLm, device: torch.device) -> floa
     return float((logits[:, : want.shape[1]] - want).norm() / want.norm())
 
 
-def flow_error(flow: FlowV3, fused: FusedDiT, device: torch.device) -> dict[str, float]:
+def flow_error(flow: Flow, fused: Estimator, device: torch.device) -> dict[str, float]:
     """Mel of 50 tokens, fused bf16 against plain fp32 without TF32."""
     plain = flow.estimator
     generator = torch.Generator(device=device).manual_seed(1)
@@ -204,20 +273,36 @@ def replay_ms(graph: torch.cuda.CUDAGraph, times: int = 10) -> float:
     return statistics.median(out)
 
 
+def batch_ms(batch: WaveBatch) -> float:
+    if batch.graph is not None:
+        return replay_ms(batch.graph, 4)
+    begun = time.perf_counter()
+    batch.compute()
+    return (time.perf_counter() - begun) * 1000
+
+
 @torch.inference_mode()
 def lm_row(engine: Engine) -> dict[str, Any]:
     """Decode step and prefill per batch size at 250 positions, beside the time to read the weights once."""
-    lm = engine.lm
-    weights = sum(t.numel() for layer in lm.layers for t in (layer.qkv, layer.o, layer.gate_up, layer.down))
-    floor = (weights + lm.head.numel()) * 2 / BANDWIDTH * 1000
-    steps = {}
-    for rows, (graph, slots, _) in sorted(lm._decode.items()):
+    steps: Any = engine.lm
+    if not engine.setup.gpu:
+        begun = time.perf_counter()
+        steps.prefill([Admission(slot=0, ids=[1] * 177, seed=1, min_tokens=10)])
+        prefill_ms = (time.perf_counter() - begun) * 1000
+        begun = time.perf_counter()
+        for _ in range(10):
+            steps.decode([0])
+        return {"step_ms": {1: (time.perf_counter() - begun) * 100}, "prefill_ms": {"1x177": prefill_ms}}
+    weights = sum(t.numel() for layer in steps.layers for t in (layer.qkv, layer.o, layer.gate_up, layer.down))
+    floor = (weights + steps.head.numel()) * 2 / BANDWIDTH * 1000
+    decode = {}
+    for rows, (graph, slots, _) in sorted(steps._decode.items()):
         slots.copy_(torch.arange(rows, device=slots.device))
-        lm.state.positions.fill_(250)
-        lm.state.least.fill_(10**6)
-        steps[rows] = round(replay_ms(graph), 3)
+        steps.state.positions.fill_(250)
+        steps.state.least.fill_(10**6)
+        decode[rows] = round(replay_ms(graph), 3)
     prefill = {}
-    for (rows, n), (graph, packed, _) in sorted(lm._prefill.items()):
+    for (rows, n), (graph, packed, _) in sorted(steps._prefill.items()):
         if n in (192, 256):
             packed.zero_()
             packed[:, 0] = torch.arange(rows, device=packed.device)
@@ -225,19 +310,19 @@ def lm_row(engine: Engine) -> dict[str, Any]:
             prefill[f"{rows}x{n}"] = round(replay_ms(graph), 3)
     host = {}
     for rows in (1, 8, 32, 128):
-        lm.state.positions.fill_(250)
+        steps.state.positions.fill_(250)
         pending, begun = None, time.perf_counter()
         for _ in range(100):
-            now = lm.decode(range(rows))
+            now = steps.decode(range(rows))
             if pending is not None:
                 pending.ids()
             pending = now
         host[rows] = round((time.perf_counter() - begun) * 10, 3)
     begun = time.perf_counter()
     for _ in range(10):
-        lm.prefill([Admission(slot=0, ids=[1] * 177, seed=1, min_tokens=10)]).ids()
+        steps.prefill([Admission(slot=0, ids=[1] * 177, seed=1, min_tokens=10)]).ids()
     return {
-        "step_ms": steps,
+        "step_ms": decode,
         "floor_step_ms": round(floor, 3),
         "prefill_ms": prefill,
         "step_ms_seen_by_the_loop": host,
@@ -245,32 +330,45 @@ def lm_row(engine: Engine) -> dict[str, Any]:
     }
 
 
+WORK = {
+    # FLOP a frame: linear parts of the estimator (two rows, ten steps), its attention by key, encoder, vocoder; and
+    # the estimator's weights.
+    2: (2.64e9, 20 * 115e3, 0.06e9, 0.61e9, 66e6),
+    3: (7.4e9, 20 * 90e3, 0.0, 0.67e9, 185e6),
+}
+
+
 @torch.inference_mode()
 def flow_row(engine: Engine) -> dict[str, Any]:
-    """Token-to-wave batches, alone: both shapes at each size, at 150 and 350 tokens of history."""
+    """Token-to-wave batches, alone: each shape at each size, at 150 and 350 tokens of history."""
     out: dict[str, Any] = {}
-    for (shape, rows), batch in sorted(engine.runner._batches.items()):
-        for history in (100,) if shape == "first" else (150, 350):
-            batch.packed.zero_()
-            head = batch.packed
-            head[:, 0] = torch.arange(1, rows + 1, device=head.device)
-            head[:, 1] = history
-            head[:, 2] = batch.width - 3
-            head[:, 3] = batch.width
-            head[:, 5] = 50
-            chunks = history // 25 + 2
-            for row in range(rows):
-                begin = 10 + row * chunks
-                head[row, 7 : 7 + chunks] = torch.arange(begin, begin + chunks, device=head.device)
-            head[:, -batch.width :] = torch.randint(0, 6561, (rows, batch.width), device=head.device)
-            assert batch.graph is not None
-            tokens = (batch.width - 3) * rows
-            # 184.6 M multiply-adds a frame, row and step; two rows, ten steps; plus attention over the history.
-            flop = tokens * 2 * 20 * (0.37e9 + 90e3 * (history * 2 + 50)) + rows * 50 * 0.67e9
-            ms = replay_ms(batch.graph, 4)
-            out[f"{shape} {rows} rows, {history} tokens before"] = {
+    linear, attention, encoder, vocoder, weights = WORK[engine.setup.version]
+    for (shape, rows, chunks), batch in sorted(engine.runner._batches.items()):
+        fed = batch.width - 3
+        for history in (0,) if shape == "whole" else (100,) if shape == "first" else (150, 350):
+            blocks = history // 25 + 2
+            plan = [
+                Row(
+                    slot=1 + row,
+                    start=history,
+                    length=fed,
+                    valid=fed + 3,
+                    frames=50,
+                    blocks=[] if shape == "whole" else list(range(10 + row * blocks, 10 + (row + 1) * blocks)),
+                    tokens=np.random.default_rng(row).integers(0, 6561, fed + 3).tolist(),
+                )
+                for row in range(rows)
+            ]
+            host = torch.zeros(batch.packed.shape, dtype=torch.long)
+            batch.fill(host.numpy(), plan)
+            batch.packed.copy_(host)
+            frames = 2 * fed * rows
+            flop = frames * (linear + attention * (history * 2 + fed) + encoder) + rows * 50 * vocoder
+            ms = batch_ms(batch)
+            name = f"{shape} {rows} rows, " + (f"{chunks} chunks" if chunks else f"{history} tokens before")
+            out[name] = {
                 "ms": round(ms, 2),
-                "floor_ms": round(max(flop / FLOPS, 20 * 185e6 / BANDWIDTH) * 1000, 2),
+                "floor_ms": round(max(flop / FLOPS, 20 * weights / BANDWIDTH) * 1000, 2),
                 "tflops": round(flop / ms / 1e9, 1),
             }
     return out
@@ -294,14 +392,14 @@ class Turn:
     bad: bool = False
 
 
-def answer_tokens(rng: random.Random) -> int:
-    return rng.randint(75, 250)
+def answer_tokens(rng: random.Random, tiny: bool) -> int:
+    return rng.randint(30, 60) if tiny else rng.randint(75, 250)
 
 
 async def speak(engine: Engine, rng: random.Random, *, cancel_after_s: float | None = None) -> Turn:
     turn = Turn()
     playhead = Playhead()
-    tokens = answer_tokens(rng)
+    tokens = answer_tokens(rng, engine.setup.tiny)
     request = ClauseRequest(text=str(tokens), voice="reference", language="en-US", speed=1.0, instruct="", first=True)
     asked = time.monotonic()
     run_dry = math.inf
@@ -375,7 +473,7 @@ def report(turns: Sequence[Turn], wall_s: float, engine: Engine) -> dict[str, An
         "freed_ms_p99": quantile([t.freed_ms for t in turns], 0.99),
         "recomputed_chunks": engine.runner.recomputed_chunks,
         "free_blocks_after": engine.runner.free_blocks,
-        "gpu_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1),
+        "gpu_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1) if engine.setup.gpu else 0,
     }
 
 
@@ -399,7 +497,7 @@ async def calls_row(engine: Engine, calls: int, seconds: float) -> dict[str, Any
     turns: list[Turn] = []
 
     async def call() -> None:
-        await asyncio.sleep(rng.uniform(0, 3))
+        await asyncio.sleep(rng.uniform(0, min(3, seconds / 5)))
         while time.monotonic() - begun < seconds:
             turn = await speak(engine, rng)
             turns.append(turn)
@@ -429,13 +527,15 @@ ROWS = (
     "calls:8", "calls:32", "calls:64", "calls:128",
     "poisson:5", "poisson:10", "poisson:20", "cancel:10", "poisson:25", "poisson:30", "lm", "flow",
 )  # fmt: skip
+ROWS_V2 = ("burst:1", "burst:32", "calls:1", "calls:32", "flow", "lm")
 
 
 async def run_row(engine: Engine, row: str, seconds: float) -> dict[str, Any]:
     kind, _, value = row.partition(":")
     if kind == "burst":
         calls = int(value)
-        return await burst_row(engine, calls, 40 if calls == 1 else 8 if calls == 8 else 4 if calls == 32 else 3)
+        repeats = {1: 40, 8: 8, 32: 4}.get(calls, 3)
+        return await burst_row(engine, calls, 1 if engine.setup.tiny else repeats)
     if kind == "calls":
         return await calls_row(engine, int(value), seconds)
     if kind in ("poisson", "cancel"):
@@ -450,10 +550,15 @@ async def run_row(engine: Engine, row: str, seconds: float) -> dict[str, Any]:
 async def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--rows", default=",".join(ROWS))
+    parser.add_argument("--version", type=int, choices=(2, 3), default=3)
+    parser.add_argument("--rows", help="default: every row of the version")
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--blocks", type=int, default=1000)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--plain", action="store_true")
     arguments = parser.parse_args()
+    rows = arguments.rows.split(",") if arguments.rows else ROWS_V2 if arguments.version == 2 else ROWS
     done = (
         {json.loads(line)["row"] for line in arguments.out.read_text().splitlines()}
         if arguments.out.exists()
@@ -466,8 +571,14 @@ async def main() -> None:
         with arguments.out.open("a") as file:
             file.write(line + "\n")
 
-    device = torch.device("cuda")
-    engine = make_engine(device, arguments.blocks)
+    setup = Setup(
+        version=arguments.version,
+        device=torch.device(arguments.device),
+        tiny=arguments.tiny,
+        plain=arguments.plain,
+        blocks=arguments.blocks,
+    )
+    engine = make_engine(setup)
     begun = time.monotonic()
     await engine.synthesizer.start()
     write(
@@ -475,8 +586,8 @@ async def main() -> None:
         {
             **engine.facts,
             "warm_up_s": round(time.monotonic() - begun, 1),
-            "gpu_gib": round(torch.cuda.memory_allocated() / 2**30, 1),
-            "gpu": torch.cuda.get_device_name(),
+            "gpu_gib": round(torch.cuda.memory_allocated() / 2**30, 1) if setup.gpu else 0,
+            "gpu": torch.cuda.get_device_name() if setup.gpu else "",
             "torch": torch.__version__,
         },
     )
@@ -484,7 +595,7 @@ async def main() -> None:
     await asyncio.gather(*(speak(engine, rng) for _ in range(8)))
     gc.collect()
     gc.freeze()
-    for row in arguments.rows.split(","):
+    for row in rows:
         if row not in done:
             write(row, await run_row(engine, row, arguments.seconds))
     await engine.synthesizer.aclose()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,8 +23,7 @@ from tts_engine.lm_eager import EagerLm
 from tts_engine.lm_torch import LmSteps, TorchLm, TorchLmConfig
 from tts_engine.model_runner import ModelRunner, RunnerConfig
 from tts_engine.models.config import LOOK_AHEAD_TOKENS
-from tts_engine.models.flow_v3 import FlowV3
-from tts_engine.models.hift_causal import CausalHift
+from tts_engine.models.dit import DiT
 from tts_engine.scheduler import SchedulerConfig
 from tts_engine.voices import VoiceRegistry
 from tts_engine.weights import CheckpointError, load
@@ -96,8 +96,8 @@ def load_synthesizer(
         raise Unavailable(str(exc)) from exc
     flow, hift = model.flow, model.hift
     assert model.llm is not None
-    if not (isinstance(flow, FlowV3) and isinstance(hift, CausalHift)):
-        raise Unavailable(f"{folder} is CosyVoice2; the streaming runner has CosyVoice3's vocoder only")
+    assert flow is not None
+    assert hift is not None
     frontend = Frontend(folder, version=model.config.version)
     flow.prepare()
     steps: LmSteps
@@ -105,12 +105,14 @@ def load_synthesizer(
         # Triton, and with it these modules, is on machines with a GPU only.
         from tts_engine.fused_dit import FusedDiT
         from tts_engine.fused_hift import fuse
+        from tts_engine.fused_unet import FusedUNet
         from tts_engine.lm_cuda import CudaLm
 
         steps = CudaLm(model.llm, slots=config.max_clauses, max_length=config.max_positions, device=device)
-        flow.decoder.estimator = FusedDiT(flow.estimator, device=device)  # type: ignore[arg-type]
+        estimator: Any = flow.estimator
+        fused = FusedDiT if isinstance(estimator, DiT) else FusedUNet
+        estimator = flow.decoder.estimator = fused(estimator, device=device)
         fuse(hift)
-        estimator = flow.estimator
         per_block = 2 * estimator.attention_layers * 2 * 50 * estimator.key_channels * flow.solver.steps * 2
         blocks = config.cache_bytes // per_block
     else:
