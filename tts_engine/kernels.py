@@ -510,30 +510,31 @@ def _unfold_three(
     kept = tail + tl.load(slots + row) * 2 * width + column
     older = tl.load(kept, mask=inside, other=0.0).to(tl.float32)
     old = tl.load(kept + width, mask=inside, other=0.0).to(tl.float32)
-    for begin in range(0, n, ROWS):
-        frame = begin + tl.arange(0, ROWS)
-        for tap in tl.static_range(3):
-            source = frame + tap - 2
-            here = (row * n + source)[:, None] * width + column[None]
-            real = ((source >= 0) & (source < n))[:, None] & inside[None]
-            value = tl.load(x + here, mask=real, other=0.0).to(tl.float32)
-            if HAS_Y:
-                value += tl.load(y + here, mask=real, other=0.0).to(tl.float32)
-            value = tl.where((source == -2)[:, None], older[None], value)
-            value = tl.where((source == -1)[:, None], old[None], value)
-            target = out + ((row * n + frame) * 3 + tap)[:, None] * width + column[None]
-            tl.store(target, value.to(out.dtype.element_ty), mask=(frame < n)[:, None] & inside[None])
-    tl.debug_barrier()
-    end = tl.load(length + row)
-    for index in tl.static_range(2):
-        source = end - 2 + index + tl.zeros_like(column)
-        here = (row * n + source) * width + column
-        value = tl.load(x + here, mask=inside & (source >= 0), other=0.0).to(tl.float32)
+    block = tl.program_id(2)
+    frame = block * ROWS + tl.arange(0, ROWS)
+    for tap in tl.static_range(3):
+        source = frame + tap - 2
+        here = (row * n + source)[:, None] * width + column[None]
+        real = ((source >= 0) & (source < n))[:, None] & inside[None]
+        value = tl.load(x + here, mask=real, other=0.0).to(tl.float32)
         if HAS_Y:
-            value += tl.load(y + here, mask=inside & (source >= 0), other=0.0).to(tl.float32)
-        value = tl.where(source == -2, older, value)
-        value = tl.where(source == -1, old, value)
-        tl.store(kept + index * width, value.to(tail.dtype.element_ty), mask=inside)
+            value += tl.load(y + here, mask=real, other=0.0).to(tl.float32)
+        value = tl.where((source == -2)[:, None], older[None], value)
+        value = tl.where((source == -1)[:, None], old[None], value)
+        target = out + ((row * n + frame) * 3 + tap)[:, None] * width + column[None]
+        tl.store(target, value.to(out.dtype.element_ty), mask=(frame < n)[:, None] & inside[None])
+    if block == 0:  # the only one that needs what the tail was
+        tl.debug_barrier()
+        end = tl.load(length + row)
+        for index in tl.static_range(2):
+            before = end - 2 + index + tl.zeros_like(column)
+            place = (row * n + before) * width + column
+            last = tl.load(x + place, mask=inside & (before >= 0), other=0.0).to(tl.float32)
+            if HAS_Y:
+                last += tl.load(y + place, mask=inside & (before >= 0), other=0.0).to(tl.float32)
+            last = tl.where(before == -2, older, last)
+            last = tl.where(before == -1, old, last)
+            tl.store(kept + index * width, last.to(tail.dtype.element_ty), mask=inside)
 
 
 def unfold_three(x: Tensor, y: Tensor | None, tail: Tensor, slots: Any, length: Tensor, dtype: torch.dtype) -> Tensor:
@@ -549,8 +550,8 @@ def unfold_three(x: Tensor, y: Tensor | None, tail: Tensor, slots: Any, length: 
     x = x.contiguous()
     rows, n, width = x.shape
     out = torch.empty(rows * n, 3 * width, device=x.device, dtype=dtype)
-    _unfold_three[(rows, triton.cdiv(width, 64))](
-        x, y, tail, slots, length, out, n, width, HAS_Y=y is not None, ROWS=64, BLOCK=64, num_warps=4
+    _unfold_three[(rows, triton.cdiv(width, 64), triton.cdiv(n, 16))](
+        x, y, tail, slots, length, out, n, width, HAS_Y=y is not None, ROWS=16, BLOCK=64, num_warps=4
     )
     return out
 

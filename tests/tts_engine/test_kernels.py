@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -225,3 +228,10 @@ def test_the_fused_vocoder_blocks_give_the_same_sound_and_state() -> None:
     torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
     for fused, plain in zip(fused_tails, tails, strict=True):
         torch.testing.assert_close(fused, plain, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_kernels_compile_for_the_gpu_that_they_are_made_for(tmp_path: Path) -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    module = "tests.tts_engine.compile_kernels"
+    subprocess.run([sys.executable, "-m", module], check=True, env=environment, cwd=Path(__file__).parents[2])
