@@ -6,7 +6,6 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tts_engine.embedded import EmbeddedConfig
 from tts_engine.engine import SpeechConfig
 
 Seconds = float
@@ -45,6 +44,34 @@ class EngineTimeouts(EngineModel):
 
     add_voice_s: Seconds = Field(default=120.0, gt=0)
     """Seconds for registering a voice (default 120); feature extraction on a CPU takes a while."""
+
+
+class EmbeddedConfig(EngineModel):
+    """Settings of the embedded voice."""
+
+    threads: int = Field(default=2, ge=1, le=64)
+    """Worker threads, one core each. More than there are cores gains nothing."""
+
+    queue_size: int = Field(default=512, ge=1)
+    """Clauses that may wait for a thread. Beyond it new ones are refused: their first sound would be seconds late."""
+
+    guard_ms: float = Field(default=60, ge=0)
+    """A speaking call with less sound than this in hand goes before first sounds. More avoids gaps under overload,
+    less starts new turns sooner."""
+
+    first_block_ms: float = Field(default=400, ge=100)
+    """Sound computed in the first step. Less answers sooner, but needs the next step sooner. Grows up to twofold with
+    the number of waiting clauses, so that in a burst everybody has a first sound before anybody needs a second."""
+
+    gain_db: float = Field(default=5, ge=-20, le=20)
+    """The voice peaks at -7 dB; telephone speech wants more. Peaks above -2 dB are rounded off."""
+
+    seed: int | None = None
+    """Fixes the noise in the sound, so that a text always gives the same samples. None: not fixed."""
+
+    espeak: tuple[str, ...] = ()
+    """Further languages by espeak-ng under its own names (`de`, `fr`, `cmn`), as voices `espeak:de` ...: robotic, but
+    instant. Needs the `espeak` extra, whose library is GPL-3."""
 
 
 class EngineConfig(EngineModel):
