@@ -74,8 +74,43 @@ class EmbeddedConfig(EngineModel):
     instant. Needs the `espeak` extra, whose library is GPL-3."""
 
 
-class EngineConfig(EngineModel):
-    """Section ``engine``."""
+class CosyVoiceConfig(EngineModel):
+    """A CosyVoice engine: what it may take, and whom it lets in."""
+
+    language_model: Literal["torch", "vllm"] = "torch"
+    """What draws the speech tokens (default ``torch``: in the engine's process, one CUDA graph a step, a clause pauses
+    while its chunk is made). ``vllm`` needs the extra and runs beside it: for weights that torch does not take here."""
+
+    rl: bool = False
+    """Take ``llm.rl.pt``, the weights after reinforcement learning (default: ``llm.pt``)."""
+
+    max_clauses: int = Field(default=200, ge=1, le=4096)
+    """Clauses at a time that hold a place on the device (default 200); further clauses of turns that speak wait for
+    one. An H200 was measured free of gaps at 128 calls."""
+
+    max_positions: int = Field(default=1024, ge=256, le=32768)
+    """Prompt and speech of a clause in the language model, positions (default 1024: a voice prompt of 10 s leaves 25 s
+    of speech). Each takes 12 kB a clause."""
+
+    cache_gb: float = Field(default=64.0, gt=0)
+    """Device memory for what token-to-wave keeps of each clause, GB (default 64); 90 MB hold a second of sound. When it
+    is full, the clause with most sound in hand is computed again, exactly, when its turn comes."""
+
+    vllm_cache_gb: float = Field(default=4.0, gt=0)
+    """Device memory for vLLM's keys and values, GB (default 4: 128 clauses of 2048 positions)."""
+
+    first_chunk_s: Seconds = Field(default=1.0, gt=0)
+    """Expected wait for a first chunk above which a new turn is refused, seconds (default 1). Shorter refuses earlier
+    in a burst, longer lets callers hear silence."""
+
+    busy_share: float = Field(default=0.9, gt=0, le=1)
+    """Share of the device, by measured step times, that turns which speak may take before a new one is refused (default
+    0.9). More fills the device; less leaves room for a burst of first chunks. Turns that nobody waits for yet are let
+    in up to three quarters of it."""
+
+
+class ModelConfig(EngineModel):
+    """A voice model, and where it computes."""
 
     kind: Literal["embedded", "tone", "cosyvoice2", "cosyvoice3"] = "embedded"
     """Which voice model speaks (default ``embedded``: no GPU, no download). ``tone`` is a test signal."""
@@ -84,7 +119,27 @@ class EngineConfig(EngineModel):
     """Model directory of a CosyVoice engine, in the official layout."""
 
     device: str = "cuda"
-    """Where a CosyVoice engine computes; ``cpu`` is for tiny models and tests."""
+    """Where a CosyVoice engine computes (default ``cuda``, the first GPU; ``cuda:1`` the second); ``cpu`` is for tiny
+    models and tests."""
+
+    cosyvoice: CosyVoiceConfig = CosyVoiceConfig()
+    """Settings of a CosyVoice engine; others ignore them."""
+
+
+class EngineConfig(ModelConfig):
+    """Section ``engine``."""
+
+    more_models: dict[str, ModelConfig] = {}
+    """Models loaded beside that of ``kind``, by the name under which ``SetActiveModel`` and ``/v1/models`` know them
+    (default none); the first is active after a start and goes by its kind. On one GPU the memory of all has to fit."""
+
+    devices: tuple[str, ...] = ()
+    """One engine process for each of these instead of one on ``device`` (default none): ``[cuda:0, cuda:1]`` serves
+    from two GPUs. For an engine that the gateway starts; one that runs alone takes ``device``."""
+
+    cache_folder: str = ""
+    """Folder for compiled kernels and graphs, kept over restarts (default: ``talkspurt`` in the user's cache folder).
+    On a disk that outlives a container, the next one starts warm. May be removed at any time."""
 
     targets: tuple[str, ...] = ()
     """Engines that already run elsewhere, as ``host:port`` or ``unix:/path`` (default none: the gateway starts its

@@ -6,9 +6,12 @@ plain networks in fp32, the same loops without graphs.
 
 from __future__ import annotations
 
+import hashlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -20,13 +23,18 @@ from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer
 from tts_engine.errors import NotFound, Unavailable
 from tts_engine.lm_eager import EagerLm
 from tts_engine.lm_torch import LmSteps, TorchLm, TorchLmConfig
+from tts_engine.lm_vllm import VllmBackend, VllmConfig, export_model
 from tts_engine.model_runner import ModelRunner, RunnerConfig
 from tts_engine.models.config import LOOK_AHEAD_TOKENS
 from tts_engine.models.flow_v3 import FlowV3
 from tts_engine.models.hift_causal import CausalHift
+from tts_engine.models.llm import SpeechLanguageModel
 from tts_engine.scheduler import SchedulerConfig
+from tts_engine.vllm_plugin.joined_table import TABLE_FILE
 from tts_engine.voices import VoiceRegistry
 from tts_engine.weights import CheckpointError, load
+
+log = logging.getLogger(__name__)
 
 
 class DirectoryVoices:
@@ -75,6 +83,10 @@ class LoadingConfig:
     """For the flow's caches on a GPU; 90 MB hold one second of one clause."""
     rl: bool = False
     """Take ``llm.rl.pt``."""
+    language_model: Literal["torch", "vllm"] = "torch"
+    vllm: VllmConfig = VllmConfig()
+    export_folder: Path = Path("vllm-models")
+    """Where the language model is written in vLLM's own layout, 1 GB, once for each ``llm`` file."""
 
 
 def load_synthesizer(
@@ -100,23 +112,23 @@ def load_synthesizer(
         raise Unavailable(f"{folder} is CosyVoice2; the streaming runner has CosyVoice3's vocoder only")
     frontend = Frontend(folder, version=model.config.version)
     flow.prepare()
-    steps: LmSteps
+    chunk = flow.solver.chunk_tokens
+    lm: TorchLm | VllmBackend
+    if config.language_model == "vllm":
+        lm = VllmBackend(_exported(model.llm, folder, config), config.vllm)
+    else:
+        lm = _torch_lm(model.llm, config, device, chunk)
+    blocks = 8 * config.max_clauses
     if gpu:
         # Triton, and with it these modules, is on machines with a GPU only.
         from tts_engine.fused_dit import FusedDiT
         from tts_engine.fused_hift import fuse
-        from tts_engine.lm_cuda import CudaLm
 
-        steps = CudaLm(model.llm, slots=config.max_clauses, max_length=config.max_positions, device=device)
         flow.decoder.estimator = FusedDiT(flow.estimator, device=device)  # type: ignore[arg-type]
         fuse(hift)
         estimator = flow.estimator
         per_block = 2 * estimator.attention_layers * 2 * 50 * estimator.key_channels * flow.solver.steps * 2
         blocks = config.cache_bytes // per_block
-    else:
-        steps = EagerLm(model.llm, slots=config.max_clauses, max_length=config.max_positions)
-        blocks = 8 * config.max_clauses
-    chunk = flow.solver.chunk_tokens
     runner = ModelRunner(
         flow,
         hift,
@@ -129,7 +141,6 @@ def load_synthesizer(
         ),
         scheduler=SchedulerConfig(max_clauses=config.max_clauses),
     )
-    lm = TorchLm(steps, TorchLmConfig(first_burst=chunk + LOOK_AHEAD_TOKENS, burst=chunk))
     return CosyVoiceSynthesizer(
         name=f"cosyvoice{model.config.version}",
         frontend=frontend,
@@ -139,3 +150,27 @@ def load_synthesizer(
         start_lm=lm.start,
         gpu=torch.cuda.get_device_name(device) if gpu else "",
     )
+
+
+def _torch_lm(network: SpeechLanguageModel, config: LoadingConfig, device: torch.device, chunk: int) -> TorchLm:
+    steps: LmSteps
+    if device.type == "cuda":
+        from tts_engine.lm_cuda import CudaLm
+
+        steps = CudaLm(network, slots=config.max_clauses, max_length=config.max_positions, device=device)
+    else:
+        steps = EagerLm(network, slots=config.max_clauses, max_length=config.max_positions)
+    return TorchLm(steps, TorchLmConfig(first_burst=chunk + LOOK_AHEAD_TOKENS, burst=chunk))
+
+
+def _exported(network: SpeechLanguageModel, folder: Path, config: LoadingConfig) -> Path:
+    """The folder that vLLM loads, written where it is not there yet."""
+    stem = "llm.rl" if config.rl else "llm"
+    source = next(path for path in (folder / f"{stem}.safetensors", folder / f"{stem}.pt") if path.is_file())
+    stamp = source.stat()
+    key = hashlib.sha256(f"{source.resolve()} {stamp.st_size} {stamp.st_mtime_ns}".encode()).hexdigest()[:16]
+    target = config.export_folder / key
+    if not (target / TABLE_FILE).is_file():  # it is written last
+        log.info("writing the language model for vLLM", extra={"folder": str(target)})
+        export_model(network, target)
+    return target
