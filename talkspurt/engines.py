@@ -47,6 +47,8 @@ def make_synthesizer(config: ModelConfig, *, name: str = "engine", cache_folder:
         max_clauses=chosen.max_clauses,
         max_positions=chosen.max_positions,
         cache_bytes=round(chosen.cache_gb * 1e9),
+        busy_share=chosen.busy_share,
+        first_chunk_s=chosen.first_chunk_s,
         rl=chosen.rl,
         language_model=chosen.language_model,
         vllm=VllmConfig(
@@ -56,7 +58,7 @@ def make_synthesizer(config: ModelConfig, *, name: str = "engine", cache_folder:
         ),
         export_folder=compile_cache.folder(cache_folder) / "vllm-models",
     )
-    synthesizer = load_synthesizer(Path(config.model_folder), loading)
+    synthesizer = load_synthesizer(Path(config.model_folder), loading, observer=PrometheusObserver())
     if synthesizer.name != config.kind:
         raise Unavailable(f"{name}.model_folder {config.model_folder} is {synthesizer.name}, expected {config.kind}")
     return synthesizer
@@ -71,7 +73,8 @@ async def make_engine(config: EngineConfig) -> SpeechEngine:
         if name in made:
             raise Unavailable(f"engine.more_models.{name} has the name of the first model")
         section = "engine" if model is config else f"engine.more_models.{name}"
-        made[name] = make_synthesizer(model, name=section, cache_folder=config.cache_folder)
+        # In a thread: health checks and a signal to end are answered meanwhile.
+        made[name] = await asyncio.to_thread(make_synthesizer, model, name=section, cache_folder=config.cache_folder)
     engine = Engine(made, config.speech, observer=PrometheusObserver())
     try:
         await engine.start()

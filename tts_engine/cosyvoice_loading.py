@@ -15,17 +15,18 @@ from typing import Literal
 
 import torch
 
+from tts_engine.admission import Admission, AdmissionConfig
 from tts_engine.api import VoiceInfo
 from tts_engine.cosyvoice.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend import Frontend
 from tts_engine.cosyvoice.spk2info import read_spk2info
-from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer
+from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer, StepObserver
 from tts_engine.errors import NotFound, Unavailable
 from tts_engine.lm_eager import EagerLm
 from tts_engine.lm_torch import LmSteps, TorchLm, TorchLmConfig
 from tts_engine.lm_vllm import VllmBackend, VllmConfig, export_model
 from tts_engine.model_runner import ModelRunner, RunnerConfig
-from tts_engine.models.config import LOOK_AHEAD_TOKENS
+from tts_engine.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS
 from tts_engine.models.flow_v3 import FlowV3
 from tts_engine.models.hift_causal import CausalHift
 from tts_engine.models.llm import SpeechLanguageModel
@@ -81,6 +82,9 @@ class LoadingConfig:
     """Positions of a clause in the language model, prompt and speech: 12 kB each and clause."""
     cache_bytes: int = 64_000_000_000
     """For the flow's caches on a GPU; 90 MB hold one second of one clause."""
+    busy_share: float = 0.9
+    first_chunk_s: float = 1.0
+    """See ``AdmissionConfig``."""
     rl: bool = False
     """Take ``llm.rl.pt``."""
     language_model: Literal["torch", "vllm"] = "torch"
@@ -90,7 +94,11 @@ class LoadingConfig:
 
 
 def load_synthesizer(
-    folder: Path, config: LoadingConfig | None = None, *, registry: VoiceRegistry | None = None
+    folder: Path,
+    config: LoadingConfig | None = None,
+    *,
+    registry: VoiceRegistry | None = None,
+    observer: StepObserver | None = None,
 ) -> CosyVoiceSynthesizer:
     """Read the weights (seconds to a minute) and build the engine; ``start`` it then.
 
@@ -118,7 +126,12 @@ def load_synthesizer(
         lm = VllmBackend(_exported(model.llm, folder, config), config.vllm)
     else:
         lm = _torch_lm(model.llm, config, device, chunk)
-    blocks = 8 * config.max_clauses
+    dtype = torch.bfloat16 if gpu else torch.float32
+    estimator = flow.estimator
+    block_frames = flow.solver.chunk_tokens * FRAMES_PER_TOKEN
+    block_values = 2 * estimator.attention_layers * 2 * block_frames * estimator.key_channels * flow.solver.steps
+    block_bytes = block_values * dtype.itemsize
+    blocks = config.cache_bytes // block_bytes if gpu else 8 * config.max_clauses
     if gpu:
         # Triton, and with it these modules, is on machines with a GPU only.
         from tts_engine.fused_dit import FusedDiT
@@ -126,9 +139,6 @@ def load_synthesizer(
 
         flow.decoder.estimator = FusedDiT(flow.estimator, device=device)  # type: ignore[arg-type]
         fuse(hift)
-        estimator = flow.estimator
-        per_block = 2 * estimator.attention_layers * 2 * 50 * estimator.key_channels * flow.solver.steps * 2
-        blocks = config.cache_bytes // per_block
     runner = ModelRunner(
         flow,
         hift,
@@ -137,7 +147,7 @@ def load_synthesizer(
             max_clauses=config.max_clauses,
             blocks=blocks,
             max_chunks=64 if gpu else 48,
-            dtype=torch.bfloat16 if gpu else torch.float32,
+            dtype=dtype,
         ),
         scheduler=SchedulerConfig(max_clauses=config.max_clauses),
     )
@@ -149,6 +159,13 @@ def load_synthesizer(
         voices=DirectoryVoices(folder, frontend, registry),
         start_lm=lm.start,
         gpu=torch.cuda.get_device_name(device) if gpu else "",
+        admission=Admission(
+            AdmissionConfig(
+                max_clauses=config.max_clauses, busy_share=config.busy_share, first_chunk_s=config.first_chunk_s
+            )
+        ),
+        observer=observer,
+        block_bytes=block_bytes,
     )
 
 
