@@ -30,6 +30,7 @@ from gateway.handoff import Handoffs
 from gateway.http.app import Health, HealthView, make_app
 from gateway.http.auth import Authenticator
 from gateway.http.calls import Calls
+from gateway.http.models import Models
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
 from gateway.media.playout import StartPolicy
 from gateway.metrics import Metrics
@@ -129,7 +130,7 @@ class Gateway:
             limits=config.limits,
             metrics=self.exposition if config.metrics.enabled else None,
             version=__version__,
-            more=self.webrtc.routes(),
+            more=[*self.webrtc.routes(), *Models(self.engine).routes()],
         )
         app.on_response_prepare.append(self.webrtc.add_cors)
         return app

@@ -160,6 +160,8 @@ class ModelRunner:
         self.recomputed_chunks = 0
         self.silent = 0
         """Open clauses that have made no sound yet."""
+        self.on_batch: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
+        """Told of every batch in the runner's thread: shape, clauses in it, seconds."""
 
     # -- from the event loop ---------------------------------------------------------------------------------------
 
@@ -457,6 +459,7 @@ class ModelRunner:
         samples = out.numpy()
         self.batches_run[shape, batch.rows] = self.batches_run.get((shape, batch.rows), 0) + 1
         ended = time.monotonic()
+        self.on_batch(shape, len(jobs), ended - now)
         results: list[tuple[_Job, NDArray[np.float32] | EngineError | None]] = []
         for line, job, plan in zip(samples, jobs, plans, strict=False):
             r = job.rendering
