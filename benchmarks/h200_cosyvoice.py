@@ -6,7 +6,7 @@
     python benchmarks/h200_cosyvoice.py OUT.jsonl --tiny --rows burst:1        # a CPU will do: is the path whole?
 
 Rows that OUT already has are skipped, so an interrupted run goes on where it stopped; with ``--version 2``, ``--lm
-vllm``, ``--grpc`` and ``--plain`` their names say so. ``--plain`` takes the networks of token to wave as they are and
+vllm``, ``--grpc`` and others their names say so. ``--plain`` takes the networks of token to wave as they are and
 not the fused ones, under the same CUDA graphs: slower, and without Triton. Random weights never stop by themselves:
 each clause is given its length (3 to 10 s, stop ids masked until then); they say nothing of how it sounds.
 
@@ -369,6 +369,9 @@ async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
     out: Path = arguments.out
     how = " v2" if arguments.version == 2 else ""
     how += " plain" if arguments.plain else ""
+    how += " causal" if arguments.finalize == "causal" else ""
+    how += f" hop {arguments.first_hop}" if arguments.first_hop != 25 else ""
+    how += f" steps {arguments.euler_steps}" if arguments.euler_steps != 10 else ""
     how += (" vllm" if arguments.lm == "vllm" else "") + (" grpc" if arguments.grpc else "")
 
     def write(row: str, result: dict[str, Any]) -> None:
@@ -403,6 +406,9 @@ def main() -> None:
     parser.add_argument("--vllm", type=json.loads, default={}, metavar="JSON", help="fields of VllmConfig")
     parser.add_argument("--grpc", action="store_true", help="the engine in another process")
     parser.add_argument("--plain", action="store_true", help="no fused networks")
+    parser.add_argument("--finalize", choices=("upstream", "causal"), default="upstream")
+    parser.add_argument("--first-hop", type=int, default=25)
+    parser.add_argument("--euler-steps", type=int, default=10)
     parser.add_argument("--tiny", action="store_true", help="small networks: for a look at the path on a CPU")
     parser.add_argument("--device", type=torch.device)
     arguments = parser.parse_args()

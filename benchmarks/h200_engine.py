@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,11 +30,11 @@ from tts_engine.cosyvoice.frontend import Clause, LmPrompt
 from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer
 from tts_engine.lm import joined_table
 from tts_engine.lm_eager import EagerLm
-from tts_engine.lm_torch import TorchLm
+from tts_engine.lm_torch import TorchLm, TorchLmConfig
 from tts_engine.lm_vllm import VllmBackend, VllmConfig, export_model
 from tts_engine.model_runner import ModelRunner, RunnerConfig
 from tts_engine.models.cfm import Estimator
-from tts_engine.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig
+from tts_engine.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig, SolverConfig
 from tts_engine.models.flow import Flow, FlowCache, FlowRows
 from tts_engine.models.flow_v2 import FlowV2
 from tts_engine.models.flow_v3 import FlowV3
@@ -195,13 +195,14 @@ def make_lm(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, Any]) 
         return VllmBackend(
             folder, VllmConfig(**{"max_model_len": 1024, "enforce_eager": device.type == "cpu", **arguments.vllm})
         ), None
+    drawing = TorchLmConfig(first_bursts=sorted({arguments.first_hop + 3, 28}))
     if device.type == "cpu":
-        return TorchLm(eager := EagerLm(llm, slots=200, max_length=1024)), eager
+        return TorchLm(eager := EagerLm(llm, slots=200, max_length=1024), drawing), eager
     from tts_engine.lm_cuda import CudaLm
 
     steps = CudaLm(llm, slots=200, max_length=1024, device=device)
     facts["lm_logits_relative_error_bf16"] = lm_error(llm, steps, device)
-    return TorchLm(steps), steps
+    return TorchLm(steps, drawing), steps
 
 
 def show_plugin(folder: Path) -> None:
@@ -218,8 +219,8 @@ def show_plugin(folder: Path) -> None:
 def make_runner(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, Any]) -> ModelRunner:
     device = arguments.device
     fused = device.type == "cuda" and not arguments.plain
-    config = sizes.flow
-    flow: Flow = build(lambda: FlowV2(config) if isinstance(config, FlowV2Config) else FlowV3(config), device)
+    sized = replace(sizes.flow, solver=SolverConfig(steps=arguments.euler_steps))
+    flow: Flow = build(lambda: FlowV2(sized) if isinstance(sized, FlowV2Config) else FlowV3(sized), device)
     flow.prepare()
     hift = build(lambda: CausalHift(sizes.hift) if sizes.hift.causal else Hift(sizes.hift), device)
     if sizes.hift.causal:
@@ -236,11 +237,14 @@ def make_runner(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, An
         fuse(hift)
         torch.cuda.empty_cache()
     dtype = torch.bfloat16 if fused else torch.float32
-    return ModelRunner(flow, hift, device=device, config=RunnerConfig(blocks=arguments.blocks, dtype=dtype))
+    config = RunnerConfig(
+        blocks=arguments.blocks, dtype=dtype, finalize=arguments.finalize, first_hop=arguments.first_hop
+    )
+    return ModelRunner(flow, hift, device=device, config=config)
 
 
 async def make_engine(arguments: argparse.Namespace) -> Engine:
-    """A warm engine. ``arguments``: ``version``, ``device``, ``blocks``, ``lm``, ``vllm``, ``plain``, ``tiny``."""
+    """A warm engine. ``arguments``: those of ``h200_cosyvoice.py``."""
     device, version = arguments.device, arguments.version
     sizes = (TINY if arguments.tiny else FULL)[version]
     facts: dict[str, Any] = {"version": version}

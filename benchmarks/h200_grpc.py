@@ -75,6 +75,8 @@ async def remote(arguments: argparse.Namespace) -> AsyncIterator[tuple[Remote, d
     command = [sys.executable, __file__, address, "--lm", arguments.lm, "--vllm", json.dumps(arguments.vllm)]
     command += ["--blocks", str(arguments.blocks), "--device", str(arguments.device)]
     command += ["--version", str(arguments.version), *["--tiny"] * arguments.tiny, *["--plain"] * arguments.plain]
+    command += ["--finalize", arguments.finalize, "--first-hop", str(arguments.first_hop)]
+    command += ["--euler-steps", str(arguments.euler_steps)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     client = GrpcEngine(address, engine_config(address, arguments.version))
     try:
@@ -107,6 +109,9 @@ def main() -> int:
     parser.add_argument("--device", type=torch.device, required=True)
     parser.add_argument("--version", type=int, required=True)
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--finalize", required=True)
+    parser.add_argument("--first-hop", type=int, required=True)
+    parser.add_argument("--euler-steps", type=int, required=True)
     parser.add_argument("--tiny", action="store_true")
     arguments = parser.parse_args()
 

@@ -86,6 +86,11 @@ class LoadingConfig:
     """See ``AdmissionConfig``."""
     rl: bool = False
     """Take ``llm.rl.pt``."""
+    finalize: Literal["upstream", "causal"] = "upstream"
+    first_hop: int = 25
+    """See ``RunnerConfig``."""
+    euler_steps: int = 10
+    """Of the flow; published are 10."""
     language_model: Literal["torch", "vllm"] = "torch"
     vllm: VllmConfig = VllmConfig()
     export_folder: Path = Path("vllm-models")
@@ -110,7 +115,7 @@ def load_synthesizer(
     if gpu and not torch.cuda.is_available():
         raise Unavailable(f"device {config.device}: torch {torch.__version__} sees no CUDA device")
     try:
-        model = load(folder, device=device, llm_weights="llm.rl" if config.rl else "llm")
+        model = load(folder, device=device, llm_weights="llm.rl" if config.rl else "llm", steps=config.euler_steps)
     except CheckpointError as exc:
         raise Unavailable(str(exc)) from exc
     flow, hift = model.flow, model.hift
@@ -148,6 +153,8 @@ def load_synthesizer(
             blocks=blocks,
             max_chunks=64 if gpu else 48,
             dtype=dtype,
+            finalize=config.finalize,
+            first_hop=config.first_hop,
         ),
         scheduler=SchedulerConfig(max_clauses=config.max_clauses),
     )
@@ -158,6 +165,7 @@ def load_synthesizer(
         runner=runner,
         voices=DirectoryVoices(folder, frontend, registry),
         start_lm=lm.start,
+        filter_silence=model.config.version == 3,
         gpu=torch.cuda.get_device_name(device) if gpu else "",
         admission=Admission(
             AdmissionConfig(
@@ -177,7 +185,8 @@ def _torch_lm(network: SpeechLanguageModel, config: LoadingConfig, device: torch
         steps = CudaLm(network, slots=config.max_clauses, max_length=config.max_positions, device=device)
     else:
         steps = EagerLm(network, slots=config.max_clauses, max_length=config.max_positions)
-    return TorchLm(steps, TorchLmConfig(first_burst=chunk + LOOK_AHEAD_TOKENS, burst=chunk))
+    bursts = sorted({hop + LOOK_AHEAD_TOKENS for hop in (config.first_hop, chunk)})
+    return TorchLm(steps, TorchLmConfig(first_bursts=bursts, burst=chunk))
 
 
 def _exported(network: SpeechLanguageModel, folder: Path, config: LoadingConfig) -> Path:

@@ -47,10 +47,10 @@ class RunnerConfig:
     first_rows: Sequence[int] = (1, 2, 4, 8)
     next_rows: Sequence[int] = (1, 2, 4, 8, 16)
     """Batch sizes of the graphs."""
-    whole_rows: Sequence[int] = (1, 4)
+    whole_rows: Sequence[int] = (1, 2)
     whole_chunks: Sequence[int] = (8, 12, 16, 24)
     """The same of last chunks under full attention, and chunks of prompt and clause; a longer one runs without."""
-    finalize: Literal["upstream", "causal"] = "causal"
+    finalize: Literal["upstream", "causal"] = "upstream"
     """How a clause's last chunk is made: ``upstream``: by full attention over everything, as upstream does, at the cost
     of all of it again; ``causal``: as the chunks before it go on."""
     first_hop: int = 25

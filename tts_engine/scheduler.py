@@ -30,7 +30,7 @@ class SchedulerConfig:
     """The same while none of them is short of sound: a first chunk that arrives meanwhile waits for half as long."""
     calm_s: float = 1.0
     """Seconds of sound in hand above which a clause is not short."""
-    whole_rows: int = 4
+    whole_rows: int = 2
     """Clauses of a batch of last chunks that are made by way of everything."""
     tight_s: float = 0.1
     """Seconds of sound in hand below which a clause goes level with the first chunks."""

@@ -25,7 +25,7 @@ from tts_engine.synthesizer import Playhead
 from tts_engine.wave_batch import Vocoder
 
 CODES = 200
-SIZES = {"max_clauses": 6, "blocks": 40, "max_chunks": 12, "max_voices": 2}
+SIZES: dict[str, Any] = {"max_clauses": 6, "blocks": 40, "max_chunks": 12, "max_voices": 2, "finalize": "causal"}
 RNG = np.random.default_rng(0)
 CLAUSES = [RNG.integers(0, CODES, n).tolist() for n in (60, 27, 28, 5, 77)]
 SPEAKER = RNG.normal(size=192).astype(np.float32)
@@ -105,7 +105,7 @@ async def say(runner: ModelRunner, voice: Voice, tokens: list[int], *, chunks: i
 
 
 @torch.inference_mode()
-def mel_of(prompt: Prompt, tokens: list[int], version: int, *, streaming: bool) -> torch.Tensor:
+def mel_of(prompt: Prompt, tokens: list[int], version: int, *, streaming: bool, final: bool = True) -> torch.Tensor:
     """Mel of the whole clause at once, nothing cached: ``(1, frames, 80)``."""
     ids = torch.tensor([[*prompt.tokens.tolist(), *tokens]])
     mel = NETWORKS[version][0].render(
@@ -115,7 +115,7 @@ def mel_of(prompt: Prompt, tokens: list[int], version: int, *, streaming: bool) 
         torch.tensor([len(prompt.mel)]),
         torch.from_numpy(SPEAKER)[None],
         streaming=streaming,
-        final=True,
+        final=final,
     )
     return mel[:, len(prompt.mel) :]
 
@@ -131,6 +131,14 @@ def vocode(mel: torch.Tensor, cuts: list[int], version: int) -> NDArray[np.float
         first, end = hift.valid(before=begin, frames=stop - begin, final=bool(last))
         out.append(samples[0, first:end].numpy())
     return np.concatenate(out)
+
+
+def as_upstream(prompt: Prompt, tokens: list[int], version: int) -> NDArray[np.float32]:
+    """The same, but the last chunk by full attention; it is up to two tokens longer."""
+    chunked, whole = (mel_of(prompt, tokens, version, streaming=streaming) for streaming in (True, False))
+    cuts = list(range(50, 2 * len(tokens) - 5, 50))
+    last = cuts[-1] if cuts else 0
+    return vocode(torch.cat([chunked[:, :last], whole[:, last:]], dim=1), [*cuts, 2 * len(tokens)], version)
 
 
 def one_pass(prompt: Prompt, tokens: list[int], version: int = 3) -> NDArray[np.float32]:
@@ -182,6 +190,37 @@ async def test_a_clause_sounds_the_same_among_sixteen_that_join_and_leave(versio
             await asyncio.gather(*(say(runner, voice, other, chunks=1 + (n + wave) % 3) for n, other in others))
         assert max(rows for _, rows in runner.batches_run) >= 12
         assert_same(await mine, one_pass(prompt, CLAUSES[4], version), version)
+
+
+@pytest.mark.parametrize("prompt_tokens", [0, 50])
+async def test_a_last_chunk_as_upstream_makes_it(prompt_tokens: int, version: int) -> None:
+    prompt = Prompt(prompt_tokens)
+    async with running(version, finalize="upstream") as runner:
+        voice = await voice_of(runner, prompt)
+        alone = [await say(runner, voice, tokens) for tokens in CLAUSES]
+        together = await asyncio.gather(*(say(runner, voice, tokens) for tokens in CLAUSES))
+        assert runner.batches_run["whole", 1] >= len(CLAUSES)
+        assert any(shape == "whole" and rows > 1 for shape, rows in runner.batches_run)
+    for tokens, one, samples in zip(CLAUSES, alone, together, strict=True):
+        want = as_upstream(prompt, tokens, version)
+        assert_same(one, want, version)
+        assert_same(samples, want, version)
+
+
+async def test_a_shorter_first_chunk_sounds_sooner_and_the_rest_of_it_later(version: int) -> None:
+    prompt, tokens = Prompt(50), CLAUSES[4]
+    async with running(version, first_hop=15) as runner:
+        voice = await voice_of(runner, prompt)
+        first = await say(runner, voice, tokens[:18], chunks=1)
+        whole = await say(runner, voice, tokens)
+        assert runner.free_blocks == SIZES["blocks"] - len(voice.blocks)
+    early = mel_of(prompt, tokens[:18], version, streaming=True, final=False)
+    assert early.shape[1] == 30
+    mel = mel_of(prompt, tokens, version, streaming=True)
+    cuts = [30, *range(50, mel.shape[1], 50), mel.shape[1]]
+    want = vocode(torch.cat([early, mel[:, 30:]], dim=1), cuts, version)
+    assert_same(whole, want, version)
+    assert_same(first, want[: len(first)], version)
 
 
 async def test_a_clause_that_lost_its_cache_is_computed_again_with_the_same_sound(version: int) -> None:
