@@ -26,6 +26,7 @@ PURE = [
     "gateway/transport.py",
     "gateway/media",
     "gateway/turns.py",
+    "tts_engine/admission.py",
     "tts_engine/api.py",
     "tts_engine/text",
     "tts_engine/silence.py",
