@@ -150,7 +150,8 @@ class EngineConfig(ModelConfig):
     connection is neither encrypted nor authenticated: beyond loopback it belongs in a private network."""
 
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
-    """TCP port of the engine's own ``/metrics``; 0 takes a free one (default none: the gateway shows them)."""
+    """TCP port of the engine's own ``/metrics``; 0 takes a free one (default none: the gateway shows them). With
+    several ``devices`` the next engine has the next port."""
 
     metrics_host: str = "127.0.0.1"
     """Address of that port (default loopback)."""
