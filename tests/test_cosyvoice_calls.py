@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import sys
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
+import grpc
 import numpy as np
 import pytest
 import pytest_asyncio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from talkspurt.cli import main
-from tests.live_server import Live, TestCall, serve, until
+from tests.live_server import Live, TestCall, child_environment, serve, until
+from tts_engine import wire
+from tts_engine.api import UtteranceRequest
+from tts_engine.client import GrpcEngine
+from tts_engine.config import EngineConfig
 from tts_engine.models.config import Version
+from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
+from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 from voicecodecs import g711
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -30,12 +42,17 @@ carriers: {{twilio: {{verify: false}}}}
 TEXT = "Your order left the warehouse this morning."
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[3], ids=["cosyvoice3"])
-async def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
+@pytest.fixture(scope="module", params=[3], ids=["cosyvoice3"])
+def config(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     version: Version = request.param
     folder = tmp_path_factory.mktemp("models") / "tiny"
     assert main(["engine", "make-checkpoint", str(folder), "--version", str(version), "--size", "tiny"]) == 0
-    async with serve(tmp_path_factory.mktemp("server"), CONFIG.format(version=version, folder=folder)) as running:
+    return CONFIG.format(version=version, folder=folder)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def live(config: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
+    async with serve(tmp_path_factory.mktemp("server"), config) as running:
         yield running
 
 
@@ -96,3 +113,44 @@ async def test_models_are_listed_and_switched_while_a_turn_speaks(live: Live) ->
                 assert answer.status == status and (await answer.json())["error"]["message"]
         async with http.post("/v1/models/active", json={"model": models[0]["id"]}) as answer:
             assert answer.status == 200
+
+
+async def test_an_engine_alone_serves_health_reflection_and_metrics_and_drains(config: str, tmp_path: Path) -> None:
+    file = tmp_path / "engine.yaml"
+    file.write_text(config)
+    listen = f"unix:{tmp_path}/engine.sock"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    more = {"TALKSPURT__ENGINE__LISTEN": listen, "TALKSPURT__ENGINE__METRICS_PORT": str(port)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "talkspurt", "engine", "-c", str(file), env={**child_environment(), **more}
+    )
+    client = GrpcEngine(listen, EngineConfig())
+    try:
+        async with grpc.aio.insecure_channel(listen) as channel, asyncio.timeout(60):
+            health = health_pb2_grpc.HealthStub(channel)
+            request = health_pb2.HealthCheckRequest(service=wire.SERVICE)
+            seen = []
+            async for answer in health.Watch(request, wait_for_ready=True):
+                seen.append(answer.status)
+                if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                    break
+            assert seen[0] == health_pb2.HealthCheckResponse.NOT_SERVING, "it answers before it is warm"
+            models = await pb_grpc.SpeechEngineStub(channel).ListModels(pb.ListModelsRequest())
+            assert models.models == [models.active, "hum"]
+        utterance = await client.open(UtteranceRequest(utterance_id="u"))
+        utterance.feed(TEXT)
+        utterance.end_text()
+        first = await anext(utterance)
+        async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert "talkspurt_engine_batch_size_count" in await answer.text()
+        process.terminate()
+        rest = [chunk async for chunk in utterance]
+        assert first.frames and sum(len(chunk.frames) for chunk in rest) > 0, "live speech is spoken to its end"
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+    finally:
+        await client.aclose()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
