@@ -34,7 +34,7 @@ engine:
   kind: cosyvoice{version}
   model_folder: {folder}
   device: cpu
-  cosyvoice: {{max_clauses: 8}}
+  cosyvoice: {{max_clauses: 8, busy_share: 100, first_chunk_s: 100}}  # this machine may be too slow for two
   more_models: {{hum: {{kind: tone}}}}
 routes: {{talk: {{}}}}
 carriers: {{twilio: {{verify: false}}}}

@@ -33,6 +33,8 @@ async def synthesizer(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
     make(folder / "tiny3", 3)
     config = LoadingConfig(
         device="cpu",
+        busy_share=1e6,  # this machine may be too slow for three
+        first_chunk_s=1e6,
         language_model="vllm",
         vllm=VllmConfig(max_model_len=512, max_num_seqs=8, dtype="float32", enforce_eager=True),
         export_folder=folder / "exported",
