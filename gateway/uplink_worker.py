@@ -32,6 +32,8 @@ from gateway.vad import (
     Window,
     echo_correlation,
 )
+from voicecodecs.conceal import ConcealingDecoder
+from voicecodecs.dtmf import Detector
 from voicecodecs.pcm import to_float32, to_int16
 from voicecodecs.registry import AudioFormat, Decoder, decoder
 from voicecodecs.resample import Resampler
@@ -67,9 +69,9 @@ class _Vad:
         self.pending = np.zeros(0, np.float32)
         self.heard = np.zeros(ECHO_WINDOW_SAMPLES, np.float32)
         """The last 128 ms that the network has seen."""
-        self.sent: deque[bytes] = deque(maxlen=_ECHO_FRAMES)
-        """What we sent last, still encoded: it is decoded when an onset may be its echo."""
-        self.sent_at = -1e9
+        self.sent: deque[tuple[float, bytes]] = deque(maxlen=_ECHO_FRAMES)
+        """What we sent last and when the caller's end plays it, encoded: decoded when an onset may be its echo."""
+        self.sent_until = -1e9
 
 
 class Stream:
@@ -95,10 +97,12 @@ class Stream:
         self.waiting: deque[tuple[bool, bytes, float]] = deque()
         self.dropped = 0
         self._vad_wanted = False
+        self._keys_wanted = False
         self._pcm_rate = 0
         self.closed = False
         # The thread's own from here on.
-        self._decoder: Decoder = decoder(inbound)
+        self._decoder = ConcealingDecoder(inbound)
+        self._keys: Detector | None = None
         self._ours: Decoder = decoder(outbound)
         self.vad = _Vad(detector)
         self._to_vad = Resampler(inbound.sample_rate, SAMPLE_RATE) if inbound.sample_rate != SAMPLE_RATE else None
@@ -121,15 +125,16 @@ class Stream:
         self.waiting.append((theirs, payload, now))
         self._worker.notify(self)
 
-    def want(self, *, vad: bool, pcm_rate: int) -> None:
+    def want(self, *, vad: bool, pcm_rate: int, keys: bool = False) -> None:
         """What is needed from now on."""
         self._vad_wanted = vad
+        self._keys_wanted = keys
         self._pcm_rate = pcm_rate
 
     @property
     def needed(self) -> bool:
         """Whether pushed audio is used for anything now."""
-        return self._vad_wanted or self._pcm_rate > 0 or self.recorder is not None
+        return self._vad_wanted or self._keys_wanted or self._pcm_rate > 0 or self.recorder is not None
 
     def close(self) -> None:
         """No more audio."""
@@ -143,8 +148,10 @@ class Stream:
         while self.waiting:
             theirs, payload, now = self.waiting.popleft()
             if not theirs:
-                self.vad.sent.append(payload)
-                self.vad.sent_at = now
+                # Sent ahead or not: a frame plays when those before it have.
+                begins = max(now, self.vad.sent_until)
+                self.vad.sent.append((begins, payload))
+                self.vad.sent_until = begins + self._outbound.ptime_ms / 1000
                 if self.recorder is not None:
                     self.recorder.bot(to_float32(self._ours.decode(payload)), at=now)
                 continue
@@ -158,11 +165,19 @@ class Stream:
             elif len(self.vad.pending):
                 self.vad.pending = self.vad.pending[:0]
                 self.vad.state[:] = 0
+            if self._keys_wanted:
+                self._listen_for_keys(pcm, post)
             if self._pcm_rate:
                 self._subscribe(pcm, post)
         if self.closed and self.recorder is not None:
             self.recorder.close()
             self.recorder = None
+
+    def _listen_for_keys(self, pcm: NDArray[np.float32], post: Callable[[Posted], None]) -> None:
+        if self._keys is None:
+            self._keys = Detector(self._inbound.sample_rate)
+        for digit in self._keys.process(pcm):
+            post(lambda digit=digit: self.events.on_key_heard(digit))  # type: ignore[misc]
 
     def _subscribe(self, pcm: NDArray[np.float32], post: Callable[[Posted], None]) -> None:
         rate = self._pcm_rate
@@ -199,31 +214,43 @@ class Stream:
                 probability=probability,
                 level_db=level_db,
                 bright_db=bright_db,
-                talking_over=end - WINDOW_S < vad.sent_at + _ECHO_TAIL_S,
+                talking_over=end - WINDOW_S < vad.sent_until + _ECHO_TAIL_S,
             ),
             is_echo=self._is_echo,
         )
         if heard is None:
             return
         kind, at = heard
-        if kind == "started":
-            post(lambda: self.events.on_speech_started(onset=at))
-        else:
-            post(self.events.on_speech_ended)
+        events = self.events
+        post(
+            {
+                "suspected": lambda: events.on_speech_suspected(onset=at),
+                "dismissed": events.on_speech_dismissed,
+                "started": lambda: events.on_speech_started(onset=at),
+                "ended": events.on_speech_ended,
+            }[kind]
+        )
 
     def _is_echo(self) -> bool:
         if not self.vad.sent:
             return False
-        # A decoder of its own: the pieces are not the ones that the recording's decoder saw last.
-        hear = decoder(self._outbound)
-        sent = to_float32(np.concatenate([hear.decode(frame) for frame in self.vad.sent]))
-        if self._outbound.sample_rate != SAMPLE_RATE:
-            sent = Resampler(self._outbound.sample_rate, SAMPLE_RATE).process(sent)
+        # A decoder of its own: the pieces are not the ones that the recording's decoder saw last. Pauses between
+        # talkspurts are put back: an echo has them too.
+        hear, rate = decoder(self._outbound), self._outbound.sample_rate
+        pieces: list[NDArray[np.float32]] = []
+        ends = self.vad.sent[0][0]
+        for begins, frame in self.vad.sent:
+            pieces.append(np.zeros(round(min(begins - ends, _ECHO_TAIL_S) * rate), np.float32))
+            pieces.append(to_float32(hear.decode(frame)))
+            ends = begins + self._outbound.ptime_ms / 1000
+        sent = np.concatenate(pieces)
+        if rate != SAMPLE_RATE:
+            sent = Resampler(rate, SAMPLE_RATE).process(sent)
         return echo_correlation(self.vad.heard, sent) > self._echo_correlation
 
 
 def measured_db(windows: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Of each row: RMS relative to full scale, and the share of its energy above 800 Hz; dB."""
+    """Of each row: RMS relative to full scale, and the share of its energy above 400 Hz; dB."""
     pcm = windows[:, _CONTEXT:]
     level = 10 * np.log10(np.mean(np.square(pcm), axis=1) + _FLOOR)
     power = np.square(np.abs(np.fft.rfft(pcm * _HANN, axis=1)))
@@ -232,7 +259,7 @@ def measured_db(windows: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDAr
 
 
 _HANN = np.hanning(WINDOW_SAMPLES).astype(np.float32)
-_BRIGHT_BIN = 800 * WINDOW_SAMPLES // SAMPLE_RATE
+_BRIGHT_BIN = 400 * WINDOW_SAMPLES // SAMPLE_RATE
 
 
 class UplinkWorker:
@@ -277,6 +304,7 @@ class UplinkWorker:
         detector = SpeechDetector(
             threshold=own.threshold or common.threshold,
             min_speech_s=(own.min_speech_ms or common.min_speech_ms) / 1000,
+            pause_s=common.pause_ms / 1000,
             min_silence_s=common.min_silence_ms / 1000,
             max_hum_s=common.max_hum_ms / 1000,
         )

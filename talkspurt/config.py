@@ -15,6 +15,7 @@ from pydantic import BaseModel, StringConstraints, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from gateway.config import (
+    AudioSocketConfig,
     AuthConfig,
     BargeInConfig,
     CarriersConfig,
@@ -31,6 +32,7 @@ from gateway.config import (
 )
 from gateway.dialogue.script import ScriptError
 from gateway.dialogue.script import load as load_script
+from sip_bridge.config import SipConfig
 from talkspurt.config_file import ConfigError, Document, Location, Problem, Value, parse, read
 from tts_engine.config import EngineConfig
 
@@ -57,6 +59,10 @@ class Config(Section):
     """Caller speech over ours."""
     webrtc: WebRtcConfig = WebRtcConfig()
     """Calls from browsers."""
+    sip: SipConfig | None = None
+    """Calls by SIP and RTP; leave it out for none."""
+    audiosocket: AudioSocketConfig | None = None
+    """Calls from Asterisk over AudioSocket; off where the section is left out."""
     recording: RecordingConfig = RecordingConfig()
     """Stereo recordings of calls."""
     clips: ClipsConfig = ClipsConfig()
@@ -89,6 +95,12 @@ class Config(Section):
         for name, route in self.routes.items():
             if route.recording and not self.recording.folder:
                 raise ValueError(f"routes.{name}.recording is on, but recording.folder is empty")
+        for name, trunk in (self.sip.trunks if self.sip else {}).items():
+            for wanted in (trunk.route, *trunk.numbers.values()):
+                if wanted not in self.routes:
+                    raise ValueError(f"sip.trunks.{name} leads to route {wanted!r}, which routes lacks")
+        if self.audiosocket is not None and self.audiosocket.route not in ("", *self.routes):
+            raise ValueError(f"audiosocket.route is {self.audiosocket.route!r}, which is none of the routes")
         return self
 
 

@@ -118,6 +118,6 @@ def _default(value: object) -> str:
         return "none"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    if isinstance(value, dict):
-        return " ".join(f"`{key}`" for key in value)
+    if isinstance(value, dict | tuple):
+        return " ".join(f"`{entry}`" for entry in value)
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"

@@ -35,6 +35,8 @@ PURE = [
     "sip_bridge/digest.py",
     "sip_bridge/sdp.py",
     "sip_bridge/dialog.py",
+    "sip_bridge/source_limit.py",
+    "sip_bridge/trunks.py",
 ]
 """Bytes in, messages out; time is an argument."""
 

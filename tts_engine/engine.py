@@ -183,11 +183,17 @@ class Engine:
         Raises:
             InvalidRequest: always.
         """
-        raise InvalidRequest(f"the {self.synthesizer.name} engine has fixed voices and takes none", field="voice_id")
+        raise InvalidRequest(
+            f"the {self.synthesizer.name} engine has built-in voices only and cannot clone one from a recording; "
+            "the models that can are cosyvoice2 and cosyvoice3 (engine.kind)",
+            field="audio",
+        )
 
     async def remove_voice(self, voice_id: str) -> None:
         """Raises: InvalidRequest: always, see ``add_voice``."""
-        raise InvalidRequest(f"the {self.synthesizer.name} engine has fixed voices", field="voice_id")
+        raise InvalidRequest(
+            f"the voices of the {self.synthesizer.name} engine are built in and cannot be removed", field="voice_id"
+        )
 
     async def set_active_model(self, model: str) -> None:
         """Speak what is opened from now on with another model; utterances that are open keep theirs to the end.

@@ -27,6 +27,11 @@ class HealthView(BaseModel):
     gpu: str
     vllm: str
     calls: int
+    callsLimit: int
+    active: int
+    """Utterances that the engine works on."""
+    queued: int
+    """Steps that wait in the engine."""
 
 
 class Health:

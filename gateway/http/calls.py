@@ -10,11 +10,13 @@ from pydantic import BaseModel
 from gateway.dialogue.observers import Observers
 from gateway.directory import Directory
 from gateway.errors import Rejected
+from gateway.handoff import Handoffs
+from gateway.http.routes import Route
 from gateway.session import Session
 
 
 class CallView(BaseModel):
-    """One call as REST shows it."""
+    """One call as REST shows it. Times end in their unit."""
 
     callId: str
     callSid: str
@@ -22,19 +24,74 @@ class CallView(BaseModel):
     transport: str
     direction: str
     state: str
+    """``listening``, ``speaking``, or ``draining``: all sound is made, the caller has not heard it to its end."""
     startedAt: float
+    """Seconds since the epoch."""
     turns: int
     firstPacketMs: list[float]
+    """Of the latest turns, at most 100."""
     gaps: int
+    """How often the caller heard nothing in mid-turn, and for how long in all."""
     gapS: float
+    stalls: int
+    """Frames dropped at a full socket buffer."""
     lastCutMs: float | None
     bufferedMs: int
+    """Sound that waits to be sent."""
+    turn: str
+    """The turn that is heard, else the last one."""
+    outcome: str
+    """How that turn ended; empty while it is heard."""
+    playedText: str
+    """What the caller has heard of it, its last 500 characters."""
+    queuedText: str
+    """What is to come, its first 500 characters; turns stand on lines of their own."""
 
 
 class CallList(BaseModel):
     """All live calls of this process."""
 
     calls: list[CallView]
+
+
+class HandoffView(BaseModel):
+    """What a call left for whoever goes on with it."""
+
+    sessionId: str
+    reason: str
+    """``ended`` or ``transferred``."""
+    handoffData: str
+    transferTarget: str
+
+
+class Left:
+    """Handler of ``/v1/handoffs``: a dialplan asks what a call left when our stream has ended."""
+
+    def __init__(self, handoffs: Handoffs) -> None:
+        self._handoffs = handoffs
+
+    def routes(self) -> list[Route]:
+        """For ``make_app``."""
+        return [
+            Route(
+                method="GET", path="/v1/handoffs/{callSid}", handler=self.take, answer=HandoffView, tags=["calls"],
+                summary="What a call left for the dialplan that goes on with it; once",
+            )
+        ]  # fmt: skip
+
+    async def take(self, request: web.Request) -> web.Response:
+        """What the call left, once; 404 where it left nothing (the caller hung up) or was asked before."""
+        call_sid = request.match_info["callSid"]
+        left = self._handoffs.take(call_sid)
+        if left is None:
+            raise Rejected(f"call {call_sid[:64]!r} left nothing", status=404, code="unknown_call", param="callSid")
+        view = HandoffView(
+            sessionId=left.session_id,
+            reason=left.reason,
+            handoffData=left.handoff_data or "",
+            transferTarget=left.transfer_target,
+        )
+        return web.json_response(view.model_dump())
 
 
 class Calls:
@@ -84,7 +141,7 @@ class Calls:
 def view(session: Session) -> dict[str, Any]:
     """A call's public state."""
     stats, call = session.stats, session.call
-    speaking = session.turns.speaking()
+    speaking, text = session.turns.speaking(), session.spoken_text()
     return CallView(
         callId=call.call_id,
         callSid=call.call_sid,
@@ -97,6 +154,11 @@ def view(session: Session) -> dict[str, Any]:
         firstPacketMs=stats.first_packet_ms,
         gaps=stats.gaps,
         gapS=round(stats.gap_s, 3),
+        stalls=stats.stalls,
         lastCutMs=stats.last_cut_ms,
         bufferedMs=round(session.playout.buffered_s() * 1000),
+        turn=text.turn,
+        outcome=text.outcome,
+        playedText=text.played,
+        queuedText=text.queued,
     ).model_dump()

@@ -98,6 +98,32 @@ async def test_audio_keys_marks_and_clear_cross_the_socket(line: Line, dialect: 
 
 
 @every
+async def test_a_key_between_idle_frames_or_after_the_last_is_not_kept_from_us(line: Line, dialect: str) -> None:
+    leg, call = await line.call(dialect)
+    call.listening = False
+    receiving = call.connection._receiving
+    assert receiving is not None
+    for _ in range(60):
+        leg.send_uplink()
+    await until(lambda: receiving.gathering)
+    leg.press("1")  # alone in the kernel: fewer bytes than it gathers
+    await until(lambda: call.digits == "1")
+    assert not receiving.gathering
+    for _ in range(60):
+        leg.send_uplink()
+    await until(lambda: receiving.gathering)
+    leg.send_uplink()
+    leg.press("2")
+    leg.send_uplink()
+    leg.send_uplink()
+    await until(lambda: call.digits == "12")
+    call.connection.send_frame(call.started.outbound.silence_frame())
+    assert not receiving.gathering
+    await leg.aclose()
+    await until(lambda: bool(call.closed))
+
+
+@every
 async def test_hanging_up_closes_the_socket_in_the_peers_own_order(line: Line, dialect: str) -> None:
     leg, call = await line.call(dialect)
     call.connection.hang_up("ended", '{"next":"agent"}')
