@@ -1,13 +1,14 @@
-"""CosyVoice3 on one GPU, full-size random weights: first chunk, gaps, throughput, stages. Results: one JSON line a row.
+"""CosyVoice on one GPU, full-size random weights: first chunk, gaps, throughput, stages. Results: one JSON line a row.
 
-    python benchmarks/h200_cosyvoice.py OUT.jsonl [--rows lm,flow,burst:8,...] [--seconds 15]
+    python benchmarks/h200_cosyvoice.py OUT.jsonl [--version 2] [--rows lm,flow,burst:8,...] [--seconds 15]
     python benchmarks/h200_cosyvoice.py OUT.jsonl --lm vllm --rows burst:1,burst:32,burst:128,poisson:20
     python benchmarks/h200_cosyvoice.py OUT.jsonl --grpc --rows burst:1,burst:32,poisson:20
     python benchmarks/h200_cosyvoice.py OUT.jsonl --tiny --rows burst:1        # a CPU will do: is the path whole?
 
-Rows that OUT already has are skipped, so an interrupted run goes on where it stopped; with ``--lm vllm`` and ``--grpc``
-their names say so. Random weights never stop by themselves: each clause is given its length (3 to 10 s, stop ids masked
-until then); they say nothing of how it sounds.
+Rows that OUT already has are skipped, so an interrupted run goes on where it stopped; with ``--version 2``, ``--lm
+vllm``, ``--grpc`` and others their names say so. ``--plain`` takes the networks of token to wave as they are and
+not the fused ones, under the same CUDA graphs: slower, and without Triton. Random weights never stop by themselves:
+each clause is given its length (3 to 10 s, stop ids masked until then); they say nothing of how it sounds.
 
 The client is in this process: times run from the call of ``synthesize`` to the chunk in its hands. With ``--grpc`` the
 engine is another process, as users have it: times run from ``open`` of the gRPC client to the first frames of PCMU, and
@@ -43,6 +44,7 @@ from h200_engine import Engine, Line, Sound, make_engine, used_gib
 from tts_engine.errors import Exhausted
 from tts_engine.lm import Admission
 from tts_engine.synthesizer import ClauseRequest, Playhead
+from tts_engine.wave_batch import Row, WaveBatch
 
 BANDWIDTH = 4.3e12
 """Bytes per second of a device copy on this chip, read and written."""
@@ -67,20 +69,36 @@ def replay_ms(graph: torch.cuda.CUDAGraph, times: int = 10) -> float:
     return statistics.median(out)
 
 
+def batch_ms(batch: WaveBatch) -> float:
+    if batch.graph is not None:
+        return replay_ms(batch.graph, 4)
+    begun = time.perf_counter()
+    batch.compute()
+    return (time.perf_counter() - begun) * 1000
+
+
 @torch.inference_mode()
 def lm_row(engine: Engine) -> dict[str, Any]:
     """Decode step and prefill per batch size at 250 positions, beside the time to read the weights once."""
-    lm = engine.steps
-    weights = sum(t.numel() for layer in lm.layers for t in (layer.qkv, layer.o, layer.gate_up, layer.down))
-    floor = (weights + lm.head.numel()) * 2 / BANDWIDTH * 1000
-    steps = {}
-    for rows, (graph, slots, _) in sorted(lm._decode.items()):
+    steps = engine.steps
+    if engine.runner.device.type == "cpu":
+        begun = time.perf_counter()
+        steps.prefill([Admission(slot=0, ids=[1] * 177, seed=1, min_tokens=10)])
+        prefill_ms = (time.perf_counter() - begun) * 1000
+        begun = time.perf_counter()
+        for _ in range(10):
+            steps.decode([0])
+        return {"step_ms": {1: (time.perf_counter() - begun) * 100}, "prefill_ms": {"1x177": prefill_ms}}
+    weights = sum(t.numel() for layer in steps.layers for t in (layer.qkv, layer.o, layer.gate_up, layer.down))
+    floor = (weights + steps.head.numel()) * 2 / BANDWIDTH * 1000
+    decode = {}
+    for rows, (graph, slots, _) in sorted(steps._decode.items()):
         slots.copy_(torch.arange(rows, device=slots.device))
-        lm.state.positions.fill_(250)
-        lm.state.least.fill_(10**6)
-        steps[rows] = round(replay_ms(graph), 3)
+        steps.state.positions.fill_(250)
+        steps.state.least.fill_(10**6)
+        decode[rows] = round(replay_ms(graph), 3)
     prefill = {}
-    for (rows, n), (graph, packed, _) in sorted(lm._prefill.items()):
+    for (rows, n), (graph, packed, _) in sorted(steps._prefill.items()):
         if n in (192, 256):
             packed.zero_()
             packed[:, 0] = torch.arange(rows, device=packed.device)
@@ -88,19 +106,19 @@ def lm_row(engine: Engine) -> dict[str, Any]:
             prefill[f"{rows}x{n}"] = round(replay_ms(graph), 3)
     host = {}
     for rows in (1, 8, 32, 128):
-        lm.state.positions.fill_(250)
+        steps.state.positions.fill_(250)
         pending, begun = None, time.perf_counter()
         for _ in range(100):
-            now = lm.decode(range(rows))
+            now = steps.decode(range(rows))
             if pending is not None:
                 pending.ids()
             pending = now
         host[rows] = round((time.perf_counter() - begun) * 10, 3)
     begun = time.perf_counter()
     for _ in range(10):
-        lm.prefill([Admission(slot=0, ids=[1] * 177, seed=1, min_tokens=10)]).ids()
+        steps.prefill([Admission(slot=0, ids=[1] * 177, seed=1, min_tokens=10)]).ids()
     return {
-        "step_ms": steps,
+        "step_ms": decode,
         "floor_step_ms": round(floor, 3),
         "prefill_ms": prefill,
         "step_ms_seen_by_the_loop": host,
@@ -108,32 +126,45 @@ def lm_row(engine: Engine) -> dict[str, Any]:
     }
 
 
+WORK = {
+    # FLOP a frame: linear parts of the estimator (two rows, ten steps), its attention by key, encoder, vocoder; and
+    # the estimator's weights.
+    2: (2.64e9, 20 * 115e3, 0.06e9, 0.61e9, 66e6),
+    3: (7.4e9, 20 * 90e3, 0.0, 0.67e9, 185e6),
+}
+
+
 @torch.inference_mode()
 def flow_row(engine: Engine) -> dict[str, Any]:
-    """Token-to-wave batches, alone: both shapes at each size, at 150 and 350 tokens of history."""
+    """Token-to-wave batches, alone: each shape at each size, at 150 and 350 tokens of history."""
     out: dict[str, Any] = {}
-    for (shape, rows), batch in sorted(engine.runner._batches.items()):
-        for history in (100,) if shape == "first" else (150, 350):
-            batch.packed.zero_()
-            head = batch.packed
-            head[:, 0] = torch.arange(1, rows + 1, device=head.device)
-            head[:, 1] = history
-            head[:, 2] = batch.width - 3
-            head[:, 3] = batch.width
-            head[:, 5] = 50
-            chunks = history // 25 + 2
-            for row in range(rows):
-                begin = 10 + row * chunks
-                head[row, 7 : 7 + chunks] = torch.arange(begin, begin + chunks, device=head.device)
-            head[:, -batch.width :] = torch.randint(0, 6561, (rows, batch.width), device=head.device)
-            assert batch.graph is not None
-            tokens = (batch.width - 3) * rows
-            # 184.6 M multiply-adds a frame, row and step; two rows, ten steps; plus attention over the history.
-            flop = tokens * 2 * 20 * (0.37e9 + 90e3 * (history * 2 + 50)) + rows * 50 * 0.67e9
-            ms = replay_ms(batch.graph, 4)
-            out[f"{shape} {rows} rows, {history} tokens before"] = {
+    linear, attention, encoder, vocoder, weights = WORK[engine.version]
+    for (shape, rows, chunks), batch in sorted(engine.runner._batches.items()):
+        fed = batch.width - 3
+        for history in (0,) if shape == "whole" else (100,) if shape == "first" else (150, 350):
+            blocks = history // 25 + 2
+            plan = [
+                Row(
+                    slot=1 + row,
+                    start=history,
+                    length=fed,
+                    valid=fed + 3,
+                    frames=50,
+                    blocks=[] if shape == "whole" else list(range(10 + row * blocks, 10 + (row + 1) * blocks)),
+                    tokens=np.random.default_rng(row).integers(0, 6561, fed + 3).tolist(),
+                )
+                for row in range(rows)
+            ]
+            host = torch.zeros(batch.packed.shape, dtype=torch.long)
+            batch.fill(host.numpy(), plan)
+            batch.packed.copy_(host)
+            frames = 2 * fed * rows
+            flop = frames * (linear + attention * (history * 2 + fed) + encoder) + rows * 50 * vocoder
+            ms = batch_ms(batch)
+            name = f"{shape} {rows} rows, " + (f"{chunks} chunks" if chunks else f"{history} tokens before")
+            out[name] = {
                 "ms": round(ms, 2),
-                "floor_ms": round(max(flop / FLOPS, 20 * 185e6 / BANDWIDTH) * 1000, 2),
+                "floor_ms": round(max(flop / FLOPS, 20 * weights / BANDWIDTH) * 1000, 2),
                 "tflops": round(flop / ms / 1e9, 1),
             }
     return out
@@ -146,7 +177,7 @@ class Here:
     """The engine in this process."""
 
     def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+        self.engine, self.tiny = engine, engine.tiny
 
     async def speak(self, tokens: int, playhead: Playhead) -> AsyncGenerator[Sound, None]:
         request = ClauseRequest(
@@ -163,8 +194,8 @@ class Here:
         return {"recomputed_chunks": runner.recomputed_chunks, "free_blocks_after": runner.free_blocks, **gpu}
 
 
-def answer_tokens(rng: random.Random) -> int:
-    return rng.randint(75, 250)
+def answer_tokens(rng: random.Random, *, short: bool) -> int:
+    return rng.randint(30, 60) if short else rng.randint(75, 250)
 
 
 @dataclass
@@ -191,7 +222,7 @@ async def speak(line: Line, rng: random.Random, *, cancel_after_s: float | None 
     async def listen() -> None:
         """Take chunks as they come; the engine reads from the playhead how much is in hand."""
         nonlocal run_dry
-        async with aclosing(line.speak(answer_tokens(rng), playhead)) as sounds:
+        async with aclosing(line.speak(answer_tokens(rng, short=line.tiny), playhead)) as sounds:
             async for sound in sounds:
                 now = time.monotonic()
                 if math.isnan(turn.first_ms):
@@ -277,7 +308,7 @@ async def calls_row(line: Line, calls: int, seconds: float) -> dict[str, Any]:
     turns: list[Turn] = []
 
     async def call() -> None:
-        await asyncio.sleep(rng.uniform(0, 3))
+        await asyncio.sleep(rng.uniform(0, min(3, seconds / 5)))
         while time.monotonic() - begun < seconds:
             turn = await speak(line, rng)
             turns.append(turn)
@@ -307,13 +338,15 @@ ROWS = (
     "calls:8", "calls:32", "calls:64", "calls:128",
     "poisson:5", "poisson:10", "poisson:20", "cancel:10", "poisson:25", "poisson:30", "lm", "flow",
 )  # fmt: skip
+ROWS_V2 = ("burst:1", "burst:32", "calls:1", "calls:32", "flow", "lm")
 
 
 async def run_row(line: Line, row: str, seconds: float) -> dict[str, Any]:
     kind, _, value = row.partition(":")
     if kind == "burst":
         calls = int(value)
-        return await burst_row(line, calls, 40 if calls == 1 else 8 if calls == 8 else 4 if calls == 32 else 3)
+        repeats = 1 if line.tiny else {1: 40, 8: 8, 32: 4}.get(calls, 3)
+        return await burst_row(line, calls, repeats)
     if kind == "calls":
         return await calls_row(line, int(value), seconds)
     if kind in ("poisson", "cancel"):
@@ -334,7 +367,12 @@ async def here(arguments: argparse.Namespace) -> AsyncIterator[tuple[Here, dict[
 
 async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
     out: Path = arguments.out
-    how = (" vllm" if arguments.lm == "vllm" else "") + (" grpc" if arguments.grpc else "")
+    how = " v2" if arguments.version == 2 else ""
+    how += " plain" if arguments.plain else ""
+    how += " causal" if arguments.finalize == "causal" else ""
+    how += f" hop {arguments.first_hop}" if arguments.first_hop != 25 else ""
+    how += f" steps {arguments.euler_steps}" if arguments.euler_steps != 10 else ""
+    how += (" vllm" if arguments.lm == "vllm" else "") + (" grpc" if arguments.grpc else "")
 
     def write(row: str, result: dict[str, Any]) -> None:
         text = json.dumps({"row": row, **result})
@@ -352,7 +390,7 @@ async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
         await asyncio.gather(*(speak(line, rng) for _ in range(8)))
         gc.collect()
         gc.freeze()
-        for row in arguments.rows.split(","):
+        for row in arguments.rows.split(",") if arguments.rows else ROWS_V2 if arguments.version == 2 else ROWS:
             if row + how not in done:
                 write(row + how, await run_row(line, row, arguments.seconds))
 
@@ -360,12 +398,17 @@ async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--rows", default=",".join(ROWS))
+    parser.add_argument("--version", type=int, choices=(2, 3), default=3)
+    parser.add_argument("--rows", help="with commas between (default: all of the version's)")
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--blocks", type=int, default=1000)
     parser.add_argument("--lm", choices=("torch", "vllm"), default="torch")
     parser.add_argument("--vllm", type=json.loads, default={}, metavar="JSON", help="fields of VllmConfig")
     parser.add_argument("--grpc", action="store_true", help="the engine in another process")
+    parser.add_argument("--plain", action="store_true", help="no fused networks")
+    parser.add_argument("--finalize", choices=("upstream", "causal"), default="upstream")
+    parser.add_argument("--first-hop", type=int, default=25)
+    parser.add_argument("--euler-steps", type=int, default=10)
     parser.add_argument("--tiny", action="store_true", help="small networks: for a look at the path on a CPU")
     parser.add_argument("--device", type=torch.device)
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The engine that ``h200_cosyvoice.py`` measures: full-size CosyVoice3 with random weights drawn on the device."""
+"""The engine that ``h200_cosyvoice.py`` measures: full-size CosyVoice with random weights drawn on the device."""
 
 # ruff: noqa: E402  # runs from a checkout without being installed
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,18 +23,22 @@ import numpy as np
 import torch
 from torch import nn
 
+from tts_engine.admission import Admission, AdmissionConfig
 from tts_engine.api import VoiceInfo
 from tts_engine.cosyvoice.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend import Clause, LmPrompt
 from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer
 from tts_engine.lm import joined_table
 from tts_engine.lm_eager import EagerLm
-from tts_engine.lm_torch import TorchLm
+from tts_engine.lm_torch import TorchLm, TorchLmConfig
 from tts_engine.lm_vllm import VllmBackend, VllmConfig, export_model
 from tts_engine.model_runner import ModelRunner, RunnerConfig
-from tts_engine.models.config import FlowV3Config, HiftConfig, LanguageModelConfig
-from tts_engine.models.flow import FlowCache, FlowRows
+from tts_engine.models.cfm import Estimator
+from tts_engine.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig, SolverConfig
+from tts_engine.models.flow import Flow, FlowCache, FlowRows
+from tts_engine.models.flow_v2 import FlowV2
 from tts_engine.models.flow_v3 import FlowV3
+from tts_engine.models.hift import Hift
 from tts_engine.models.hift_causal import CausalHift
 from tts_engine.models.llm import KeyValueCache, SpeechLanguageModel
 from tts_engine.synthesizer import Playhead
@@ -52,6 +56,9 @@ class Sound:
 
 class Line(Protocol):
     """How a client reaches the engine."""
+
+    tiny: bool
+    """Small networks: answers are short."""
 
     def speak(self, tokens: int, playhead: Playhead) -> AsyncGenerator[Sound, None]:
         """One answer; the playhead is the client's and says what it has heard."""
@@ -103,7 +110,8 @@ class Prepared:
 
 
 class OneVoice:
-    def __init__(self) -> None:
+    def __init__(self, version: int) -> None:
+        self._engine = f"cosyvoice{version}"
         rng = np.random.default_rng(0)
         tokens = rng.integers(0, 6561, PROMPT_TOKENS).astype(np.int32)
         self._voice = VoiceFeatures(
@@ -118,7 +126,7 @@ class OneVoice:
         return "reference", self._voice
 
     def infos(self) -> Sequence[VoiceInfo]:
-        return [VoiceInfo(voice_id="reference", name="reference", languages=("en-US",), engine="cosyvoice3")]
+        return [VoiceInfo(voice_id="reference", name="reference", languages=("en-US",), engine=self._engine)]
 
 
 @dataclass
@@ -128,6 +136,8 @@ class Engine:
     synthesizer: CosyVoiceSynthesizer
     runner: ModelRunner
     backend: TorchLm | VllmBackend
+    version: int
+    tiny: bool
     steps: Any = None
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -142,19 +152,32 @@ class Engine:
 
 @dataclass(frozen=True)
 class Sizes:
-    llm: LanguageModelConfig = LanguageModelConfig(version=3)
-    flow: FlowV3Config = FlowV3Config()
-    hift: HiftConfig = HiftConfig(causal=True)
+    llm: LanguageModelConfig
+    flow: FlowV2Config | FlowV3Config
+    hift: HiftConfig
 
 
-TINY = Sizes(
-    llm=LanguageModelConfig(
-        # vLLM's attention on a CPU wants heads of 32 or more.
-        version=3, vocab_size=1000, hidden_size=128, intermediate_size=128, layers=2, heads=4, kv_heads=2
+FULL = {
+    2: Sizes(LanguageModelConfig(version=2), FlowV2Config(), HiftConfig(causal=False)),
+    3: Sizes(LanguageModelConfig(version=3), FlowV3Config(), HiftConfig(causal=True)),
+}
+# vLLM's attention on a CPU wants heads of 32 or more.
+_LLM = {"vocab_size": 1000, "hidden_size": 128, "intermediate_size": 128, "layers": 2, "heads": 4, "kv_heads": 2}
+TINY = {
+    2: Sizes(
+        LanguageModelConfig(version=2, **_LLM),
+        FlowV2Config(
+            dim=64, encoder_heads=2, encoder_ffn=128, encoder_layers=2, up_layers=1,
+            channels=32, heads=2, head_dim=16, blocks=1, mid_blocks=2,
+        ),
+        HiftConfig(causal=False, base_channels=32, f0_channels=32),
     ),
-    flow=FlowV3Config(look_ahead_channels=64, dim=64, depth=2, heads=4, head_dim=16),
-    hift=HiftConfig(causal=True, base_channels=32, f0_channels=32),
-)  # fmt: skip
+    3: Sizes(
+        LanguageModelConfig(version=3, **_LLM),
+        FlowV3Config(look_ahead_channels=64, dim=64, depth=2, heads=4, head_dim=16),
+        HiftConfig(causal=True, base_channels=32, f0_channels=32),
+    ),
+}  # fmt: skip
 
 
 @torch.inference_mode()
@@ -172,13 +195,14 @@ def make_lm(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, Any]) 
         return VllmBackend(
             folder, VllmConfig(**{"max_model_len": 1024, "enforce_eager": device.type == "cpu", **arguments.vllm})
         ), None
+    drawing = TorchLmConfig(first_bursts=sorted({arguments.first_hop + 3, 28}))
     if device.type == "cpu":
-        return TorchLm(eager := EagerLm(llm, slots=200, max_length=1024)), eager
+        return TorchLm(eager := EagerLm(llm, slots=200, max_length=1024), drawing), eager
     from tts_engine.lm_cuda import CudaLm
 
     steps = CudaLm(llm, slots=200, max_length=1024, device=device)
     facts["lm_logits_relative_error_bf16"] = lm_error(llm, steps, device)
-    return TorchLm(steps), steps
+    return TorchLm(steps, drawing), steps
 
 
 def show_plugin(folder: Path) -> None:
@@ -192,53 +216,63 @@ def show_plugin(folder: Path) -> None:
 
 
 @torch.inference_mode()
-def make_runner(sizes: Sizes, device: torch.device, blocks: int, facts: dict[str, Any]) -> ModelRunner:
-    gpu = device.type == "cuda"
-    flow = build(lambda: FlowV3(sizes.flow), device)
+def make_runner(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, Any]) -> ModelRunner:
+    device = arguments.device
+    fused = device.type == "cuda" and not arguments.plain
+    sized = replace(sizes.flow, solver=SolverConfig(steps=arguments.euler_steps))
+    flow: Flow = build(lambda: FlowV2(sized) if isinstance(sized, FlowV2Config) else FlowV3(sized), device)
     flow.prepare()
-    hift = build(lambda: CausalHift(sizes.hift), device)
-    hift.f0_predictor.double()
-    if gpu:
+    hift = build(lambda: CausalHift(sizes.hift) if sizes.hift.causal else Hift(sizes.hift), device)
+    if sizes.hift.causal:
+        hift.f0_predictor.double()
+    if fused:
         from tts_engine.fused_dit import FusedDiT
         from tts_engine.fused_hift import fuse
+        from tts_engine.fused_unet import FusedUNet
 
-        fused = FusedDiT(flow.estimator, device=device)
-        facts["mel_error_bf16"] = flow_error(flow, fused, device)
-        flow.decoder.estimator = fused
+        kind: Any = FusedUNet if isinstance(flow, FlowV2) else FusedDiT
+        estimator = kind(flow.estimator, device=device)
+        facts["mel_error_bf16"] = flow_error(flow, estimator, device)
+        flow.decoder.estimator = estimator
         fuse(hift)
         torch.cuda.empty_cache()
-    config = RunnerConfig(blocks=blocks, dtype=torch.bfloat16 if gpu else torch.float32)
+    dtype = torch.bfloat16 if fused else torch.float32
+    config = RunnerConfig(
+        blocks=arguments.blocks, dtype=dtype, finalize=arguments.finalize, first_hop=arguments.first_hop
+    )
     return ModelRunner(flow, hift, device=device, config=config)
 
 
 async def make_engine(arguments: argparse.Namespace) -> Engine:
-    """A warm engine. ``arguments``: ``device``, ``blocks``, ``lm``, ``vllm``, ``tiny``."""
-    device = arguments.device
-    sizes = TINY if arguments.tiny else Sizes()
-    facts: dict[str, Any] = {}
+    """A warm engine. ``arguments``: those of ``h200_cosyvoice.py``."""
+    device, version = arguments.device, arguments.version
+    sizes = (TINY if arguments.tiny else FULL)[version]
+    facts: dict[str, Any] = {"version": version}
     begun = time.monotonic()
     backend, steps = make_lm(arguments, sizes, facts)
     # vLLM compiles in a process of its own; CUDA graphs of torch's are captured one after the other.
     starting = asyncio.create_task(backend.start()) if arguments.lm == "vllm" else None
-    runner = await asyncio.to_thread(make_runner, sizes, device, arguments.blocks, facts)
+    runner = await asyncio.to_thread(make_runner, arguments, sizes, facts)
     facts["build_s"] = round(time.monotonic() - begun, 1)
     if starting is not None:
         await starting
         facts["vllm_start_s"] = round(time.monotonic() - begun, 1)
     synthesizer = CosyVoiceSynthesizer(
-        name="cosyvoice3",
+        name=f"cosyvoice{version}",
         frontend=Prepared(sizes.llm.vocab_size),
         lm=backend,
         runner=runner,
-        voices=OneVoice(),
+        voices=OneVoice(version),
         start_lm=backend.start if starting is None else None,
+        # The figures of small networks mean nothing: a slow CPU must not refuse for them.
+        admission=Admission(AdmissionConfig(busy_share=math.inf, first_chunk_s=math.inf)) if arguments.tiny else None,
     )
     begun = time.monotonic()
     await synthesizer.start()
     facts |= {"warm_up_s": round(time.monotonic() - begun, 1), "torch": torch.__version__}
     if device.type == "cuda":
         facts |= {"gpu": torch.cuda.get_device_name(), "gpu_gib": used_gib()}
-    return Engine(synthesizer, runner, backend, steps, facts)
+    return Engine(synthesizer, runner, backend, version, arguments.tiny, steps, facts)
 
 
 def used_gib() -> float:
@@ -259,7 +293,7 @@ def lm_error(llm: SpeechLanguageModel, lm: Any, device: torch.device) -> float:
     return float((logits[:, : want.shape[1]] - want).norm() / want.norm())
 
 
-def flow_error(flow: FlowV3, fused: nn.Module, device: torch.device) -> dict[str, float]:
+def flow_error(flow: Flow, fused: Estimator, device: torch.device) -> dict[str, float]:
     """Mel of 50 tokens, fused bf16 against plain fp32 without TF32."""
     plain = flow.estimator
     generator = torch.Generator(device=device).manual_seed(1)

@@ -33,8 +33,8 @@ class Remote:
 
     REPORT_S = 0.1
 
-    def __init__(self, client: GrpcEngine) -> None:
-        self.client = client
+    def __init__(self, client: GrpcEngine, *, tiny: bool) -> None:
+        self.client, self.tiny = client, tiny
         self._opened = 0
 
     async def speak(self, tokens: int, playhead: Playhead) -> AsyncGenerator[Sound, None]:
@@ -62,9 +62,10 @@ class Remote:
         return {}
 
 
-def engine_config(address: str) -> EngineConfig:
+def engine_config(address: str, version: int) -> EngineConfig:
     # A count that was spoken once must be spoken again, not played.
-    return EngineConfig(kind="cosyvoice3", listen=address, speech=SpeechConfig(cache_bytes=0))
+    speech = SpeechConfig(cache_bytes=0)
+    return EngineConfig(kind="cosyvoice2" if version == 2 else "cosyvoice3", listen=address, speech=speech)
 
 
 @asynccontextmanager
@@ -72,9 +73,12 @@ async def remote(arguments: argparse.Namespace) -> AsyncIterator[tuple[Remote, d
     """Start this script as an engine and reach it over a unix socket."""
     address = f"unix:{tempfile.mkdtemp(prefix='talkspurt-')}/engine.sock"
     command = [sys.executable, __file__, address, "--lm", arguments.lm, "--vllm", json.dumps(arguments.vllm)]
-    command += ["--blocks", str(arguments.blocks), "--device", str(arguments.device), *["--tiny"] * arguments.tiny]
+    command += ["--blocks", str(arguments.blocks), "--device", str(arguments.device)]
+    command += ["--version", str(arguments.version), *["--tiny"] * arguments.tiny, *["--plain"] * arguments.plain]
+    command += ["--finalize", arguments.finalize, "--first-hop", str(arguments.first_hop)]
+    command += ["--euler-steps", str(arguments.euler_steps)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    client = GrpcEngine(address, engine_config(address))
+    client = GrpcEngine(address, engine_config(address, arguments.version))
     try:
         assert process.stdout is not None
         facts = b""
@@ -88,7 +92,7 @@ async def remote(arguments: argparse.Namespace) -> AsyncIterator[tuple[Remote, d
             except Unavailable:
                 pass
             await asyncio.sleep(0.05)
-        yield Remote(client), json.loads(facts)
+        yield Remote(client, tiny=arguments.tiny), json.loads(facts)
     finally:
         await client.aclose()
         if process.returncode is None:
@@ -103,6 +107,11 @@ def main() -> int:
     parser.add_argument("--vllm", type=json.loads, required=True)
     parser.add_argument("--blocks", type=int, required=True)
     parser.add_argument("--device", type=torch.device, required=True)
+    parser.add_argument("--version", type=int, required=True)
+    parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--finalize", required=True)
+    parser.add_argument("--first-hop", type=int, required=True)
+    parser.add_argument("--euler-steps", type=int, required=True)
     parser.add_argument("--tiny", action="store_true")
     arguments = parser.parse_args()
 
@@ -111,7 +120,7 @@ def main() -> int:
         print(json.dumps(made.facts), flush=True)
         return Engine(made.synthesizer, config.speech, observer=PrometheusObserver())
 
-    return runner.run(engine_config(arguments.address), factory)
+    return runner.run(engine_config(arguments.address, arguments.version), factory)
 
 
 if __name__ == "__main__":

@@ -92,9 +92,10 @@ class Admission:
         return sum(at > now - _PACE_S for at in self._departures) / _PACE_S
 
     def share(self, clauses: int, now: float) -> float:
-        """Share of the device that so many clauses take: a chunk of each is a second of sound, and who leaves is
-        followed by a first chunk."""
-        return clauses * self.cost_s("next") + self.pace(now) * self.cost_s("first")
+        """Share of the device that so many clauses take: a chunk of each is a second of sound, and who leaves has had a
+        last chunk by way of everything (where they are made so) and is followed by a first chunk."""
+        turn_s = self.cost_s("first") + self.cost_s("whole")
+        return clauses * self.cost_s("next") + self.pace(now) * turn_s
 
     def wait_s(self, load: Load) -> float:
         """Expected wait for the first chunk of a clause that begins now: behind those that are due, beside those that

@@ -84,6 +84,19 @@ class CosyVoiceConfig(EngineModel):
     rl: bool = False
     """Take ``llm.rl.pt``, the weights after reinforcement learning (default: ``llm.pt``)."""
 
+    finalize: Literal["upstream", "causal"] = "upstream"
+    """How the last chunk of a clause is made. ``upstream`` (default): as upstream does, by full attention over voice
+    prompt and clause, all of it computed again. ``causal``: as the chunks before it go on, for a chunk's work. On
+    random weights neither has a seam (``benchmarks/seam.py``); listen with published ones."""
+
+    first_hop: int = Field(default=25, ge=8, le=25)
+    """Speech tokens of a clause's first chunk (default 25, exact). 15 sounds ten steps of the language model sooner,
+    and is made without hearing what follows it; the rest of its 25 comes with the second chunk, due 0.4 s later."""
+
+    euler_steps: int = Field(default=10, ge=2, le=32)
+    """Steps of the flow's solver (default 10, the published number). Fewer are proportionally faster, and the mel
+    deviates: ``benchmarks/euler_steps.py`` measures by how much."""
+
     max_clauses: int = Field(default=200, ge=1, le=4096)
     """Clauses at a time that hold a place on the device (default 200); further clauses of turns that speak wait for
     one. An H200 was measured free of gaps at 128 calls."""

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -27,8 +27,7 @@ from tts_engine.lm_torch import LmSteps, TorchLm, TorchLmConfig
 from tts_engine.lm_vllm import VllmBackend, VllmConfig, export_model
 from tts_engine.model_runner import ModelRunner, RunnerConfig
 from tts_engine.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS
-from tts_engine.models.flow_v3 import FlowV3
-from tts_engine.models.hift_causal import CausalHift
+from tts_engine.models.dit import DiT
 from tts_engine.models.llm import SpeechLanguageModel
 from tts_engine.scheduler import SchedulerConfig
 from tts_engine.vllm_plugin.joined_table import TABLE_FILE
@@ -87,6 +86,11 @@ class LoadingConfig:
     """See ``AdmissionConfig``."""
     rl: bool = False
     """Take ``llm.rl.pt``."""
+    finalize: Literal["upstream", "causal"] = "upstream"
+    first_hop: int = 25
+    """See ``RunnerConfig``."""
+    euler_steps: int = 10
+    """Of the flow; published are 10."""
     language_model: Literal["torch", "vllm"] = "torch"
     vllm: VllmConfig = VllmConfig()
     export_folder: Path = Path("vllm-models")
@@ -111,13 +115,13 @@ def load_synthesizer(
     if gpu and not torch.cuda.is_available():
         raise Unavailable(f"device {config.device}: torch {torch.__version__} sees no CUDA device")
     try:
-        model = load(folder, device=device, llm_weights="llm.rl" if config.rl else "llm")
+        model = load(folder, device=device, llm_weights="llm.rl" if config.rl else "llm", steps=config.euler_steps)
     except CheckpointError as exc:
         raise Unavailable(str(exc)) from exc
     flow, hift = model.flow, model.hift
     assert model.llm is not None
-    if not (isinstance(flow, FlowV3) and isinstance(hift, CausalHift)):
-        raise Unavailable(f"{folder} is CosyVoice2; the streaming runner has CosyVoice3's vocoder only")
+    assert flow is not None
+    assert hift is not None
     frontend = Frontend(folder, version=model.config.version)
     flow.prepare()
     chunk = flow.solver.chunk_tokens
@@ -127,7 +131,7 @@ def load_synthesizer(
     else:
         lm = _torch_lm(model.llm, config, device, chunk)
     dtype = torch.bfloat16 if gpu else torch.float32
-    estimator = flow.estimator
+    estimator: Any = flow.estimator
     block_frames = flow.solver.chunk_tokens * FRAMES_PER_TOKEN
     block_values = 2 * estimator.attention_layers * 2 * block_frames * estimator.key_channels * flow.solver.steps
     block_bytes = block_values * dtype.itemsize
@@ -136,8 +140,9 @@ def load_synthesizer(
         # Triton, and with it these modules, is on machines with a GPU only.
         from tts_engine.fused_dit import FusedDiT
         from tts_engine.fused_hift import fuse
+        from tts_engine.fused_unet import FusedUNet
 
-        flow.decoder.estimator = FusedDiT(flow.estimator, device=device)  # type: ignore[arg-type]
+        flow.decoder.estimator = (FusedDiT if isinstance(estimator, DiT) else FusedUNet)(estimator, device=device)
         fuse(hift)
     runner = ModelRunner(
         flow,
@@ -148,6 +153,8 @@ def load_synthesizer(
             blocks=blocks,
             max_chunks=64 if gpu else 48,
             dtype=dtype,
+            finalize=config.finalize,
+            first_hop=config.first_hop,
         ),
         scheduler=SchedulerConfig(max_clauses=config.max_clauses),
     )
@@ -158,6 +165,7 @@ def load_synthesizer(
         runner=runner,
         voices=DirectoryVoices(folder, frontend, registry),
         start_lm=lm.start,
+        filter_silence=model.config.version == 3,
         gpu=torch.cuda.get_device_name(device) if gpu else "",
         admission=Admission(
             AdmissionConfig(
@@ -177,7 +185,8 @@ def _torch_lm(network: SpeechLanguageModel, config: LoadingConfig, device: torch
         steps = CudaLm(network, slots=config.max_clauses, max_length=config.max_positions, device=device)
     else:
         steps = EagerLm(network, slots=config.max_clauses, max_length=config.max_positions)
-    return TorchLm(steps, TorchLmConfig(first_burst=chunk + LOOK_AHEAD_TOKENS, burst=chunk))
+    bursts = sorted({hop + LOOK_AHEAD_TOKENS for hop in (config.first_hop, chunk)})
+    return TorchLm(steps, TorchLmConfig(first_bursts=bursts, burst=chunk))
 
 
 def _exported(network: SpeechLanguageModel, folder: Path, config: LoadingConfig) -> Path:

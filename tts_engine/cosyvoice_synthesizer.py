@@ -143,19 +143,18 @@ class CosyVoiceSynthesizer:
                     seed=random.getrandbits(63),
                 )
             ) as tokens:
-                chunk = self._runner.chunk
                 async for token in tokens:
                     if silence is None or silence.keep(token):
                         rendering.tokens.append(token)
-                    if len(rendering.tokens) - rendering.sounded >= chunk + LOOK_AHEAD_TOKENS:
+                    if len(rendering.tokens) - rendering.sounded >= self._runner.hop(rendering) + LOOK_AHEAD_TOKENS:
                         yield await self._chunk(rendering, words, begun, final=False)
                         await self._give_way(playhead)
                         begun = time.monotonic()
             if not rendering.tokens:
                 raise SynthesisFailed("the language model made no speech for this clause")
             words.total = len(rendering.tokens) * SAMPLES_PER_TOKEN
-            while (left := len(rendering.tokens) - rendering.sounded) > 0:
-                yield await self._chunk(rendering, words, begun, final=left <= chunk)
+            while len(rendering.tokens) > rendering.sounded:
+                yield await self._chunk(rendering, words, begun, final=self._runner.is_last(rendering))
                 begun = time.monotonic()
         finally:
             self._runner.close(rendering)
