@@ -195,6 +195,7 @@ class Session:
         )
         self._uplink: UplinkStream | None = None
         self._keys_told = False
+        self._transfer: Transfer | None = None
         self.listening = False
         """Whether anybody wants the caller's audio now; read for every frame that comes."""
         if services.uplink is not None:
@@ -295,6 +296,16 @@ class Session:
                 self.playout.flushed(now)
             self.wake()
 
+    def on_transferred(self, problem: str) -> None:
+        """A transfer that was under way has ended; ``problem``: it failed, and the call goes on."""
+        message, self._transfer = self._transfer, None
+        if message is None:
+            return
+        if problem:
+            self.tell(Error(description=f"transfer: {problem}", code="transfer_failed", field="target"))
+        else:
+            self._transferred(message)
+
     def on_leg_closed(self, reason: str) -> None:
         """The caller is gone."""
         self.end(reason, hang_up=False)
@@ -373,9 +384,11 @@ class Session:
                 self._subscribed_rate = message.sample_rate if message.media else 0
                 self._want()
             case Transfer():
-                if self._leg.transfer(message.target, message.handoff_data):
-                    self._leave("transferred", message.handoff_data, transfer_target=message.target)
-                    self.end("transferred", hang_up=True, handoff_data=message.handoff_data)
+                started = self._leg.transfer(message.target, message.handoff_data)
+                if started is None:
+                    self._transfer = message
+                elif started:
+                    self._transferred(message)
                 else:
                     self.tell(
                         Error(
@@ -388,6 +401,10 @@ class Session:
                 self._cut_started = now
                 self.turns.on_message(message, now)
                 self._cut_started = None
+
+    def _transferred(self, message: Transfer) -> None:
+        self._leave("transferred", message.handoff_data, transfer_target=message.target)
+        self.end("transferred", hang_up=True, handoff_data=message.handoff_data)
 
     def on_dialogue_ready(self) -> None:
         """The manager has its ``setup``."""
