@@ -43,6 +43,7 @@ class Told:
         self.heard: list[bytes] = []
         self.held: bool | None = None
         self.closed: list[str] = []
+        self.transferred: list[str] = []
 
     def on_digit(self, digit: str) -> None:
         self.digits += digit
@@ -54,6 +55,9 @@ class Told:
 
     def on_held(self, held: bool) -> None:
         self.held = held
+
+    def on_transferred(self, problem: str) -> None:
+        self.transferred.append(problem)
 
     def on_leg_closed(self, reason: str) -> None:
         self.closed.append(reason)

@@ -1,6 +1,8 @@
 """Placing calls over REST, to a phone on loopback."""
 
 import asyncio
+import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ SIP: dict[str, Any] = {
     "rtp_ports": "43000-43999",
     "timeouts": FAST,
     "allowed_targets": ["ann@127.0.0.1"],
-    "trunks": {"office": {"addresses": ["127.0.0.0/8"]}},
+    "trunks": {"office": {"addresses": ["127.0.0.0/8"], "answer_at_once": True}},
 }
 
 
@@ -107,3 +109,42 @@ async def test_without_sip_no_call_can_be_placed(tmp_path: Path) -> None:
     async with api_gateway(tmp_path) as (_, _, url), aiohttp.ClientSession(url) as http:
         async with http.post("/v1/calls", json={"to": "sip:ann@127.0.0.1"}) as answer:
             assert (answer.status, (await answer.json())["error"]["code"]) == (503, "not_configured")
+
+
+async def events(http: aiohttp.ClientSession, call_id: str) -> AsyncIterator[dict[str, Any]]:
+    async with http.get(f"/v1/calls/{call_id}/events") as answer:
+        async for line in answer.content:
+            if line.startswith(b"data: "):
+                yield json.loads(line[6:])
+
+
+async def test_a_transfer_that_fails_leaves_the_session_and_one_that_succeeds_ends_it(tmp_path: Path) -> None:
+    async with api_gateway(tmp_path, sip=SIP) as (made, _, url), aiohttp.ClientSession(url) as http:
+        assert made.sip is not None
+        with Phone(made.sip.endpoint.port) as phone:
+            await phone.call()
+            async with http.get("/v1/calls") as answer:
+                ((call_id),) = [call["callId"] for call in (await answer.json())["calls"]]
+            told = aiter(events(http, call_id))
+            ahead = asyncio.ensure_future(anext(told))  # subscribed before anything happens
+            await asyncio.sleep(0.05)
+            for status, notified in ((486, "Busy Here"), (200, "OK")):
+                message = {"type": "transfer", "target": "sip:ann@127.0.0.1:5099", "handoffData": "case 7"}
+                async with http.post(f"/v1/calls/{call_id}/messages", json=message) as answer:
+                    assert answer.status == 202
+                refer = await phone.asked("REFER")
+                assert b"case 7".hex() in (refer.headers.get("Refer-To") or "")
+                phone.answer(refer, 202)
+                headers = (("Event", "refer"), ("Subscription-State", "terminated"))
+                fragment = f"SIP/2.0 {status} {notified}\r\n".encode()
+                phone.send(phone.request("NOTIFY", *headers, body=fragment, content="message/sipfrag"))
+                await phone.response(200)
+                event = await asyncio.wait_for(ahead, 10)
+                if status == 486:
+                    assert (event["type"], event["code"]) == ("error", "transfer_failed")
+                    assert "486 Busy Here" in event["description"]
+                    ahead = asyncio.ensure_future(anext(told))
+                else:
+                    assert (event["type"], event["reason"]) == ("ended", "transferred")
+            await phone.hung_up()
+            await told.aclose()  # type: ignore[attr-defined]
