@@ -201,6 +201,10 @@ class AudioSocketLeg(asyncio.Protocol):
     def send_clear(self) -> None:
         """Nothing is buffered at the peer."""
 
+    def carries_dtmf(self, digits: str) -> bool:
+        """Tones go in the audio."""
+        return False
+
     def send_dtmf(self, digits: str) -> bool:
         """The protocol cannot; tones go in the audio."""
         return False

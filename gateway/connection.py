@@ -16,6 +16,7 @@ from typing import Protocol
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest
 
+from gateway.call_api import CallApi, OpenCallApi
 from gateway.errors import GatewayError, ProtocolError, Rejected
 from gateway.receive_batching import ReceiveBatching
 from gateway.session import Session
@@ -54,6 +55,7 @@ class MediaConnection(WSListener):
         setup_timeout_s: longest wait for the start message.
         max_message_bytes: larger messages, also in fragments, close the socket with 1009.
         max_errors: unreadable messages in a row that close the socket with 1007.
+        open_api: opens what leads the call beside its stream, where there is such a thing.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class MediaConnection(WSListener):
         max_errors: int,
         on_closed: Callable[[MediaConnection], None],
         max_lead_ms: int | None = None,
+        open_api: OpenCallApi | None = None,
     ) -> None:
         self.dialect = dialect
         self.route = route
@@ -79,6 +82,9 @@ class MediaConnection(WSListener):
         self._max_message_bytes = max_message_bytes
         self._max_errors = max_errors
         self._on_closed = on_closed
+        self._open_api = open_api
+        self._api: CallApi | None = None
+        self._transferred = False
         self._transport: WSTransport | None = None
         self._receiving: ReceiveBatching | None = None
         self._session: Session | None = None
@@ -99,10 +105,13 @@ class MediaConnection(WSListener):
         transport.underlying_transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         # The kernel would keep megabytes, minutes of speech, before our own buffer even begins to fill.
         own = transport.underlying_transport.get_extra_info("socket")
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(own.fileno())) as kernel:
+        kernel = socket.socket(fileno=os.dup(own.fileno()))  # socket.dup() would make the shared socket block
+        with contextlib.suppress(OSError):
             kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITE_BUFFER_BYTES)
-            if transport.underlying_transport.get_extra_info("ssl_object") is None:  # its records are not our frames
-                self._receiving = ReceiveBatching(kernel)
+        if transport.underlying_transport.get_extra_info("ssl_object") is None:
+            self._receiving = ReceiveBatching(kernel)
+        else:  # its records are not our frames
+            kernel.close()
         self._setup_timer = asyncio.get_running_loop().call_later(self._setup_timeout_s, self._not_started)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
@@ -158,6 +167,8 @@ class MediaConnection(WSListener):
             self._receiving = None
         if self._session is not None:
             self._session.on_leg_closed("hangup")
+        if self._api is not None:
+            self._api.close()
         self._on_closed(self)
 
     def pause_writing(self) -> None:
@@ -200,7 +211,9 @@ class MediaConnection(WSListener):
             self.outbound = message.outbound
             if self._setup_timer is not None:
                 self._setup_timer.cancel()
-            self._session = self._accept(self, message)
+            self._session = session = self._accept(self, message)
+            if self._open_api is not None:
+                self._api = self._open_api(message, session.on_digit)
         elif isinstance(message, Reply):
             self._send_text(message.data)
         elif isinstance(message, FlowControl):
@@ -247,14 +260,21 @@ class MediaConnection(WSListener):
 
     def send_clear(self) -> None:
         """Empty the peer's buffer."""
-        self._send_text(self.dialect.clear())
+        if not self._send_text(self.dialect.clear()) and self._api is not None:
+            self._api.clear()
+
+    def carries_dtmf(self, digits: str) -> bool:
+        """Whether the peer, or the call's API, sends tones."""
+        return self.dialect.dtmf(digits) is not None or (self._api is not None and self._api.carries_dtmf(digits))
 
     def send_dtmf(self, digits: str) -> bool:
         """Let the peer send tones, where it can."""
-        return self._send_text(self.dialect.dtmf(digits))
+        return self._send_text(self.dialect.dtmf(digits)) or (self._api is not None and self._api.send_dtmf(digits))
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
         """End the stream; on carriers whose call goes on after it, ``…/after`` says how."""
+        if self._api is not None and not self._transferred:
+            self._api.hang_up(reason, handoff_data)
         if self._send_text(self.dialect.hangup(handoff_data)):
             loop = asyncio.get_running_loop()
             self._close_timer = loop.call_later(_CLOSE_S, lambda: self.close(WSCloseCode.OK, reason))
@@ -262,8 +282,9 @@ class MediaConnection(WSListener):
             self.close(WSCloseCode.OK, reason)
 
     def transfer(self, target: str, handoff_data: str | None = None) -> bool:
-        """The stream ends, and the webhook that follows it dials ``target``; only where such a webhook exists."""
-        return self.dialect.goes_on_after
+        """By the call's API; else the stream ends, and what follows it dials ``target``, where something does."""
+        self._transferred = self._api is not None and self._api.transfer(target, handoff_data)
+        return self._transferred or self.dialect.goes_on_after
 
     def forget(self) -> None:
         """Its socket could not be opened."""

@@ -19,6 +19,7 @@ from aiohttp import web
 from picows import WSAutoPingStrategy, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stubs; the version is pinned
 
+from gateway.call_api import OpenCallApi
 from gateway.config import CarriersConfig, LimitsConfig, ServerConfig
 from gateway.connection import Accept, MediaConnection
 from gateway.errors import Rejected
@@ -88,6 +89,7 @@ class GatewayServer:
         app: the HTTP application, for everything but ``/media/*``.
         accept: turns a started media stream into a session.
         authorise: checks a media upgrade (dialect, route, request); raises ``Rejected``.
+        call_apis: by dialect, what leads its calls beside their streams.
     """
 
     def __init__(
@@ -99,12 +101,14 @@ class GatewayServer:
         *,
         accept: Accept,
         authorise: Callable[[str, str, WSUpgradeRequest], None],
+        call_apis: Mapping[str, OpenCallApi] | None = None,
     ) -> None:
         self.config = server
         self.limits = limits
         self._carriers = carriers
         self._accept = accept
         self._authorise = authorise
+        self._call_apis = call_apis or {}
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         self._listener: asyncio.Server | None = None
         self._connections: set[MediaConnection] = set()
@@ -176,6 +180,7 @@ class GatewayServer:
             max_message_bytes=self.limits.message_bytes,
             max_errors=self.limits.errors_in_a_row,
             on_closed=self._connections.discard,
+            open_api=self._call_apis.get(dialect),
         )  # fmt: skip
         self._connections.add(connection)
         return connection

@@ -54,8 +54,12 @@ class MediaLeg(Protocol):
         """Throw away what the peer has buffered; nothing where the peer buffers nothing."""
         ...
 
+    def carries_dtmf(self, digits: str) -> bool:
+        """Whether ``send_dtmf`` can carry these now; else tones go in the audio."""
+        ...
+
     def send_dtmf(self, digits: str) -> bool:
-        """Let the peer or RTP carry the tones. False: the leg cannot, tones go in the audio."""
+        """Let the peer or RTP carry the tones. False: it cannot after all."""
         ...
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:

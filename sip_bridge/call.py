@@ -92,6 +92,10 @@ class Host(Protocol):
         """The call is over; nothing but the answers to its last requests comes to it any more."""
         ...
 
+    def reserve(self, name: str, trunk: TrunkConfig) -> PortPair:
+        """Ports for one more call of a trunk. Raises ``Rejected`` where there is no room for it."""
+        ...
+
     def on_report(self, lost: int, jitter_s: float) -> None:
         """RTP packets that were lost since the last report, and the jitter."""
         ...
@@ -175,6 +179,8 @@ class SipCall:
     has_marks = False
     direction = "inbound"
     """As ``setup`` says it."""
+    session_id = ""
+    """Of the session, where it was told before there was one; empty: any."""
     dialog: Dialog
     caller: Caller
     """Who calls whom."""
@@ -237,6 +243,10 @@ class SipCall:
 
     def send_clear(self) -> None:
         """Nothing is buffered beyond the phone's own few frames, which cannot be recalled."""
+
+    def carries_dtmf(self, digits: str) -> bool:
+        """Whether the peer takes touch tones as events."""
+        return self.rtp.carries_dtmf
 
     def send_dtmf(self, digits: str) -> bool:
         """Send touch tones as events (RFC 4733). False: the peer takes none, tones go in the audio."""
@@ -358,7 +368,7 @@ class SipCall:
         self, method: str, headers: HeaderItems, body: bytes, done: Done, *, credentials: HeaderItems = ()
     ) -> None:
         """Send a request in the dialog; ``done`` is told how it ended. A challenge is answered once."""
-        peer = self._hop()
+        peer = self._hop(self.dialog)
         request = self.dialog.request(
             method, self._host.local.via(peer.transport), headers=[*headers, *credentials], body=body
         )
@@ -366,15 +376,17 @@ class SipCall:
         self._asked[key] = _Asked(request, peer, headers, done, bool(credentials))
         self._host.asked(key, self)
 
-    def _hop(self) -> Peer:
-        """Where the dialog's next hop is, as far as that can be known without a name service."""
-        uri = self.dialog.next_hop
+    def _hop(self, dialog: Dialog) -> Peer:
+        """Where a dialog's next hop is, as far as that can be known without a name service."""
+        uri = dialog.next_hop
         secure = uri.scheme == "sips" or (uri.params.get("transport") or "").lower() == "tls"
-        transport = "TLS" if secure else (uri.params.get("transport") or "UDP").upper()
+        named = (uri.params.get("transport") or "").upper()
+        transport = "TLS" if secure else named or "UDP"
         host = uri.host.strip("[]")
         literal = re.fullmatch(r"[0-9.]+|[0-9a-f:.]+", host) is not None
-        if not literal or self._translated or (transport == self.peer.transport != "UDP" and host == self.peer.host):
-            # A name's peer is the one that we talk to; behind a translator, and on a connection, only that way is open.
+        streamed = self.peer.transport != "UDP" and host == self.peer.host
+        # A name stands for whom we talk to; behind a translator only that way is open, and a connection is there.
+        if not literal or self._translated or (streamed and named in ("", self.peer.transport)):
             return self.peer
         return Peer(transport, host, uri.port or (5061 if secure else 5060))
 
@@ -411,7 +423,7 @@ class SipCall:
 
     def _acknowledge(self, asked: _Asked) -> None:
         number = asked.request.cseq.number
-        peer = self._hop()
+        peer = self._hop(self.dialog)
         ack = self.dialog.request("ACK", self._host.local.via(peer.transport), cseq=number)
         self._acked = (number, ack, peer)
         self._host.endpoint.send(ack, peer)

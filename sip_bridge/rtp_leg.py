@@ -168,6 +168,11 @@ class RtpLeg:
         self._sent_at, self._noise_told = now, False
         return self._send(self.outgoing.packet(payload, now=now))
 
+    @property
+    def carries_dtmf(self) -> bool:
+        """Whether the peer agreed to telephone events, and is not on hold."""
+        return self._agreed is not None and self._agreed.events is not None and self._sends
+
     def send_dtmf(self, digits: str) -> bool:
         """Send touch tones in the place of audio, after those under way. False: the peer takes none.
 

@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -17,7 +17,6 @@ import uvloop
 from aiohttp import web
 from picows import WSUpgradeRequest
 
-from gateway.asterisk_channels import AsteriskChannels
 from gateway.audiosocket import AudioSocketLeg, AudioSocketServer
 from gateway.clips import Clips
 from gateway.config import RouteConfig
@@ -31,7 +30,7 @@ from gateway.errors import Rejected
 from gateway.expected import ExpectedCalls
 from gateway.handoff import Handoffs
 from gateway.http.app import Health, HealthView, make_app
-from gateway.http.attach import Attach, AttachRoutes
+from gateway.http.attach import AttachRoutes
 from gateway.http.auth import Authenticator
 from gateway.http.calls import Calls, Left
 from gateway.http.expected import ExpectedRoutes
@@ -39,14 +38,18 @@ from gateway.http.models import Models
 from gateway.http.pages import Pages
 from gateway.http.route_list import RouteList
 from gateway.http.speech import Speech
+from gateway.http.speech_socket import SpeechSocket
 from gateway.http.usage import Usage
 from gateway.http.voices import Voices
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
 from gateway.media.playout import StartPolicy
 from gateway.metrics import Metrics
+from gateway.recognition.api import Recogniser
+from gateway.recognition.listening import hearing
 from gateway.recorder import Recorder
 from gateway.server import GatewayServer
 from gateway.session import Services, Session, turn_defaults
+from gateway.switches import Switches
 from gateway.ticker import Ticker
 from gateway.tokens import StreamTokens
 from gateway.transport import CallInfo, MediaLeg
@@ -60,6 +63,7 @@ from sip_bridge.bridge import SipBridge
 from sip_bridge.call import SipCall
 from talkspurt import __version__
 from talkspurt.config import Config
+from talkspurt.recognisers import HOW_TO_ADD, recognisers_for_gateway, unheard
 from tts_engine.api import EngineStatus
 from tts_engine.client import GrpcEngine
 from tts_engine.errors import EngineError
@@ -73,7 +77,7 @@ _CALL_TYPES = {"webrtc": "CLIENT", "sip": "SIP"}
 class Gateway:
     """A gateway in the making and at work: owns the sessions, the listener and the drain."""
 
-    def __init__(self, config: Config, engine: GrpcEngine) -> None:
+    def __init__(self, config: Config, engine: GrpcEngine, recognisers: Mapping[str, Recogniser]) -> None:
         self.config = config
         self.engine = engine
         self.metrics = Metrics(version=__version__, engine=config.engine.kind, calls_limit=config.limits.calls)
@@ -131,13 +135,31 @@ class Gateway:
                 quantile=config.playout.start_quantile, max_delay_s=config.playout.max_start_delay_ms / 1000
             ),
             uplink=self.uplink,
+            hearing={
+                name: hearing(config.routes[name], recogniser, config.recogniser, config.barge_in)
+                for name, recogniser in recognisers.items()
+            },
         )
         self.usage = Usage()
         self.speech = Speech(engine, config.limits, self.usage)
+        self.speech_socket = SpeechSocket(engine, config.limits, self.usage)
         self._calls: set[asyncio.Task[None]] = set()
         self._status: EngineStatus | None = None
+        self.switches = Switches(
+            config.carriers,
+            config.server,
+            config.limits,
+            self.tokens,
+            lambda dialect, route, parameters: self.server.connection(dialect, route, parameters),
+        )
         self.server = GatewayServer(
-            config.server, config.limits, self._app(), config.carriers, accept=self.accept, authorise=self.authorise
+            config.server,
+            config.limits,
+            self._app(),
+            config.carriers,
+            accept=self.accept,
+            authorise=self.authorise,
+            call_apis=self.switches.call_apis,
         )
 
     def _recorder(self, call_id: str, route: str) -> Recorder | None:
@@ -163,11 +185,12 @@ class Gateway:
             more=[
                 *self.webrtc.routes(),
                 *Left(self.handoffs).routes(),
-                *AttachRoutes(self._switches(), config.routes).routes(),
+                *AttachRoutes(self.switches.attach, config.routes).routes(),
                 *(ExpectedRoutes(self.audiosocket, config.routes).routes() if self.audiosocket is not None else ()),
                 *Pages(auth, secure=secure).routes(),
                 RouteList(config.routes).route(),
                 *self.speech.routes(),
+                *self.speech_socket.routes(),
                 *self.usage.routes(),
                 *Voices(self.engine, config.limits).routes(),
                 *Models(self.engine).routes(),
@@ -175,18 +198,6 @@ class Gateway:
         )
         app.on_response_prepare.append(self.webrtc.add_cors)
         return app
-
-    def _switches(self) -> dict[str, Attach]:
-        """Switches whose calls we can join, by dialect."""
-        carriers = self.config.carriers
-        found: dict[str, Attach] = {}
-        if carriers.asterisk.media_url:
-            found["asterisk"] = AsteriskChannels(
-                carriers.asterisk,
-                lambda route, parameters: self.server.connection("asterisk", route, parameters),
-                max_message_bytes=self.config.limits.message_bytes,
-            ).attach
-        return found
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -285,6 +296,7 @@ class Gateway:
             self.config.barge_in,
             turn_chars=limits.turn_chars,
             turns_queued=limits.turns_queued,
+            words_decide=route.ignore_backchannel and name in self.services.hearing,
         )
         session = Session(call, leg, started.inbound, route, defaults, self.services)
         self.directory.add(session)
@@ -377,21 +389,25 @@ class Gateway:
 async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
     """A listening gateway on an engine; leaving drains nothing and closes everything."""
     async with AsyncExitStack() as stack:
-        made = Gateway(config, engine)
+        recognisers = await stack.enter_async_context(recognisers_for_gateway(config.routes, config.recogniser))
+        made = Gateway(config, engine, recognisers)
         stack.callback(made.ticker.close)
         stack.callback(made.uplink.close)
         stack.push_async_callback(made.dialogues.aclose)
         stack.push_async_callback(made.services.clips.aclose)
         stack.push_async_callback(made.speech.aclose)
         stack.push_async_callback(made.webrtc.aclose)
+        made.switches.start()
+        stack.push_async_callback(made.switches.aclose)
         await made.server.start()
         stack.push_async_callback(made.server.aclose)
         if made.audiosocket is not None:
             await made.audiosocket.start()
             stack.push_async_callback(made.audiosocket.aclose)
-        # Before the server, which waits for its requests: these two never end by themselves.
+        # Before the server, which waits for its requests: these never end by themselves.
         stack.callback(made.observers.close)
         stack.push_async_callback(made.hub.aclose)
+        stack.push_async_callback(made.speech_socket.aclose)
         if made.sip:
             await made.sip.start()
             stack.push_async_callback(made.sip.aclose)
@@ -430,6 +446,8 @@ async def _serve(config: Config) -> int:
             print(f'first call:  talkspurt call {url} --text "Hello, this is talkspurt." -o heard.wav', flush=True)
         if made.audiosocket is not None and config.audiosocket is not None:
             print(f"audiosocket: {config.audiosocket.host}:{made.audiosocket.port}", flush=True)
+        if without := unheard(config.routes):
+            print(f"without a recogniser: {', '.join(without)}. To speak with them: {HOW_TO_ADD}", flush=True)
         await stopping.wait()
         await made.drain()
     return codes[0]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from talkspurt.carrier_playout import CarrierPlayout
-from talkspurt.carriers import Carrier, Clear, Command, HangUp, Mark, Media, Message, Violation
+from talkspurt.carriers import Carrier, Clear, Command, HangUp, Mark, Media, Message, Tones, Violation
 from talkspurt.figures import Talkspurt
 from talkspurt.peer_socket import connect
 from voicecodecs import pcm, registry
@@ -50,6 +50,8 @@ class Leg:
         self.marks = 0
         """Marks returned because their audio was played."""
         self.clears = 0
+        self.tones = ""
+        """Keys that the gateway had us press."""
         self.cuts_ms: list[float] = []
         """From each ``interrupt`` to the clear that answered it."""
         self.closed_at: float | None = None
@@ -176,6 +178,8 @@ class Leg:
             for answer in command.answers:
                 self._send(answer)
             self._shut()
+        elif isinstance(command, Tones):
+            self.tones += command.digits
         elif isinstance(command, Violation):
             self.violations[command.description] += 1
         self.on_change()

@@ -187,6 +187,10 @@ class WebRtcLeg:
     def send_clear(self) -> None:
         """Nothing is buffered beyond the browser's own few frames, which cannot be recalled."""
 
+    def carries_dtmf(self, digits: str) -> bool:
+        """Tones go in the audio."""
+        return False
+
     def send_dtmf(self, digits: str) -> bool:
         """Tones for a browser's listener go in the audio."""
         return False
