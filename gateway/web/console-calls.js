@@ -53,7 +53,7 @@ export function describe(message) {
         const stages = STAGES.filter(name => message.stages?.[name] >= 1).map(name => `${name} ${Math.round(message.stages[name])}`);
         return `${turn}first packet after ${ms(message.firstPacketMs)}${stages.length ? ` (${stages.join(", ")})` : ""}`;
       }
-      case "finished": return `${turn}finished, ${(message.audioMs / 1000).toFixed(1)} s${message.gaps ? `, ${message.gaps} gaps` : ""}`;
+      case "finished": return `${turn}finished, ${(message.audioMs / 1000).toFixed(1)} s${message.gaps ? `, ${message.gaps} gap${message.gaps > 1 ? "s" : ""}` : ""}`;
       case "failed": return `${turn}failed: ${message.description}`;
       default: return "";
     }
