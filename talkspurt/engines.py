@@ -104,6 +104,15 @@ def engine_process(config: EngineConfig) -> EngineProcess:
     return EngineProcess("talkspurt.engines", config)
 
 
+def _by_device(config: EngineConfig) -> list[EngineConfig]:
+    """A configuration for each engine process; ``metrics_port`` counts up."""
+    first = config.metrics_port
+    return [
+        config.model_copy(update={"device": device, "metrics_port": first and first + number})
+        for number, device in enumerate(config.devices or (config.device,))
+    ]
+
+
 @asynccontextmanager
 async def engine_for_gateway(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
     """The engine as the gateway uses it: over gRPC, in children of ours, one a device, unless targets are configured.
@@ -114,8 +123,7 @@ async def engine_for_gateway(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
     async with AsyncExitStack() as stack:
         targets = list(config.targets)
         if not targets:
-            devices = config.devices or (config.device,)
-            processes = [engine_process(config.model_copy(update={"device": device})) for device in devices]
+            processes = [engine_process(own) for own in _by_device(config)]
             for process in processes:
                 stack.push_async_callback(process.aclose)
             await asyncio.gather(*(process.start() for process in processes))

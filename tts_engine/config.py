@@ -116,10 +116,10 @@ class CosyVoiceConfig(EngineModel):
     """Expected wait for a first chunk above which a new turn is refused, seconds (default 1). Shorter refuses earlier
     in a burst, longer lets callers hear silence."""
 
-    busy_share: float = Field(default=0.9, gt=0, le=1)
+    busy_share: float = Field(default=0.9, gt=0, le=100)
     """Share of the device, by measured step times, that turns which speak may take before a new one is refused (default
-    0.9). More fills the device; less leaves room for a burst of first chunks. Turns that nobody waits for yet are let
-    in up to three quarters of it."""
+    0.9). More fills the device, and far above 1 nobody is refused for it; less leaves room for a burst of first chunks.
+    Turns that nobody waits for yet are let in up to three quarters of it."""
 
 
 class ModelConfig(EngineModel):
@@ -163,7 +163,8 @@ class EngineConfig(ModelConfig):
     connection is neither encrypted nor authenticated: beyond loopback it belongs in a private network."""
 
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
-    """TCP port of the engine's own ``/metrics``; 0 takes a free one (default none: the gateway shows them)."""
+    """TCP port of the engine's own ``/metrics``; 0 takes a free one (default none: the gateway shows them). With
+    several ``devices`` the next engine has the next port."""
 
     metrics_host: str = "127.0.0.1"
     """Address of that port (default loopback)."""

@@ -109,7 +109,7 @@ class CosyVoiceSynthesizer:
 
     def status(self) -> EngineStatus:
         return EngineStatus(
-            ready=self._ready,
+            ready=self._ready and self._lm.alive and self._runner.alive,
             engine=self.name,
             model=self.name,
             models=(self.name,),

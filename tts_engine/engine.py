@@ -206,10 +206,11 @@ class Engine:
         self.active = model
 
     async def status(self) -> EngineStatus:
-        """The active model's; ``active`` and ``queued`` are those of all."""
+        """The active model's; ``ready``, ``active`` and ``queued`` are those of all."""
         each = {name: model.status() for name, model in self.models.items()}
         return replace(
             each[self.active],
+            ready=all(one.ready for one in each.values()),
             model=self.active,
             models=tuple(self.models),
             active=sum(one.active for one in each.values()),

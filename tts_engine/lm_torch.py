@@ -110,6 +110,11 @@ class TorchLm:
         self._thread.start()
 
     @property
+    def alive(self) -> bool:
+        """See ``lm.LmBackend``."""
+        return self._thread.is_alive()
+
+    @property
     def live(self) -> int:
         """Clauses being drawn."""
         return len(self._live)

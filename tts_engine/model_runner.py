@@ -171,6 +171,11 @@ class ModelRunner:
         self._thread.start()
 
     @property
+    def alive(self) -> bool:
+        """False before ``start``, and after a fault that ended the thread."""
+        return self._thread.is_alive()
+
+    @property
     def open_clauses(self) -> int:
         return len(self._renderings)
 
