@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from tts_engine.admission import Admission, AdmissionConfig
+from tts_engine import compile_cache
 from tts_engine.api import VoiceInfo
 from tts_engine.cosyvoice.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend import Clause, LmPrompt
