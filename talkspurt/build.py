@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -38,11 +38,14 @@ from gateway.http.models import Models
 from gateway.http.pages import Pages
 from gateway.http.route_list import RouteList
 from gateway.http.speech import Speech
+from gateway.http.speech_socket import SpeechSocket
 from gateway.http.usage import Usage
 from gateway.http.voices import Voices
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
 from gateway.media.playout import StartPolicy
 from gateway.metrics import Metrics
+from gateway.recognition.api import Recogniser
+from gateway.recognition.listening import hearing
 from gateway.recorder import Recorder
 from gateway.server import GatewayServer
 from gateway.session import Services, Session, turn_defaults
@@ -60,6 +63,7 @@ from sip_bridge.bridge import SipBridge
 from sip_bridge.call import SipCall
 from talkspurt import __version__
 from talkspurt.config import Config
+from talkspurt.recognisers import HOW_TO_ADD, recognisers_for_gateway, unheard
 from tts_engine.api import EngineStatus
 from tts_engine.client import GrpcEngine
 from tts_engine.errors import EngineError
@@ -73,7 +77,7 @@ _CALL_TYPES = {"webrtc": "CLIENT", "sip": "SIP"}
 class Gateway:
     """A gateway in the making and at work: owns the sessions, the listener and the drain."""
 
-    def __init__(self, config: Config, engine: GrpcEngine) -> None:
+    def __init__(self, config: Config, engine: GrpcEngine, recognisers: Mapping[str, Recogniser]) -> None:
         self.config = config
         self.engine = engine
         self.metrics = Metrics(version=__version__, engine=config.engine.kind, calls_limit=config.limits.calls)
@@ -131,9 +135,14 @@ class Gateway:
                 quantile=config.playout.start_quantile, max_delay_s=config.playout.max_start_delay_ms / 1000
             ),
             uplink=self.uplink,
+            hearing={
+                name: hearing(config.routes[name], recogniser, config.recogniser, config.barge_in)
+                for name, recogniser in recognisers.items()
+            },
         )
         self.usage = Usage()
         self.speech = Speech(engine, config.limits, self.usage)
+        self.speech_socket = SpeechSocket(engine, config.limits, self.usage)
         self._calls: set[asyncio.Task[None]] = set()
         self._status: EngineStatus | None = None
         self.switches = Switches(
@@ -181,6 +190,7 @@ class Gateway:
                 *Pages(auth, secure=secure).routes(),
                 RouteList(config.routes).route(),
                 *self.speech.routes(),
+                *self.speech_socket.routes(),
                 *self.usage.routes(),
                 *Voices(self.engine, config.limits).routes(),
                 *Models(self.engine).routes(),
@@ -286,6 +296,7 @@ class Gateway:
             self.config.barge_in,
             turn_chars=limits.turn_chars,
             turns_queued=limits.turns_queued,
+            words_decide=route.ignore_backchannel and name in self.services.hearing,
         )
         session = Session(call, leg, started.inbound, route, defaults, self.services)
         self.directory.add(session)
@@ -378,7 +389,8 @@ class Gateway:
 async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
     """A listening gateway on an engine; leaving drains nothing and closes everything."""
     async with AsyncExitStack() as stack:
-        made = Gateway(config, engine)
+        recognisers = await stack.enter_async_context(recognisers_for_gateway(config.routes, config.recogniser))
+        made = Gateway(config, engine, recognisers)
         stack.callback(made.ticker.close)
         stack.callback(made.uplink.close)
         stack.push_async_callback(made.dialogues.aclose)
@@ -392,9 +404,10 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         if made.audiosocket is not None:
             await made.audiosocket.start()
             stack.push_async_callback(made.audiosocket.aclose)
-        # Before the server, which waits for its requests: these two never end by themselves.
+        # Before the server, which waits for its requests: these never end by themselves.
         stack.callback(made.observers.close)
         stack.push_async_callback(made.hub.aclose)
+        stack.push_async_callback(made.speech_socket.aclose)
         if made.sip:
             await made.sip.start()
             stack.push_async_callback(made.sip.aclose)
@@ -433,6 +446,8 @@ async def _serve(config: Config) -> int:
             print(f'first call:  talkspurt call {url} --text "Hello, this is talkspurt." -o heard.wav', flush=True)
         if made.audiosocket is not None and config.audiosocket is not None:
             print(f"audiosocket: {config.audiosocket.host}:{made.audiosocket.port}", flush=True)
+        if without := unheard(config.routes):
+            print(f"without a recogniser: {', '.join(without)}. To speak with them: {HOW_TO_ADD}", flush=True)
         await stopping.wait()
         await made.drain()
     return codes[0]

@@ -21,6 +21,8 @@ PURE = [
     "gateway/dialogue/messages.py",
     "gateway/dialogue/wire.py",
     "gateway/dialogue/script.py",
+    "gateway/recognition/api.py",
+    "gateway/recognition/listen.py",
     "gateway/transport.py",
     "gateway/media",
     "gateway/turns.py",

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import logging
-import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import prometheus_client
 import uvloop
 
 from tts_engine import metrics
 from tts_engine.api import SpeechEngine
+from tts_engine.child import die_with, yield_cpu
 from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError
 from tts_engine.server import SpeechServer
@@ -28,9 +26,6 @@ EngineFactory = Callable[[EngineConfig], Awaitable[SpeechEngine]]
 
 _LOOK_S = 0.5
 """Between two looks whether the engine is still whole."""
-
-_PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal that this process gets when the thread that started it ends."""
 
 
 def run(config: EngineConfig, factory: EngineFactory) -> int:
@@ -52,27 +47,6 @@ def run_child(config: EngineConfig, factory: EngineFactory, *, parent_pid: int) 
     die_with(parent_pid)
     yield_cpu(config.nice)
     return run(config, factory)
-
-
-def die_with(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent is gone, however that ended. Without effect beyond Linux."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:  # it died before the call above
-        sys.exit(1)
-
-
-def yield_cpu(nice: int) -> None:
-    """Take less of a busy CPU than the gateway does.
-
-    A process of its own session has an autogroup of its own (sched(7)), inside which ``nice`` counts; between groups
-    the group's own value does, so both are set.
-    """
-    os.nice(nice)
-    try:
-        Path("/proc/self/autogroup").write_text(str(nice))
-    except OSError:
-        pass  # a kernel without autogroups: the process's own value is all there is
 
 
 async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
