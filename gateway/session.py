@@ -315,6 +315,15 @@ class Session:
         else:
             self._transferred(message)
 
+    def on_playback(self, *, started: bool) -> None:
+        """The peer has begun to play after silence, or has played all that it got."""
+        now = self._now()
+        if started:
+            self.playout.playback_started(now)
+        else:
+            self.playout.playback_completed(now)
+            self._after_visit(now)
+
     def on_leg_closed(self, reason: str) -> None:
         """The caller is gone."""
         self.end(reason, hang_up=False)

@@ -4,9 +4,11 @@ import asyncio
 import base64
 import re
 import struct
+import time
 from typing import Any
 
 import pytest
+import uvloop
 
 from gateway.media.srtp import Srtp
 from sip_bridge.client import authorization
@@ -710,3 +712,23 @@ async def test_a_flood_from_one_address_leaves_the_others_alone() -> None:
             await other.call()
             assert len(made.sessions) <= 6
             await other.bye()
+
+
+def test_timers_that_are_late_on_the_servers_own_loop() -> None:
+    """uvloop's handle of a timer that is due already is of another kind."""
+    broken: list[object] = []
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
+        async with bridge(ready=False) as made:
+            with phone_of(made) as phone:
+                await phone.invited(status=180)
+                made.session.call.hang_up("end")
+                time.sleep(0.2)  # noqa: ASYNC251 - the repetition of the refusal is overdue when the loop goes on
+                phone.send(phone.request("OPTIONS", to_tag=""))
+                while (await phone.receive()).cseq.method != "OPTIONS":
+                    pass
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+    assert not broken
