@@ -58,9 +58,9 @@ TURN = """
 const [text, pause_s, done] = arguments;
 (async () => {
   // Before the first packet there is no report.
-  const none = {jitterBufferDelay: 0, jitterBufferEmittedCount: 0, concealedSamples: 0, silentConcealedSamples: 0};
+  const none = {packetsLost: 0, jitterBufferDelay: 0, jitterBufferEmittedCount: 0, concealedSamples: 0, silentConcealedSamples: 0};
   const report = async () =>
-    [...(await call.connection.getStats()).values()].find(one => one.type === "inbound-rtp") ?? {packetsLost: 0, ...none};
+    [...(await call.connection.getStats()).values()].find(one => one.type === "inbound-rtp") ?? none;
   await new Promise(silent => setTimeout(silent, pause_s * 1000));
   const before = await report();
   const sound = new Promise(heard => { window.waiting = heard; });
