@@ -1,16 +1,26 @@
-"""CosyVoice3 on one GPU, full-size random weights: first chunk, gaps, throughput, stages. Results: one JSON line a row.
+"""CosyVoice on one GPU, full-size random weights: first chunk, gaps, throughput, stages. Results: one JSON line a row.
 
-    python benchmarks/h200_cosyvoice.py OUT.jsonl [--rows lm,flow,burst:8,...] [--seconds 15]
+    python benchmarks/h200_cosyvoice.py OUT.jsonl [--version 2] [--rows lm,flow,burst:8,...] [--seconds 15]
+    python benchmarks/h200_cosyvoice.py OUT.jsonl --lm vllm --rows burst:1,burst:32,burst:128,poisson:20
+    python benchmarks/h200_cosyvoice.py OUT.jsonl --grpc --rows burst:1,burst:32,poisson:20
+    python benchmarks/h200_cosyvoice.py OUT.jsonl --tiny --rows burst:1        # a CPU will do: is the path whole?
 
-Rows that OUT already has are skipped, so an interrupted run goes on where it stopped. Random weights never stop by
-themselves: each clause is given its length (3 to 10 s, stop ids masked until then); they say nothing of how it sounds.
+Rows that OUT already has are skipped, so an interrupted run goes on where it stopped; with ``--version 2``, ``--lm
+vllm``, ``--grpc`` and others their names say so. ``--plain`` takes the networks of token to wave as they are and
+not the fused ones, under the same CUDA graphs: slower, and without Triton. Random weights never stop by themselves:
+each clause is given its length (3 to 10 s, stop ids masked until then); they say nothing of how it sounds.
 
-The client is in this process: times run from the call of ``synthesize`` to the chunk in its hands. It starts to play
-at the first chunk, in real time; a later chunk that comes after the sound before it has run out is a gap. Text is
-prepared (25 text ids, transcript of 25, voice prompt of 125 speech tokens): no text front end, no network in the times.
+The client is in this process: times run from the call of ``synthesize`` to the chunk in its hands. With ``--grpc`` the
+engine is another process, as users have it: times run from ``open`` of the gRPC client to the first frames of PCMU, and
+no more than ``speech.ahead_s`` of sound is made ahead of the phone. The client starts to play at the first chunk, in
+real time; a later chunk that comes after the sound before it has run out is a gap. Text is prepared (25 text ids,
+transcript of 25, voice prompt of 125 speech tokens): no text front end in the times.
+
+vLLM (the version that the extra [vllm] names) runs in a process of its own on the same GPU: 4 GB of keys and values,
+and what its weights and graphs take. It has to be importable here; talkspurt need not be installed. ``--vllm
+'{"extra": {"attention_backend": "TRITON_ATTN"}}'`` sets what ``VllmConfig`` has.
 """
 
-# ruff: noqa: E402  # runs from a checkout without being installed
 from __future__ import annotations
 
 import argparse
@@ -20,171 +30,26 @@ import json
 import math
 import random
 import statistics
-import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent.parent / "codecs")]
-
 import numpy as np
 import torch
-from torch import nn
+from h200_engine import Engine, Line, Sound, make_engine, used_gib
 
-from tts_engine.api import VoiceInfo
-from tts_engine.cosyvoice.features import VoiceFeatures
-from tts_engine.cosyvoice.frontend import Clause, LmPrompt
-from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer
 from tts_engine.errors import Exhausted
-from tts_engine.fused_dit import FusedDiT
-from tts_engine.fused_hift import fuse
-from tts_engine.lm import Admission, joined_table
-from tts_engine.lm_cuda import CudaLm
-from tts_engine.lm_torch import TorchLm
-from tts_engine.model_runner import ModelRunner, RunnerConfig
-from tts_engine.models.config import FlowV3Config, HiftConfig, LanguageModelConfig
-from tts_engine.models.flow import FlowCache, FlowRows
-from tts_engine.models.flow_v3 import FlowV3
-from tts_engine.models.hift_causal import CausalHift
-from tts_engine.models.llm import KeyValueCache, SpeechLanguageModel
+from tts_engine.lm import Admission
 from tts_engine.synthesizer import ClauseRequest, Playhead
+from tts_engine.wave_batch import Row, WaveBatch
 
-PROMPT_TOKENS = 125
-TEXT_IDS = 25
 BANDWIDTH = 4.3e12
 """Bytes per second of a device copy on this chip, read and written."""
 FLOPS = 790e12
 """bf16 FLOP per second of a large product on this chip."""
-
-
-def build(make: Callable[[], nn.Module], device: torch.device) -> Any:
-    """A network with random weights drawn on the device: variance 1/fan-in, norms and alphas 1, biases 0."""
-    kinds = (nn.Linear, nn.Embedding, nn.modules.conv._ConvNd)
-    saved = {kind: kind.reset_parameters for kind in kinds}
-    for kind in kinds:
-        kind.reset_parameters = lambda self: None  # type: ignore[assignment, method-assign]
-    try:
-        network = make()
-    finally:
-        for kind, reset in saved.items():
-            kind.reset_parameters = reset  # type: ignore[method-assign]
-    network = network.to(device).eval()
-    for name, p in network.named_parameters():
-        if p.ndim > 1:
-            p.data.normal_(0, 1 / math.sqrt(p[0].numel()))
-        else:
-            p.data.fill_(1.0 if "norm" in name and "weight" in name or "alpha" in name else 0.0)
-    return network
-
-
-class Prepared:
-    """Clauses without a text front end: the text is the number of speech tokens to make."""
-
-    def clause(self, text: str, voice: VoiceFeatures, *, language: str = "", instruct: str = "") -> Clause:
-        rng = np.random.default_rng()
-        ids = rng.integers(0, 150000, (2, TEXT_IDS)).astype(np.int32)
-        count = int(text)
-        return Clause(
-            lm=LmPrompt(
-                prompt_text=ids[0], text=ids[1], prompt_speech=voice.lm_tokens, min_tokens=count, max_tokens=count
-            ),
-            words=[],
-        )
-
-
-class OneVoice:
-    def __init__(self) -> None:
-        rng = np.random.default_rng(0)
-        tokens = rng.integers(0, 6561, PROMPT_TOKENS).astype(np.int32)
-        self._voice = VoiceFeatures(
-            transcript="reference",
-            lm_tokens=tokens,
-            flow_tokens=tokens,
-            flow_mel=rng.normal(size=(2 * PROMPT_TOKENS, 80)).astype(np.float32),
-            speaker=rng.normal(size=192).astype(np.float32),
-        )
-
-    def features(self, voice_id: str) -> tuple[object, VoiceFeatures]:
-        return "reference", self._voice
-
-    def infos(self) -> Sequence[VoiceInfo]:
-        return [VoiceInfo(voice_id="reference", name="reference", languages=("en-US",), engine="cosyvoice3")]
-
-
-@dataclass
-class Engine:
-    lm: CudaLm
-    loop: TorchLm
-    runner: ModelRunner
-    synthesizer: CosyVoiceSynthesizer
-    facts: dict[str, Any] = field(default_factory=dict)
-
-
-@torch.inference_mode()
-def make_engine(device: torch.device, blocks: int) -> Engine:
-    begun = time.monotonic()
-    torch.manual_seed(0)
-    facts: dict[str, Any] = {}
-    torch.backends.cuda.matmul.allow_tf32 = False
-    llm = build(lambda: SpeechLanguageModel(LanguageModelConfig(version=3)), device)
-    llm.speech_embedding.weight.data.normal_(0, 1)
-    lm = CudaLm(llm, slots=200, max_length=1024, device=device)
-    facts["lm_logits_relative_error_bf16"] = lm_error(llm, lm, device)
-    del llm
-    flow = build(lambda: FlowV3(FlowV3Config()), device)
-    flow.prepare()
-    fused = FusedDiT(flow.estimator, device=device)
-    facts["mel_error_bf16"] = flow_error(flow, fused, device)
-    flow.decoder.estimator = fused
-    hift = build(lambda: CausalHift(HiftConfig(causal=True)), device)
-    hift.f0_predictor.double()
-    fuse(hift)
-    torch.cuda.empty_cache()
-    runner = ModelRunner(flow, hift, device=device, config=RunnerConfig(blocks=blocks, dtype=torch.bfloat16))
-    loop = TorchLm(lm)
-    facts["build_s"] = time.monotonic() - begun
-    synthesizer = CosyVoiceSynthesizer(
-        name="cosyvoice3", frontend=Prepared(), lm=loop, runner=runner, voices=OneVoice(), start_lm=loop.start
-    )
-    return Engine(lm, loop, runner, synthesizer, facts=facts)
-
-
-def lm_error(llm: SpeechLanguageModel, lm: CudaLm, device: torch.device) -> float:
-    """Relative error of bf16 logits after one prefill against fp32."""
-    ids = list(range(25))
-    speech = list(range(PROMPT_TOKENS))
-    joined = joined_table(llm.config).prompt(*(np.array(part, np.int32) for part in (ids, ids, speech)))
-    slots = torch.zeros(1, dtype=torch.long, device=device)
-    logits = lm.prefill_logits(torch.tensor([joined], device=device), slots, torch.tensor([len(joined)], device=device))
-    cache = KeyValueCache(llm.config, slots=1, max_length=256, device=device)
-    want = llm.logits(llm(llm.prompt(ids, ids, speech)[None], slots, cache)[:, -1])
-    return float((logits[:, : want.shape[1]] - want).norm() / want.norm())
-
-
-def flow_error(flow: FlowV3, fused: FusedDiT, device: torch.device) -> dict[str, float]:
-    """Mel of 50 tokens, fused bf16 against plain fp32 without TF32."""
-    plain = flow.estimator
-    generator = torch.Generator(device=device).manual_seed(1)
-    tokens = torch.randint(0, 6561, (1, 53), generator=generator, device=device)
-    speaker = torch.randn(1, 80, generator=generator, device=device)
-    one = torch.ones(1, dtype=torch.long, device=device)
-    rows = FlowRows(slots=one, blocks=torch.tensor([[1, 2]], device=device), start=0 * one, length=50 * one)
-    mels = []
-    for estimator, dtype, tf32 in ((plain, torch.float32, False), (fused, torch.bfloat16, True)):
-        flow.decoder.estimator = estimator
-        torch.backends.cudnn.allow_tf32 = tf32
-        cache = FlowCache(flow, slots=2, blocks=3, device=device, dtype=dtype)
-        cond = torch.zeros(1, 100, 80, device=device)
-        mels.append(flow.advance(tokens, 53 * one, cond, speaker, rows, cache))
-    want, got = mels
-    return {
-        "relative": float((got - want).norm() / want.norm()),
-        "max": float((got - want).abs().max()),
-        "rms_of_mel": float(want.pow(2).mean().sqrt()),
-    }
 
 
 # -- stages alone ------------------------------------------------------------------------------------------------------
@@ -204,20 +69,36 @@ def replay_ms(graph: torch.cuda.CUDAGraph, times: int = 10) -> float:
     return statistics.median(out)
 
 
+def batch_ms(batch: WaveBatch) -> float:
+    if batch.graph is not None:
+        return replay_ms(batch.graph, 4)
+    begun = time.perf_counter()
+    batch.compute()
+    return (time.perf_counter() - begun) * 1000
+
+
 @torch.inference_mode()
 def lm_row(engine: Engine) -> dict[str, Any]:
     """Decode step and prefill per batch size at 250 positions, beside the time to read the weights once."""
-    lm = engine.lm
-    weights = sum(t.numel() for layer in lm.layers for t in (layer.qkv, layer.o, layer.gate_up, layer.down))
-    floor = (weights + lm.head.numel()) * 2 / BANDWIDTH * 1000
-    steps = {}
-    for rows, (graph, slots, _) in sorted(lm._decode.items()):
+    steps = engine.steps
+    if engine.runner.device.type == "cpu":
+        begun = time.perf_counter()
+        steps.prefill([Admission(slot=0, ids=[1] * 177, seed=1, min_tokens=10)])
+        prefill_ms = (time.perf_counter() - begun) * 1000
+        begun = time.perf_counter()
+        for _ in range(10):
+            steps.decode([0])
+        return {"step_ms": {1: (time.perf_counter() - begun) * 100}, "prefill_ms": {"1x177": prefill_ms}}
+    weights = sum(t.numel() for layer in steps.layers for t in (layer.qkv, layer.o, layer.gate_up, layer.down))
+    floor = (weights + steps.head.numel()) * 2 / BANDWIDTH * 1000
+    decode = {}
+    for rows, (graph, slots, _) in sorted(steps._decode.items()):
         slots.copy_(torch.arange(rows, device=slots.device))
-        lm.state.positions.fill_(250)
-        lm.state.least.fill_(10**6)
-        steps[rows] = round(replay_ms(graph), 3)
+        steps.state.positions.fill_(250)
+        steps.state.least.fill_(10**6)
+        decode[rows] = round(replay_ms(graph), 3)
     prefill = {}
-    for (rows, n), (graph, packed, _) in sorted(lm._prefill.items()):
+    for (rows, n), (graph, packed, _) in sorted(steps._prefill.items()):
         if n in (192, 256):
             packed.zero_()
             packed[:, 0] = torch.arange(rows, device=packed.device)
@@ -225,19 +106,19 @@ def lm_row(engine: Engine) -> dict[str, Any]:
             prefill[f"{rows}x{n}"] = round(replay_ms(graph), 3)
     host = {}
     for rows in (1, 8, 32, 128):
-        lm.state.positions.fill_(250)
+        steps.state.positions.fill_(250)
         pending, begun = None, time.perf_counter()
         for _ in range(100):
-            now = lm.decode(range(rows))
+            now = steps.decode(range(rows))
             if pending is not None:
                 pending.ids()
             pending = now
         host[rows] = round((time.perf_counter() - begun) * 10, 3)
     begun = time.perf_counter()
     for _ in range(10):
-        lm.prefill([Admission(slot=0, ids=[1] * 177, seed=1, min_tokens=10)]).ids()
+        steps.prefill([Admission(slot=0, ids=[1] * 177, seed=1, min_tokens=10)]).ids()
     return {
-        "step_ms": steps,
+        "step_ms": decode,
         "floor_step_ms": round(floor, 3),
         "prefill_ms": prefill,
         "step_ms_seen_by_the_loop": host,
@@ -245,38 +126,76 @@ def lm_row(engine: Engine) -> dict[str, Any]:
     }
 
 
+WORK = {
+    # FLOP a frame: linear parts of the estimator (two rows, ten steps), its attention by key, encoder, vocoder; and
+    # the estimator's weights.
+    2: (2.64e9, 20 * 115e3, 0.06e9, 0.61e9, 66e6),
+    3: (7.4e9, 20 * 90e3, 0.0, 0.67e9, 185e6),
+}
+
+
 @torch.inference_mode()
 def flow_row(engine: Engine) -> dict[str, Any]:
-    """Token-to-wave batches, alone: both shapes at each size, at 150 and 350 tokens of history."""
+    """Token-to-wave batches, alone: each shape at each size, at 150 and 350 tokens of history."""
     out: dict[str, Any] = {}
-    for (shape, rows), batch in sorted(engine.runner._batches.items()):
-        for history in (100,) if shape == "first" else (150, 350):
-            batch.packed.zero_()
-            head = batch.packed
-            head[:, 0] = torch.arange(1, rows + 1, device=head.device)
-            head[:, 1] = history
-            head[:, 2] = batch.width - 3
-            head[:, 3] = batch.width
-            head[:, 5] = 50
-            chunks = history // 25 + 2
-            for row in range(rows):
-                begin = 10 + row * chunks
-                head[row, 7 : 7 + chunks] = torch.arange(begin, begin + chunks, device=head.device)
-            head[:, -batch.width :] = torch.randint(0, 6561, (rows, batch.width), device=head.device)
-            assert batch.graph is not None
-            tokens = (batch.width - 3) * rows
-            # 184.6 M multiply-adds a frame, row and step; two rows, ten steps; plus attention over the history.
-            flop = tokens * 2 * 20 * (0.37e9 + 90e3 * (history * 2 + 50)) + rows * 50 * 0.67e9
-            ms = replay_ms(batch.graph, 4)
-            out[f"{shape} {rows} rows, {history} tokens before"] = {
+    linear, attention, encoder, vocoder, weights = WORK[engine.version]
+    for (shape, rows, chunks), batch in sorted(engine.runner._batches.items()):
+        fed = batch.width - 3
+        for history in (0,) if shape == "whole" else (100,) if shape == "first" else (150, 350):
+            blocks = history // 25 + 2
+            plan = [
+                Row(
+                    slot=1 + row,
+                    start=history,
+                    length=fed,
+                    valid=fed + 3,
+                    frames=50,
+                    blocks=[] if shape == "whole" else list(range(10 + row * blocks, 10 + (row + 1) * blocks)),
+                    tokens=np.random.default_rng(row).integers(0, 6561, fed + 3).tolist(),
+                )
+                for row in range(rows)
+            ]
+            host = torch.zeros(batch.packed.shape, dtype=torch.long)
+            batch.fill(host.numpy(), plan)
+            batch.packed.copy_(host)
+            frames = 2 * fed * rows
+            flop = frames * (linear + attention * (history * 2 + fed) + encoder) + rows * 50 * vocoder
+            ms = batch_ms(batch)
+            name = f"{shape} {rows} rows, " + (f"{chunks} chunks" if chunks else f"{history} tokens before")
+            out[name] = {
                 "ms": round(ms, 2),
-                "floor_ms": round(max(flop / FLOPS, 20 * 185e6 / BANDWIDTH) * 1000, 2),
+                "floor_ms": round(max(flop / FLOPS, 20 * weights / BANDWIDTH) * 1000, 2),
                 "tflops": round(flop / ms / 1e9, 1),
             }
     return out
 
 
 # -- clients -----------------------------------------------------------------------------------------------------------
+
+
+class Here:
+    """The engine in this process."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.tiny = engine, engine.tiny
+
+    async def speak(self, tokens: int, playhead: Playhead) -> AsyncGenerator[Sound, None]:
+        request = ClauseRequest(
+            text=str(tokens), voice="reference", language="en-US", speed=1.0, instruct="", first=True
+        )
+        async with aclosing(self.engine.synthesizer.synthesize(request, playhead)) as chunks:
+            async for chunk in chunks:
+                broken = not (np.abs(chunk.pcm) <= 1).all()
+                yield Sound(len(chunk.pcm) / 24000, chunk.queue_ms, chunk.engine_ms, bool(broken))
+
+    def counts(self) -> dict[str, Any]:
+        runner = self.engine.runner
+        gpu = {"gpu_gib": used_gib()} if runner.device.type == "cuda" else {}
+        return {"recomputed_chunks": runner.recomputed_chunks, "free_blocks_after": runner.free_blocks, **gpu}
+
+
+def answer_tokens(rng: random.Random, *, short: bool) -> int:
+    return rng.randint(30, 60) if short else rng.randint(75, 250)
 
 
 @dataclass
@@ -294,37 +213,30 @@ class Turn:
     bad: bool = False
 
 
-def answer_tokens(rng: random.Random) -> int:
-    return rng.randint(75, 250)
-
-
-async def speak(engine: Engine, rng: random.Random, *, cancel_after_s: float | None = None) -> Turn:
+async def speak(line: Line, rng: random.Random, *, cancel_after_s: float | None = None) -> Turn:
     turn = Turn()
     playhead = Playhead()
-    tokens = answer_tokens(rng)
-    request = ClauseRequest(text=str(tokens), voice="reference", language="en-US", speed=1.0, instruct="", first=True)
     asked = time.monotonic()
     run_dry = math.inf
 
     async def listen() -> None:
         """Take chunks as they come; the engine reads from the playhead how much is in hand."""
         nonlocal run_dry
-        async with aclosing(engine.synthesizer.synthesize(request, playhead)) as chunks:
-            async for chunk in chunks:
+        async with aclosing(line.speak(answer_tokens(rng, short=line.tiny), playhead)) as sounds:
+            async for sound in sounds:
                 now = time.monotonic()
                 if math.isnan(turn.first_ms):
                     turn.first_ms = (now - asked) * 1000
-                    turn.lm_ms, turn.wave_ms = chunk.queue_ms, chunk.engine_ms
+                    turn.lm_ms, turn.wave_ms = sound.lm_ms, sound.wave_ms
                     playhead.played_at, run_dry = now, now
                 elif now > run_dry:
                     turn.gaps += 1
                     turn.silence_s += now - run_dry
                     run_dry = now
-                seconds = len(chunk.pcm) / 24000
-                run_dry += seconds
-                playhead.delivered_s += seconds
-                turn.audio_s += seconds
-                turn.bad |= not (np.abs(chunk.pcm) <= 1).all()
+                run_dry += sound.seconds
+                playhead.delivered_s += sound.seconds
+                turn.audio_s += sound.seconds
+                turn.bad |= sound.broken
         turn.end = run_dry
 
     try:
@@ -338,11 +250,10 @@ async def speak(engine: Engine, rng: random.Random, *, cancel_after_s: float | N
                 began = time.monotonic()
                 task.cancel()
                 await asyncio.wait([task])
-                while any(  # noqa: ASYNC110  # measured from outside
-                    r.closed for r in list(engine.runner._renderings)
-                ) or any(s.cancelled for s in list(engine.loop._live)):
-                    await asyncio.sleep(0.0005)
-                turn.freed_ms = (time.monotonic() - began) * 1000
+                if isinstance(line, Here):  # measured from outside
+                    while line.engine.freeing():
+                        await asyncio.sleep(0.0005)
+                    turn.freed_ms = (time.monotonic() - began) * 1000
             else:
                 task.result()
     except Exhausted:
@@ -355,7 +266,7 @@ def quantile(values: Sequence[float], q: float) -> float | None:
     return round(values[min(len(values) - 1, int(q * len(values)))], 1) if values else None
 
 
-def report(turns: Sequence[Turn], wall_s: float, engine: Engine) -> dict[str, Any]:
+def report(turns: Sequence[Turn], wall_s: float, line: Line) -> dict[str, Any]:
     heard = [t for t in turns if not math.isnan(t.first_ms)]
     whole = [t for t in heard if not t.cancelled]
     return {
@@ -373,43 +284,41 @@ def report(turns: Sequence[Turn], wall_s: float, engine: Engine) -> dict[str, An
         "cancelled_in_the_making": sum(t.cancelled for t in turns),
         "freed_ms_p50": quantile([t.freed_ms for t in turns], 0.5),
         "freed_ms_p99": quantile([t.freed_ms for t in turns], 0.99),
-        "recomputed_chunks": engine.runner.recomputed_chunks,
-        "free_blocks_after": engine.runner.free_blocks,
-        "gpu_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1),
+        **line.counts(),
     }
 
 
-async def burst_row(engine: Engine, calls: int, repeats: int) -> dict[str, Any]:
+async def burst_row(line: Line, calls: int, repeats: int) -> dict[str, Any]:
     """All calls ask at the same instant; the worst case. Wall time is that of making the sound, not of playing it."""
     rng = random.Random(calls)
     turns: list[Turn] = []
     wall = 0.0
     for _ in range(repeats):
         begun = time.monotonic()
-        turns += await asyncio.gather(*(speak(engine, rng) for _ in range(calls)))
+        turns += await asyncio.gather(*(speak(line, rng) for _ in range(calls)))
         wall += time.monotonic() - begun
         await asyncio.sleep(0.1)
-    return report(turns, wall, engine)
+    return report(turns, wall, line)
 
 
-async def calls_row(engine: Engine, calls: int, seconds: float) -> dict[str, Any]:
+async def calls_row(line: Line, calls: int, seconds: float) -> dict[str, Any]:
     """Each call: an answer is asked for, heard to its end, 0.2 to 1.2 s pass, and again."""
     rng = random.Random(calls)
     begun = time.monotonic()
     turns: list[Turn] = []
 
     async def call() -> None:
-        await asyncio.sleep(rng.uniform(0, 3))
+        await asyncio.sleep(rng.uniform(0, min(3, seconds / 5)))
         while time.monotonic() - begun < seconds:
-            turn = await speak(engine, rng)
+            turn = await speak(line, rng)
             turns.append(turn)
             await asyncio.sleep(max(turn.end - time.monotonic(), 0) + rng.uniform(0.2, 1.2))
 
     await asyncio.gather(*(call() for _ in range(calls)))
-    return report(turns, seconds, engine)
+    return report(turns, seconds, line)
 
 
-async def poisson_row(engine: Engine, rate: float, seconds: float, cancelled: float) -> dict[str, Any]:
+async def poisson_row(line: Line, rate: float, seconds: float, cancelled: float) -> dict[str, Any]:
     """Turns arrive at random; a share of them is cancelled at a random moment before the sound is all made."""
     rng = random.Random(int(rate * 10))
     begun = time.monotonic()
@@ -417,9 +326,9 @@ async def poisson_row(engine: Engine, rate: float, seconds: float, cancelled: fl
     while time.monotonic() - begun < seconds:
         await asyncio.sleep(rng.expovariate(rate))
         after = rng.uniform(0.0, 0.4) if rng.random() < cancelled else None
-        tasks.append(asyncio.create_task(speak(engine, rng, cancel_after_s=after)))
+        tasks.append(asyncio.create_task(speak(line, rng, cancel_after_s=after)))
     turns = await asyncio.gather(*tasks)
-    return report(turns, time.monotonic() - begun, engine)
+    return report(turns, time.monotonic() - begun, line)
 
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
@@ -429,66 +338,85 @@ ROWS = (
     "calls:8", "calls:32", "calls:64", "calls:128",
     "poisson:5", "poisson:10", "poisson:20", "cancel:10", "poisson:25", "poisson:30", "lm", "flow",
 )  # fmt: skip
+ROWS_V2 = ("burst:1", "burst:32", "calls:1", "calls:32", "flow", "lm")
 
 
-async def run_row(engine: Engine, row: str, seconds: float) -> dict[str, Any]:
+async def run_row(line: Line, row: str, seconds: float) -> dict[str, Any]:
     kind, _, value = row.partition(":")
     if kind == "burst":
         calls = int(value)
-        return await burst_row(engine, calls, 40 if calls == 1 else 8 if calls == 8 else 4 if calls == 32 else 3)
+        repeats = 1 if line.tiny else {1: 40, 8: 8, 32: 4}.get(calls, 3)
+        return await burst_row(line, calls, repeats)
     if kind == "calls":
-        return await calls_row(engine, int(value), seconds)
+        return await calls_row(line, int(value), seconds)
     if kind in ("poisson", "cancel"):
-        return await poisson_row(engine, float(value), seconds, 1 / 3 if kind == "cancel" else 0.0)
-    if kind == "lm":
-        return lm_row(engine)
-    if kind == "flow":
-        return flow_row(engine)
-    raise ValueError(f"row {row!r} is not one of {', '.join(ROWS)}")
+        return await poisson_row(line, float(value), seconds, 1 / 3 if kind == "cancel" else 0.0)
+    if kind in ("lm", "flow") and isinstance(line, Here):
+        return lm_row(line.engine) if kind == "lm" else flow_row(line.engine)
+    raise ValueError(f"row {row!r} is not one of {', '.join(ROWS)}; lm and flow need the engine in this process")
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--rows", default=",".join(ROWS))
-    parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--blocks", type=int, default=1000)
-    arguments = parser.parse_args()
-    done = (
-        {json.loads(line)["row"] for line in arguments.out.read_text().splitlines()}
-        if arguments.out.exists()
-        else set()
-    )
+@asynccontextmanager
+async def here(arguments: argparse.Namespace) -> AsyncIterator[tuple[Here, dict[str, Any]]]:
+    engine = await make_engine(arguments)
+    try:
+        yield Here(engine), engine.facts
+    finally:
+        await engine.synthesizer.aclose()
+
+
+async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
+    out: Path = arguments.out
+    how = " v2" if arguments.version == 2 else ""
+    how += " plain" if arguments.plain else ""
+    how += " causal" if arguments.finalize == "causal" else ""
+    how += f" hop {arguments.first_hop}" if arguments.first_hop != 25 else ""
+    how += f" steps {arguments.euler_steps}" if arguments.euler_steps != 10 else ""
+    how += (" vllm" if arguments.lm == "vllm" else "") + (" grpc" if arguments.grpc else "")
 
     def write(row: str, result: dict[str, Any]) -> None:
-        line = json.dumps({"row": row, **result})
-        print(line, flush=True)
-        with arguments.out.open("a") as file:
-            file.write(line + "\n")
+        text = json.dumps({"row": row, **result})
+        print(text, flush=True)
+        with out.open("a") as file:
+            file.write(text + "\n")
 
-    device = torch.device("cuda")
-    engine = make_engine(device, arguments.blocks)
-    begun = time.monotonic()
-    await engine.synthesizer.start()
-    write(
-        "start",
-        {
-            **engine.facts,
-            "warm_up_s": round(time.monotonic() - begun, 1),
-            "gpu_gib": round(torch.cuda.memory_allocated() / 2**30, 1),
-            "gpu": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-        },
-    )
-    rng = random.Random(0)
-    await asyncio.gather(*(speak(engine, rng) for _ in range(8)))
-    gc.collect()
-    gc.freeze()
-    for row in arguments.rows.split(","):
-        if row not in done:
-            write(row, await run_row(engine, row, arguments.seconds))
-    await engine.synthesizer.aclose()
+    if arguments.grpc:
+        from h200_grpc import remote as reach  # with it come gRPC, pydantic and the codecs
+    else:
+        reach = here
+    async with reach(arguments) as (line, facts):
+        write("start" + how, facts)
+        rng = random.Random(0)
+        await asyncio.gather(*(speak(line, rng) for _ in range(8)))
+        gc.collect()
+        gc.freeze()
+        for row in arguments.rows.split(",") if arguments.rows else ROWS_V2 if arguments.version == 2 else ROWS:
+            if row + how not in done:
+                write(row + how, await run_row(line, row, arguments.seconds))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--version", type=int, choices=(2, 3), default=3)
+    parser.add_argument("--rows", help="with commas between (default: all of the version's)")
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--blocks", type=int, default=1000)
+    parser.add_argument("--lm", choices=("torch", "vllm"), default="torch")
+    parser.add_argument("--vllm", type=json.loads, default={}, metavar="JSON", help="fields of VllmConfig")
+    parser.add_argument("--grpc", action="store_true", help="the engine in another process")
+    parser.add_argument("--plain", action="store_true", help="no fused networks")
+    parser.add_argument("--finalize", choices=("upstream", "causal"), default="upstream")
+    parser.add_argument("--first-hop", type=int, default=25)
+    parser.add_argument("--euler-steps", type=int, default=10)
+    parser.add_argument("--tiny", action="store_true", help="small networks: for a look at the path on a CPU")
+    parser.add_argument("--device", type=torch.device)
+    arguments = parser.parse_args()
+    arguments.device = arguments.device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    out: Path = arguments.out
+    done = {json.loads(line)["row"] for line in out.read_text().splitlines()} if out.exists() else set()
+    asyncio.run(measure(arguments, done))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

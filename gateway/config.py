@@ -125,7 +125,7 @@ class RouteBargeIn(Section):
     threshold: float | None = Field(None, gt=0, lt=1)
     """Speech probability of the VAD that counts as speech."""
     false_alarm_ms: int | None = Field(None, ge=0)
-    """Continue the cut turn if no word follows the noise that cut it."""
+    """Caller speech shorter than this, or without a word where there is a recogniser, is a false alarm."""
 
 
 class RouteConfig(Section):
@@ -157,15 +157,16 @@ class RouteConfig(Section):
     ignore_backchannel: bool = False
     """Short acknowledgements (mhm, yes) neither interrupt nor become a prompt; needs a recogniser."""
     hints: tuple[str, ...] = ()
-    """Phrases that the recogniser should expect."""
+    """Phrases that the recogniser should expect; the embedded one has no use for them."""
     events: tuple[Literal["speaker-events", "tokens-played", "debugging"], ...] = ()
     """Which `info` messages are sent."""
     fallback: str = ""
     """Spoken while the dialogue manager is lost."""
     recording: bool = False
     """Record this route's calls, see section `recording`."""
-    recogniser: str = ""
-    """Recogniser that makes prompts of caller speech: empty for none, `embedded`, or `external`."""
+    recogniser: Literal["", "auto", "embedded", "external"] = ""
+    """Recogniser that makes prompts of caller speech: empty for none, `embedded` (English, needs the extra
+    `[recogniser]`), `external`, or `auto`: the embedded one where the extra is installed, else none."""
     barge_in: RouteBargeIn = RouteBargeIn()
     """Overrides of section `barge_in`."""
     parameters: dict[str, str] = {}
@@ -219,7 +220,65 @@ class BargeInConfig(Section):
     """A hum over our speech (mhm) up to this long is taken for agreement and does not cut; 0: hums cut like words."""
     false_alarm_ms: int = Field(0, ge=0)
     """Caller speech shorter than this is a false alarm: our voice pauses at its onset and goes on after it. The
-    dialogue manager hears of an interruption this much later. 0: every confirmed onset interrupts."""
+    dialogue manager hears of an interruption this much later. Where the route has a recogniser the words decide: with
+    the first one it is an interruption, without any our voice goes on. 0: every confirmed onset interrupts."""
+
+
+class EmbeddedRecogniserConfig(Section):
+    """The embedded recogniser's own process."""
+
+    partial_ms: int = Field(500, ge=100)
+    """New speech between two partial results. Each costs as much as a final one: about 0.1 s of a core."""
+    nice: int = Field(1, ge=0, le=19)
+    """How far below the gateway in priority."""
+    hang_s: float = Field(10.0, gt=0)
+    """A process that does not answer for this long is killed and started anew."""
+    restart_backoff_s: float = Field(0.5, gt=0)
+    """Pause before a dead process is started anew; doubles, up to 32 times this, while that fails."""
+
+
+class RecogniserConfig(Section):
+    """Caller speech to text, for routes with a `recogniser`."""
+
+    end_of_speech_ms: int = Field(600, ge=100)
+    """Silence after which what the caller said becomes a prompt. Less answers sooner; more lets callers think."""
+    max_utterance_s: float = Field(15.0, ge=1, le=60)
+    """Longest utterance; a caller who speaks on is given a prompt this often."""
+    final_timeout_ms: int = Field(2000, ge=100)
+    """Longest wait for the words of an utterance that is over; without them there is no prompt."""
+    agreement_ms: int = Field(1000, ge=100)
+    """With `ignore_backchannel`: a caller who speaks over us for longer than this wants the floor, whatever the words.
+    """
+    backchannels: tuple[str, ...] = (
+        *("mhm", "mm", "mmm", "hm", "hmm", "mm hmm", "uh huh", "aha", "ah", "oh", "yeah", "yep", "yes", "ok", "okay"),
+        *("right", "sure", "i see", "got it", "all right", "alright", "great", "good", "fine", "exactly"),
+    )
+    """What counts as a short acknowledgement with `ignore_backchannel`, alone or several in a row; lower case, without
+    punctuation."""
+    url: str = ""
+    """The external recogniser's WebSocket, `ws://` or `wss://`, with Deepgram's `/v1/listen` protocol."""
+    headers: dict[str, str] = {}
+    """Its request headers, e.g. `Authorization: Token ${DEEPGRAM_API_KEY}`."""
+    parameters: dict[str, str] = {}
+    """Its query parameters, added to or instead of ours, e.g. `model: nova-3`."""
+    hints_parameter: str = "keyterm"
+    """Query parameter that gets each of a route's `hints`."""
+    connect_timeout_s: float = Field(5.0, gt=0)
+    """Longest wait for a connection."""
+    keep_alive_s: float = Field(4.0, gt=0)
+    """Silence after which `KeepAlive` is sent; Deepgram ends a connection that is silent for 10 s."""
+    reconnect_first_s: float = Field(0.25, gt=0)
+    """Pause before a lost connection is made anew; doubles after each attempt."""
+    reconnect_max_s: float = Field(5.0, gt=0)
+    """Longest such pause."""
+    embedded: EmbeddedRecogniserConfig = EmbeddedRecogniserConfig()
+    """The embedded recogniser's own process."""
+
+    @model_validator(mode="after")
+    def _readable(self) -> RecogniserConfig:
+        if self.url and not self.url.startswith(("ws://", "wss://")):
+            raise ValueError(f"recogniser.url is {self.url!r}, expected ws:// or wss://")
+        return self
 
 
 class RecordingConfig(Section):

@@ -107,10 +107,13 @@ class MediaConnection(WSListener):
         transport.underlying_transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         # The kernel would keep megabytes, minutes of speech, before our own buffer even begins to fill.
         own = transport.underlying_transport.get_extra_info("socket")
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(own.fileno())) as kernel:
+        kernel = socket.socket(fileno=os.dup(own.fileno()))  # socket.dup() would make the shared socket block
+        with contextlib.suppress(OSError):
             kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITE_BUFFER_BYTES)
-            if transport.underlying_transport.get_extra_info("ssl_object") is None:  # its records are not our frames
-                self._receiving = ReceiveBatching(kernel)
+        if transport.underlying_transport.get_extra_info("ssl_object") is None:
+            self._receiving = ReceiveBatching(kernel)
+        else:  # its records are not our frames
+            kernel.close()
         self._setup_timer = asyncio.get_running_loop().call_later(self._setup_timeout_s, self._not_started)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:

@@ -17,10 +17,10 @@ _STOPPED_S = 0.5  # without any frame: the peer has stopped sending media, and w
 
 
 class ReceiveBatching:
-    """One socket's reading. Owns a duplicate of its descriptor until ``close``."""
+    """One socket's reading. ``sock`` is a duplicate of its descriptor, owned until ``close``."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock.dup()
+        self._sock = sock
         self._skipped = 0
         self._timer: asyncio.TimerHandle | None = None
         self.gathering = False

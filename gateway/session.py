@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,8 +23,8 @@ from gateway.dialogue.messages import (
     Inbound,
     Info,
     Interruptible,
+    Language,
     Outbound,
-    Prompt,
     Subscribe,
     Transfer,
 )
@@ -31,6 +32,8 @@ from gateway.errors import ClipError
 from gateway.handoff import Handoff
 from gateway.histogram import Histogram
 from gateway.media.playout import Playout, StartPolicy
+from gateway.recognition.api import RecognitionError
+from gateway.recognition.listening import Hearing, Listening
 from gateway.ticker import Ticker
 from gateway.transport import CallInfo, MediaLeg
 from gateway.turns import FirstPacket, Reason, State, Turn, TurnDefaults, Turns
@@ -80,6 +83,8 @@ class Services:
     playout: PlayoutConfig
     start: StartPolicy
     uplink: Uplink | None = None
+    hearing: Mapping[str, Hearing] = field(default_factory=dict)
+    """By the name of the route; a route that is missing has no recogniser."""
 
 
 @dataclass(slots=True)
@@ -194,7 +199,10 @@ class Session:
             pacing_error=services.meter.pacing_error(call.transport),
         )
         self._uplink: UplinkStream | None = None
+        heard = services.hearing.get(call.route)
+        self._listening = Listening(heard, self.turns, tell=self.tell, cutting=self._cutting) if heard else None
         self._keys_told = False
+        self._transfer: Transfer | None = None
         self.listening = False
         """Whether anybody wants the caller's audio now; read for every frame that comes."""
         if services.uplink is not None:
@@ -222,6 +230,8 @@ class Session:
                     interruptible_word(self._route.welcome_greeting_interruptible),
                     self._now(),
                 )
+            if self._listening is not None:
+                self._listening.start()
             self._want()
             await self._over.wait()
         finally:
@@ -232,14 +242,15 @@ class Session:
         now = self._now()
         closing: Reason = "ended" if self._hang_up_leg else "hangup"
         self.turns.close(closing, now)
-        if self._doubt_timer is not None:
-            self._doubt_timer.cancel()
+        self._stop_doubting()
         for making in self._making.values():
             making.task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._services.ticker.remove(self._handle)
         if self._uplink is not None:
             self._uplink.close()
+        if self._listening is not None:
+            await self._listening.aclose()
         self.tell(Ended(reason=self._reason, duration_ms=round((now - self._begun) * 1000)))
         if self._link is not None:
             await self._link.aclose()
@@ -265,9 +276,8 @@ class Session:
 
     def _key(self, digit: str) -> None:
         now = self._now()
-        self._cut_started = now
-        self.turns.on_digit(digit, now)
-        self._cut_started = None
+        with self._cutting(now):
+            self.turns.on_digit(digit, now)
 
     def on_audio(self, payload: bytes) -> None:
         """The caller's audio, only while ``listening``."""
@@ -295,6 +305,16 @@ class Session:
                 self.playout.flushed(now)
             self.wake()
 
+    def on_transferred(self, problem: str) -> None:
+        """A transfer that was under way has ended; ``problem``: it failed, and the call goes on."""
+        message, self._transfer = self._transfer, None
+        if message is None:
+            return
+        if problem:
+            self.tell(Error(description=f"transfer: {problem}", code="transfer_failed", field="target"))
+        else:
+            self._transferred(message)
+
     def on_playback(self, *, started: bool) -> None:
         """The peer has begun to play after silence, or has played all that it got."""
         now = self._now()
@@ -312,10 +332,8 @@ class Session:
 
     def on_speech_suspected(self, *, onset: float) -> None:
         """It may be speech: pause until the VAD is sure, or nothing more is heard of it."""
-        now = self._now()
-        self._cut_started = onset
-        self.turns.on_caller_suspected(onset=onset, now=now)
-        self._cut_started = None
+        with self._cutting(onset):
+            self.turns.on_caller_suspected(onset=onset, now=self._now())
         self._doubt(self.turns.defaults.doubt_s, self.turns.on_caller_silence)
 
     def on_speech_dismissed(self) -> None:
@@ -324,27 +342,41 @@ class Session:
 
     def on_speech_started(self, *, onset: float) -> None:
         """The VAD is sure."""
-        now = self._now()
+        if self._listening is not None:
+            self._stop_doubting()
+            self._listening.on_speech_started(onset=onset)
+            return
         if "speaker-events" in self._route.events:
             self.tell(Info(name="clientSpeaking", value="on"))
-        self._cut_started = onset
-        self.turns.on_caller_speech(onset=onset, now=now)
-        self._cut_started = None
+        now = self._now()
+        with self._cutting(onset):
+            self.turns.on_caller_speech(onset=onset, now=now)
         self._doubt(onset + self.turns.defaults.false_alarm_s - now, self.turns.on_doubt_over)
 
     def _doubt(self, delay_s: float, decide: Callable[[float], None]) -> None:
         """Decide about a pause later, unless something else decides before."""
-        if self._doubt_timer is not None:
-            self._doubt_timer.cancel()
-            self._doubt_timer = None
+        self._stop_doubting()
         if self.playout.held:
             self._doubt_timer = asyncio.get_running_loop().call_later(max(0.0, delay_s), lambda: decide(self._now()))
 
+    def _stop_doubting(self) -> None:
+        if self._doubt_timer is not None:
+            self._doubt_timer.cancel()
+            self._doubt_timer = None
+
     def on_speech_ended(self) -> None:
         """The caller has stopped."""
+        if self._listening is not None:
+            self._listening.on_speech_ended()
+            return
         self._doubt(0.0, self.turns.on_caller_silence)
         if "speaker-events" in self._route.events:
             self.tell(Info(name="clientSpeaking", value="off"))
+
+    def on_speech(self, pcm: bytes) -> None:
+        """What the caller says."""
+        if self._listening is not None:
+            self._listening.on_speech(pcm)
 
     def on_key_heard(self, digit: str) -> None:
         """A touch tone in the audio, where the route looks for them and the leg has told none."""
@@ -356,19 +388,24 @@ class Session:
         if self._link is not None and self._subscribed_rate:
             self._link.send_audio(pcm)
 
-    def on_prompt(self, text: str, *, lang: str, last: bool) -> None:
-        """The recogniser understood something."""
-        if last or self._route.partial_prompts:
-            self.tell(Prompt(voice_prompt=text, lang=lang, last=last))
-            self.turns.on_prompt_sent()
+    @contextmanager
+    def _cutting(self, since: float) -> Iterator[None]:
+        """What is cut in here is counted from ``since`` on."""
+        self._cut_started = since
+        try:
+            yield
+        finally:
+            self._cut_started = None
 
     def _want(self) -> None:
         if self._uplink is not None:
-            vad = self.turns.interruptible_by("speech") or "speaker-events" in self._route.events
+            speech = self._listening is not None
+            vad = speech or self.turns.interruptible_by("speech") or "speaker-events" in self._route.events
             self._uplink.want(
-                vad=vad or bool(self._route.recogniser),
+                vad=vad,
                 pcm_rate=self._subscribed_rate,
                 keys=self._route.inband_dtmf and not self._keys_told,
+                speech=speech,
             )
             self.listening = self._uplink.needed
 
@@ -382,9 +419,11 @@ class Session:
                 self._subscribed_rate = message.sample_rate if message.media else 0
                 self._want()
             case Transfer():
-                if self._leg.transfer(message.target, message.handoff_data):
-                    self._leave("transferred", message.handoff_data, transfer_target=message.target)
-                    self.end("transferred", hang_up=True, handoff_data=message.handoff_data)
+                started = self._leg.transfer(message.target, message.handoff_data)
+                if started is None:
+                    self._transfer = message
+                elif started:
+                    self._transferred(message)
                 else:
                     self.tell(
                         Error(
@@ -394,9 +433,21 @@ class Session:
                         )
                     )
             case _:
-                self._cut_started = now
-                self.turns.on_message(message, now)
-                self._cut_started = None
+                if isinstance(message, Language):
+                    self._transcribe(message.transcription_language)
+                with self._cutting(now):
+                    self.turns.on_message(message, now)
+
+    def _transcribe(self, language: str) -> None:
+        if self._listening is not None and language:
+            try:
+                self._listening.use_language(language)
+            except RecognitionError as exc:
+                self.tell(Error(description=str(exc), code="not_supported", field="transcriptionLanguage"))
+
+    def _transferred(self, message: Transfer) -> None:
+        self._leave("transferred", message.handoff_data, transfer_target=message.target)
+        self.end("transferred", hang_up=True, handoff_data=message.handoff_data)
 
     def on_dialogue_ready(self) -> None:
         """The manager has its ``setup``."""
@@ -646,6 +697,7 @@ def turn_defaults(
     *,
     turn_chars: int,
     turns_queued: int,
+    words_decide: bool = False,
 ) -> TurnDefaults:
     """A route's part of the configuration, as ``Turns`` wants it."""
     return TurnDefaults(
@@ -663,6 +715,7 @@ def turn_defaults(
         turns_queued=turns_queued,
         ahead_turns=playout.ahead_turns,
         held_turns=playout.held_turns,
+        words_decide=words_decide,
         false_alarm_s=(
             barge_in.false_alarm_ms if route.barge_in.false_alarm_ms is None else route.barge_in.false_alarm_ms
         )

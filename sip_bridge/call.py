@@ -37,8 +37,9 @@ from sip_bridge.ports import PortPair
 from sip_bridge.rtp_leg import RtpLeg
 from sip_bridge.sdp import Agreed, Negotiation, SessionDescription
 from sip_bridge.sdp import parse as parse_sdp
-from sip_bridge.sip import Message, Request, Response, response_to
+from sip_bridge.sip import Address, Message, Request, Response, Uri, response_to
 from sip_bridge.transaction import Act, Key
+from sip_bridge.transfer import Transfer, refer_headers
 from voicecodecs.registry import AudioFormat
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,8 @@ class CallSession(CallEvents, Protocol):
 
     def on_held(self, held: bool) -> None: ...
 
+    def on_transferred(self, problem: str) -> None: ...
+
 
 class Host(Protocol):
     """What the bridge is for its calls."""
@@ -90,6 +93,18 @@ class Host(Protocol):
 
     def left(self, call: SipCall) -> None:
         """The call is over; nothing but the answers to its last requests comes to it any more."""
+        ...
+
+    def reserve(self, name: str, trunk: TrunkConfig) -> PortPair:
+        """Ports for one more call of a trunk. Raises ``Rejected`` where there is no room for it."""
+        ...
+
+    def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:
+        """Where a transfer leads, and the dialog that it replaces. Raises ``SipError``."""
+        ...
+
+    def refer(self, call: SipCall, target: Uri) -> None:
+        """Place the call that a peer asks for, and tell it the outcome."""
         ...
 
     def on_report(self, lost: int, jitter_s: float) -> None:
@@ -175,6 +190,8 @@ class SipCall:
     has_marks = False
     direction = "inbound"
     """As ``setup`` says it."""
+    session_id = ""
+    """Of the session, where it was told before there was one; empty: any."""
     dialog: Dialog
     caller: Caller
     """Who calls whom."""
@@ -206,6 +223,9 @@ class SipCall:
         self._refreshed_at = 0.0
         self._min_session_s = MIN_SESSION_S
         self._goodbye: HeaderItems = ()
+        self._transfer: Transfer | None = None
+        self._ending: tuple[str, HeaderItems] | None = None
+        """What ``hang_up`` wanted while a transfer was under way."""
         password = trunk.password.get_secret_value() if trunk.password else ""
         self._auth = ClientAuth(trunk.username, password) if trunk.username else None
 
@@ -246,9 +266,34 @@ class SipCall:
         """Send touch tones as events (RFC 4733). False: the peer takes none, tones go in the audio."""
         return self.rtp.send_dtmf(digits)
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> bool:
-        """Send the caller elsewhere. False: not possible."""
-        return False
+    def transfer(self, target: str, handoff_data: str | None = None) -> bool | None:
+        """Ask the peer to call somebody else in our place (REFER): a SIP URI or number among ``sip.allowed_targets``,
+        or the id of another call of ours, for an attended transfer. False: there is nobody to ask now."""
+        if self.state is not State.UP or self._transfer is not None:
+            return False
+        try:
+            uri, replaced = self._host.transfer_target(self, target)
+        except SipError as error:
+            self._loop.call_soon(self._transfer_over, str(error))
+            return None
+        transfer = self._transfer = Transfer(self._transfer_over)
+        if not self._host.config.user_to_user:
+            handoff_data = None
+        headers = refer_headers(uri, replace(self.dialog.local, params={}).uri, handoff_data, replaced)
+        self.request("REFER", [self._contact, *headers], b"", transfer.on_response)
+        # A peer that tells nothing for so long has done what it can.
+        self._later("transfer", self._timeouts.transfer, lambda: transfer.over(""))
+        return None
+
+    def _transfer_over(self, problem: str) -> None:
+        self._stop("transfer")
+        self._transfer = None
+        if problem:
+            log.info("transfer failed", extra={"trunk": self.trunk_name, "why": problem})
+        if self.session is not None:
+            self.session.on_transferred(problem)
+        elif self._ending is not None:
+            self.end(*self._ending)  # the session has left already
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
         """End the call, in whatever state it is; ``handoff_data`` goes along in User-to-User."""
@@ -258,6 +303,9 @@ class SipCall:
             handed = user_to_user(handoff_data)
             if not handed:
                 log.warning("handoff data too long for a header", extra={"bytes": len(handoff_data)})
+        if self._transfer is not None:
+            self._ending = (reason, handed)  # a BYE now could take the peer's new call with it (RFC 5589 section 6.1)
+            return
         self.end(reason, handed)
 
     # --- CallEvents of the RTP -------------------------------------------------------------------------------------
@@ -320,6 +368,8 @@ class SipCall:
         """The peer has ended the call."""
         if self.state is State.OVER:
             return
+        if self._transfer is not None:
+            reason = "transferred"  # many leave without a word once their new call stands
         self.rtp.close()
         session, self.session = self.session, None
         if session is not None:
@@ -362,7 +412,7 @@ class SipCall:
         self, method: str, headers: HeaderItems, body: bytes, done: Done, *, credentials: HeaderItems = ()
     ) -> None:
         """Send a request in the dialog; ``done`` is told how it ended. A challenge is answered once."""
-        peer = self._hop()
+        peer = self._hop(self.dialog)
         request = self.dialog.request(
             method, self._host.local.via(peer.transport), headers=[*headers, *credentials], body=body
         )
@@ -370,15 +420,17 @@ class SipCall:
         self._asked[key] = _Asked(request, peer, headers, done, bool(credentials))
         self._host.asked(key, self)
 
-    def _hop(self) -> Peer:
-        """Where the dialog's next hop is, as far as that can be known without a name service."""
-        uri = self.dialog.next_hop
+    def _hop(self, dialog: Dialog) -> Peer:
+        """Where a dialog's next hop is, as far as that can be known without a name service."""
+        uri = dialog.next_hop
         secure = uri.scheme == "sips" or (uri.params.get("transport") or "").lower() == "tls"
-        transport = "TLS" if secure else (uri.params.get("transport") or "UDP").upper()
+        named = (uri.params.get("transport") or "").upper()
+        transport = "TLS" if secure else named or "UDP"
         host = uri.host.strip("[]")
         literal = re.fullmatch(r"[0-9.]+|[0-9a-f:.]+", host) is not None
-        if not literal or self._translated or (transport == self.peer.transport != "UDP" and host == self.peer.host):
-            # A name's peer is the one that we talk to; behind a translator, and on a connection, only that way is open.
+        streamed = self.peer.transport != "UDP" and host == self.peer.host
+        # A name stands for whom we talk to; behind a translator only that way is open, and a connection is there.
+        if not literal or self._translated or (streamed and named in ("", self.peer.transport)):
             return self.peer
         return Peer(transport, host, uri.port or (5061 if secure else 5060))
 
@@ -415,7 +467,7 @@ class SipCall:
 
     def _acknowledge(self, asked: _Asked) -> None:
         number = asked.request.cseq.number
-        peer = self._hop()
+        peer = self._hop(self.dialog)
         ack = self.dialog.request("ACK", self._host.local.via(peer.transport), cseq=number)
         self._acked = (number, ack, peer)
         self._host.endpoint.send(ack, peer)
@@ -466,6 +518,10 @@ class SipCall:
                 return self._on_info(key, request)
             case "OPTIONS":
                 self.respond(key, request, 200, [ALLOW, SUPPORTED])
+            case "NOTIFY":
+                return self._on_notify(key, request)
+            case "REFER":
+                return self._on_refer(key, request)
             case _:
                 return Refusal(405, (ALLOW,))
         return None
@@ -490,6 +546,41 @@ class SipCall:
         if found:
             self._digit(found.group(1).upper(), "INFO")
         return None
+
+    def _on_notify(self, key: Key, request: Request) -> Refusal | None:
+        """What became of a transfer."""
+        if (request.headers.get("Event") or "").partition(";")[0].strip().lower() != "refer":
+            return Refusal(489, (("Allow-Events", "refer"),))
+        if self._transfer is None:
+            return Refusal(481)
+        self.respond(key, request, 200)
+        self._transfer.on_notify(request)
+        return None
+
+    def _on_refer(self, key: Key, request: Request) -> Refusal | None:
+        """The peer wants us to call somebody: a way to make calls at our cost, so refused unless the trunk may."""
+        if self.trunk.transfers != "follow":
+            return Refusal(603)
+        wanted = request.headers.get("Refer-To")
+        if wanted is None or len(request.headers.all("Refer-To")) != 1:
+            return Refusal(400)
+        target = Address.parse(wanted).uri
+        self.respond(key, request, 202, [self._contact])
+        self._host.refer(self, target)
+        return None
+
+    def tell_referred(self, status: int, reason: str) -> None:
+        """Tell the peer what became of the call that it asked for (RFC 3515 section 2.4.4)."""
+        if self.state is not State.UP:
+            return
+        state = "active;expires=60" if status < 200 else "terminated;reason=noresource"
+        headers = [
+            self._contact,
+            ("Event", "refer"),
+            ("Subscription-State", state),
+            ("Content-Type", "message/sipfrag;version=2.0"),
+        ]
+        self.request("NOTIFY", headers, f"SIP/2.0 {status} {reason}\r\n".encode(), lambda response: None)
 
     def _on_offer(self, key: Key, request: Request) -> Refusal | None:
         """A re-INVITE or UPDATE: a new description, hold, resume, a new Contact, or only a refresh of the session."""

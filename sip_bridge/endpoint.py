@@ -282,6 +282,10 @@ class Endpoint:
         """Answer a request; a 2xx to an INVITE may be given again, which repeats it."""
         self._carry_out(self._transactions.respond(key, response, now=self._loop.time()))
 
+    def forget(self, key: Key) -> None:
+        """End a transaction without a word, if it still is."""
+        self._transactions.forget(key)
+
     def dismiss(self, key: Key, response: Response | None, peer: Peer) -> None:
         """Answer a request and keep nothing of it: a repetition is a new request, and its ACK is nobody's.
 
@@ -385,7 +389,7 @@ class Endpoint:
     def _send(self, message: Message, peer: Peer, key: Key | None) -> None:
         data = message.serialise()
         if peer.transport == "UDP":
-            if self._datagrams.transport:
+            if self._datagrams.transport and not self._datagrams.transport.is_closing():
                 self._datagrams.transport.sendto(data, (peer.host, peer.port))
             return
         connection = self._connections.get(peer)

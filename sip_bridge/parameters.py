@@ -80,6 +80,11 @@ def _address(value: str | None) -> Address | None:
         return None  # a hint that cannot be read is none
 
 
+def is_own(name: str) -> bool:
+    """Whether a header is the protocol's own: nobody else may say it."""
+    return name.lower() in _OWN
+
+
 def custom_headers(headers: Headers, patterns: Sequence[str]) -> dict[str, str]:
     """Those that a pattern names, several of one name joined by commas."""
     names = {name.lower(): name for name, _ in reversed(list(headers))}

@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -38,11 +38,14 @@ from gateway.http.models import Models
 from gateway.http.pages import Pages
 from gateway.http.route_list import RouteList
 from gateway.http.speech import Speech
+from gateway.http.speech_socket import SpeechSocket
 from gateway.http.usage import Usage
 from gateway.http.voices import Voices
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
 from gateway.media.playout import StartPolicy
 from gateway.metrics import Metrics
+from gateway.recognition.api import Recogniser
+from gateway.recognition.listening import hearing
 from gateway.recorder import Recorder
 from gateway.server import GatewayServer
 from gateway.session import Services, Session, turn_defaults
@@ -60,6 +63,7 @@ from sip_bridge.bridge import SipBridge
 from sip_bridge.call import SipCall
 from talkspurt import __version__
 from talkspurt.config import Config
+from talkspurt.recognisers import HOW_TO_ADD, recognisers_for_gateway, unheard
 from tts_engine.api import EngineStatus
 from tts_engine.client import GrpcEngine
 from tts_engine.errors import EngineError
@@ -73,7 +77,7 @@ _CALL_TYPES = {"webrtc": "CLIENT", "sip": "SIP"}
 class Gateway:
     """A gateway in the making and at work: owns the sessions, the listener and the drain."""
 
-    def __init__(self, config: Config, engine: GrpcEngine) -> None:
+    def __init__(self, config: Config, engine: GrpcEngine, recognisers: Mapping[str, Recogniser]) -> None:
         self.config = config
         self.engine = engine
         self.metrics = Metrics(version=__version__, engine=config.engine.kind, calls_limit=config.limits.calls)
@@ -108,13 +112,17 @@ class Gateway:
             on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
             trusted_proxies=config.server.trusted_proxies,
         )
-        self.sip = config.sip and SipBridge(
-            config.sip,
-            begin=self.accept_sip,
-            check_room=self.directory.check_room,
-            on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
-            on_rejected=lambda reason: self.metrics.call_rejected(reason=reason),
-        )
+        self.sip: SipBridge | None = None
+        if config.sip is not None:
+            self.sip = SipBridge(
+                config.sip,
+                begin=self.accept_sip,
+                check_room=self.directory.check_room,
+                on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
+                on_rejected=lambda reason: self.metrics.call_rejected(reason=reason),
+                new_call_id=self.directory.new_call_id,
+                routes=config.routes,
+            )
         self.audiosocket: AudioSocketServer | None = None
         if config.audiosocket is not None:
             expected = ExpectedCalls(limit=config.audiosocket.expected_calls, expiry_s=config.audiosocket.expected_s)
@@ -131,9 +139,14 @@ class Gateway:
                 quantile=config.playout.start_quantile, max_delay_s=config.playout.max_start_delay_ms / 1000
             ),
             uplink=self.uplink,
+            hearing={
+                name: hearing(config.routes[name], recogniser, config.recogniser, config.barge_in)
+                for name, recogniser in recognisers.items()
+            },
         )
         self.usage = Usage()
         self.speech = Speech(engine, config.limits, self.usage)
+        self.speech_socket = SpeechSocket(engine, config.limits, self.usage)
         self._calls: set[asyncio.Task[None]] = set()
         self._status: EngineStatus | None = None
         self.switches = Switches(
@@ -167,7 +180,7 @@ class Gateway:
         app = make_app(
             auth=auth,
             health=Health(self.why_not_ready, self.health),
-            calls=Calls(self.directory, self.observers),
+            calls=Calls(self.directory, self.observers, self.sip.outgoing if self.sip is not None else None),
             webhooks=Webhooks(config.server, config.carriers, config.routes, self.tokens, self.handoffs),
             hub=self.hub,
             limits=config.limits,
@@ -181,6 +194,7 @@ class Gateway:
                 *Pages(auth, secure=secure).routes(),
                 RouteList(config.routes).route(),
                 *self.speech.routes(),
+                *self.speech_socket.routes(),
                 *self.usage.routes(),
                 *Voices(self.engine, config.limits).routes(),
                 *Models(self.engine).routes(),
@@ -222,7 +236,12 @@ class Gateway:
     def accept_sip(self, call: SipCall) -> Session:
         """A call by SIP: make it a session and let it run; the leg rings until that is ready."""
         caller = call.caller
-        told = {"CallerName": caller.name, "ForwardedFrom": caller.forwarded_from, "Direction": call.direction}
+        told = {
+            "CallerName": caller.name,
+            "ForwardedFrom": caller.forwarded_from,
+            "Direction": call.direction,
+            "CallStatus": "in-progress" if call.direction == "outbound" else "",
+        }
         started = StreamStarted(
             stream_id=call.call_sid,
             call_sid=call.call_sid,
@@ -236,7 +255,14 @@ class Gateway:
                 **{PARAMETER_PREFIX + name: value for name, value in told.items() if value},
             },
         )
-        return self.start_call(call.route, self.config.routes[call.route], call, started, transport="sip")
+        return self.start_call(
+            call.route,
+            self.config.routes[call.route],
+            call,
+            started,
+            transport="sip",
+            call_id=call.session_id,
+        )
 
     def accept_audiosocket(self, leg: AudioSocketLeg, started: StreamStarted) -> Session:
         """A call came over AudioSocket: let it run."""
@@ -286,6 +312,7 @@ class Gateway:
             self.config.barge_in,
             turn_chars=limits.turn_chars,
             turns_queued=limits.turns_queued,
+            words_decide=route.ignore_backchannel and name in self.services.hearing,
         )
         session = Session(call, leg, started.inbound, route, defaults, self.services)
         self.directory.add(session)
@@ -363,7 +390,7 @@ class Gateway:
         The listener stays: it answers new calls with 503, tells readiness, and lets lost managers back to live calls.
         """
         self.directory.draining = True
-        if self.sip:
+        if self.sip is not None:
             self.sip.drain()
         if self._calls:
             log.info("draining", extra={"calls": len(self._calls)})
@@ -378,7 +405,8 @@ class Gateway:
 async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
     """A listening gateway on an engine; leaving drains nothing and closes everything."""
     async with AsyncExitStack() as stack:
-        made = Gateway(config, engine)
+        recognisers = await stack.enter_async_context(recognisers_for_gateway(config.routes, config.recogniser))
+        made = Gateway(config, engine, recognisers)
         stack.callback(made.ticker.close)
         stack.callback(made.uplink.close)
         stack.push_async_callback(made.dialogues.aclose)
@@ -392,10 +420,11 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         if made.audiosocket is not None:
             await made.audiosocket.start()
             stack.push_async_callback(made.audiosocket.aclose)
-        # Before the server, which waits for its requests: these two never end by themselves.
+        # Before the server, which waits for its requests: these never end by themselves.
         stack.callback(made.observers.close)
         stack.push_async_callback(made.hub.aclose)
-        if made.sip:
+        stack.push_async_callback(made.speech_socket.aclose)
+        if made.sip is not None:
             await made.sip.start()
             stack.push_async_callback(made.sip.aclose)
         watcher = asyncio.create_task(made.watch_engine())
@@ -433,6 +462,8 @@ async def _serve(config: Config) -> int:
             print(f'first call:  talkspurt call {url} --text "Hello, this is talkspurt." -o heard.wav', flush=True)
         if made.audiosocket is not None and config.audiosocket is not None:
             print(f"audiosocket: {config.audiosocket.host}:{made.audiosocket.port}", flush=True)
+        if without := unheard(config.routes):
+            print(f"without a recogniser: {', '.join(without)}. To speak with them: {HOW_TO_ADD}", flush=True)
         await stopping.wait()
         await made.drain()
     return codes[0]

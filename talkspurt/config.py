@@ -24,6 +24,7 @@ from gateway.config import (
     LogConfig,
     MetricsConfig,
     PlayoutConfig,
+    RecogniserConfig,
     RecordingConfig,
     RouteConfig,
     Section,
@@ -33,6 +34,7 @@ from gateway.config import (
 from gateway.dialogue.script import ScriptError
 from gateway.dialogue.script import load as load_script
 from sip_bridge.config import SipConfig
+from talkspurt import recognisers
 from talkspurt.config_file import ConfigError, Document, Location, Problem, Value, parse, read
 from tts_engine.config import EngineConfig
 
@@ -57,6 +59,8 @@ class Config(Section):
     """How frames leave."""
     barge_in: BargeInConfig = BargeInConfig()
     """Caller speech over ours."""
+    recogniser: RecogniserConfig = RecogniserConfig()
+    """Caller speech to text."""
     webrtc: WebRtcConfig = WebRtcConfig()
     """Calls from browsers."""
     sip: SipConfig | None = None
@@ -132,7 +136,7 @@ def load(
         config = Config.model_validate(document.root, context=context)
     except ValidationError as exc:
         raise ConfigError(_problems(exc, document)) from None  # the cause would print secrets
-    if missing := _missing_files(config, document):
+    if missing := [*_missing_files(config, document), *_missing_recognisers(config, document)]:
         raise ConfigError(missing)
     return config
 
@@ -312,6 +316,14 @@ def _missing_files(config: Config, document: Document) -> list[Problem]:
             except ScriptError as exc:
                 problems += [Problem(at, message) for at, message in exc.problems]
     return problems
+
+
+def _missing_recognisers(config: Config, document: Document) -> list[Problem]:
+    return [
+        Problem(document.place(("routes", name, "recogniser")), f"routes.{name}.recogniser: {why}")
+        for name, route in config.routes.items()
+        if (why := recognisers.problem(route, config.recogniser))
+    ]
 
 
 # --- helpers -----------------------------------------------------------------------------------------------------

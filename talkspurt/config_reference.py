@@ -99,7 +99,7 @@ def _type(annotation: Any) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(_type(argument) for argument in arguments if argument is not type(None))
     if origin is Literal:
-        return " ".join(f"`{argument}`" for argument in arguments)
+        return " ".join(f"`{argument}`" for argument in arguments if argument != "")
     if origin is dict:
         inner = _type(arguments[1])
         return "sections by name" if inner == "section" else f"{inner} by name"

@@ -2,50 +2,96 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 import sys
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from tts_engine import runner
+from tts_engine import compile_cache, runner
 from tts_engine.api import SpeechEngine
 from tts_engine.client import GrpcEngine
-from tts_engine.config import EngineConfig
+from tts_engine.config import EngineConfig, ModelConfig
 from tts_engine.engine import Engine
 from tts_engine.errors import Unavailable
 from tts_engine.metrics import PrometheusObserver
 from tts_engine.process import EngineProcess
 from tts_engine.synthesizer import Synthesizer
 
+log = logging.getLogger(__name__)
 
-def make_synthesizer(config: EngineConfig) -> Synthesizer:
-    """The voice model that the configuration names."""
+
+def make_synthesizer(config: ModelConfig, whole: EngineConfig, *, name: str = "engine") -> Synthesizer:
+    """The voice model of a section of the configuration, whose ``name`` is for messages."""
     if config.kind == "tone":
         from tts_engine.tone import ToneSynthesizer
 
         return ToneSynthesizer()
-    if config.kind != "embedded":
-        if not config.model_folder:
-            raise Unavailable(f"engine {config.kind} needs engine.model_folder, a model directory")
-        try:
-            from tts_engine.cosyvoice_loading import LoadingConfig, load_synthesizer
-        except ModuleNotFoundError as exc:
-            raise Unavailable(f"engine {config.kind} needs the extra [cosyvoice]: no module {exc.name!r}") from exc
+    if config.kind == "embedded":
+        from tts_engine.embedded import EmbeddedSynthesizer
 
-        return load_synthesizer(Path(config.model_folder), LoadingConfig(device=config.device))
-    from tts_engine.embedded import EmbeddedSynthesizer
+        return EmbeddedSynthesizer(whole.embedded)
+    if not config.model_folder:
+        raise Unavailable(f"engine {config.kind} needs {name}.model_folder, a model directory")
+    try:
+        from tts_engine.cosyvoice_loading import LoadingConfig, load_synthesizer
+        from tts_engine.lm_vllm import VllmConfig
+    except ModuleNotFoundError as exc:
+        raise Unavailable(f"engine {config.kind} needs the extra [cosyvoice]: no module {exc.name!r}") from exc
 
-    return EmbeddedSynthesizer(config.embedded)
+    chosen = config.cosyvoice
+    loading = LoadingConfig(
+        device=config.device,
+        max_clauses=chosen.max_clauses,
+        max_positions=chosen.max_positions,
+        cache_bytes=round(chosen.cache_gb * 1e9),
+        busy_share=chosen.busy_share,
+        first_chunk_s=chosen.first_chunk_s,
+        rl=chosen.rl,
+        finalize=chosen.finalize,
+        first_hop=chosen.first_hop,
+        euler_steps=chosen.euler_steps,
+        language_model=chosen.language_model,
+        vllm=VllmConfig(
+            max_model_len=chosen.max_positions,
+            max_num_seqs=min(chosen.max_clauses, 128),
+            kv_cache_bytes=round(chosen.vllm_cache_gb * 1e9),
+        ),
+        voices_folder=Path(whole.voices_folder) if whole.voices_folder else _user_data() / "voices",
+        export_folder=compile_cache.folder(whole.cache_folder) / "vllm-models",
+    )
+    synthesizer = load_synthesizer(Path(config.model_folder), loading, observer=PrometheusObserver())
+    if synthesizer.name != config.kind:
+        raise Unavailable(f"{name}.model_folder {config.model_folder} is {synthesizer.name}, expected {config.kind}")
+    return synthesizer
+
+
+def _user_data() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "talkspurt"
 
 
 async def make_engine(config: EngineConfig) -> SpeechEngine:
-    """A warm engine in this process."""
-    engine = Engine(make_synthesizer(config), config.speech, observer=PrometheusObserver())
+    """A warm engine in this process, with all its models."""
+    begun = time.monotonic()
+    was_warm = compile_cache.keep(config.cache_folder)
+    made: dict[str, Synthesizer] = {}
+    for name, model in ((config.kind, config), *config.more_models.items()):
+        if name in made:
+            raise Unavailable(f"engine.more_models.{name} has the name of the first model")
+        section = "engine" if model is config else f"engine.more_models.{name}"
+        # In a thread: health checks and a signal to end are answered meanwhile.
+        made[name] = await asyncio.to_thread(make_synthesizer, model, config, name=section)
+    engine = Engine(made, config.speech, observer=PrometheusObserver())
     try:
         await engine.start()
     except BaseException:
         await engine.aclose()
         raise
+    seconds = round(time.monotonic() - begun, 1)
+    log.info("engine is warm", extra={"models": list(made), "seconds": seconds, "compiled_before": was_warm})
     return engine
 
 
@@ -64,26 +110,33 @@ def engine_process(config: EngineConfig) -> EngineProcess:
     return EngineProcess("talkspurt.engines", config)
 
 
+def _by_device(config: EngineConfig) -> list[EngineConfig]:
+    """A configuration for each engine process; ``metrics_port`` counts up."""
+    first = config.metrics_port
+    return [
+        config.model_copy(update={"device": device, "metrics_port": first and first + number})
+        for number, device in enumerate(config.devices or (config.device,))
+    ]
+
+
 @asynccontextmanager
 async def engine_for_gateway(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
-    """The engine as the gateway uses it: over gRPC, in a child of ours unless targets are configured.
+    """The engine as the gateway uses it: over gRPC, in children of ours, one a device, unless targets are configured.
 
     Raises:
         Unavailable: the child did not start.
     """
-    process = None
-    targets = config.targets
-    if not targets:
-        process = engine_process(config)
-        await process.start()
-        targets = (process.target,)
-    engine = GrpcEngine(targets, config)
-    try:
+    async with AsyncExitStack() as stack:
+        targets = list(config.targets)
+        if not targets:
+            processes = [engine_process(own) for own in _by_device(config)]
+            for process in processes:
+                stack.push_async_callback(process.aclose)
+            await asyncio.gather(*(process.start() for process in processes))
+            targets = [process.target for process in processes]
+        engine = GrpcEngine(targets, config)
+        stack.push_async_callback(engine.aclose)
         yield engine
-    finally:
-        await engine.aclose()
-        if process is not None:
-            await process.aclose()
 
 
 def run_engine(config: EngineConfig) -> int:

@@ -29,7 +29,7 @@ def chromium(*flags: str, microphone: Path | None = None) -> Iterator[webdriver.
         f"use-file-for-fake-audio-capture={microphone}",
     )
     for flag in (
-        "headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage",
+        "headless=new", "window-size=1280,900", "no-sandbox", "disable-gpu", "disable-dev-shm-usage",
         "autoplay-policy=no-user-gesture-required", *(fake if microphone else ()), *flags,
     ):  # fmt: skip
         options.add_argument(f"--{flag}")

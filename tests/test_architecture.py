@@ -21,9 +21,12 @@ PURE = [
     "gateway/dialogue/messages.py",
     "gateway/dialogue/wire.py",
     "gateway/dialogue/script.py",
+    "gateway/recognition/api.py",
+    "gateway/recognition/listen.py",
     "gateway/transport.py",
     "gateway/media",
     "gateway/turns.py",
+    "tts_engine/admission.py",
     "tts_engine/api.py",
     "tts_engine/text",
     "tts_engine/silence.py",
@@ -36,6 +39,9 @@ PURE = [
     "sip_bridge/dialog.py",
     "sip_bridge/source_limit.py",
     "sip_bridge/trunks.py",
+    "sip_bridge/targets.py",
+    "sip_bridge/transfer.py",
+    "sip_bridge/parameters.py",
 ]
 """Bytes in, messages out; time is an argument."""
 

@@ -8,6 +8,7 @@ turn, and of positions only the newest is kept. Audio that nobody takes stays in
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from types import TracebackType
@@ -15,10 +16,10 @@ from typing import Any, Self
 
 import grpc
 
-from tts_engine import wire
+from tts_engine import metrics, wire
 from tts_engine.api import AudioChunk, EngineStatus, UtteranceRequest, VoiceInfo
 from tts_engine.config import EngineConfig
-from tts_engine.errors import EngineError, InvalidRequest, Unavailable
+from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, Unavailable
 from tts_engine.position import PositionReporter
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
@@ -123,7 +124,10 @@ class GrpcUtterance:
             message = await self._call.read()
         except grpc.aio.AioRpcError as exc:
             self._release()
-            raise _engine_error(exc) from None
+            error = _engine_error(exc)
+            if isinstance(error, Exhausted):
+                self._backend.full_until = time.monotonic() + error.retry_after_s
+            raise error from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -183,18 +187,24 @@ class _Backend:
         self.channel = grpc.aio.insecure_channel(target, options=channel_options(config))
         self.stub = pb_grpc.SpeechEngineStub(self.channel)
         self.active = 0
+        self.full_until = 0.0
+        """Monotonic second up to which it has asked to be left alone."""
 
     @property
-    def load(self) -> tuple[bool, int]:
-        """What to compare: a lost connection comes last."""
-        return self.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE, self.active
+    def lost(self) -> bool:
+        return self.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+
+    @property
+    def load(self) -> tuple[bool, bool, int]:
+        """What to compare: a lost connection comes last, one that has just refused before it."""
+        return self.lost, time.monotonic() < self.full_until, self.active
 
 
 class GrpcEngine:
     """``tts_engine.api.SpeechEngine`` in one or more other processes.
 
-    With several targets an utterance goes to the one with the fewest of ours; voices and models are set on all of them
-    and read from the first.
+    With several targets an utterance goes to the one with the fewest of ours, past those that are lost or have just
+    refused one as full; voices and models are set on all of them and read from the first that is there.
     """
 
     def __init__(self, target: str | Sequence[str], config: EngineConfig) -> None:
@@ -220,11 +230,23 @@ class GrpcEngine:
 
     async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
         request = pb.AddVoiceRequest(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
-        voices = await self._all("AddVoice", request, timeout_s=self._config.timeouts.add_voice_s)
-        return wire.decode_voice(voices[0])
+        timeout_s = self._config.timeouts.add_voice_s
+        first, *others = sorted(self._backends, key=lambda one: one.lost)
+        added = await _unary(first.stub.AddVoice(request, timeout=timeout_s))
+        request.voice_id = added.voice_id
+        for other in others:  # those that share the first one's folder have it already
+            there = await _unary(other.stub.ListVoices(pb.ListVoicesRequest(), timeout=timeout_s))
+            if all(voice.voice_id != added.voice_id for voice in there.voices):
+                await _unary(other.stub.AddVoice(request, timeout=timeout_s))
+        return wire.decode_voice(added)
 
     async def remove_voice(self, voice_id: str) -> None:
-        await self._all("RemoveVoice", pb.RemoveVoiceRequest(voice_id=voice_id))
+        request, timeout_s = pb.RemoveVoiceRequest(voice_id=voice_id), self._config.timeouts.connect_s
+        first, *others = sorted(self._backends, key=lambda one: one.lost)
+        await _unary(first.stub.RemoveVoice(request, timeout=timeout_s))
+        for other in others:
+            with contextlib.suppress(NotFound):
+                await _unary(other.stub.RemoveVoice(request, timeout=timeout_s))
 
     async def set_active_model(self, model: str) -> None:
         await self._all("SetActiveModel", pb.SetActiveModelRequest(model=model))
@@ -233,22 +255,24 @@ class GrpcEngine:
         return wire.decode_status(await self._first("GetStatus", pb.GetStatusRequest()))
 
     async def metrics(self) -> bytes:
-        """The engine's metrics as Prometheus text; empty with several targets, whose series would collide."""
-        if len(self._backends) > 1:
-            return b""
-        response = await self._first("GetMetrics", pb.GetMetricsRequest())
-        return bytes(response.exposition)
+        """The engine's metrics as Prometheus text; of several engines those that answer, told apart by ``worker``."""
+        timeout_s = self._config.timeouts.connect_s
+        calls = [_unary(one.stub.GetMetrics(pb.GetMetricsRequest(), timeout=timeout_s)) for one in self._backends]
+        if len(calls) == 1:
+            return bytes((await calls[0]).exposition)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        return metrics.merged([b"" if isinstance(answer, BaseException) else answer.exposition for answer in answers])
 
     async def aclose(self) -> None:
         self._closed = True
         await asyncio.gather(*(backend.channel.close() for backend in self._backends))
 
     async def _first(self, method: str, request: object) -> Any:
-        backend = min(self._backends, key=lambda one: one.load[0])
+        backend = min(self._backends, key=lambda one: one.lost)
         return await _unary(getattr(backend.stub, method)(request, timeout=self._config.timeouts.connect_s))
 
-    async def _all(self, method: str, request: object, *, timeout_s: float | None = None) -> list[Any]:
-        timeout_s = timeout_s or self._config.timeouts.connect_s
+    async def _all(self, method: str, request: object) -> list[Any]:
+        timeout_s = self._config.timeouts.connect_s
         calls = [_unary(getattr(backend.stub, method)(request, timeout=timeout_s)) for backend in self._backends]
         return list(await asyncio.gather(*calls))
 

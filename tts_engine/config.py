@@ -6,7 +6,6 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tts_engine.embedded import EmbeddedConfig
 from tts_engine.engine import SpeechConfig
 
 Seconds = float
@@ -47,8 +46,84 @@ class EngineTimeouts(EngineModel):
     """Seconds for registering a voice (default 120); feature extraction on a CPU takes a while."""
 
 
-class EngineConfig(EngineModel):
-    """Section ``engine``."""
+class EmbeddedConfig(EngineModel):
+    """Settings of the embedded voice."""
+
+    threads: int = Field(default=2, ge=1, le=64)
+    """Worker threads, one core each. More than there are cores gains nothing."""
+
+    queue_size: int = Field(default=512, ge=1)
+    """Clauses that may wait for a thread. Beyond it new ones are refused: their first sound would be seconds late."""
+
+    guard_ms: float = Field(default=60, ge=0)
+    """A speaking call with less sound than this in hand goes before first sounds. More avoids gaps under overload,
+    less starts new turns sooner."""
+
+    first_block_ms: float = Field(default=400, ge=100)
+    """Sound computed in the first step. Less answers sooner, but needs the next step sooner. Grows up to twofold with
+    the number of waiting clauses, so that in a burst everybody has a first sound before anybody needs a second."""
+
+    gain_db: float = Field(default=5, ge=-20, le=20)
+    """The voice peaks at -7 dB; telephone speech wants more. Peaks above -2 dB are rounded off."""
+
+    seed: int | None = None
+    """Fixes the noise in the sound, so that a text always gives the same samples. None: not fixed."""
+
+    espeak: tuple[str, ...] = ()
+    """Further languages by espeak-ng under its own names (`de`, `fr`, `cmn`), as voices `espeak:de` ...: robotic, but
+    instant. Needs the `espeak` extra, whose library is GPL-3."""
+
+
+class CosyVoiceConfig(EngineModel):
+    """A CosyVoice engine: what it may take, and whom it lets in."""
+
+    language_model: Literal["torch", "vllm"] = "torch"
+    """What draws the speech tokens (default ``torch``: in the engine's process, one CUDA graph a step, a clause pauses
+    while its chunk is made). ``vllm`` needs the extra and runs beside it: for weights that torch does not take here."""
+
+    rl: bool = False
+    """Take ``llm.rl.pt``, the weights after reinforcement learning (default: ``llm.pt``)."""
+
+    finalize: Literal["upstream", "causal"] = "upstream"
+    """How the last chunk of a clause is made. ``upstream`` (default): as upstream does, by full attention over voice
+    prompt and clause, all of it computed again. ``causal``: as the chunks before it go on, for a chunk's work. On
+    random weights neither has a seam (``benchmarks/seam.py``); listen with published ones."""
+
+    first_hop: int = Field(default=25, ge=8, le=25)
+    """Speech tokens of a clause's first chunk (default 25, exact). 15 sounds ten steps of the language model sooner,
+    and is made without hearing what follows it; the rest of its 25 comes with the second chunk, due 0.4 s later."""
+
+    euler_steps: int = Field(default=10, ge=2, le=32)
+    """Steps of the flow's solver (default 10, the published number). Fewer are proportionally faster, and the mel
+    deviates: ``benchmarks/euler_steps.py`` measures by how much."""
+
+    max_clauses: int = Field(default=200, ge=1, le=4096)
+    """Clauses at a time that hold a place on the device (default 200); further clauses of turns that speak wait for
+    one. An H200 was measured free of gaps at 128 calls."""
+
+    max_positions: int = Field(default=1024, ge=256, le=32768)
+    """Prompt and speech of a clause in the language model, positions (default 1024: a voice prompt of 10 s leaves 25 s
+    of speech). Each takes 12 kB a clause."""
+
+    cache_gb: float = Field(default=64.0, gt=0)
+    """Device memory for what token-to-wave keeps of each clause, GB (default 64); 90 MB hold a second of sound. When it
+    is full, the clause with most sound in hand is computed again, exactly, when its turn comes."""
+
+    vllm_cache_gb: float = Field(default=4.0, gt=0)
+    """Device memory for vLLM's keys and values, GB (default 4: 128 clauses of 2048 positions)."""
+
+    first_chunk_s: Seconds = Field(default=1.0, gt=0)
+    """Expected wait for a first chunk above which a new turn is refused, seconds (default 1). Shorter refuses earlier
+    in a burst, longer lets callers hear silence."""
+
+    busy_share: float = Field(default=0.9, gt=0, le=100)
+    """Share of the device, by measured step times, that turns which speak may take before a new one is refused (default
+    0.9). More fills the device, and far above 1 nobody is refused for it; less leaves room for a burst of first chunks.
+    Turns that nobody waits for yet are let in up to three quarters of it."""
+
+
+class ModelConfig(EngineModel):
+    """A voice model, and where it computes."""
 
     kind: Literal["embedded", "tone", "cosyvoice2", "cosyvoice3"] = "embedded"
     """Which voice model speaks (default ``embedded``: no GPU, no download). ``tone`` is a test signal."""
@@ -57,7 +132,31 @@ class EngineConfig(EngineModel):
     """Model directory of a CosyVoice engine, in the official layout."""
 
     device: str = "cuda"
-    """Where a CosyVoice engine computes; ``cpu`` is for tiny models and tests."""
+    """Where a CosyVoice engine computes (default ``cuda``, the first GPU; ``cuda:1`` the second); ``cpu`` is for tiny
+    models and tests."""
+
+    cosyvoice: CosyVoiceConfig = CosyVoiceConfig()
+    """Settings of a CosyVoice engine; others ignore them."""
+
+
+class EngineConfig(ModelConfig):
+    """Section ``engine``."""
+
+    more_models: dict[str, ModelConfig] = {}
+    """Models loaded beside that of ``kind``, by the name under which ``SetActiveModel`` and ``/v1/models`` know them
+    (default none); the first is active after a start and goes by its kind. On one GPU the memory of all has to fit."""
+
+    devices: tuple[str, ...] = ()
+    """One engine process for each of these instead of one on ``device`` (default none): ``[cuda:0, cuda:1]`` serves
+    from two GPUs. For an engine that the gateway starts; one that runs alone takes ``device``."""
+
+    voices_folder: str = ""
+    """Folder of the voices that users register, SQLite index and features, shared by all engines that name it (default:
+    ``talkspurt/voices`` in the user's data folder). CosyVoice only."""
+
+    cache_folder: str = ""
+    """Folder for compiled kernels and graphs, kept over restarts (default: ``talkspurt`` in the user's cache folder).
+    On a disk that outlives a container, the next one starts warm. May be removed at any time."""
 
     targets: tuple[str, ...] = ()
     """Engines that already run elsewhere, as ``host:port`` or ``unix:/path`` (default none: the gateway starts its
@@ -68,7 +167,8 @@ class EngineConfig(EngineModel):
     connection is neither encrypted nor authenticated: beyond loopback it belongs in a private network."""
 
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
-    """TCP port of the engine's own ``/metrics``; 0 takes a free one (default none: the gateway shows them)."""
+    """TCP port of the engine's own ``/metrics``; 0 takes a free one (default none: the gateway shows them). With
+    several ``devices`` the next engine has the next port."""
 
     metrics_host: str = "127.0.0.1"
     """Address of that port (default loopback)."""

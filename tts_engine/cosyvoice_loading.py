@@ -6,38 +6,56 @@ plain networks in fp32, the same loops without graphs.
 
 from __future__ import annotations
 
+import hashlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
+from tts_engine.admission import Admission, AdmissionConfig
 from tts_engine.api import VoiceInfo
-from tts_engine.cosyvoice.features import VoiceFeatures
+from tts_engine.cosyvoice.features import FeatureExtractor, VoiceFeatures
 from tts_engine.cosyvoice.frontend import Frontend
 from tts_engine.cosyvoice.spk2info import read_spk2info
-from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer
-from tts_engine.errors import NotFound, Unavailable
+from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer, StepObserver
+from tts_engine.errors import InvalidRequest, NotFound, Unavailable
 from tts_engine.lm_eager import EagerLm
 from tts_engine.lm_torch import LmSteps, TorchLm, TorchLmConfig
+from tts_engine.lm_vllm import VllmBackend, VllmConfig, export_model
 from tts_engine.model_runner import ModelRunner, RunnerConfig
-from tts_engine.models.config import LOOK_AHEAD_TOKENS
-from tts_engine.models.flow_v3 import FlowV3
-from tts_engine.models.hift_causal import CausalHift
+from tts_engine.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS
+from tts_engine.models.dit import DiT
+from tts_engine.models.llm import SpeechLanguageModel
 from tts_engine.scheduler import SchedulerConfig
+from tts_engine.vllm_plugin.joined_table import TABLE_FILE
 from tts_engine.voices import VoiceRegistry
 from tts_engine.weights import CheckpointError, load
+
+log = logging.getLogger(__name__)
 
 
 class DirectoryVoices:
     """The voices of ``spk2info.pt`` beside the weights, then those of the registry."""
 
-    def __init__(self, folder: Path, frontend: Frontend, registry: VoiceRegistry | None) -> None:
+    def __init__(self, folder: Path, frontend: Frontend, registered: Path | None) -> None:
+        """
+        Args:
+            registered: folder of the voices that users add; None: they cannot.
+        """
         path = folder / "spk2info.pt"
         self._engine = f"cosyvoice{frontend.version}"
         self._builtin = read_spk2info(path, frontend.tokenizer) if path.exists() else {}
-        self._registry = registry
+        self._infos = [
+            VoiceInfo(voice_id=voice_id, name=voice_id, languages=(), engine=self._engine) for voice_id in self._builtin
+        ]
         self._cached: dict[object, VoiceFeatures] = {}
+        self._registry: VoiceRegistry | None = None
+        if registered is not None:
+            extractor = FeatureExtractor(folder, version=frontend.version)
+            self._registry = VoiceRegistry(registered, engine=self._engine, builtin=self._infos, extractor=extractor)
 
     def features(self, voice_id: str) -> tuple[object, VoiceFeatures]:
         """See ``VoiceSource``; an empty id is the first voice. Raises NotFound."""
@@ -57,9 +75,28 @@ class DirectoryVoices:
         return key, self._cached[key]
 
     def infos(self) -> Sequence[VoiceInfo]:
-        return [
-            VoiceInfo(voice_id=voice_id, name=voice_id, languages=(), engine=self._engine) for voice_id in self._builtin
-        ]
+        """Those of the weights first, then those that were registered for this version."""
+        if self._registry is None:
+            return self._infos
+        return [voice for voice in self._registry.voices() if voice.engine == self._engine]
+
+    def add(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+        """See ``VoiceRegistry.add``."""
+        if self._registry is None:
+            raise InvalidRequest("this engine has no folder for voices", field="audio")
+        return self._registry.add(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
+
+    def remove(self, voice_id: str) -> None:
+        """See ``VoiceRegistry.remove``."""
+        if self._registry is None:
+            raise NotFound(f"no registered voice {voice_id!r}")
+        self._registry.remove(voice_id)
+
+    def revision(self, voice_id: str) -> str:
+        """See ``VoiceEditor``."""
+        if self._registry is None or not voice_id or voice_id in self._builtin:
+            return ""
+        return self._registry.get(voice_id).revision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +110,29 @@ class LoadingConfig:
     """Positions of a clause in the language model, prompt and speech: 12 kB each and clause."""
     cache_bytes: int = 64_000_000_000
     """For the flow's caches on a GPU; 90 MB hold one second of one clause."""
+    busy_share: float = 0.9
+    first_chunk_s: float = 1.0
+    """See ``AdmissionConfig``."""
     rl: bool = False
     """Take ``llm.rl.pt``."""
+    finalize: Literal["upstream", "causal"] = "upstream"
+    first_hop: int = 25
+    """See ``RunnerConfig``."""
+    euler_steps: int = 10
+    """Of the flow; published are 10."""
+    language_model: Literal["torch", "vllm"] = "torch"
+    vllm: VllmConfig = VllmConfig()
+    voices_folder: Path | None = None
+    """Where registered voices are kept: one folder for all engines that share them. None: none can be registered."""
+    export_folder: Path = Path("vllm-models")
+    """Where the language model is written in vLLM's own layout, 1 GB, once for each ``llm`` file."""
 
 
 def load_synthesizer(
-    folder: Path, config: LoadingConfig | None = None, *, registry: VoiceRegistry | None = None
+    folder: Path,
+    config: LoadingConfig | None = None,
+    *,
+    observer: StepObserver | None = None,
 ) -> CosyVoiceSynthesizer:
     """Read the weights (seconds to a minute) and build the engine; ``start`` it then.
 
@@ -91,32 +145,35 @@ def load_synthesizer(
     if gpu and not torch.cuda.is_available():
         raise Unavailable(f"device {config.device}: torch {torch.__version__} sees no CUDA device")
     try:
-        model = load(folder, device=device, llm_weights="llm.rl" if config.rl else "llm")
+        model = load(folder, device=device, llm_weights="llm.rl" if config.rl else "llm", steps=config.euler_steps)
     except CheckpointError as exc:
         raise Unavailable(str(exc)) from exc
     flow, hift = model.flow, model.hift
     assert model.llm is not None
-    if not (isinstance(flow, FlowV3) and isinstance(hift, CausalHift)):
-        raise Unavailable(f"{folder} is CosyVoice2; the streaming runner has CosyVoice3's vocoder only")
+    assert flow is not None
+    assert hift is not None
     frontend = Frontend(folder, version=model.config.version)
     flow.prepare()
-    steps: LmSteps
+    chunk = flow.solver.chunk_tokens
+    lm: TorchLm | VllmBackend
+    if config.language_model == "vllm":
+        lm = VllmBackend(_exported(model.llm, folder, config), config.vllm)
+    else:
+        lm = _torch_lm(model.llm, config, device, chunk)
+    dtype = torch.bfloat16 if gpu else torch.float32
+    estimator: Any = flow.estimator
+    block_frames = flow.solver.chunk_tokens * FRAMES_PER_TOKEN
+    block_values = 2 * estimator.attention_layers * 2 * block_frames * estimator.key_channels * flow.solver.steps
+    block_bytes = block_values * dtype.itemsize
+    blocks = config.cache_bytes // block_bytes if gpu else 8 * config.max_clauses
     if gpu:
         # Triton, and with it these modules, is on machines with a GPU only.
         from tts_engine.fused_dit import FusedDiT
         from tts_engine.fused_hift import fuse
-        from tts_engine.lm_cuda import CudaLm
+        from tts_engine.fused_unet import FusedUNet
 
-        steps = CudaLm(model.llm, slots=config.max_clauses, max_length=config.max_positions, device=device)
-        flow.decoder.estimator = FusedDiT(flow.estimator, device=device)  # type: ignore[arg-type]
+        flow.decoder.estimator = (FusedDiT if isinstance(estimator, DiT) else FusedUNet)(estimator, device=device)
         fuse(hift)
-        estimator = flow.estimator
-        per_block = 2 * estimator.attention_layers * 2 * 50 * estimator.key_channels * flow.solver.steps * 2
-        blocks = config.cache_bytes // per_block
-    else:
-        steps = EagerLm(model.llm, slots=config.max_clauses, max_length=config.max_positions)
-        blocks = 8 * config.max_clauses
-    chunk = flow.solver.chunk_tokens
     runner = ModelRunner(
         flow,
         hift,
@@ -125,17 +182,51 @@ def load_synthesizer(
             max_clauses=config.max_clauses,
             blocks=blocks,
             max_chunks=64 if gpu else 48,
-            dtype=torch.bfloat16 if gpu else torch.float32,
+            dtype=dtype,
+            finalize=config.finalize,
+            first_hop=config.first_hop,
         ),
         scheduler=SchedulerConfig(max_clauses=config.max_clauses),
     )
-    lm = TorchLm(steps, TorchLmConfig(first_burst=chunk + LOOK_AHEAD_TOKENS, burst=chunk))
     return CosyVoiceSynthesizer(
         name=f"cosyvoice{model.config.version}",
         frontend=frontend,
         lm=lm,
         runner=runner,
-        voices=DirectoryVoices(folder, frontend, registry),
+        voices=DirectoryVoices(folder, frontend, config.voices_folder),
         start_lm=lm.start,
+        filter_silence=model.config.version == 3,
         gpu=torch.cuda.get_device_name(device) if gpu else "",
+        admission=Admission(
+            AdmissionConfig(
+                max_clauses=config.max_clauses, busy_share=config.busy_share, first_chunk_s=config.first_chunk_s
+            )
+        ),
+        observer=observer,
+        block_bytes=block_bytes,
     )
+
+
+def _torch_lm(network: SpeechLanguageModel, config: LoadingConfig, device: torch.device, chunk: int) -> TorchLm:
+    steps: LmSteps
+    if device.type == "cuda":
+        from tts_engine.lm_cuda import CudaLm
+
+        steps = CudaLm(network, slots=config.max_clauses, max_length=config.max_positions, device=device)
+    else:
+        steps = EagerLm(network, slots=config.max_clauses, max_length=config.max_positions)
+    bursts = sorted({hop + LOOK_AHEAD_TOKENS for hop in (config.first_hop, chunk)})
+    return TorchLm(steps, TorchLmConfig(first_bursts=bursts, burst=chunk))
+
+
+def _exported(network: SpeechLanguageModel, folder: Path, config: LoadingConfig) -> Path:
+    """The folder that vLLM loads, written where it is not there yet."""
+    stem = "llm.rl" if config.rl else "llm"
+    source = next(path for path in (folder / f"{stem}.safetensors", folder / f"{stem}.pt") if path.is_file())
+    stamp = source.stat()
+    key = hashlib.sha256(f"{source.resolve()} {stamp.st_size} {stamp.st_mtime_ns}".encode()).hexdigest()[:16]
+    target = config.export_folder / key
+    if not (target / TABLE_FILE).is_file():  # it is written last
+        log.info("writing the language model for vLLM", extra={"folder": str(target)})
+        export_model(network, target)
+    return target

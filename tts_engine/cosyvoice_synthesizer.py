@@ -14,14 +14,16 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
+from tts_engine.admission import Admission, AdmissionConfig, Load
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.cosyvoice.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend import Clause
 from tts_engine.cosyvoice.words import SYLLABLE_S
-from tts_engine.errors import InvalidRequest, SynthesisFailed
+from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed
 from tts_engine.lm import LmBackend
 from tts_engine.model_runner import ModelRunner, Rendering, Voice
 from tts_engine.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS, SAMPLE_RATE
+from tts_engine.scheduler import Shape
 from tts_engine.silent_tokens import SilenceFilter
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
 
@@ -45,6 +47,20 @@ class VoiceSource(Protocol):
 
     def infos(self) -> Sequence[VoiceInfo]: ...
 
+    def add(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo: ...
+
+    def remove(self, voice_id: str) -> None: ...
+
+    def revision(self, voice_id: str) -> str: ...
+
+
+class StepObserver(Protocol):
+    """Whoever counts. Called in the token-to-wave thread."""
+
+    def batch(self, rows: int, *, cache: str, cache_bytes: int) -> None:
+        """A step of so many clauses ran, after which this cache holds so many bytes."""
+        ...
+
 
 class CosyVoiceSynthesizer:
     """One checkpoint on one device. ``start`` it, ``aclose`` it."""
@@ -62,16 +78,25 @@ class CosyVoiceSynthesizer:
         start_lm: Callable[[], object] | None = None,
         filter_silence: bool = True,
         gpu: str = "",
+        admission: Admission | None = None,
+        observer: StepObserver | None = None,
+        block_bytes: int = 0,
     ) -> None:
         """
         Args:
             name: ``cosyvoice2`` or ``cosyvoice3``.
             start_lm: coroutine function that starts the language model, where it is not running yet.
             filter_silence: drop long runs of silent codes, as upstream does for CosyVoice3.
+            admission: who is let in; None: everybody, while there are places.
+            observer: told of batches and caches; ``block_bytes``: what one of the runner's blocks takes.
         """
         self.name = name
         self._frontend, self._lm, self._runner, self._voices = frontend, lm, runner, voices
         self._start_lm, self._filter_silence, self._gpu = start_lm, filter_silence, gpu
+        self._admission = admission or Admission(AdmissionConfig(max_clauses=runner.config.max_clauses))
+        self._observer, self._block_bytes = observer, block_bytes
+        self._waiting = 0
+        runner.on_batch = self._on_batch
         self._ready = False
 
     async def start(self) -> None:
@@ -88,14 +113,27 @@ class CosyVoiceSynthesizer:
     def voices(self) -> Sequence[VoiceInfo]:
         return self._voices.infos()
 
+    def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+        """See ``VoiceEditor``."""
+        return self._voices.add(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
+
+    def remove_voice(self, voice_id: str) -> None:
+        """See ``VoiceEditor``."""
+        self._voices.remove(voice_id)
+
+    def voice_revision(self, voice_id: str) -> str:
+        """See ``VoiceEditor``."""
+        return self._voices.revision(voice_id)
+
     def status(self) -> EngineStatus:
         return EngineStatus(
-            ready=self._ready,
+            ready=self._ready and self._lm.alive and self._runner.alive,
             engine=self.name,
             model=self.name,
             models=(self.name,),
             gpu=self._gpu,
             active=self._runner.open_clauses,
+            queued=self._runner.silent + self._waiting,
         )
 
     async def aclose(self) -> None:
@@ -113,7 +151,7 @@ class CosyVoiceSynthesizer:
         lm = prompt.lm
         words = _Words(prompt.words)
         silence = SilenceFilter() if self._filter_silence else None
-        rendering = self._runner.open(voice, playhead)
+        rendering = await self._open(voice, playhead, goes_on=not clause.first)
         try:
             async with aclosing(
                 self._lm.generate(
@@ -123,22 +161,50 @@ class CosyVoiceSynthesizer:
                     seed=random.getrandbits(63),
                 )
             ) as tokens:
-                chunk = self._runner.chunk
                 async for token in tokens:
                     if silence is None or silence.keep(token):
                         rendering.tokens.append(token)
-                    if len(rendering.tokens) - rendering.sounded >= chunk + LOOK_AHEAD_TOKENS:
+                    if len(rendering.tokens) - rendering.sounded >= self._runner.hop(rendering) + LOOK_AHEAD_TOKENS:
                         yield await self._chunk(rendering, words, begun, final=False)
                         await self._give_way(playhead)
                         begun = time.monotonic()
             if not rendering.tokens:
                 raise SynthesisFailed("the language model made no speech for this clause")
             words.total = len(rendering.tokens) * SAMPLES_PER_TOKEN
-            while (left := len(rendering.tokens) - rendering.sounded) > 0:
-                yield await self._chunk(rendering, words, begun, final=left <= chunk)
+            while len(rendering.tokens) > rendering.sounded:
+                yield await self._chunk(rendering, words, begun, final=self._runner.is_last(rendering))
                 begun = time.monotonic()
         finally:
             self._runner.close(rendering)
+            self._admission.departed(time.monotonic())
+
+    async def _open(self, voice: Voice, playhead: Playhead, *, goes_on: bool) -> Rendering:
+        """A place for the clause. A turn that speaks, and one that nobody waits for yet, wait until there is one.
+
+        Raises:
+            Exhausted: somebody waits for this turn, and it would be late or make others late.
+        """
+        waits = False
+        try:
+            while True:
+                runner, now = self._runner, time.monotonic()
+                load = Load(runner.open_clauses - runner.silent, runner.silent, self._waiting - (waits and goes_on))
+                verdict = self._admission.judge(load, now=now, goes_on=goes_on, ahead=playhead.ahead)
+                if verdict.admitted:
+                    return runner.open(voice, playhead)
+                if not (goes_on or playhead.ahead):
+                    raise Exhausted(verdict.reason, retry_after_s=verdict.retry_after_s)
+                if not waits:
+                    waits, self._waiting = True, self._waiting + 1
+                await asyncio.sleep(0.02)  # polled: places, slack and ``ahead`` change in other threads and tasks
+        finally:
+            self._waiting -= waits
+
+    def _on_batch(self, shape: Shape, rows: int, seconds: float) -> None:
+        self._admission.observe(shape, rows, seconds)
+        if self._observer is not None:
+            used = self._runner.config.blocks - self._runner.free_blocks
+            self._observer.batch(rows, cache="flow", cache_bytes=used * self._block_bytes)
 
     async def _give_way(self, playhead: Playhead) -> None:
         """While others have made no sound yet and this caller has enough in hand, leave the device to them."""

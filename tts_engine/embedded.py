@@ -17,9 +17,9 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
 
 from tts_engine.api import EngineStatus, VoiceInfo
+from tts_engine.config import EmbeddedConfig
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, SynthesisFailed, Unavailable
 from tts_engine.espeak import PREFIX, EspeakSynthesizer
 from tts_engine.hibari_text import Piece, Reader
@@ -39,36 +39,6 @@ _STEP_MS = 6.0
 """A first step takes about so long (measured: 5 quiet, 7 beside other work)."""
 
 _WARM_UP = "Hello there, this is a first sentence."
-
-
-class EmbeddedConfig(BaseModel):
-    """Settings of the embedded voice."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    threads: int = Field(default=2, ge=1, le=64)
-    """Worker threads, one core each. More than there are cores gains nothing."""
-
-    queue_size: int = Field(default=512, ge=1)
-    """Clauses that may wait for a thread. Beyond it new ones are refused: their first sound would be seconds late."""
-
-    guard_ms: float = Field(default=60, ge=0)
-    """A speaking call with less sound than this in hand goes before first sounds. More avoids gaps under overload,
-    less starts new turns sooner."""
-
-    first_block_ms: float = Field(default=400, ge=100)
-    """Sound computed in the first step. Less answers sooner, but needs the next step sooner. Grows up to twofold with
-    the number of waiting clauses, so that in a burst everybody has a first sound before anybody needs a second."""
-
-    gain_db: float = Field(default=5, ge=-20, le=20)
-    """The voice peaks at -7 dB; telephone speech wants more. Peaks above -2 dB are rounded off."""
-
-    seed: int | None = None
-    """Fixes the noise in the sound, so that a text always gives the same samples. None: not fixed."""
-
-    espeak: tuple[str, ...] = ()
-    """Further languages by espeak-ng under its own names (`de`, `fr`, `cmn`), as voices `espeak:de` ...: robotic, but
-    instant. Needs the `espeak` extra, whose library is GPL-3."""
 
 
 class EmbeddedSynthesizer:

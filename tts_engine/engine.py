@@ -11,10 +11,10 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -24,9 +24,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tts_engine.api import AudioChunk, EngineStatus, TextSpan, UtteranceRequest, VoiceInfo
 from tts_engine.clause_cache import ClauseCache, SpokenClause
-from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
+from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, SynthesisFailed, Unavailable
 from tts_engine.silence import SilenceTrimmer
-from tts_engine.synthesizer import ClauseRequest, Playhead, Synthesizer, WordSpan
+from tts_engine.synthesizer import ClauseRequest, Playhead, Synthesizer, VoiceEditor, WordSpan
 from tts_engine.text.clauses import Clause, ClauseConfig, ClauseSplitter, Pause
 from tts_engine.text.scripts import is_speakable
 from voicecodecs.packetizer import Packetizer
@@ -113,11 +113,11 @@ class EngineObserver(Protocol):
 
 
 class Engine:
-    """Utterances of one synthesizer, in this process."""
+    """Utterances of the active one of the loaded voice models, in this process."""
 
     def __init__(
         self,
-        synthesizer: Synthesizer,
+        models: Synthesizer | Mapping[str, Synthesizer],
         config: SpeechConfig | None = None,
         *,
         observer: EngineObserver | None = None,
@@ -125,11 +125,12 @@ class Engine:
     ) -> None:
         """
         Args:
-            synthesizer: the voice model; started and closed here.
+            models: the voice model, or several by name, of which the first is active; started and closed here.
             observer: told of times and counts; None: nobody is.
             clock: monotonic seconds, the same clock as ``Utterance.played``.
         """
-        self.synthesizer = synthesizer
+        self.models = dict(models) if isinstance(models, Mapping) else {models.name: models}
+        self.active = next(iter(self.models))
         self.config = config or SpeechConfig()
         self.observer = observer
         self.clock = clock
@@ -139,8 +140,9 @@ class Engine:
         self._closed = False
 
     async def start(self) -> None:
-        """Load and warm up the voice."""
-        await self.synthesizer.start()
+        """Load and warm up the models, one after the other: each takes all of its device meanwhile."""
+        for model in self.models.values():
+            await model.start()
 
     async def open(self, request: UtteranceRequest) -> _Utterance:
         """Begin an utterance.
@@ -166,45 +168,77 @@ class Engine:
         """An utterance has ended and holds nothing any more."""
         self._open.discard(utterance)
 
+    @property
+    def synthesizer(self) -> Synthesizer:
+        """The active model."""
+        return self.models[self.active]
+
     async def list_voices(self) -> Sequence[VoiceInfo]:
+        """Voices of the active model."""
         return self.synthesizer.voices()
 
     async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
-        """Not possible with a voice that is fixed.
+        """Register a voice with the active model, in a thread.
 
         Raises:
-            InvalidRequest: always.
+            InvalidRequest: that model has fixed voices, or the recording or a field cannot serve.
         """
-        raise InvalidRequest(
-            f"the {self.synthesizer.name} engine has built-in voices only and cannot clone one from a recording; "
-            "the models that can are cosyvoice2 and cosyvoice3 (engine.kind)",
-            field="audio",
+        if not isinstance(self.synthesizer, VoiceEditor):
+            raise InvalidRequest(
+                f"the {self.synthesizer.name} engine has built-in voices only and cannot clone one from a recording; "
+                "the models that can are cosyvoice2 and cosyvoice3 (engine.kind)",
+                field="audio",
+            )
+        return await asyncio.to_thread(
+            self.synthesizer.add_voice,
+            voice_id=voice_id,
+            name=name,
+            wav=wav,
+            transcript=transcript,
+            language=language,
         )
 
     async def remove_voice(self, voice_id: str) -> None:
-        """Raises: InvalidRequest: always, see ``add_voice``."""
-        raise InvalidRequest(
-            f"the voices of the {self.synthesizer.name} engine are built in and cannot be removed", field="voice_id"
-        )
-
-    async def set_active_model(self, model: str) -> None:
-        """Only the model that is there can be chosen.
+        """Forget a registered voice; utterances that speak with it finish.
 
         Raises:
-            InvalidRequest: another one.
+            NotFound: there is none of that id.
+            InvalidRequest: it is built in.
         """
-        status = self.synthesizer.status()
-        if model not in status.models:
-            raise InvalidRequest(f"model {model!r} is not loaded; there is {', '.join(status.models)}", field="model")
+        if not isinstance(self.synthesizer, VoiceEditor):
+            raise InvalidRequest(
+                f"the voices of the {self.synthesizer.name} engine are built in and cannot be removed", field="voice_id"
+            )
+        await asyncio.to_thread(self.synthesizer.remove_voice, voice_id)
+
+    async def set_active_model(self, model: str) -> None:
+        """Speak what is opened from now on with another model; utterances that are open keep theirs to the end.
+
+        Raises:
+            NotFound: it is not loaded.
+        """
+        if model not in self.models:
+            raise NotFound(f"model {model!r} is not loaded; there is {', '.join(self.models)}")
+        self.active = model
 
     async def status(self) -> EngineStatus:
-        return self.synthesizer.status()
+        """The active model's; ``ready``, ``active`` and ``queued`` are those of all."""
+        each = {name: model.status() for name, model in self.models.items()}
+        return replace(
+            each[self.active],
+            ready=all(one.ready for one in each.values()),
+            model=self.active,
+            models=tuple(self.models),
+            active=sum(one.active for one in each.values()),
+            queued=sum(one.queued for one in each.values()),
+        )
 
     async def aclose(self) -> None:
-        """Cancel all utterances, then close the voice."""
+        """Cancel all utterances, then close the models."""
         self._closed = True
         await asyncio.gather(*(utterance.aclose() for utterance in list(self._open)))
-        await self.synthesizer.aclose()
+        for model in self.models.values():
+            await model.aclose()
         self.codec_pool.shutdown()
 
 
@@ -228,7 +262,8 @@ class _Utterance:
         self._playhead = Playhead(ahead=request.ahead)
         self._reported = False
         """True once the phone's position is known; before, only the consumer's pull bounds the work ahead."""
-        self._packetizer = Packetizer(request.format, engine.synthesizer.sample_rate)
+        self._model, self._synthesizer = engine.active, engine.synthesizer
+        self._packetizer = Packetizer(request.format, self._synthesizer.sample_rate)
         self._clauses: deque[tuple[Clause, float, float]] = deque()
         """Clause, when its last delta came, milliseconds it took to cut it. Bounded by ``max_chars``."""
         self._fed_chars = 0
@@ -415,15 +450,17 @@ class _Utterance:
         if not is_speakable(clause.text):
             return
         await self._wait_for_room()
-        config, request, synthesizer = self._engine.config, self._request, self._engine.synthesizer
+        config, request = self._engine.config, self._request
         times = _Times(text=text_ms)
         silence_ms = config.pauses.ms(clause.pause, request.speed) if self._first_sent else 0.0
         silence_ms -= self._dry_ms()
         if silence_ms > 0:
             await self._encode(self._silence(silence_ms), [], _Times(), flush=True)
         base = self._packetizer.samples_out
-        model = synthesizer.status().model
-        key = (request.voice, clause.text, request.speed, request.instruct, request.language, model)
+        voice = request.voice
+        if isinstance(self._synthesizer, VoiceEditor):
+            voice = f"{voice} {self._synthesizer.voice_revision(voice)}"
+        key = (voice, clause.text, request.speed, request.instruct, request.language, self._model)
         spoken = self._engine.cache.get(key)
         if self._engine.observer is not None:
             self._engine.observer.text_cache(hit=spoken is not None, cache_bytes=self._engine.cache.bytes)
@@ -444,12 +481,12 @@ class _Utterance:
             instruct=request.instruct,
             first=clause.first,
         )
-        trimmer = SilenceTrimmer(engine.synthesizer.sample_rate)
+        trimmer = SilenceTrimmer(self._synthesizer.sample_rate)
         words: list[WordSpan] = []
         unsent: list[WordSpan] = []
         heard: list[Pcm] = []
         engine_ms = 0.0
-        async with aclosing(engine.synthesizer.synthesize(asked, self._playhead)) as chunks:
+        async with aclosing(self._synthesizer.synthesize(asked, self._playhead)) as chunks:
             async for chunk in chunks:
                 times.queue += chunk.queue_ms
                 times.engine += chunk.engine_ms
@@ -478,11 +515,11 @@ class _Utterance:
             ]
             engine.cache.put(key, SpokenClause(pcm, moved))
             if engine.observer is not None:
-                seconds = len(pcm) / engine.synthesizer.sample_rate
-                engine.observer.realtime_factor(engine.synthesizer.name, engine_ms / 1e3 / seconds)
+                seconds = len(pcm) / self._synthesizer.sample_rate
+                engine.observer.realtime_factor(self._synthesizer.name, engine_ms / 1e3 / seconds)
 
     def _silence(self, ms: float) -> Pcm:
-        return np.zeros(int(ms * self._engine.synthesizer.sample_rate / 1000), np.float32)
+        return np.zeros(int(ms * self._synthesizer.sample_rate / 1000), np.float32)
 
     def _spans(self, words: Sequence[WordSpan], lead: int, clause: Clause, base: int) -> list[TextSpan]:
         """Words of the clause as spans of the utterance.
@@ -491,7 +528,7 @@ class _Utterance:
             lead: samples trimmed from the model's sound.
             base: sample of the utterance at which the clause begins.
         """
-        ratio = self._request.format.sample_rate / self._engine.synthesizer.sample_rate
+        ratio = self._request.format.sample_rate / self._synthesizer.sample_rate
         return [
             TextSpan(
                 clause.start_char + word.start_char,
@@ -507,7 +544,7 @@ class _Utterance:
         self, pcm: Pcm, spans: Sequence[TextSpan], times: _Times, *, flush: bool, fed_at: float | None = None
     ) -> None:
         """Encode in the codec thread and queue the frames; of a long piece the first frames go ahead."""
-        head = int(_HEAD_S * self._engine.synthesizer.sample_rate)
+        head = int(_HEAD_S * self._synthesizer.sample_rate)
         if len(pcm) > 2 * head:
             await self._encode(pcm[:head], spans, times, flush=False, fed_at=fed_at)
             await self._encode(pcm[head:], [], _Times(), flush=flush)
@@ -541,7 +578,7 @@ class _Utterance:
         if not self._first_sent and fed_at is not None:
             self._first_sent = True
             if engine.observer is not None:
-                engine.observer.first_chunk(engine.synthesizer.name, now - fed_at)
+                engine.observer.first_chunk(self._synthesizer.name, now - fed_at)
         self._untaken_s += seconds
         self._chunks.append(chunk)
         self._changed.set()

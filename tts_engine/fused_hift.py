@@ -1,4 +1,4 @@
-"""The residual blocks of CosyVoice3's vocoder on a GPU: activation, tail and its update in one launch."""
+"""The residual blocks of the vocoders on a GPU: activation and what the convolution after it needs in one launch."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tts_engine import kernels
+from tts_engine.models import hift
 from tts_engine.models.hift_causal import CausalHift, ResBlock
 
 
 class FusedResBlock(nn.Module):
-    """Stands in for a ``ResBlock``; the same values."""
+    """Stands in for CosyVoice3's; the same values. The tail and its update are in the activation's launch."""
 
     def __init__(self, block: ResBlock) -> None:
         super().__init__()
@@ -33,9 +34,28 @@ def _convolve(conv: Any, snake: Any, x: Tensor, feed: Any, rate: int) -> Tensor:
     return F.conv1d(y, conv.weight, conv.bias, dilation=conv.dilation)
 
 
-def fuse(hift: CausalHift) -> None:
+class FusedSymmetricResBlock(nn.Module):
+    """Stands in for CosyVoice2's; the same values. The zeros beyond a row's end are in the activation's launch."""
+
+    def __init__(self, block: hift.ResBlock) -> None:
+        super().__init__()
+        self._block = block
+
+    def forward(self, x: Tensor, count: Tensor) -> Tensor:
+        block: Any = self._block
+        for conv1, conv2, snake1, snake2 in zip(
+            block.convs1, block.convs2, block.activations1, block.activations2, strict=True
+        ):
+            y = conv1(kernels.snake_until(x, snake1.alpha, count))
+            x = x + conv2(kernels.snake_until(y, snake2.alpha, count))
+        return x
+
+
+def fuse(vocoder: hift.Hift | CausalHift) -> None:
     """Exchange the residual blocks in place."""
-    for blocks in (hift.source_resblocks, hift.resblocks):
+    for blocks in (vocoder.source_resblocks, vocoder.resblocks):
         for number, block in enumerate(blocks):
             if isinstance(block, ResBlock):
                 blocks[number] = FusedResBlock(block)
+            elif isinstance(block, hift.ResBlock):
+                blocks[number] = FusedSymmetricResBlock(block)

@@ -496,6 +496,117 @@ def grouped_conv_mish(
     return out
 
 
+# -- causal U-Net --------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _unfold_three(
+    x, y, tail, slots, length, out, n, width,
+    HAS_Y: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < width
+    kept = tail + tl.load(slots + row) * 2 * width + column
+    older = tl.load(kept, mask=inside, other=0.0).to(tl.float32)
+    old = tl.load(kept + width, mask=inside, other=0.0).to(tl.float32)
+    block = tl.program_id(2)
+    frame = block * ROWS + tl.arange(0, ROWS)
+    for tap in tl.static_range(3):
+        source = frame + tap - 2
+        here = (row * n + source)[:, None] * width + column[None]
+        real = ((source >= 0) & (source < n))[:, None] & inside[None]
+        value = tl.load(x + here, mask=real, other=0.0).to(tl.float32)
+        if HAS_Y:
+            value += tl.load(y + here, mask=real, other=0.0).to(tl.float32)
+        value = tl.where((source == -2)[:, None], older[None], value)
+        value = tl.where((source == -1)[:, None], old[None], value)
+        target = out + ((row * n + frame) * 3 + tap)[:, None] * width + column[None]
+        tl.store(target, value.to(out.dtype.element_ty), mask=(frame < n)[:, None] & inside[None])
+    if block == 0:  # the only one that needs what the tail was
+        tl.debug_barrier()
+        end = tl.load(length + row)
+        for index in tl.static_range(2):
+            before = end - 2 + index + tl.zeros_like(column)
+            place = (row * n + before) * width + column
+            last = tl.load(x + place, mask=inside & (before >= 0), other=0.0).to(tl.float32)
+            if HAS_Y:
+                last += tl.load(y + place, mask=inside & (before >= 0), other=0.0).to(tl.float32)
+            last = tl.where(before == -2, older, last)
+            last = tl.where(before == -1, old, last)
+            tl.store(kept + index * width, last.to(tail.dtype.element_ty), mask=inside)
+
+
+def unfold_three(x: Tensor, y: Tensor | None, tail: Tensor, slots: Any, length: Tensor, dtype: torch.dtype) -> Tensor:
+    """Each frame of ``x + y`` with the two before it side by side, the oldest first; moves the tail on.
+
+    Args:
+        x: ``(rows, n, width)``; y: ``(rows * n, width)``. tail: ``(slots, 2, width)``.
+        slots, length: ``(rows,)``, int64.
+
+    Returns:
+        ``(rows * n, 3 * width)``.
+    """
+    x = x.contiguous()
+    rows, n, width = x.shape
+    out = torch.empty(rows * n, 3 * width, device=x.device, dtype=dtype)
+    _unfold_three[(rows, triton.cdiv(width, 64), triton.cdiv(n, 16))](
+        x, y, tail, slots, length, out, n, width, HAS_Y=y is not None, ROWS=16, BLOCK=64, num_warps=4
+    )
+    return out
+
+
+@triton.jit
+def _norm_mish(
+    x, weight, bias, shift, residual, out, n, stride, shift_stride, residual_stride, width, eps,
+    HAS_SHIFT: tl.constexpr, HAS_RESIDUAL: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    line = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < width
+    v = tl.load(x + line * stride + column, mask=inside, other=0.0).to(tl.float32)
+    mean = tl.sum(v) / width
+    d = tl.where(inside, v - mean, 0.0)
+    v = d * tl.rsqrt(tl.sum(d * d) / width + eps)
+    v = v * tl.load(weight + column, mask=inside, other=0.0) + tl.load(bias + column, mask=inside, other=0.0)
+    # mish(x) = x tanh(softplus(x)), with e = exp(x): x (e^2 + 2e) / (e^2 + 2e + 2)
+    e = tl.exp(tl.minimum(v, 20.0))
+    v = v * (e * e + 2 * e) / (e * e + 2 * e + 2)
+    if HAS_SHIFT:
+        v += tl.load(shift + (line // n) * shift_stride + column, mask=inside, other=0.0).to(tl.float32)
+    if HAS_RESIDUAL:
+        v += tl.load(residual + line * residual_stride + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + line * width + column, v.to(out.dtype.element_ty), mask=inside)
+
+
+def norm_mish(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,
+    dtype: torch.dtype,
+    *,
+    shift: Tensor | None = None,
+    n: int = 1,
+    residual: Tensor | None = None,
+) -> Tensor:
+    """LayerNorm and Mish of ``(lines, width)``, then plus a shift and a residual.
+
+    Args:
+        x, residual: last axis contiguous. weight, bias: fp32.
+        shift: ``(rows, width)``, one for every ``n`` lines.
+    """
+    lines, width = x.shape
+    out = torch.empty(lines, width, device=x.device, dtype=dtype)
+    _norm_mish[(lines,)](
+        x, weight, bias, shift, residual, out, n, x.stride(0), 0 if shift is None else shift.stride(0),
+        0 if residual is None else residual.stride(0), width, eps,
+        HAS_SHIFT=shift is not None, HAS_RESIDUAL=residual is not None,
+        BLOCK=triton.next_power_of_2(width), num_warps=4,
+    )  # fmt: skip
+    return out
+
+
 # -- vocoder -------------------------------------------------------------------------------------------------------
 
 
@@ -549,4 +660,24 @@ def snake_extend(x: Tensor, alpha: Tensor, tail: Tensor, slots: Tensor, frames: 
         x, alpha, tail, slots, frames, out, rate, channels, n, width,
         PAST=triton.next_power_of_2(width), BLOCK=1024, num_warps=4,
     )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _snake_until(x, alpha, count, out, channels, n, BLOCK: tl.constexpr):
+    line = tl.program_id(0).to(tl.int64)
+    index = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    a = tl.load(alpha + line % channels).to(tl.float32)
+    real = index < tl.load(count + line // channels)
+    v = tl.load(x + line * n + index, mask=real & (index < n), other=0.0).to(tl.float32)
+    s = tl.sin(a * v)
+    tl.store(out + line * n + index, (v + s * s / (a + 1e-9)).to(out.dtype.element_ty), mask=index < n)
+
+
+def snake_until(x: Tensor, alpha: Tensor, count: Tensor) -> Tensor:
+    """Snake activation of ``x`` ``(rows, channels, n)``, and zeros beyond ``count`` ``(rows,)``, int64."""
+    x = x.contiguous()
+    rows, channels, n = x.shape
+    out = torch.empty_like(x)
+    _snake_until[(rows * channels, triton.cdiv(n, 1024))](x, alpha, count, out, channels, n, BLOCK=1024, num_warps=4)
     return out

@@ -18,6 +18,11 @@ class LmBackend(Protocol):
 
     table: JoinedTable
 
+    @property
+    def alive(self) -> bool:
+        """False before the start, and after a fault that it does not get over."""
+        ...
+
     def generate(
         self, prompt: Sequence[int], *, min_tokens: int, max_tokens: int, seed: int
     ) -> AsyncGenerator[int, None]:

@@ -52,13 +52,17 @@ class TorchLmConfig:
     """Clauses of one step, at most; with more due, they take turns."""
     prefill_positions: int = 4096
     """Positions of one prefill, padding included."""
-    first_burst: int = 28
-    """Ids after which a reader is first woken: a chunk and its look-ahead. Fewer at the end of a clause."""
+    first_bursts: Sequence[int] = (28,)
+    """Ids at which a reader is first woken: a chunk and its look-ahead. Fewer at the end of a clause."""
     burst: int = 25
     """Ids after which it is woken again. Waking for every id costs more than drawing it, with many clauses."""
     ahead: int = 0
     """Ids drawn beyond those that a reader waits for. 0: a clause pauses while its chunk is made, for the drawing would
     slow down that chunk, which is heard next, for one that is heard a second later."""
+
+    def wake_at(self, taken: int) -> int:
+        """At how many ids a reader that has taken so many is woken."""
+        return next((count for count in self.first_bursts if count > taken), taken + self.burst)
 
 
 class _Sequence:
@@ -106,6 +110,11 @@ class TorchLm:
         self._thread.start()
 
     @property
+    def alive(self) -> bool:
+        """See ``lm.LmBackend``."""
+        return self._thread.is_alive()
+
+    @property
     def live(self) -> int:
         """Clauses being drawn."""
         return len(self._live)
@@ -132,7 +141,7 @@ class TorchLm:
                 f"{max(min_tokens, 1)} are needed for speech"
             )
         admission = Admission(slot=-1, ids=prompt, seed=seed, min_tokens=min(min_tokens, max_tokens))
-        first, burst, ahead = self._config.first_burst, self._config.burst, self._config.ahead
+        first, ahead = self._config.wake_at(0), self._config.ahead
         sequence = _Sequence(admission, min(max_tokens, room), first, first + ahead)
         with self._changed:
             if self._closing:
@@ -153,7 +162,7 @@ class TorchLm:
                     break
                 sequence.waker.clear()
                 with self._changed:
-                    sequence.wake_at = max(first, taken + burst)
+                    sequence.wake_at = self._config.wake_at(taken)
                     sequence.limit = sequence.wake_at + ahead
                     self._changed.notify()
                 if not sequence.done and len(sequence.tokens) < sequence.wake_at:

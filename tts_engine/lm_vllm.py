@@ -15,11 +15,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tts_engine.errors import InvalidRequest, SynthesisFailed, Unavailable
+from tts_engine.models.llm import SpeechLanguageModel
 from tts_engine.vllm_plugin import SAMPLER
-from tts_engine.vllm_plugin.joined_table import JoinedTable
+from tts_engine.vllm_plugin.joined_table import JoinedTable, export_vllm
 
 log = logging.getLogger(__name__)
 
@@ -33,43 +34,82 @@ class VllmConfig:
     max_num_seqs: int = 128
     """Clauses decoded at once; more wait in vLLM's queue."""
     dtype: str = "bfloat16"
-    gpu_memory_utilization: float = 0.2
-    """Share of the GPU for weights and KV cache; the flow needs the rest. Ignored on CPU."""
+    kv_cache_bytes: int = 4_000_000_000
+    """Keys and values: 12 kB a position, so 128 clauses of 2048 positions need 3.2 GB. Beside it come the weights (1.2
+    GB) and 2 to 3 GB of graphs and workspace. A fixed size, because token-to-wave allocates on the same GPU while vLLM
+    would measure what is free. Ignored on CPU."""
     enforce_eager: bool = False
     """No CUDA graphs: starts in 6 s instead of 12 to 48, decodes at a fifth of the speed."""
+    stream_interval: int = 9
+    """Ids after which a reader is woken, after the first: waking costs more than drawing. 9 meets the 28 of a first
+    chunk (1, 10, 19, 28), and no later chunk waits for more than 8."""
+    warm_up_rows: Sequence[int] = (1, 2, 8, 32)
+    """Clauses at once that are drawn before anybody is served, so that no caller waits for a kernel to be compiled."""
     logits_processors: Sequence[str] = (SAMPLER,)
     extra: dict[str, Any] = field(default_factory=dict)
     """Further fields of ``AsyncEngineArgs``."""
 
 
+def export_model(model: SpeechLanguageModel, folder: Path) -> None:
+    """Write a language model in memory as a folder that ``VllmBackend.start`` takes, in bf16."""
+    config = model.config
+    qwen = {
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "rope_theta": config.rope_theta,
+        "rms_norm_eps": config.rms_norm_eps,
+        "max_position_embeddings": config.max_positions,
+        "hidden_act": "silu",
+    }
+    export_vllm(model.state_dict(), qwen, folder, speech_tokens=config.speech_token_size)
+
+
 class VllmBackend:
-    """Speech ids of many clauses at once. ``start`` takes up to a minute; ``aclose`` ends vLLM's processes."""
+    """``LmBackend`` over vLLM's processes. ``start`` it (up to a minute), ``aclose`` it."""
 
-    def __init__(self, engine: Any, table: JoinedTable, config: VllmConfig) -> None:
-        self._engine = engine
-        self._config = config
-        self.table = table
+    def __init__(self, folder: Path, config: VllmConfig | None = None) -> None:
+        """``folder``: what ``export_vllm`` or ``export_model`` wrote."""
+        self._folder, self._config = folder, config or VllmConfig()
+        self._engine: Any = None
+        self.table = JoinedTable.load(folder)
 
-    @classmethod
-    async def start(cls, folder: Path, config: VllmConfig | None = None) -> Self:
-        """Load a folder that ``export_vllm`` wrote.
+    async def start(self) -> None:
+        """Load, compile and warm up.
 
         Raises:
             Unavailable: vLLM or our plugin is not installed, or the engine does not come up.
         """
-        config = config or VllmConfig()
+        config = self._config
         # The first would import a package that is not needed, the second phones home.
         os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         if not entry_points(group="vllm.general_plugins", name="talkspurt"):
             raise Unavailable("vLLM does not see our model: the entry point vllm.general_plugins:talkspurt is missing")
         try:
-            engine = await asyncio.to_thread(_make_engine, folder, config)
+            self._engine = await asyncio.to_thread(_make_engine, self._folder, config)
         except ImportError as exc:
             raise Unavailable(f"vLLM cannot be imported: {exc}; install talkspurt[vllm]") from exc
         except Exception as exc:  # vLLM reports anything from OOM to a bad folder as some RuntimeError or ValueError
-            raise Unavailable(f"vLLM did not start on {folder}: {exc}") from exc
-        return cls(engine, JoinedTable.load(folder), config)
+            raise Unavailable(f"vLLM did not start on {self._folder}: {exc}") from exc
+        for rows in config.warm_up_rows:
+            await asyncio.gather(*(self._warm_up() for _ in range(min(rows, config.max_num_seqs))))
+
+    async def _warm_up(self) -> None:
+        async for _ in self.generate([self.table.start] * 64, min_tokens=16, max_tokens=16, seed=0):
+            pass
+
+    @property
+    def alive(self) -> bool:
+        """See ``lm.LmBackend``."""
+        return self._engine is not None and not self._engine.errored
+
+    @property
+    def live(self) -> int:
+        """Clauses that vLLM has not finished or dropped."""
+        return 0 if self._engine is None else int(self._engine.output_processor.get_num_unfinished_requests())
 
     async def generate(
         self, prompt: Sequence[int], *, min_tokens: int, max_tokens: int, seed: int
@@ -92,7 +132,7 @@ class VllmBackend:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         if self._engine is None:
-            raise Unavailable("the language model is shut down")
+            raise Unavailable("the language model is not running")
         room = self._config.max_model_len - len(prompt)
         if room < max(min_tokens, 1):
             raise InvalidRequest(
@@ -140,7 +180,9 @@ def _make_engine(folder: Path, config: VllmConfig) -> Any:
     from vllm.platforms import current_platform
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    device = {} if current_platform.is_cpu() else {"gpu_memory_utilization": config.gpu_memory_utilization}
+    # The second is what vLLM wants to find free before it begins, whatever it takes then.
+    gpu = {"kv_cache_memory_bytes": config.kv_cache_bytes, "gpu_memory_utilization": 0.05}
+    device = {} if current_platform.is_cpu() else gpu
     return AsyncLLM.from_engine_args(
         AsyncEngineArgs(
             model=str(folder),
@@ -152,6 +194,7 @@ def _make_engine(folder: Path, config: VllmConfig) -> Any:
             enable_chunked_prefill=False,
             max_num_batched_tokens=max(8192, config.max_model_len),
             enforce_eager=config.enforce_eager,
+            stream_interval=config.stream_interval,
             logits_processors=list(config.logits_processors),
             **device,
             **config.extra,

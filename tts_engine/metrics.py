@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1, 2)
 
@@ -66,6 +71,11 @@ class PrometheusObserver:
         TEXT_CACHE_REQUESTS.labels("hit" if hit else "miss").inc()
         CACHE_BYTES.labels("text").set(cache_bytes)
 
+    def batch(self, rows: int, *, cache: str, cache_bytes: int) -> None:
+        """See ``cosyvoice_synthesizer.StepObserver``; may be called in any thread."""
+        BATCH_SIZE.observe(rows)
+        CACHE_BYTES.labels(cache).set(cache_bytes)
+
     def freed(self, seconds: float) -> None:
         FREED.observe(seconds)
 
@@ -73,3 +83,23 @@ class PrometheusObserver:
 def exposition() -> bytes:
     """Everything above, in the Prometheus text format (version 0.0.4)."""
     return generate_latest(REGISTRY)
+
+
+def merged(expositions: Sequence[bytes]) -> bytes:
+    """Several engines' metrics as one exposition; the label ``worker`` numbers them."""
+    families: dict[str, Metric] = {}
+    for worker, exposed in enumerate(expositions):
+        for family in text_string_to_metric_families(exposed.decode()):
+            into = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            into.samples += [s._replace(labels={**s.labels, "worker": str(worker)}) for s in family.samples]
+    registry = CollectorRegistry()
+    registry.register(_Families(families.values()))
+    return generate_latest(registry)
+
+
+class _Families(Collector):
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families

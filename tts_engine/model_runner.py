@@ -13,23 +13,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from tts_engine.errors import EngineError, Exhausted, SynthesisFailed, Unavailable
+from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS, MEL_CHANNELS
 from tts_engine.models.flow import Flow, FlowCache, FlowRows, place_prompt
-from tts_engine.models.hift_causal import CausalHift, VocoderCache
 from tts_engine.scheduler import Candidate, SchedulerConfig, Shape, choose, victim
 from tts_engine.synthesizer import Playhead
+from tts_engine.wave_batch import Row, Vocoder, WaveBatch, WaveState
 
 log = logging.getLogger(__name__)
-
-_HEADER = 7  # slot, start, length, valid, voice, frames for the vocoder, final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +47,15 @@ class RunnerConfig:
     first_rows: Sequence[int] = (1, 2, 4, 8)
     next_rows: Sequence[int] = (1, 2, 4, 8, 16)
     """Batch sizes of the graphs."""
+    whole_rows: Sequence[int] = (1, 2)
+    whole_chunks: Sequence[int] = (8, 12, 16, 24)
+    """The same of last chunks under full attention, and chunks of prompt and clause; a longer one runs without."""
+    finalize: Literal["upstream", "causal"] = "upstream"
+    """How a clause's last chunk is made: ``upstream``: by full attention over everything, as upstream does, at the cost
+    of all of it again; ``causal``: as the chunks before it go on."""
+    first_hop: int = 25
+    """Tokens of a clause's first chunk. Under 25 it sounds sooner, and is made without the frames right of it; the
+    rest of these 25 comes from the whole chunk. 25 is exact."""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,69 +106,47 @@ class _Job:
     ended: float = 0.0
 
 
-class _Batch:
-    """Static buffers of one shape and size, and the graph over them."""
-
-    def __init__(self, runner: ModelRunner, shape: Shape, rows: int) -> None:
-        chunk = runner.chunk
-        self.shape, self.rows = shape, rows
-        self.width = chunk * (2 if shape == "first" else 1) + LOOK_AHEAD_TOKENS
-        self.packed = torch.zeros(
-            rows, _HEADER + runner.config.max_chunks + self.width, dtype=torch.long, device=runner.device
-        )
-        self.samples: Tensor = torch.empty(0)
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self._runner = runner
-
-    def compute(self) -> None:
-        """Packed inputs to samples ``(rows, n)``."""
-        runner, first, chunks = self._runner, self.shape == "first", self._runner.config.max_chunks
-        slots, start, length, valid, voices, frames, final = self.packed[:, :_HEADER].T.contiguous().unbind(0)
-        blocks = self.packed[:, _HEADER : _HEADER + chunks].contiguous()
-        tokens = self.packed[:, _HEADER + chunks :].contiguous()
-        n = runner.chunk * FRAMES_PER_TOKEN
-        cond = torch.zeros(
-            self.rows, (self.width - LOOK_AHEAD_TOKENS) * FRAMES_PER_TOKEN, MEL_CHANNELS, device=runner.device
-        )
-        if first:
-            cond[:, :n] = runner.voice_mels.index_select(0, voices)
-            # Rows of padding and clauses computed again pass slot 0 to the vocoder.
-            runner.vocoder_cache.reset(torch.where(frames > 0, slots, 0))
-        rows = FlowRows(slots=slots, blocks=blocks, start=start, length=length)
-        mel = runner.flow.advance(
-            tokens, valid, cond, runner.voice_speakers.index_select(0, voices), rows, runner.flow_cache
-        )
-        mel = mel[:, n:] if first else mel
-        self.samples = runner.hift(mel, frames, torch.where(frames > 0, slots, 0), runner.vocoder_cache, final.bool())
-
-
 class ModelRunner:
     """Token to wave for all clauses of a model. ``start`` it, ``aclose`` it."""
 
     def __init__(
         self,
         flow: Flow,
-        hift: CausalHift,
+        vocoder: Vocoder,
         *,
         device: torch.device,
         config: RunnerConfig | None = None,
         scheduler: SchedulerConfig | None = None,
     ) -> None:
-        """``flow`` and ``hift`` are prepared and on the device."""
-        self.flow, self.hift, self.device = flow, hift, device
+        """``flow`` and ``vocoder`` are prepared and on the device."""
+        self.device = device
         self.config, self._policy = config or RunnerConfig(), scheduler or SchedulerConfig()
         config = self.config
         self.chunk = flow.solver.chunk_tokens
         slots = 1 + config.max_clauses + config.max_voices
-        self.flow_cache = FlowCache(flow, slots=slots, blocks=1 + config.blocks, device=device, dtype=config.dtype)
-        self.vocoder_cache = VocoderCache(hift, slots=1 + config.max_clauses, device=device)
-        self.voice_mels = torch.zeros(config.max_voices, self.chunk * FRAMES_PER_TOKEN, MEL_CHANNELS, device=device)
-        self.voice_speakers = torch.zeros(config.max_voices, MEL_CHANNELS, device=device)
+        whole = None
+        if config.finalize == "upstream":
+            rows = max(*config.whole_rows, self._policy.whole_rows)
+            blocks = 1 + rows * config.max_chunks
+            whole = FlowCache(flow, slots=1 + rows, blocks=blocks, device=device, dtype=config.dtype, steps=1)
+        frames = config.max_chunks * self.chunk * FRAMES_PER_TOKEN
+        self.state = WaveState(
+            flow=flow,
+            vocoder=vocoder,
+            device=device,
+            max_chunks=config.max_chunks,
+            flow_cache=FlowCache(flow, slots=slots, blocks=1 + config.blocks, device=device, dtype=config.dtype),
+            vocoder_cache=vocoder.new_cache(slots=1 + config.max_clauses, device=device),
+            whole_cache=whole,
+            prompt_mels=torch.zeros(config.max_voices, frames, MEL_CHANNELS, device=device),
+            prompt_frames=torch.zeros(config.max_voices, dtype=torch.long, device=device),
+            speakers=torch.zeros(config.max_voices, MEL_CHANNELS, device=device),
+        )
         self._free_slots = list(range(1, 1 + config.max_clauses))[::-1]
         self._voice_slots = list(range(1 + config.max_clauses, slots))
         self._free_blocks = list(range(1, 1 + config.blocks))[::-1]
         self._voices: dict[object, Voice] = {}
-        self._batches: dict[tuple[Shape, int], _Batch] = {}
+        self._batches: dict[tuple[Shape, int, int], WaveBatch] = {}
         self._jobs: list[_Job] = []
         self._renderings: set[Rendering] = set()
         self._closed: list[Rendering] = []
@@ -176,6 +160,8 @@ class ModelRunner:
         self.recomputed_chunks = 0
         self.silent = 0
         """Open clauses that have made no sound yet."""
+        self.on_batch: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
+        """Told of every batch in the runner's thread: shape, clauses in it, seconds."""
 
     # -- from the event loop ---------------------------------------------------------------------------------------
 
@@ -183,6 +169,11 @@ class ModelRunner:
         """Warm up (graphs on a GPU) and begin."""
         await asyncio.to_thread(self._warm_up)
         self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """False before ``start``, and after a fault that ended the thread."""
+        return self._thread.is_alive()
 
     @property
     def open_clauses(self) -> int:
@@ -242,16 +233,33 @@ class ModelRunner:
             self.silent += 1
         return rendering
 
+    def hop(self, rendering: Rendering) -> int:
+        """Tokens of the clause's next chunk, if it is not the last; three more must be there."""
+        if not rendering.sounded:
+            return self.config.first_hop
+        return self.chunk - rendering.sounded % self.chunk
+
+    def is_last(self, rendering: Rendering) -> bool:
+        """Whether all that is left, of a clause that gets no more tokens, goes into one chunk."""
+        left = len(rendering.tokens) - rendering.sounded
+        return left < self.hop(rendering) + (LOOK_AHEAD_TOKENS if self.config.finalize == "upstream" else 1)
+
     def submit(self, rendering: Rendering, *, final: bool) -> asyncio.Future[NDArray[np.float32]]:
-        """Ask for the clause's next chunk: 25 tokens, or what is left of them when ``final``.
+        """Ask for the clause's next chunk: ``hop`` tokens, or what is left of them when ``final``.
 
         ``rendering.tokens`` must hold the chunk, and its three tokens of look-ahead unless no more will come.
 
         Returns:
             samples at 24 kHz; its exception is an ``EngineError``.
+
+        Raises:
+            InvalidRequest: voice prompt and clause are longer than the engine was made for.
         """
         loop = asyncio.get_running_loop()
-        count = min(self.chunk, len(rendering.tokens) - rendering.sounded)
+        hop, most = self.hop(rendering), self.config.max_chunks * self.chunk
+        count = len(rendering.tokens) - rendering.sounded if final else hop
+        if (length := len(rendering.voice.prompt_tokens) + rendering.sounded + count) > most:
+            raise InvalidRequest(f"voice prompt and clause have {length} speech tokens; {most} are the most")
         job = _Job(rendering, count, final, time.monotonic(), loop, loop.create_future())
         with self._changed:
             if self._closing:
@@ -319,7 +327,10 @@ class ModelRunner:
             self._free_slots.append(rendering.slot)
             rendering.slot = 0
 
-    def _shape(self, r: Rendering) -> Shape:
+    def _shape(self, job: _Job) -> Shape:
+        if job.final and self.config.finalize == "upstream":
+            return "whole"
+        r = job.rendering
         return "first" if r.voice.prompt_tokens and r.fed == r.voice.shared else "next"
 
     def _round(self, jobs: Sequence[_Job]) -> None:
@@ -327,7 +338,7 @@ class ModelRunner:
         candidates = [
             Candidate(
                 owner=job,
-                shape=self._shape(job.rendering),
+                shape=self._shape(job),
                 slack_s=job.rendering.playhead.slack_s(now),
                 since=job.since,
             )
@@ -340,10 +351,10 @@ class ModelRunner:
                 time.sleep(0.001)  # all caches belong to clauses that wait for their own next tokens
                 return
             for candidate in chosen:
-                r = candidate.owner.rendering
+                job = candidate.owner
                 # One that lost its blocks to a more urgent one of this very round starts over another time.
-                if self._shape(r) == candidate.shape and self._make_room(r, [job.rendering for job in ready], now):
-                    ready.append(candidate.owner)
+                if self._shape(job) == candidate.shape and self._make_room(job, [j.rendering for j in ready], now):
+                    ready.append(job)
             # Those without room must not keep the ones who hold it, and go on by another shape, from running.
             candidates = [c for c in candidates if c not in chosen]
         try:
@@ -357,9 +368,13 @@ class ModelRunner:
             if samples is not None:
                 self._settle(job, samples)
 
-    def _make_room(self, r: Rendering, running: Sequence[Rendering], now: float) -> bool:
+    def _make_room(self, job: _Job, running: Sequence[Rendering], now: float) -> bool:
         """Give the clause a slot and the blocks that it writes next; False: not now."""
-        needed = 1 + (self._shape(r) == "first")
+        r, shape = job.rendering, self._shape(job)
+        needed = 0
+        if shape != "whole":
+            chunks = r.fed // self.chunk + (2 if shape == "first" else 1)
+            needed = max(chunks - len(r.voice.blocks) - len(r.blocks), 0)
         while len(self._free_blocks) < needed:
             holders = [
                 (o, (o.playhead.slack_s(now), o.order))
@@ -376,56 +391,65 @@ class ModelRunner:
         r.blocks += [self._free_blocks.pop() for _ in range(needed)]
         return True
 
+    def _plan(self, job: _Job, shape: Shape, width: int) -> Row:
+        """What the batch feeds of this clause; ``width``: tokens and look-ahead that it takes of one."""
+        r, chunk = job.rendering, self.chunk
+        prompt = r.voice.prompt_tokens
+        if shape == "whole":
+            tokens = [*prompt, *r.tokens[: r.sounded + job.count]]
+            return Row(
+                slot=r.slot,
+                voice=r.voice.index,
+                begins=not r.sounded,
+                length=len(tokens),
+                valid=len(tokens),
+                frames=job.count * FRAMES_PER_TOKEN,
+                final=True,
+                skip=(len(prompt) + r.sounded) * FRAMES_PER_TOKEN,
+                tokens=tokens,
+            )
+        lead = chunk if shape == "first" else 0
+        done = max(r.fed + lead - len(prompt), 0)  # clause tokens in the caches
+        catching_up = done < r.sounded // chunk * chunk
+        skip = 0 if catching_up else r.sounded - done  # of this chunk, sounded before it was whole
+        tokens = [*prompt[r.fed : r.fed + lead], *r.tokens[done : done + width - lead]]
+        return Row(
+            slot=r.slot,
+            voice=r.voice.index,
+            begins=not r.sounded,
+            start=r.fed,
+            length=lead + (chunk if catching_up else skip + job.count),
+            valid=len(tokens),
+            frames=0 if catching_up else job.count * FRAMES_PER_TOKEN,
+            final=job.final and not catching_up,
+            skip=(lead + skip) * FRAMES_PER_TOKEN,
+            blocks=[*r.voice.blocks, *r.blocks],
+            tokens=tokens,
+        )
+
     def _execute(
         self, shape: Shape, jobs: Sequence[_Job]
     ) -> list[tuple[_Job, NDArray[np.float32] | EngineError | None]]:
         """Run one batch and read it; None for a clause that only caught up."""
-        config, chunk = self.config, self.chunk
-        sizes = config.first_rows if shape == "first" else config.next_rows
-        batch = self._batch(shape, min((s for s in sizes if s >= len(jobs)), default=len(jobs)))
+        batch = self._batch_for(shape, jobs)
+        plans = [self._plan(job, shape, batch.width) for job in jobs]
         host = torch.zeros(batch.packed.shape, dtype=torch.long, pin_memory=self._stream is not None)
-        view = host.numpy()
-        copies: list[tuple[int, int]] = []
+        batch.fill(host.numpy(), plans)
         fresh: list[int] = []
-        silent: list[int] = []
-        plans = []
-        for line, job in zip(view, jobs, strict=False):
-            r = job.rendering
-            prompt = r.voice.prompt_tokens
-            lead = chunk if shape == "first" else 0
-            done = max(r.fed + lead - len(prompt), 0)  # clause tokens in the caches
-            catching_up = done < r.sounded
-            count = chunk if catching_up else job.count
-            rest = [*prompt[r.fed : r.fed + lead], *r.tokens[done : done + batch.width - lead]]
-            final = job.final and not catching_up
-            line[:_HEADER] = (
-                r.slot,
-                r.fed,
-                lead + count,
-                len(rest),
-                r.voice.index,
-                0 if catching_up else count * FRAMES_PER_TOKEN,
-                final,
-            )
-            blocks = r.voice.blocks + r.blocks
-            line[_HEADER : _HEADER + len(blocks)] = blocks
-            line[_HEADER + config.max_chunks : _HEADER + config.max_chunks + len(rest)] = rest
-            if r.fed == 0:
-                fresh.append(r.slot)
-                if not r.sounded:
-                    silent.append(r.slot)
+        copies: list[tuple[int, int]] = []
+        for job, plan in zip(jobs, plans, strict=True):
+            if shape != "whole" and plan.start == 0:
+                fresh.append(plan.slot)
             elif shape == "first":
-                copies.append((r.voice.slot, r.slot))
-            plans.append((job, lead + count, catching_up, final))
+                copies.append((job.rendering.voice.slot, plan.slot))
         now = time.monotonic()
         with self._on_stream():
+            cache = self.state.flow_cache
             if copies:
                 sources, targets = (torch.tensor(part, device=self.device) for part in zip(*copies, strict=True))
-                self.flow_cache.copy(sources, targets)
+                cache.copy(sources, targets)
             if fresh:
-                self.flow_cache.reset(torch.tensor(fresh, device=self.device))
-            if silent:
-                self.vocoder_cache.reset(torch.tensor(silent, device=self.device))
+                cache.reset(torch.tensor(fresh, device=self.device))
             batch.packed.copy_(host, non_blocking=True)
             if batch.graph is None:
                 batch.compute()
@@ -440,16 +464,18 @@ class ModelRunner:
         samples = out.numpy()
         self.batches_run[shape, batch.rows] = self.batches_run.get((shape, batch.rows), 0) + 1
         ended = time.monotonic()
+        self.on_batch(shape, len(jobs), ended - now)
         results: list[tuple[_Job, NDArray[np.float32] | EngineError | None]] = []
-        for line, (job, advanced, catching_up, final) in zip(samples, plans, strict=True):
+        for line, job, plan in zip(samples, jobs, plans, strict=False):
             r = job.rendering
-            r.fed += advanced
-            if catching_up:
+            if shape != "whole" and plan.length % self.chunk == 0:
+                r.fed += plan.length  # an unfinished chunk is fed again, with what completes it
+            if not plan.frames:
                 self.recomputed_chunks += 1
                 results.append((job, None))
                 continue
-            begin, end = CausalHift.valid(
-                before=r.sounded * FRAMES_PER_TOKEN, frames=job.count * FRAMES_PER_TOKEN, final=final
+            begin, end = self.state.vocoder.valid(
+                before=r.sounded * FRAMES_PER_TOKEN, frames=plan.frames, final=plan.final
             )
             with self._changed:
                 self.silent -= not r.sounded
@@ -486,6 +512,8 @@ class ModelRunner:
         """Compute the shared part of a prompt, chunk by chunk."""
         chunk, device = self.chunk, self.device
         count = len(tokens) // chunk
+        if count >= self.config.max_chunks:
+            raise InvalidRequest(f"the voice prompt has {count} chunks; the engine keeps {self.config.max_chunks}")
         if len(self._voices) >= self.config.max_voices or len(self._free_blocks) < count:
             idle = [(voice.used, k) for k, voice in self._voices.items() if not voice.clauses]
             if not idle:
@@ -501,12 +529,13 @@ class ModelRunner:
             blocks=[],
             used=time.monotonic(),
         )
-        vector = self.flow.speaker(torch.from_numpy(np.array(speaker, np.float32)).to(device)[None])
-        self.voice_speakers[voice.index] = vector[0]
+        state = self.state
+        vector = state.flow.speaker(torch.from_numpy(np.array(speaker, np.float32)).to(device)[None])
+        state.speakers[voice.index] = vector[0]
         frames = torch.from_numpy(np.array(mel[: count * chunk * FRAMES_PER_TOKEN], np.float32)).to(device)
-        if count:
-            self.voice_mels[voice.index] = frames[-chunk * FRAMES_PER_TOKEN :]
-        self.flow_cache.reset(torch.tensor([slot], device=device))
+        state.prompt_mels[voice.index, : len(frames)] = frames
+        state.prompt_frames[voice.index] = len(frames)
+        state.flow_cache.reset(torch.tensor([slot], device=device))
         ids = torch.tensor([voice.prompt_tokens], dtype=torch.long, device=device)
         for start in range(0, voice.shared, chunk):
             voice.blocks.append(self._free_blocks.pop())
@@ -519,7 +548,7 @@ class ModelRunner:
             cond = place_prompt(frames[None], torch.tensor([len(frames)], device=device), at, n)
             part = ids[:, start : start + chunk + LOOK_AHEAD_TOKENS]
             valid = torch.tensor([part.shape[1]], device=device)
-            self.flow.advance(part, valid, cond, vector, rows, self.flow_cache)
+            state.flow.advance(part, valid, cond, vector, rows, state.flow_cache)
         if self._stream is not None:
             self._stream.synchronize()
         self._voices[key] = voice
@@ -530,28 +559,52 @@ class ModelRunner:
     def _on_stream(self) -> Any:
         return torch.cuda.stream(self._stream)
 
-    def _batch(self, shape: Shape, rows: int) -> _Batch:
-        key = (shape, rows)
+    def _batch_for(self, shape: Shape, jobs: Sequence[_Job]) -> WaveBatch:
+        """The smallest prepared batch that holds these jobs, or one of their own."""
+        config = self.config
+        sizes = {"first": config.first_rows, "next": config.next_rows, "whole": config.whole_rows}[shape]
+        chunks = 0
+        if shape == "whole":
+            longest = max(len(j.rendering.voice.prompt_tokens) + j.rendering.sounded + j.count for j in jobs)
+            chunks = -(-longest // self.chunk)
+            if self._stream is not None:
+                chunks = min((c for c in config.whole_chunks if c >= chunks), default=chunks)
+        return self._batch(shape, min((s for s in sizes if s >= len(jobs)), default=len(jobs)), chunks)
+
+    def _batch(self, shape: Shape, rows: int, chunks: int = 0) -> WaveBatch:
+        key = (shape, rows, chunks)
         if key not in self._batches:
-            self._batches[key] = _Batch(self, shape, rows)
+            self._batches[key] = WaveBatch(self.state, shape, rows, chunks=chunks)
         return self._batches[key]
+
+    def _graphs(self) -> list[tuple[Shape, int, int]]:
+        """Shape, rows and chunks of every graph, the largest of a shape first."""
+        config = self.config
+        graphs: list[tuple[Shape, int, int]] = [("first", rows, 0) for rows in sorted(config.first_rows, reverse=True)]
+        graphs += [("next", rows, 0) for rows in sorted(config.next_rows, reverse=True)]
+        if config.finalize == "upstream":
+            graphs += [
+                ("whole", rows, chunks)
+                for chunks in sorted(config.whole_chunks, reverse=True)
+                for rows in sorted(config.whole_rows, reverse=True)
+            ]
+        return graphs
 
     @torch.inference_mode()
     def _warm_up(self) -> None:
         if self._stream is None:
             return
         pool = None
-        for shape, sizes in (("first", self.config.first_rows), ("next", self.config.next_rows)):
-            for rows in sorted(sizes, reverse=True):
-                batch = self._batch(shape, rows)  # type: ignore[arg-type]
-                with self._on_stream():
-                    for _ in range(2):
-                        batch.compute()
-                torch.cuda.synchronize()
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
+        for shape, rows, chunks in self._graphs():
+            batch = self._batch(shape, rows, chunks)
+            with self._on_stream():
+                for _ in range(2):
                     batch.compute()
-                batch.graph, pool = graph, pool or graph.pool()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
+                batch.compute()
+            batch.graph, pool = graph, pool or graph.pool()
         self._stream.synchronize()
 
 

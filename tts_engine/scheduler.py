@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-Shape = Literal["first", "next"]
-"""``first``: the voice prompt's last chunk and the clause's first; ``next``: one chunk."""
+Shape = Literal["first", "next", "whole"]
+"""``first``: the voice prompt's last chunk and the clause's first; ``next``: one chunk; ``whole``: the last chunk, by
+way of everything before it."""
 
 Owner = TypeVar("Owner")
 
@@ -29,6 +30,8 @@ class SchedulerConfig:
     """The same while none of them is short of sound: a first chunk that arrives meanwhile waits for half as long."""
     calm_s: float = 1.0
     """Seconds of sound in hand above which a clause is not short."""
+    whole_rows: int = 2
+    """Clauses of a batch of last chunks that are made by way of everything."""
     tight_s: float = 0.1
     """Seconds of sound in hand below which a clause goes level with the first chunks."""
     max_clauses: int = 200
@@ -56,7 +59,7 @@ def choose(candidates: Iterable[Candidate[Owner]], config: SchedulerConfig) -> S
     if not ranked:
         return []
     shape = ranked[0].shape
-    rows = config.first_rows
+    rows = config.first_rows if shape == "first" else config.whole_rows
     if shape == "next":
         rows = config.calm_rows if ranked[0].slack_s > config.calm_s else config.next_rows
     return [c for c in ranked if c.shape == shape][:rows]

@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -294,6 +294,7 @@ def load(
     llm_weights: Literal["llm", "llm.rl"] = "llm",
     parts: tuple[Part, ...] = PARTS,
     noise_seconds: int = NOISE_SECONDS,
+    steps: int | None = None,
 ) -> Model:
     """Load a model directory.
 
@@ -301,6 +302,7 @@ def load(
         llm_weights: ``llm.rl`` takes the reinforcement-tuned weights that CosyVoice3 comes with.
         parts: which networks; a worker that has its language model elsewhere leaves ``llm`` out.
         noise_seconds: see ``CausalHift``.
+        steps: of the Euler solver; None: the published ten.
 
     The vocoder stays in fp32 (CosyVoice3's f0 network in fp64).
 
@@ -317,6 +319,9 @@ def load(
             faults.append(f"missing: {name}")
     if config is None or faults and any("expected" in fault for fault in faults):
         raise CheckpointError(directory, faults)  # without sizes there is nothing to compare the weights with
+    if steps is not None:
+        solver = replace(config.flow.solver, steps=steps)
+        config = replace(config, flow=replace(config.flow, solver=solver))
     dtypes: dict[Part, torch.dtype] = {"llm": llm_dtype, "flow": flow_dtype, "hift": torch.float32}
     networks: dict[str, Any] = {}
     for part, path in files.items():

@@ -4,6 +4,7 @@ import {ask, repeat} from "./console-api.js";
 
 const MANY = 50; // calls above which they are asked for less often
 const LOGGED = 200; // messages kept of a call
+const STAGES = ["text", "queue", "engine", "fetch", "codec", "send"]; // in the order in which a turn passes them
 const PLAYED_CHARS = 64; // of the text that was heard, in the table; fewer where more is to come
 
 const byId = id => document.getElementById(id);
@@ -22,7 +23,7 @@ function write(node, text) {
 }
 
 const shortId = id => id.slice(-6);
-const ms = value => (value === null || value === undefined ? "–" : `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`);
+const ms = value => (value === null || value === undefined ? "–" : value < 999.5 ? `${value < 10 ? value.toFixed(1) : Math.round(value)} ms` : `${(value / 1000).toFixed(1)} s`);
 
 function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
@@ -49,10 +50,10 @@ export function describe(message) {
     case "ended": return `ended: ${message.reason}, ${duration(message.durationMs / 1000)}`;
     case "turn": switch (message.event) {
       case "started": {
-        const stages = Object.entries(message.stages ?? {}).filter(([, value]) => value >= 1).map(([name, value]) => `${name} ${Math.round(value)}`);
+        const stages = STAGES.filter(name => message.stages?.[name] >= 1).map(name => `${name} ${Math.round(message.stages[name])}`);
         return `${turn}first packet after ${ms(message.firstPacketMs)}${stages.length ? ` (${stages.join(", ")})` : ""}`;
       }
-      case "finished": return `${turn}finished, ${(message.audioMs / 1000).toFixed(1)} s${message.gaps ? `, ${message.gaps} gaps` : ""}`;
+      case "finished": return `${turn}finished, ${(message.audioMs / 1000).toFixed(1)} s${message.gaps ? `, ${message.gaps} gap${message.gaps > 1 ? "s" : ""}` : ""}`;
       case "failed": return `${turn}failed: ${message.description}`;
       default: return "";
     }
@@ -86,12 +87,18 @@ class Row {
     this.words.append(line);
     this.firstPacket = cell("number", "first packet");
     this.gaps = cell("number", "gaps");
+    this.gapCount = element("span", {text: "0"});
+    this.gapTime = element("span", {className: "small"});
+    this.gaps.append(this.gapCount, this.gapTime);
     this.lastCut = cell("number", "last cut");
     this.lasts = cell("number", "lasts");
     const end = cell("end");
     const button = element("button", {className: "plain hangup", type: "button", "aria-label": `Hang up call ${shortId(call.callId)}`, title: "Hang up", text: "✕"});
     button.addEventListener("click", () => hangUp(call.callId));
     end.append(button);
+    this.row.addEventListener("click", ({target}) => {
+      if (!target.closest("button")) choose(call.callId);
+    });
     this.row.append(first, this.state, this.words, this.firstPacket, this.gaps, this.lastCut, this.lasts, end);
   }
 
@@ -102,7 +109,8 @@ class Row {
     this.cut.hidden = call.outcome !== "interrupted";
     write(this.queued, call.queuedText.replaceAll("\n", " ¶ "));
     write(this.firstPacket, ms(call.firstPacketMs.at(-1)));
-    write(this.gaps, call.gaps ? `${call.gaps} (${call.gapS.toFixed(1)} s)` : "0");
+    write(this.gapCount, String(call.gaps));
+    write(this.gapTime, call.gaps ? ` ${ms(call.gapS * 1000)}` : "");
     this.gaps.classList.toggle("bad", call.gaps > 0);
     write(this.lastCut, ms(call.lastCutMs));
     write(this.lasts, duration(now - call.startedAt));

@@ -19,11 +19,10 @@ export function round(value) {
   return [1, 2, 5, 10].map(step => step * power).find(step => step >= value * 0.9999);
 }
 
-/** A figure as people read it: three digits, no more. */
+/** A figure as people read it: two digits, or whole numbers. */
 export function readable(value) {
   if (value === null || value === undefined) return "–";
-  if (value === 0) return "0";
-  return value >= 100 ? String(Math.round(value)) : value >= 10 ? value.toFixed(1).replace(/\.0$/, "") : String(Number(value.toPrecision(2)));
+  return value >= 10 ? String(Math.round(value)) : String(Number(value.toPrecision(2)));
 }
 
 /** One plot in a `<figure>`. */
@@ -34,11 +33,12 @@ export class Plot {
   #scale = null;
 
   /**
-   * @param {{title: string, unit: string, series: string[], goal?: number, least: number, note?: string}} options
-   *   `least`: the axis ends there or above it; `goal`: drawn as a dashed line; `note`: what exactly is shown.
+   * @param {{title: string, unit: string, series: string[], optional?: string[], goal?: number, least: number,
+   *   note?: string}} options `least`: the axis ends there or above it; `goal`: drawn as a dashed line; `optional`:
+   *   series that are not mentioned while they have no points; `note`: what exactly is shown.
    */
-  constructor({title, unit, series, goal, least, note = ""}) {
-    Object.assign(this, {title, unit, series, goal, least});
+  constructor({title, unit, series, optional = [], goal, least, note = ""}) {
+    Object.assign(this, {title, unit, series, optional: new Set(optional), goal, least});
     this.element = document.createElement("figure");
     this.element.className = "card plot";
     this.element.title = note;
@@ -130,6 +130,7 @@ export class Plot {
       return {name, text: readable(value ?? null)};
     });
     this.legend.replaceChildren(...told.map(({name, text}, index) => {
+      if (text === "–" && this.optional.has(name)) return "";
       const entry = document.createElement("span");
       entry.className = `key series-${index}`;
       const strong = document.createElement("b");
@@ -138,7 +139,7 @@ export class Plot {
       return entry;
     }));
     if (offset === null) {
-      const words = told.map(({name, text}) => `${name} ${text === "–" ? "none yet" : `${text} ${this.unit}`}`);
+      const words = told.filter(({name, text}) => text !== "–" || !this.optional.has(name)).map(({name, text}) => `${name} ${text === "–" ? "none yet" : `${text} ${this.unit}`.trim()}`);
       this.svg.setAttribute("aria-label", `${this.title}: ${words.join(", ")}`);
     }
   }

@@ -43,9 +43,12 @@ const THEME = "talkspurt.theme";
 function theme(choice) {
   if (choice) document.documentElement.dataset.theme = choice;
   const isDark = (choice || (dark.matches ? "dark" : "light")) === "dark";
-  byId("theme").textContent = isDark ? "☀ Light" : "☾ Dark";
-  byId("theme").dataset.next = isDark ? "light" : "dark";
-  byId("theme").setAttribute("aria-label", `Use ${isDark ? "light" : "dark"} colours`);
+  const button = byId("theme");
+  const [icon, label] = button.children;
+  button.dataset.next = isDark ? "light" : "dark";
+  icon.textContent = isDark ? "☀" : "☾";
+  label.textContent = isDark ? "Light" : "Dark";
+  button.setAttribute("aria-label", `${label.textContent} colours`);
 }
 
 byId("theme").addEventListener("click", () => {
@@ -86,7 +89,7 @@ const PLOTS = [
     points: () => percentiles("talkspurt_engine_first_chunk_seconds", RARE_S, 0.5, 0.95),
   },
   {
-    plot: new Plot({title: "Engine", unit: "", series: ["making", "queued", "batch"], least: 2,
+    plot: new Plot({title: "Engine", unit: "", series: ["making", "queued", "batch"], optional: ["batch"], least: 2,
       note: "Utterances that the engine works on, steps that wait in it, and utterances in one step"}),
     points: () => [
       load.map(({at, active}) => ({at, value: active})),
@@ -112,6 +115,7 @@ async function figures() {
   byId("engine").textContent = [...new Set([health.engine, health.model, health.gpu])].filter(Boolean).join(" · ") || "–";
   byId("engine-active").textContent = health.active;
   byId("engine-queued").textContent = health.queued;
+  document.title = health.calls ? `${health.calls} live – talkspurt console` : "talkspurt console";
   const now = performance.now() / 1000;
   load.push({at: now, active: health.active, queued: health.queued});
   while (load[0].at < now - SPAN_S) load.shift();

@@ -16,7 +16,9 @@
 const CHANNEL = "talkspurt";
 const RESTART_MS = 15_000; // the server's webrtc.restart_s
 const DISCONNECTED_MS = 2_000; // ICE often recovers by itself within this
+const RETRY_MS = 500;
 const CONNECT_MS = 10_000;
+const HANGUP_MS = 1_000;
 const GATHER_MS = 200; // longest wait for candidates before the offer; later ones trickle
 const LEVEL_EVERY_MS = 50;
 const SILENCE_DB = -60;
@@ -76,6 +78,8 @@ export class Call extends EventTarget {
   state = "idle";
   /** The server's id of the call, once there is one. */
   id = "";
+  /** The latest `setup` message: what the call looks like to a dialogue manager. */
+  setup = null;
   /** Whether the caller is muted. */
   muted = false;
 
@@ -105,6 +109,11 @@ export class Call extends EventTarget {
     return this.#stream !== null;
   }
 
+  /** The connection of now, for who wants more than `stats()`. @returns {RTCPeerConnection|null} */
+  get connection() {
+    return this.#link?.pc ?? null;
+  }
+
   /**
    * Call. Browsers want it in answer to a click or key, else they may not play.
    * @returns {Promise<void>} settled when media flows.
@@ -121,7 +130,8 @@ export class Call extends EventTarget {
       this.#options.iceServers = servers;
       await this.#connect();
     } catch (error) {
-      this.#end(error.code ?? "failed");
+      // A DOMException has a number for a code.
+      this.#end(error instanceof CallError ? error.code : "failed");
       throw error;
     }
   }
@@ -179,22 +189,23 @@ export class Call extends EventTarget {
     channel.send(JSON.stringify(message));
   }
 
-  /** Hang up. The server is told even when the page is on its way out. */
+  /** Hang up. */
   hangup() {
     if (this.state === "ended") return;
-    if (this.#resource) {
-      // Closing the connection says it too, where this gets lost.
-      fetch(this.#resource, {method: "DELETE", headers: this.#headers(), keepalive: true}).catch(() => {});
-    }
+    const link = this.#link;
+    this.#link = null;
     this.#end("hangup");
+    // The request goes first: a closed connection is the call's end too, and the request would find no call.
+    const told = this.#resource && fetch(this.#resource, {method: "DELETE", headers: this.#headers(), keepalive: true});
+    Promise.race([told, pause(HANGUP_MS)]).catch(() => {}).finally(() => link && drop(link));
   }
 
   /**
    * How the sound arrives.
    * @returns {Promise<null|{codec: string, packetsReceived: number, packetsLost: number, packetsDiscarded: number,
    *   jitterMs: number, bufferMs: number, concealedSamples: number, concealedShare: number, samples: number,
-   *   roundTripMs: number|null}>} null before there is any. `bufferMs`: what the browser held back on average;
-   *   concealed: samples it had to make up.
+   *   audioEnergy: number, roundTripMs: number|null}>} null before there is any. `bufferMs`: what the browser held back
+   *   on average; concealed: samples it had to make up; `audioEnergy`: W3C's `totalAudioEnergy` of what was heard.
    */
   async stats() {
     const report = await this.#link?.pc.getStats();
@@ -215,6 +226,7 @@ export class Call extends EventTarget {
       concealedSamples: concealed,
       concealedShare: samples ? concealed / samples : 0,
       samples,
+      audioEnergy: inbound.totalAudioEnergy ?? 0,
       roundTripMs: pair?.currentRoundTripTime === undefined ? null : pair.currentRoundTripTime * 1000,
     };
   }
@@ -265,11 +277,12 @@ export class Call extends EventTarget {
     this.#watch(link);
   }
 
-  #up({pc}) {
+  #up({pc, channel}) {
     return new Promise((done, failed) => {
       const timer = setTimeout(() => failed(new CallError("no_connection", "no media reached the server or came back")), CONNECT_MS);
       const look = () => {
-        if (pc.connectionState === "connected") done();
+        const silent = pc.sctp === null; // the server does not let browsers lead
+        if (pc.connectionState === "connected" && (silent || channel.readyState === "open")) done();
         else if (pc.connectionState === "failed") failed(new CallError("no_connection", "no network path to the server"));
         else if (this.state === "ended") failed(new CallError("hangup", "the call was hung up"));
         else return;
@@ -277,6 +290,7 @@ export class Call extends EventTarget {
         this.#abort.signal.removeEventListener("abort", look);
       };
       pc.addEventListener("connectionstatechange", look);
+      channel.addEventListener("open", look);
       this.#abort.signal.addEventListener("abort", look);
       look();
     });
@@ -309,7 +323,7 @@ export class Call extends EventTarget {
       } catch (error) {
         const gone = error.status >= 400 && error.status < 500 && error.status !== 429;
         if (gone || performance.now() > deadline) return this.#end("connection_lost");
-        await new Promise(done => setTimeout(done, 500));
+        await pause(RETRY_MS);
       }
     }
   }
@@ -346,12 +360,9 @@ export class Call extends EventTarget {
   }
 
   #receive({type, ...message}) {
-    if (type === "ended") {
-      this.#emit(type, message);
-      this.#end(message.reason);
-    } else {
-      this.#emit(type, message);
-    }
+    if (type === "setup") this.setup = message;
+    this.#emit(type, message);
+    if (type === "ended") this.#end(message.reason);
   }
 
   // --- sound ---------------------------------------------------------------------------------------------------------
@@ -413,7 +424,11 @@ export class Call extends EventTarget {
 
   // --- life ----------------------------------------------------------------------------------------------------------
 
-  #leave = () => this.hangup();
+  #leave = () => {
+    const link = this.#link;
+    this.hangup();
+    if (link) drop(link); // in case the request does not leave in time
+  };
 
   #end(reason) {
     if (this.state === "ended") return;
@@ -445,6 +460,8 @@ const MICROPHONE = {
   NotReadableError: ["microphone_busy", "The microphone is used by another program. You can listen, type and press keys."],
   insecure: ["microphone_insecure", "Browsers give the microphone to https pages only. You can listen, type and press keys."],
 };
+
+const pause = ms => new Promise(done => setTimeout(done, ms));
 
 /** Wait for the candidates, but not for slow ones. */
 function gathered(pc) {

@@ -45,6 +45,7 @@ class Heard:
         self.dismissed = 0
         self.ends = 0
         self.pcm: list[bytes] = []
+        self.speech: list[bytes] = []
         self.keys = ""
 
     def on_key_heard(self, digit: str) -> None:
@@ -65,7 +66,8 @@ class Heard:
     def on_pcm(self, pcm: bytes) -> None:
         self.pcm.append(pcm)
 
-    def on_prompt(self, text: str, *, lang: str, last: bool) -> None: ...
+    def on_speech(self, pcm: bytes) -> None:
+        self.speech.append(pcm)
 
 
 async def listen(
@@ -76,13 +78,14 @@ async def listen(
     pcm_rate: int = 0,
     keys: bool = False,
     lost: frozenset[int] = frozenset(),
+    wanted_speech: bool = False,
     skip_silence: bool = False,
 ) -> Heard:
     """Feed 20 ms frames with the times a call would have; the thread's own speed does not matter."""
     worker = UplinkWorker({"r": RouteConfig()}, BargeInConfig())
     heard = Heard()
     stream = worker.open("VX", PCMU, PCMU, "r", heard)
-    stream.want(vad=vad, pcm_rate=pcm_rate, keys=keys)
+    stream.want(vad=vad, pcm_rate=pcm_rate, keys=keys, speech=wanted_speech)
     assert stream.needed
     for index in range(len(caller) // FRAME):
         now = (index + 1) * 0.02
@@ -176,6 +179,30 @@ async def test_a_subscription_gets_20_ms_pieces_at_its_rate() -> None:
     assert heard.onsets == []
     assert {len(piece) for piece in heard.pcm} == {640}
     assert len(heard.pcm) == pytest.approx(len(speech("Hello there.")) / FRAME, abs=2)
+
+
+async def test_the_recogniser_gets_speech_with_its_beginning_and_nothing_else() -> None:
+    said = speech("What are your opening hours?")
+    caller = np.concatenate((silence(3.0), said, silence(2.0), said, silence(1.0)))
+    heard = await listen(caller, wanted_speech=True)
+    assert len(heard.onsets) == heard.ends == 2
+    assert {len(piece) for piece in heard.speech} == {640}
+    heard_s = len(heard.speech) * 0.02
+    said_s = 2 * len(said) / 8000
+    # A quarter of a second before, the silence that ends it behind; payloads come four at a time here.
+    assert said_s + 0.5 < heard_s < said_s + 2 * (0.25 + 0.3 + 0.4)
+    pcm = np.concatenate([np.frombuffer(piece, "<i2") for piece in heard.speech]) / 32768
+    loud = np.flatnonzero(np.abs(pcm) > 0.05)
+    assert 0.1 < loud[0] / 16000 < 0.5, "the first sound is there, behind a little silence"
+
+
+async def test_without_a_recogniser_no_speech_is_cut_out() -> None:
+    assert (await listen(np.concatenate((silence(0.5), speech("Hello there."), silence(1.0))))).speech == []
+
+
+async def test_noise_is_not_sent_to_the_recogniser() -> None:
+    noise = np.random.default_rng(2).normal(0, 0.05, 8000 * 10).astype(np.float32)
+    assert (await listen(noise, wanted_speech=True)).speech == []
 
 
 async def test_keys_are_found_in_the_audio_and_not_in_speech() -> None:

@@ -1,6 +1,7 @@
 """The media socket itself, with every simulated carrier at its other end."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
@@ -108,7 +109,7 @@ async def test_a_key_between_idle_frames_or_after_the_last_is_not_kept_from_us(l
     leg, call = await line.call(dialect)
     call.listening = False
     receiving = call.connection._receiving
-    assert receiving is not None
+    assert receiving is not None and not os.get_blocking(receiving._sock.fileno())
     for _ in range(60):
         leg.send_uplink()
     await until(lambda: receiving.gathering)

@@ -17,8 +17,9 @@ from sip_bridge.config import SipConfig
 from sip_bridge.sdp import Media
 from sip_bridge.sdp import parse as parse_sdp
 from sip_bridge.sip import Headers, Message, Request, Response, parse, response_to
+from sip_bridge.transaction import failure_ack
 
-PATIENCE_S = 5.0
+PATIENCE_S = 15.0
 """Longest wait for anything; nothing is asserted about how long it took."""
 
 FAST = {"t1": 0.02, "t2": 0.08, "t4": 0.05}
@@ -42,6 +43,7 @@ class Told:
         self.heard: list[bytes] = []
         self.held: bool | None = None
         self.closed: list[str] = []
+        self.transferred: list[str] = []
 
     def on_digit(self, digit: str) -> None:
         self.digits += digit
@@ -53,6 +55,9 @@ class Told:
 
     def on_held(self, held: bool) -> None:
         self.held = held
+
+    def on_transferred(self, problem: str) -> None:
+        self.transferred.append(problem)
 
     def on_leg_closed(self, reason: str) -> None:
         self.closed.append(reason)
@@ -73,6 +78,8 @@ class Bridge:
             check_room=self._check_room,
             on_report=lambda lost, jitter_s: self.reports.append((lost, jitter_s)),
             on_rejected=self.rejected.append,
+            new_call_id=lambda: f"VX{next(_numbers):032x}",
+            routes={"default"},
         )
 
     def _check_room(self) -> None:
@@ -177,6 +184,7 @@ class Phone:
         self.target = f"sip:bot@127.0.0.1:{server}"
         self.invite: Request | None = None
         self.media: Media | None = None
+        self._acked: set[str] = set()
         self._branches = itertools.count(1)
 
     def _socket(self) -> socket.socket:
@@ -253,19 +261,26 @@ class Phone:
 
     def ack(self, response: Response, *, body: bytes = b"") -> None:
         """The ACK of a 2xx."""
+        self._acked.add(str(response.cseq))
         self.send(self.request("ACK", cseq=response.cseq.number, body=body))
 
     # --- hearing ---------------------------------------------------------------------------------------------------
 
     async def receive(self) -> Message:
-        data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sip, 65536), PATIENCE_S)
-        return parse(data)
+        """The next message; not the repetition of an answer that crossed its ACK."""
+        while True:
+            data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sip, 65536), PATIENCE_S)
+            message = parse(data)
+            if not (isinstance(message, Response) and message.status < 300 and str(message.cseq) in self._acked):
+                return message
 
     async def response(self, status: int) -> Response:
-        """The response of that status; provisional ones before it are skipped."""
+        """The response of that status; provisional ones before it are skipped. A failed INVITE is acknowledged."""
         while True:
             message = await self.receive()
             assert isinstance(message, Response), message
+            if message.status >= 300 and self.invite and message.cseq == self.invite.cseq:
+                self.send(failure_ack(self.invite, message))
             if message.status >= 200 or message.status == status:
                 assert message.status == status, message
                 return message
@@ -324,7 +339,12 @@ class Phone:
         packet = struct.pack("!BBHII", 0x80, payload_type, sequence, timestamp, ssrc) + payload
         self.rtp.sendto(packet, ("127.0.0.1", self.media.port))
 
-    async def hear(self) -> tuple[int, bytes]:
-        """Payload type and payload of the next RTP packet."""
-        data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.rtp, 4096), PATIENCE_S)
-        return data[1] & 0x7F, data[12:]
+    async def packet(self) -> bytes:
+        """The next RTP packet."""
+        return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.rtp, 4096), PATIENCE_S)
+
+    async def hears(self, payload: bytes) -> int:
+        """Payload type of the packet with this payload; others before it are skipped."""
+        while (data := await self.packet())[12:] != payload:
+            pass
+        return data[1] & 0x7F

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import re
-import socket
 import struct
 from typing import Any
 
@@ -15,7 +14,7 @@ from sip_bridge.dialog import SessionTimer
 from sip_bridge.digest import ClientAuth
 from sip_bridge.sdp import parse as parse_sdp
 from sip_bridge.sip import Request, Response, parse, response_to
-from tests.sip_bridge.phone import Bridge, Phone, bridge, offer, until
+from tests.sip_bridge.phone import PATIENCE_S, Bridge, Phone, bridge, offer, until
 
 
 def phone_of(made: Bridge, **more: Any) -> Phone:
@@ -38,7 +37,7 @@ async def test_a_call_rings_is_answered_carries_speech_and_is_hung_up_by_the_cal
             phone.ack(ok)
             assert made.session.held is False
             assert made.session.call.send_frame(b"\x11" * 160)
-            assert await phone.hear() == (0, b"\x11" * 160)
+            assert await phone.hears(b"\x11" * 160) == 0
             phone.speak(b"\x22" * 160)
             await until(lambda: made.session.heard == [b"\x22" * 160])
             await phone.bye()
@@ -55,7 +54,7 @@ async def test_the_codec_is_what_both_know(codecs: str, name: str, number: int) 
             assert phone.media and [c.name for c in phone.media.codecs] == [name, "TELEPHONE-EVENT"]
             assert made.session.call.outbound.encoding == name
             made.session.call.send_frame(bytes(80))
-            assert await phone.hear() == (number, bytes(80))
+            assert await phone.hears(bytes(80)) == number
 
 
 async def test_a_call_over_tcp_is_answered_and_hung_up_on_its_connection() -> None:
@@ -64,7 +63,7 @@ async def test_a_call_over_tcp_is_answered_and_hung_up_on_its_connection() -> No
         with phone_of(made) as phone:
 
             async def read() -> Request | Response:
-                head = await reader.readuntil(b"\r\n\r\n")
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
                 length = int(re.search(rb"Content-Length: (\d+)", head)[1])  # type: ignore[index]
                 return parse(head + await reader.readexactly(length))
 
@@ -142,7 +141,7 @@ async def test_early_media_speaks_before_the_answer() -> None:
             await phone.invited(status=183)
             assert made.session.held is False
             made.session.call.send_frame(b"\x11" * 160)
-            assert await phone.hear() == (0, b"\x11" * 160)
+            assert await phone.hears(b"\x11" * 160) == 0
             made.session.greeted.set_result(None)
             phone.ack(await phone.response(200))
             await phone.bye()
@@ -205,7 +204,9 @@ async def test_a_password_is_asked_for_and_a_wrong_or_old_one_refused() -> None:
             stale = await ask("secret", challenge)
             assert stale.status == 401 and "stale=true" in (stale.headers.get("WWW-Authenticate") or "")
             made.bridge._trunks._auth = type(made.bridge._trunks._auth)("talkspurt", b"x" * 32)
-            ok = await ask("secret", await phone.invited(status=401))
+            challenge = await phone.invited(status=401)
+            phone.to_tag = ""
+            ok = await ask("secret", challenge)
             assert ok.status == 200
             phone.to_tag = ok.to.tag
             phone.ack(ok)
@@ -245,8 +246,8 @@ async def test_without_a_free_port_the_call_is_refused_and_the_others_go_on() ->
             await first.call()
             await second.invited(status=503)
             assert made.rejected == ["no_ports"]
-            made.session.call.send_frame(bytes(160))
-            await first.hear()
+            made.session.call.send_frame(b"\x77" * 160)
+            await first.hears(b"\x77" * 160)
             await first.bye()
 
 
@@ -272,11 +273,10 @@ async def test_a_repeated_invite_is_one_call_before_and_after_the_answer() -> No
             phone.send(phone.invite)
             assert (await phone.response(180)).to.tag == phone.to_tag
             made.session.ready.set_result(None)
-            ok = await phone.response(200)
+            await phone.response(200)
             phone.send(phone.invite)
             phone.ack(await phone.response(200))  # repeated for want of an ACK, not for the INVITE
             phone.send(phone.invite)
-            assert (await phone.response(200) if not phone.nothing() else ok).to.tag == phone.to_tag
             assert len(made.sessions) == 1
             await phone.bye()
 
@@ -377,22 +377,22 @@ async def test_requests_that_do_not_fit_are_refused_and_disturb_nothing() -> Non
 
 async def test_messages_cut_short_or_too_large_get_one_status_or_none() -> None:
     async with bridge() as made:
-        with phone_of(made) as phone:
+        with phone_of(made) as phone, phone_of(made) as other:
             await phone.call()
-            whole = phone.request("INVITE", body=offer(phone.rtp_port), to_tag="", cseq=9).serialise()
+            whole = other.request("INVITE", body=offer(other.rtp_port)).serialise()
             for length in range(0, len(whole), 7):
-                phone.send(whole[:length])
-            phone.send(b"\0" * 60000)
-            phone.send(whole.replace(b"Max-Forwards: 70", b"X: " + b"y" * 60000))
-            phone.send(phone.request("OPTIONS"))
+                other.send(whole[:length])
+                await asyncio.sleep(0)
+            other.send(b"\0" * 60000)
+            other.send(whole.replace(b"Max-Forwards: 70", b"X: " + b"y" * 60000))
+            other.send(other.request("OPTIONS"))
             statuses = set()
-            while (message := await phone.receive()).cseq.method != "OPTIONS":
+            while (message := await other.receive()).cseq.method != "OPTIONS":
                 assert isinstance(message, Response)
                 statuses.add(message.status)
-            assert statuses <= {100, 180, 200, 400, 481, 482, 503, 513}, statuses
-            made.session if len(made.sessions) == 1 else None
-            made.sessions[0].call.send_frame(bytes(160))
-            await phone.hear()
+            assert 400 in statuses and statuses <= {100, 180, 200, 400}, statuses
+            made.sessions[0].call.send_frame(b"\x77" * 160)
+            await phone.hears(b"\x77" * 160)
             await phone.bye()
 
 
@@ -423,7 +423,7 @@ async def test_hold_stops_speech_and_resume_lets_it_go_on(method: str) -> None:
             assert parse_sdp(resumed.body).media[0].direction.value == "sendrecv"
             assert made.session.held is False and made.session.call.listening
             made.session.call.send_frame(b"\x33" * 160)
-            assert await phone.hear() == (0, b"\x33" * 160)
+            assert await phone.hears(b"\x33" * 160) == 0
             await phone.bye()
 
 
@@ -437,7 +437,7 @@ async def test_an_offer_that_we_cannot_take_leaves_the_call_as_it_was() -> None:
             phone.send(phone.request("INVITE", body=offer(phone.rtp_port, codecs="8 101")))
             await phone.response(488)  # a call keeps its codec
             made.session.call.send_frame(bytes(160))
-            assert await phone.hear() == (0, bytes(160))
+            assert await phone.hears(bytes(160)) == 0
             await phone.bye()
 
 
@@ -476,7 +476,8 @@ async def test_our_refresh_that_crosses_theirs_is_tried_again() -> None:
                 pass
             assert isinstance(again, Request) and again.method == "INVITE" and again.body == ours.body
             body = offer(phone.rtp_port, codecs="0 101")
-            phone.answer(again, 200, ("Contact", f"<sip:ann@127.0.0.1:{phone.port}>"), ("Content-Type", "application/sdp"), body=body)  # fmt: skip
+            contact, content = ("Contact", f"<sip:ann@127.0.0.1:{phone.port}>"), ("Content-Type", "application/sdp")
+            phone.answer(again, 200, contact, content, body=body)
             await phone.asked("ACK")
             assert not call.dialog.inviting
             await phone.bye()
@@ -499,7 +500,7 @@ async def test_a_late_offer_is_ours_and_the_answer_comes_with_the_ack(multipart:
             await until(lambda: made.sessions)
             assert made.session.call.outbound.encoding == "G722" and made.session.held is False
             made.session.call.send_frame(bytes(160))
-            assert await phone.hear() == (9, bytes(160))
+            assert await phone.hears(bytes(160)) == 9
             await phone.bye()
 
 
@@ -651,7 +652,7 @@ async def test_media_from_another_port_is_followed_where_the_trunk_says_so(polic
             await asyncio.sleep(0.05)
             made.session.call.send_frame(b"\x44" * 160)
             if followed:
-                assert await phone.hear() == (0, b"\x44" * 160)
+                assert await phone.hears(b"\x44" * 160) == 0
             else:
                 await asyncio.sleep(0.05)
                 with pytest.raises(BlockingIOError):
@@ -684,8 +685,8 @@ async def test_srtp_is_taken_where_it_is_offered(protocol: str) -> None:
             assert theirs.tag == 3 and theirs.key != KEY
             srtp = Srtp(theirs.suite, send_key=KEY, receive_key=theirs.key)
             made.session.call.send_frame(b"\x55" * 160)
-            data = await asyncio.get_running_loop().sock_recv(phone.rtp, 4096)
-            assert srtp.unprotect(data)[12:] == b"\x55" * 160
+            while srtp.unprotect(await phone.packet())[12:] != b"\x55" * 160:
+                pass
             packet = struct.pack("!BBHII", 0x80, 0, 1, 0, 7) + b"\x66" * 160
             phone.rtp.sendto(srtp.protect(packet), ("127.0.0.1", phone.media.port))
             await until(lambda: made.session.heard == [b"\x66" * 160])
@@ -709,5 +710,3 @@ async def test_a_flood_from_one_address_leaves_the_others_alone() -> None:
             await other.call()
             assert len(made.sessions) <= 6
             await other.bye()
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM):
-                pass

@@ -12,7 +12,8 @@ import pytest_asyncio
 from hibari import Hibari, dsp
 
 from tts_engine.api import AudioChunk, UtteranceRequest
-from tts_engine.embedded import EmbeddedConfig, EmbeddedSynthesizer
+from tts_engine.config import EmbeddedConfig
+from tts_engine.embedded import EmbeddedSynthesizer
 from tts_engine.engine import Engine, SpeechConfig
 from tts_engine.errors import InvalidRequest, NotFound
 from tts_engine.hibari_text import Reader

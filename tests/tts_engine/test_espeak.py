@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tts_engine.api import UtteranceRequest
-from tts_engine.embedded import EmbeddedConfig, EmbeddedSynthesizer
+from tts_engine.config import EmbeddedConfig
+from tts_engine.embedded import EmbeddedSynthesizer
 from tts_engine.engine import Engine
 from tts_engine.errors import NotFound
 from tts_engine.espeak import EspeakSynthesizer

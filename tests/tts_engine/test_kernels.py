@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +18,14 @@ if not torch.cuda.is_available():
 from tts_engine import kernels
 from tts_engine.fused_dit import FusedDiT
 from tts_engine.fused_hift import fuse
+from tts_engine.fused_unet import FusedUNet
 from tts_engine.lm import joined_table
 from tts_engine.lm_cuda import CudaLm
-from tts_engine.models.config import FlowV3Config, HiftConfig, LanguageModelConfig, SolverConfig
-from tts_engine.models.flow import FlowCache, FlowRows
+from tts_engine.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig, SolverConfig
+from tts_engine.models.flow import Flow, FlowCache, FlowRows
+from tts_engine.models.flow_v2 import FlowV2
 from tts_engine.models.flow_v3 import FlowV3
+from tts_engine.models.hift import Hift
 from tts_engine.models.hift_causal import CausalHift, VocoderCache
 from tts_engine.models.llm import KeyValueCache, SpeechLanguageModel
 from tts_engine.vllm_plugin.ras import ras_pick, uniforms
@@ -118,8 +124,8 @@ def _state(slots: int) -> object:
     return SlotState(slots, 32, DEVICE)
 
 
-def _chunks(flow: FlowV3) -> list[Tensor]:
-    """Two feeds of two rows: a chunk each, then a chunk and an utterance's end inside one."""
+def _chunks(flow: Flow) -> list[Tensor]:
+    """Two feeds of two rows: a chunk each, then a chunk and an utterance's end inside one; and all of it at once."""
     cache = FlowCache(flow, slots=4, blocks=8, device=DEVICE)
     generator = torch.Generator().manual_seed(1)
     blocks = torch.tensor([[1, 2], [3, 4]], device=DEVICE)
@@ -137,7 +143,17 @@ def _chunks(flow: FlowV3) -> list[Tensor]:
         )
         mel = flow.advance(tokens, torch.tensor([n + 3, n + 3], device=DEVICE), cond, speaker, rows, cache)
         out += [mel[row, : 2 * length[row]] for row in range(2)]
-    return out
+    scratch = FlowCache(flow, slots=2, blocks=4, device=DEVICE, steps=1)
+    rows = FlowRows(
+        slots=torch.tensor([1], device=DEVICE),
+        blocks=torch.tensor([[1, 2]], device=DEVICE),
+        start=torch.tensor([0], device=DEVICE),
+        length=torch.tensor([27], device=DEVICE),
+    )
+    tokens = torch.randint(0, 50, (1, 33), generator=generator).to(DEVICE)
+    cond = torch.randn(1, 60, 80, generator=generator).to(DEVICE)
+    mel = flow.whole(tokens, torch.tensor([27], device=DEVICE), cond, speaker[:1], rows, scratch)
+    return [*out, mel[0, :54]]
 
 
 @pytest.mark.slow
@@ -154,6 +170,42 @@ def test_the_fused_transformer_gives_the_mel_of_the_plain_one() -> None:
     flow.decoder.estimator = FusedDiT(flow.estimator, device=DEVICE, dtype=torch.float32)  # type: ignore[arg-type]
     for got, expected in zip(_chunks(flow), want, strict=True):
         torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_fused_u_net_gives_the_mel_of_the_plain_one() -> None:
+    flow = FlowV2(
+        FlowV2Config(
+            vocab_size=50, dim=32, encoder_heads=2, encoder_ffn=32, encoder_layers=1, up_layers=1,
+            channels=64, heads=2, head_dim=16, blocks=1, mid_blocks=1, solver=SolverConfig(steps=1),
+        )
+    )  # fmt: skip
+    perturb(flow, 0.03)
+    flow.prepare()
+    flow.to(DEVICE)
+    want = _chunks(flow)
+    flow.decoder.estimator = FusedUNet(flow.estimator, device=DEVICE, dtype=torch.float32)  # type: ignore[arg-type]
+    for got, expected in zip(_chunks(flow), want, strict=True):
+        torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
+
+
+@torch.inference_mode()
+def test_the_fused_symmetric_vocoder_blocks_give_the_same_sound() -> None:
+    hift = Hift(HiftConfig(causal=False, base_channels=16, f0_channels=16), noise_seconds=2).eval().to(DEVICE)
+    mel = torch.randn(2, 12, 80, device=DEVICE)
+
+    def run() -> Tensor:
+        cache = hift.new_cache(slots=3, device=DEVICE)
+        slots = torch.tensor([1, 2], device=DEVICE)
+        out = [
+            hift(mel[:, begin:end], torch.tensor(length, device=DEVICE), slots, cache, slots > 0)
+            for begin, end, length in ((0, 10, [10, 9]), (10, 12, [2, 0]))
+        ]
+        return torch.cat(out, dim=1)
+
+    want = run()
+    fuse(hift)
+    torch.testing.assert_close(run(), want, atol=1e-5, rtol=1e-4)
 
 
 @torch.inference_mode()
@@ -176,3 +228,10 @@ def test_the_fused_vocoder_blocks_give_the_same_sound_and_state() -> None:
     torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
     for fused, plain in zip(fused_tails, tails, strict=True):
         torch.testing.assert_close(fused, plain, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_kernels_compile_for_the_gpu_that_they_are_made_for(tmp_path: Path) -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    module = "tests.tts_engine.compile_kernels"
+    subprocess.run([sys.executable, "-m", module], check=True, env=environment, cwd=Path(__file__).parents[2])

@@ -28,7 +28,7 @@ CONFIG = LanguageModelConfig(
     kv_heads=2,
     speech_token_size=200,
 )
-BURSTS = TorchLmConfig(first_burst=4, burst=3, decode_rows=2)
+BURSTS = TorchLmConfig(first_bursts=(4,), burst=3, decode_rows=2)
 PROMPTS = [[200, 405, 410 + n, 202, n, n + 7][: 4 + n % 3] for n in range(6)]
 
 
@@ -107,7 +107,7 @@ async def test_a_clause_is_not_drawn_beyond_what_its_reader_asked_for() -> None:
         async with aclosing(lm.generate(PROMPTS[0], min_tokens=80, max_tokens=80, seed=1)) as tokens:
             await anext(tokens)
             await asyncio.sleep(0.05)
-            assert lm.rounds == BURSTS.first_burst - 1  # the first id is the prefill's
+            assert lm.rounds == BURSTS.wake_at(0) - 1  # the first id is the prefill's
 
 
 async def test_cancelled_clauses_leave_nothing_behind() -> None:

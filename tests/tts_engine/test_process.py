@@ -114,6 +114,18 @@ async def test_closing_lets_the_live_utterance_finish_and_leaves_nothing(
     await child.aclose()  # idempotent
 
 
+async def test_an_engine_that_broke_for_good_is_started_anew(child: EngineProcess, client: GrpcEngine) -> None:
+    pid = child.pid
+    utterance = await client.open(UtteranceRequest(utterance_id="live"))
+    utterance.feed("ruin hold ")
+    with pytest.raises(Unavailable):
+        assert [chunk async for chunk in utterance] == [chunk_of("ruin", 0)]
+    async with asyncio.timeout(20):
+        await until(lambda: child.restarts == 1 and child.ready)
+    assert child.pid != pid
+    assert await speak(client, "again") == [chunk_of("again", 0)]
+
+
 async def test_a_child_that_cannot_start_is_one_clear_error(capfd: pytest.CaptureFixture[str]) -> None:
     child = engine_process(CONFIG.model_copy(update={"kind": "cosyvoice3"}))
     with pytest.raises(Unavailable, match="ended with code 1"):

@@ -11,15 +11,15 @@ SpeechLanguageModel  llm.KeyValueCache: a slot a sequence    ``lm(x, start, cach
 FlowV2, FlowV3       flow.FlowCache: a slot and a list of    ``advance``: whole chunks; or ``condition``,
                      blocks a call                           ``start_state``, then ``step`` ten times
                      none                                    ``render``: whole sequences in one pass
-Hift (v2)            hift.SpliceState: a value a call        ``hift.vocode_chunk``
-CausalHift (v3)      hift_causal.VocoderCache: a slot        ``hift(mel, length, slots, cache, final)``
+Hift (v2)            hift.SpliceCache: a slot                ``hift(mel, length, slots, cache, final)``
+CausalHift (v3)      hift_causal.VocoderCache: a slot        the same
 ===================  ======================================  =======================================================
 
 For whoever schedules:
 
 Rows are independent.
     Any mix of calls may share a batch; padding on the right and rows of padding (slot 0, block 0, length 0) change
-    nothing. Version 2's ``Hift`` is the exception: its rows must have equal lengths.
+    nothing.
 Shapes depend on argument shapes only.
     Caches are written in place at places that tensors name, and nothing is read back, so that every call can be
     captured in a CUDA graph per number of rows, frames and blocks. ``render`` is the exception.
@@ -39,8 +39,8 @@ Steps.
     conditioned ones first; ``FlowCache.estimator_span`` finds the pages of call, step and branch. At step 0 the
     unconditioned row sees noise alone and is the same in every call.
 Vocoding.
-    ``CausalHift.valid`` says which samples of a row are real; they run four frames and eight samples behind.
-    ``vocode_chunk`` holds back 160 ms.
+    ``valid`` says which samples of a row are to be heard. ``CausalHift`` runs four frames and eight samples behind,
+    ``Hift`` holds back 160 ms.
 Precision.
     Time tables, noise and Euler state are fp32 whatever the weights are; caches take a dtype of their own. On CUDA,
     cuDNN convolutions use TF32 unless ``torch.backends.cudnn.allow_tf32`` is off. ``drop_time_weights`` of the

@@ -50,9 +50,10 @@ class FlowCache:
         blocks: int,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        steps: int | None = None,
     ) -> None:
-        self.steps = flow.solver.steps
-        self._per_slot = self.steps * BRANCHES
+        """``steps``: Euler steps kept apart; None: all of them, 1: scratch for ``Flow.whole``."""
+        self._per_slot = (flow.solver.steps if steps is None else steps) * BRANCHES
         chunk = flow.solver.chunk_tokens
         estimator = flow.estimator
         self.token_keys, self.frame_keys = (
@@ -255,6 +256,31 @@ class Flow(nn.Module):
         for k in range(self.solver.steps):
             step = torch.full_like(rows.start, k)
             x = self.step(x, mu, speaker, cond, step, cache.estimator_span(rows, step, self.solver.chunk_frames))
+        return x
+
+    @torch.inference_mode()
+    def whole(
+        self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, rows: FlowRows, scratch: FlowCache
+    ) -> Tensor:
+        """All of each row under full attention: ``render(streaming=False, final=True)`` with fixed shapes, and on the
+        keys and tails that the chunks use.
+
+        Args:
+            tokens: shape ``(rows, n + 3)``, and the others, as for ``advance``; ``rows.start`` is 0.
+            scratch: made with ``steps=1``; each row needs a slot and blocks for ``n`` tokens of its own.
+
+        Returns:
+            mel, shape ``(rows, 2 n, 80)``, fp32; real up to ``2 * rows.length``.
+        """
+        n = tokens.shape[1] - LOOK_AHEAD_TOKENS
+        scratch.reset(rows.slots)
+        # Full attention is one chunk as long as everything.
+        mu = self.condition(tokens, valid, scratch.condition_span(rows, n), scratch.frame_keys)
+        x = self.start_state(rows.start, mu.shape[1])
+        span = scratch.estimator_span(rows, torch.zeros_like(rows.start), mu.shape[1])
+        for k in range(self.solver.steps):
+            scratch.reset(rows.slots)  # every step begins at the first frame
+            x = self.step(x, mu, speaker, cond, torch.full_like(rows.start, k), span)
         return x
 
     def start_state(self, start: Tensor, frames: int) -> Tensor:

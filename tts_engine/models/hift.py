@@ -4,13 +4,14 @@ A fundamental frequency per frame drives a bank of sines (the excitation); its s
 mel at three rates; the result is a spectrum of 16-sample frames, turned into sound by the inverse STFT.
 
 The symmetric network sees both sides, so streaming needs an overlap and a splice, exactly as upstream does it
-(``SpliceState``). Convolutions here are channels-first: ``(rows, channels, n)``. Weight norm is folded at loading.
+(``SpliceCache``). Rows of a batch may have different lengths: zeros are put where a row has ended before every
+convolution, which is what each would be padded with alone. Convolutions here are channels-first: ``(rows, channels,
+n)``. Weight norm is folded at loading.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from tts_engine.models.config import FRAME_SAMPLES, MEL_CHANNELS, SAMPLE_RATE, H
 OVERLAP_FRAMES = 8
 """Frames of the chunk before that are vocoded again."""
 OVERLAP_SAMPLES = OVERLAP_FRAMES * FRAME_SAMPLES
+NOISE_SECONDS = 20
 _MAX_MAGNITUDE = 100.0
 
 
@@ -62,16 +64,23 @@ class ResBlock(nn.Module):
         self.activations1 = nn.ModuleList(Snake(channels) for _ in dilations)
         self.activations2 = nn.ModuleList(Snake(channels) for _ in dilations)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, count: Tensor) -> Tensor:
+        """``count``: shape ``(rows,)``, int64: real inputs of each row."""
+        real = inside(x, count)
         for conv1, conv2, snake1, snake2 in zip(
             self.convs1, self.convs2, self.activations1, self.activations2, strict=True
         ):
-            x = x + conv2(snake2(conv1(snake1(x))))
+            x = x + conv2(snake2(conv1(snake1(x) * real)) * real)
         return x
 
 
+def inside(x: Tensor, count: Tensor) -> Tensor:
+    """1 where ``x`` ``(rows, channels, n)`` is real, 0 beyond ``count`` ``(rows,)``: shape ``(rows, 1, n)``."""
+    return (torch.arange(x.shape[2], device=x.device) < count[:, None])[:, None].to(x.dtype)
+
+
 class F0Predictor(nn.Module):
-    """Fundamental frequency per frame, Hz: ``(rows, 80, n)`` to ``(rows, n)``."""
+    """Fundamental frequency per frame, Hz: ``(rows, 80, n)`` to ``(rows, n)``; ``real`` as ``inside`` gives it."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -79,8 +88,11 @@ class F0Predictor(nn.Module):
         self.condnet = nn.Sequential(*(layer for conv in convs for layer in (conv, nn.ELU())))
         self.classifier = nn.Linear(channels, 1)
 
-    def forward(self, mel: Tensor) -> Tensor:
-        out: Tensor = self.classifier(self.condnet(mel).transpose(1, 2))
+    def forward(self, mel: Tensor, real: Tensor) -> Tensor:
+        x = mel * real
+        for conv in list(self.condnet)[::2]:
+            x = F.elu(conv(x)) * real
+        out: Tensor = self.classifier(x.transpose(1, 2))
         return out[..., 0].abs()
 
 
@@ -162,9 +174,13 @@ def spectrum_of(x: Tensor, bins: int) -> tuple[Tensor, Tensor]:
 
 
 class Hift(nn.Module):
-    """CosyVoice2's vocoder. Every call stands for itself; rows of a batch have the same length."""
+    """CosyVoice2's vocoder."""
 
-    def __init__(self, config: HiftConfig) -> None:
+    noise: Tensor
+
+    def __init__(self, config: HiftConfig, *, noise_seconds: int = NOISE_SECONDS) -> None:
+        """``noise_seconds``: length of the excitation's noise table; longer streams repeat it. Upstream draws anew in
+        every call; a table makes a stream sound the same in any batch."""
         super().__init__()
         self.config = config
         base = config.base_channels
@@ -192,46 +208,121 @@ class Hift(nn.Module):
         )
         self.conv_post = SymmetricConv1d(base >> len(config.upsample_rates), bins, 7)
         self.spectrum = Spectrum(config.n_fft, config.hop)
+        with torch.device("cpu"):  # real also where the parameters are made without values
+            generator = torch.Generator().manual_seed(0)
+            noise = torch.randn(noise_seconds * SAMPLE_RATE, config.harmonics + 1, generator=generator)
+            window = torch.hamming_window(2 * OVERLAP_SAMPLES, periodic=False)
+        self.register_buffer("noise", noise, persistent=False)
+        self.register_buffer("fade", window, persistent=False)
 
-    def source(self, mel: Tensor, noise: Tensor) -> Tensor:
-        """Excitation ``(rows, samples)`` of mel ``(rows, n, 80)``; the phase starts anew in every call.
+    fade: Tensor
 
-        ``noise``: standard normal, shape ``(rows, 480 n, harmonics + 1)``.
+    def source(self, mel: Tensor, length: Tensor, noise: Tensor) -> Tensor:
+        """Excitation ``(rows, 480 n)`` of mel ``(rows, n, 80)``; the phase starts anew in every call.
+
+        Args:
+            length: shape ``(rows,)``, int64: real frames.
+            noise: standard normal, shape ``(rows, 480 n, harmonics + 1)``.
         """
-        f0 = self.f0_predictor(mel.transpose(1, 2))
-        turns = phase_steps(f0, self.config.harmonics).cumsum(dim=-1)
+        x = mel.transpose(1, 2)
+        real = inside(x, length)
+        f0 = self.f0_predictor(x, real)
+        # No turn beyond the end: the last half frame keeps the phase of the last frame's centre.
+        turns = (phase_steps(f0, self.config.harmonics) * real).cumsum(dim=-1)
         phase = F.interpolate(turns * 2 * math.pi * FRAME_SAMPLES, scale_factor=float(FRAME_SAMPLES), mode="linear")
         out: Tensor = self.m_source(sine_source(self.config, f0, phase, noise))
         return out[..., 0]
 
-    def decode(self, mel: Tensor, source: Tensor) -> Tensor:
+    def decode(self, mel: Tensor, length: Tensor, source: Tensor) -> Tensor:
         """Mel ``(rows, n, 80)`` and excitation ``(rows, 480 n)`` to samples ``(rows, 480 n)``."""
-        half = self.config.n_fft // 2
-        spectrum = self.spectrum(F.pad(source[:, None], (half, half), mode="reflect")[:, 0])
-        x = self.conv_pre(mel.transpose(1, 2))
-        count = len(self.config.resblock_kernels)
+        config = self.config
+        half = config.n_fft // 2
+        spectrum = self._source_spectrum(source, length)
+        x = mel.transpose(1, 2)
+        x = self.conv_pre(x * inside(x, length))
+        blocks = len(config.resblock_kernels)
+        count = length
         for i, up in enumerate(self.ups):
-            x = up(F.leaky_relu(x, self.config.leaky_slope))
+            x = up(F.leaky_relu(x, config.leaky_slope) * inside(x, count))
+            count = count * config.upsample_rates[i]
             if i == len(self.ups) - 1:
                 x = F.pad(x, (1, 0), mode="reflect")
-            x = x + self.source_resblocks[i](self.source_downs[i](spectrum))
-            blocks = self.resblocks[i * count : (i + 1) * count]
-            x = torch.stack([block(x) for block in blocks]).mean(dim=0)
-        x = self.conv_post(F.leaky_relu(x))
+                count = count + 1
+            x = x + self.source_resblocks[i](self.source_downs[i](spectrum), count)
+            x = torch.stack([block(x, count) for block in self.resblocks[i * blocks : (i + 1) * blocks]]).mean(dim=0)
+        real = inside(x, count)
+        x = self.conv_post(F.leaky_relu(x) * real)
         frames = self.spectrum.frames(*spectrum_of(x, half + 1))
-        samples = self.spectrum.overlap_add(frames, frames.new_ones(frames.shape[:2]))
-        return samples[:, half:-half].clamp(-self.config.audio_limit, self.config.audio_limit)
+        samples = self.spectrum.overlap_add(frames, real[:, 0].expand(frames.shape[:2]))
+        return samples[:, half:-half].clamp(-config.audio_limit, config.audio_limit)
+
+    def _source_spectrum(self, source: Tensor, length: Tensor) -> Tensor:
+        """STFT of the excitation, reflected at both ends of each row; zeros beyond a row's end."""
+        half = self.config.n_fft // 2
+        index = torch.arange(-half, source.shape[1] + half, device=source.device).abs()
+        end = length[:, None] * FRAME_SAMPLES
+        index = torch.where(index < end, index, 2 * end - 2 - index).clamp(0, source.shape[1] - 1)
+        spectrum: Tensor = self.spectrum(source.gather(1, index))
+        return spectrum * inside(spectrum, length * (FRAME_SAMPLES // self.config.hop) + 1)
 
     @torch.inference_mode()
-    def forward(self, mel: Tensor, noise: Tensor, cached_source: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Mel ``(rows, n, 80)`` to samples and excitation, each ``(rows, 480 n)``.
+    def forward(self, mel: Tensor, length: Tensor, slots: Tensor, cache: SpliceCache, final: Tensor) -> Tensor:
+        """Vocode the next frames of each row, as upstream splices them.
 
-        ``cached_source``, shape ``(rows, m)``, replaces the first ``m`` samples of the excitation.
+        A row's last 8 frames are vocoded again with the excitation they had, and cross-faded with what was held back of
+        them. The two halves of the Hamming window sum to 1.08, a slight bump that is upstream's.
+
+        Args:
+            mel: shape ``(rows, n, 80)``; padding on the right.
+            length: shape ``(rows,)``, int64: real frames, at least 8 where more follow.
+            slots: shape ``(rows,)``, int64; 0 for rows of padding.
+            final: not looked at: what a chunk sounds like does not depend on it here (see ``valid``).
+
+        Returns:
+            samples, shape ``(rows, 480 (n + 8))``; ``valid`` says which of them are to be heard now.
         """
-        source = self.source(mel, noise)
-        if cached_source is not None:
-            source = torch.cat([cached_source, source[:, cached_source.shape[1] :]], dim=1)
-        return self.decode(mel, source), source
+        fed = cache.frames.index_select(0, slots)
+        begun = fed > 0
+        lead = torch.where(begun, OVERLAP_FRAMES, 0)
+        count = lead + length
+        frame = torch.arange(mel.shape[1] + OVERLAP_FRAMES, device=mel.device)
+        window = torch.cat([cache.mel.index_select(0, slots), mel.float()], dim=1)
+        window = _take(window, frame + (OVERLAP_FRAMES - lead)[:, None])
+
+        position = torch.arange(len(frame) * FRAME_SAMPLES, device=mel.device)
+        noise = self.noise[(position + ((fed - lead) * FRAME_SAMPLES)[:, None]) % len(self.noise)]
+        source = self.source(window, count, noise)
+        kept = F.pad(cache.source.index_select(0, slots), (0, source.shape[1] - OVERLAP_SAMPLES))
+        source = torch.where(begun[:, None] & (position < OVERLAP_SAMPLES), kept, source)
+        samples = self.decode(window, count, source)
+        rising, falling = self.fade[:OVERLAP_SAMPLES], self.fade[OVERLAP_SAMPLES:]
+        head = samples[:, :OVERLAP_SAMPLES]
+        faded = head * rising + cache.samples.index_select(0, slots) * falling
+        samples = torch.cat([torch.where(begun[:, None], faded, head), samples[:, OVERLAP_SAMPLES:]], dim=1)
+
+        end = (count - OVERLAP_FRAMES).clamp(min=0)[:, None]
+        cache.mel.index_copy_(0, slots, _take(window, end + frame[:OVERLAP_FRAMES]))
+        index = end * FRAME_SAMPLES + position[:OVERLAP_SAMPLES]
+        cache.source.index_copy_(0, slots, source.gather(1, index))
+        cache.samples.index_copy_(0, slots, samples.gather(1, index))
+        cache.frames.index_copy_(0, slots, fed + length)
+        return samples.clamp(-1, 1)  # the window's bump may lift what is at the limit
+
+    @staticmethod
+    def valid(*, before: int, frames: int, final: bool) -> tuple[int, int]:
+        """First and last (exclusive) sample to be heard of a row that was fed ``frames`` frames after ``before``
+        others: the last 160 ms are held back until the end."""
+        held = (OVERLAP_FRAMES if before else 0) + frames
+        return 0, max(held - (0 if final else OVERLAP_FRAMES), 0) * FRAME_SAMPLES
+
+    def new_cache(self, *, slots: int, device: torch.device | str = "cpu") -> SpliceCache:
+        """Places for the streams of ``slots - 1`` calls; slot 0 is scratch."""
+        return SpliceCache(slots=slots, device=device)
+
+
+def _take(x: Tensor, frames: Tensor) -> Tensor:
+    """Frames ``(rows, n)`` of ``x`` ``(rows, m, channels)``, the last one instead of any beyond."""
+    return x.gather(1, frames.clamp(max=x.shape[1] - 1)[:, :, None].expand(-1, -1, x.shape[2]))
 
 
 def source_strides(config: HiftConfig) -> list[int]:
@@ -242,49 +333,19 @@ def source_strides(config: HiftConfig) -> list[int]:
     return strides
 
 
-@dataclass(frozen=True, slots=True)
-class SpliceState:
-    """What ``Hift`` keeps between two chunks of a call: all of the last 160 ms."""
+class SpliceCache:
+    """What ``Hift`` keeps between two chunks of each call: all of the last 160 ms."""
 
-    mel: Tensor
-    """Shape ``(rows, 8, 80)`` (fewer frames if there were fewer)."""
-    source: Tensor
-    samples: Tensor
-    """Held back; cross-faded with the next chunk."""
+    def __init__(self, *, slots: int, device: torch.device | str = "cpu") -> None:
+        self.mel = torch.zeros(slots, OVERLAP_FRAMES, MEL_CHANNELS, device=device)
+        self.source = torch.zeros(slots, OVERLAP_SAMPLES, device=device)
+        self.samples = torch.zeros(slots, OVERLAP_SAMPLES, device=device)
+        """Held back; cross-faded with the next chunk."""
+        self.frames = torch.zeros(slots, device=device, dtype=torch.long)
 
-    @staticmethod
-    def join(states: list[SpliceState]) -> SpliceState:
-        """Rows of several calls as one batch."""
-        return SpliceState(*(torch.cat([getattr(s, name) for s in states]) for name in ("mel", "source", "samples")))
-
-    def split(self) -> list[SpliceState]:
-        """The rows of a batch, one state each."""
-        rows = range(len(self.mel))
-        return [SpliceState(self.mel[r : r + 1], self.source[r : r + 1], self.samples[r : r + 1]) for r in rows]
-
-
-@torch.inference_mode()
-def vocode_chunk(
-    hift: Hift, mel: Tensor, noise: Tensor, state: SpliceState | None, *, final: bool
-) -> tuple[Tensor, SpliceState]:
-    """One chunk of a stream, as upstream splices it.
-
-    The first chunk of ``n`` frames gives ``480 (n - 8)`` samples, later ones ``480 n``, the final one ``480 (n + 8)``.
-    The two halves of the Hamming window sum to 1.08, a slight bump that is upstream's.
-
-    Args:
-        mel: new frames, shape ``(rows, n, 80)``; all rows at the same kind of chunk.
-        noise: standard normal, shape ``(rows, 480 * (n + 8), 9)``; 8 frames fewer at the start of a stream.
-    """
-    if state is not None:
-        mel = torch.cat([state.mel, mel], dim=1)
-    samples, source = hift(mel, noise, None if state is None else state.source)
-    if state is not None:
-        m = state.samples.shape[1]
-        window = torch.hamming_window(2 * m, periodic=False, dtype=samples.dtype, device=samples.device)
-        samples = torch.cat([samples[:, :m] * window[:m] + state.samples * window[m:], samples[:, m:]], dim=1)
-    kept = SpliceState(mel[:, -OVERLAP_FRAMES:], source[:, -OVERLAP_SAMPLES:], samples[:, -OVERLAP_SAMPLES:])
-    return (samples if final else samples[:, :-OVERLAP_SAMPLES]), kept
+    def reset(self, slots: Tensor) -> None:
+        """Begin streams in these slots."""
+        self.frames.index_fill_(0, slots, 0)
 
 
 def change_speed(mel: Tensor, speed: float) -> Tensor:

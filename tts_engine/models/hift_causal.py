@@ -254,6 +254,10 @@ class CausalHift(nn.Module):
         begin = 0 if decoded else DELAY_SAMPLES
         return begin, max(begin, ready * FRAME_SAMPLES + (DELAY_SAMPLES if final else 0))
 
+    def new_cache(self, *, slots: int, device: torch.device | str = "cpu") -> VocoderCache:
+        """Places for the streams of ``slots - 1`` calls; slot 0 is scratch."""
+        return VocoderCache(self, slots=slots, device=device)
+
     def _source_spectrum(self, source: Tensor, first: Tensor, final: Tensor, ready: Tensor) -> Tensor:
         """STFT frames from 14 before the chunk to its end: ``(rows, 18, 14 + 120 n + 1)``.
 

@@ -1,0 +1,321 @@
+"""The engine that ``h200_cosyvoice.py`` measures: full-size CosyVoice with random weights drawn on the device."""
+
+# ruff: noqa: E402  # runs from a checkout without being installed
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+PATHS = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "codecs")]
+sys.path[:0] = PATHS
+
+import numpy as np
+import torch
+from torch import nn
+
+from tts_engine import compile_cache
+from tts_engine.admission import Admission, AdmissionConfig
+from tts_engine.api import VoiceInfo
+from tts_engine.cosyvoice.features import VoiceFeatures
+from tts_engine.cosyvoice.frontend import Clause, LmPrompt
+from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer
+from tts_engine.lm import joined_table
+from tts_engine.lm_eager import EagerLm
+from tts_engine.lm_torch import TorchLm, TorchLmConfig
+from tts_engine.lm_vllm import VllmBackend, VllmConfig, export_model
+from tts_engine.model_runner import ModelRunner, RunnerConfig
+from tts_engine.models.cfm import Estimator
+from tts_engine.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig, SolverConfig
+from tts_engine.models.flow import Flow, FlowCache, FlowRows
+from tts_engine.models.flow_v2 import FlowV2
+from tts_engine.models.flow_v3 import FlowV3
+from tts_engine.models.hift import Hift
+from tts_engine.models.hift_causal import CausalHift
+from tts_engine.models.llm import KeyValueCache, SpeechLanguageModel
+from tts_engine.synthesizer import Playhead
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """A chunk in the client's hands."""
+
+    seconds: float
+    lm_ms: float
+    wave_ms: float
+    broken: bool = False
+
+
+class Line(Protocol):
+    """How a client reaches the engine."""
+
+    tiny: bool
+    """Small networks: answers are short."""
+
+    def speak(self, tokens: int, playhead: Playhead) -> AsyncGenerator[Sound, None]:
+        """One answer; the playhead is the client's and says what it has heard."""
+        ...
+
+    def counts(self) -> dict[str, Any]: ...
+
+
+PROMPT_TOKENS = 125
+TEXT_IDS = 25
+
+
+def build(make: Callable[[], nn.Module], device: torch.device) -> Any:
+    """A network with random weights drawn on the device: variance 1/fan-in, norms and alphas 1, biases 0."""
+    kinds = (nn.Linear, nn.Embedding, nn.modules.conv._ConvNd)
+    saved = {kind: kind.reset_parameters for kind in kinds}
+    for kind in kinds:
+        kind.reset_parameters = lambda self: None  # type: ignore[assignment, method-assign]
+    try:
+        network = make()
+    finally:
+        for kind, reset in saved.items():
+            kind.reset_parameters = reset  # type: ignore[method-assign]
+    network = network.to(device).eval()
+    for name, p in network.named_parameters():
+        if p.ndim > 1:
+            p.data.normal_(0, 1 / math.sqrt(p[0].numel()))
+        else:
+            p.data.fill_(1.0 if "norm" in name and "weight" in name or "alpha" in name else 0.0)
+    return network
+
+
+class Prepared:
+    """Clauses without a text front end: the text is the number of speech tokens to make."""
+
+    def __init__(self, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+
+    def clause(self, text: str, voice: VoiceFeatures, *, language: str = "", instruct: str = "") -> Clause:
+        rng = np.random.default_rng()
+        ids = rng.integers(0, self.vocabulary, (2, TEXT_IDS)).astype(np.int32)
+        count = int(re.sub(r"\D", "", text))
+        return Clause(
+            lm=LmPrompt(
+                prompt_text=ids[0], text=ids[1], prompt_speech=voice.lm_tokens, min_tokens=count, max_tokens=count
+            ),
+            words=[],
+        )
+
+
+class OneVoice:
+    def __init__(self, version: int) -> None:
+        self._engine = f"cosyvoice{version}"
+        rng = np.random.default_rng(0)
+        tokens = rng.integers(0, 6561, PROMPT_TOKENS).astype(np.int32)
+        self._voice = VoiceFeatures(
+            transcript="reference",
+            lm_tokens=tokens,
+            flow_tokens=tokens,
+            flow_mel=rng.normal(size=(2 * PROMPT_TOKENS, 80)).astype(np.float32),
+            speaker=rng.normal(size=192).astype(np.float32),
+        )
+
+    def features(self, voice_id: str) -> tuple[object, VoiceFeatures]:
+        return "reference", self._voice
+
+    def infos(self) -> Sequence[VoiceInfo]:
+        return [VoiceInfo(voice_id="reference", name="reference", languages=("en-US",), engine=self._engine)]
+
+    def revision(self, voice_id: str) -> str:
+        return ""
+
+
+@dataclass
+class Engine:
+    """All parts of an engine in this process. ``steps`` and ``loop`` are the torch language model's."""
+
+    synthesizer: CosyVoiceSynthesizer
+    runner: ModelRunner
+    backend: TorchLm | VllmBackend
+    version: int
+    tiny: bool
+    steps: Any = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def freeing(self) -> bool:
+        """Whether something of a cancelled turn is still held."""
+        backend = self.backend
+        drawn = backend.live > self.runner.open_clauses
+        if isinstance(backend, TorchLm):
+            drawn = any(s.cancelled for s in list(backend._live))
+        return drawn or any(r.closed for r in list(self.runner._renderings))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    llm: LanguageModelConfig
+    flow: FlowV2Config | FlowV3Config
+    hift: HiftConfig
+
+
+FULL = {
+    2: Sizes(LanguageModelConfig(version=2), FlowV2Config(), HiftConfig(causal=False)),
+    3: Sizes(LanguageModelConfig(version=3), FlowV3Config(), HiftConfig(causal=True)),
+}
+# vLLM's attention on a CPU wants heads of 32 or more.
+_LLM = {"vocab_size": 1000, "hidden_size": 128, "intermediate_size": 128, "layers": 2, "heads": 4, "kv_heads": 2}
+TINY = {
+    2: Sizes(
+        LanguageModelConfig(version=2, **_LLM),
+        FlowV2Config(
+            dim=64, encoder_heads=2, encoder_ffn=128, encoder_layers=2, up_layers=1,
+            channels=32, heads=2, head_dim=16, blocks=1, mid_blocks=2,
+        ),
+        HiftConfig(causal=False, base_channels=32, f0_channels=32),
+    ),
+    3: Sizes(
+        LanguageModelConfig(version=3, **_LLM),
+        FlowV3Config(look_ahead_channels=64, dim=64, depth=2, heads=4, head_dim=16),
+        HiftConfig(causal=True, base_channels=32, f0_channels=32),
+    ),
+}  # fmt: skip
+
+
+@torch.inference_mode()
+def make_lm(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, Any]) -> tuple[TorchLm | VllmBackend, Any]:
+    """The language model, not started, and the steps it runs where it is torch's."""
+    device = arguments.device
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    llm = build(lambda: SpeechLanguageModel(sizes.llm), device)
+    llm.speech_embedding.weight.data.normal_(0, 1)
+    if arguments.lm == "vllm":
+        folder = Path(tempfile.mkdtemp(prefix="talkspurt-vllm-"))
+        export_model(llm, folder)
+        show_plugin(folder)
+        return VllmBackend(
+            folder, VllmConfig(**{"max_model_len": 1024, "enforce_eager": device.type == "cpu", **arguments.vllm})
+        ), None
+    drawing = TorchLmConfig(first_bursts=sorted({arguments.first_hop + 3, 28}))
+    if device.type == "cpu":
+        return TorchLm(eager := EagerLm(llm, slots=200, max_length=1024), drawing), eager
+    from tts_engine.lm_cuda import CudaLm
+
+    steps = CudaLm(llm, slots=200, max_length=1024, device=device)
+    facts["lm_logits_relative_error_bf16"] = lm_error(llm, steps, device)
+    return TorchLm(steps, drawing), steps
+
+
+def show_plugin(folder: Path) -> None:
+    """vLLM finds our model by the metadata of an installed package, in each of its processes; here none is."""
+    info = folder / "path" / "talkspurt_vllm-0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: talkspurt-vllm\nVersion: 0\n")
+    (info / "entry_points.txt").write_text("[vllm.general_plugins]\ntalkspurt = tts_engine.vllm_plugin:register\n")
+    sys.path.insert(0, str(info.parent))
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(info.parent), *PATHS, os.environ.get("PYTHONPATH", "")])
+
+
+@torch.inference_mode()
+def make_runner(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, Any]) -> ModelRunner:
+    device = arguments.device
+    fused = device.type == "cuda" and not arguments.plain
+    sized = replace(sizes.flow, solver=SolverConfig(steps=arguments.euler_steps))
+    flow: Flow = build(lambda: FlowV2(sized) if isinstance(sized, FlowV2Config) else FlowV3(sized), device)
+    flow.prepare()
+    hift = build(lambda: CausalHift(sizes.hift) if sizes.hift.causal else Hift(sizes.hift), device)
+    if sizes.hift.causal:
+        hift.f0_predictor.double()
+    if fused:
+        from tts_engine.fused_dit import FusedDiT
+        from tts_engine.fused_hift import fuse
+        from tts_engine.fused_unet import FusedUNet
+
+        kind: Any = FusedUNet if isinstance(flow, FlowV2) else FusedDiT
+        estimator = kind(flow.estimator, device=device)
+        facts["mel_error_bf16"] = flow_error(flow, estimator, device)
+        flow.decoder.estimator = estimator
+        fuse(hift)
+        torch.cuda.empty_cache()
+    dtype = torch.bfloat16 if fused else torch.float32
+    config = RunnerConfig(
+        blocks=arguments.blocks, dtype=dtype, finalize=arguments.finalize, first_hop=arguments.first_hop
+    )
+    return ModelRunner(flow, hift, device=device, config=config)
+
+
+async def make_engine(arguments: argparse.Namespace) -> Engine:
+    """A warm engine. ``arguments``: those of ``h200_cosyvoice.py``."""
+    device, version = arguments.device, arguments.version
+    sizes = (TINY if arguments.tiny else FULL)[version]
+    # Not compiled before: a cold start.
+    facts: dict[str, Any] = {"version": version, "compiled_before": compile_cache.keep("")}
+    begun = time.monotonic()
+    backend, steps = make_lm(arguments, sizes, facts)
+    # vLLM compiles in a process of its own; CUDA graphs of torch's are captured one after the other.
+    starting = asyncio.create_task(backend.start()) if arguments.lm == "vllm" else None
+    runner = await asyncio.to_thread(make_runner, arguments, sizes, facts)
+    facts["build_s"] = round(time.monotonic() - begun, 1)
+    if starting is not None:
+        await starting
+        facts["vllm_start_s"] = round(time.monotonic() - begun, 1)
+    synthesizer = CosyVoiceSynthesizer(
+        name=f"cosyvoice{version}",
+        frontend=Prepared(sizes.llm.vocab_size),
+        lm=backend,
+        runner=runner,
+        voices=OneVoice(version),
+        start_lm=backend.start if starting is None else None,
+        # The figures of small networks mean nothing: a slow CPU must not refuse for them.
+        admission=Admission(AdmissionConfig(busy_share=math.inf, first_chunk_s=math.inf)) if arguments.tiny else None,
+    )
+    begun = time.monotonic()
+    await synthesizer.start()
+    facts |= {"warm_up_s": round(time.monotonic() - begun, 1), "torch": torch.__version__}
+    if device.type == "cuda":
+        facts |= {"gpu": torch.cuda.get_device_name(), "gpu_gib": used_gib()}
+    return Engine(synthesizer, runner, backend, version, arguments.tiny, steps, facts)
+
+
+def used_gib() -> float:
+    """Memory in use on the device, all processes together."""
+    free, total = torch.cuda.mem_get_info()
+    return round((total - free) / 2**30, 1)
+
+
+def lm_error(llm: SpeechLanguageModel, lm: Any, device: torch.device) -> float:
+    """Relative error of bf16 logits after one prefill against fp32."""
+    ids = list(range(25))
+    speech = list(range(PROMPT_TOKENS))
+    joined = joined_table(llm.config).prompt(*(np.array(part, np.int32) for part in (ids, ids, speech)))
+    slots = torch.zeros(1, dtype=torch.long, device=device)
+    logits = lm.prefill_logits(torch.tensor([joined], device=device), slots, torch.tensor([len(joined)], device=device))
+    cache = KeyValueCache(llm.config, slots=1, max_length=256, device=device)
+    want = llm.logits(llm(llm.prompt(ids, ids, speech)[None], slots, cache)[:, -1])
+    return float((logits[:, : want.shape[1]] - want).norm() / want.norm())
+
+
+def flow_error(flow: Flow, fused: Estimator, device: torch.device) -> dict[str, float]:
+    """Mel of 50 tokens, fused bf16 against plain fp32 without TF32."""
+    plain = flow.estimator
+    generator = torch.Generator(device=device).manual_seed(1)
+    tokens = torch.randint(0, 6561, (1, 53), generator=generator, device=device)
+    speaker = torch.randn(1, 80, generator=generator, device=device)
+    one = torch.ones(1, dtype=torch.long, device=device)
+    rows = FlowRows(slots=one, blocks=torch.tensor([[1, 2]], device=device), start=0 * one, length=50 * one)
+    mels = []
+    for estimator, dtype, tf32 in ((plain, torch.float32, False), (fused, torch.bfloat16, True)):
+        flow.decoder.estimator = estimator
+        torch.backends.cudnn.allow_tf32 = tf32
+        cache = FlowCache(flow, slots=2, blocks=3, device=device, dtype=dtype)
+        cond = torch.zeros(1, 100, 80, device=device)
+        mels.append(flow.advance(tokens, 53 * one, cond, speaker, rows, cache))
+    want, got = mels
+    return {
+        "relative": float((got - want).norm() / want.norm()),
+        "max": float((got - want).abs().max()),
+        "rms_of_mel": float(want.pow(2).mean().sqrt()),
+    }

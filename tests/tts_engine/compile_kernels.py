@@ -1,0 +1,62 @@
+"""Compile the kernels to machine code of an H200 (sm_90), without one: ``python -m tests.tts_engine.compile_kernels``.
+
+The interpreter that other tests use takes things for right that the compiler refuses. Types and sizes here are those of
+the full-size networks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from tts_engine import kernels
+
+TARGET = GPUTarget("cuda", 90, 32)
+
+
+def compiled(kernel: Any, types: str, *, num_warps: int = 4, num_stages: int = 3, **constants: Any) -> int:
+    """Bytes of machine code. ``types``: of the arguments in order, ``-`` for None; constants follow by name."""
+    names = [name for name in kernel.arg_names if name not in constants]
+    signature = dict(zip(names, types.split(), strict=True))
+    absent = {name: None for name, kind in signature.items() if kind == "-"}
+    signature = {name: "constexpr" if kind == "-" else kind for name, kind in signature.items()}
+    signature |= dict.fromkeys(constants, "constexpr")
+    source = ASTSource(fn=kernel, signature=signature, constexprs={**constants, **absent})
+    code = triton.compile(source, target=TARGET, options={"num_warps": num_warps, "num_stages": num_stages})
+    return len(code.asm["cubin"])
+
+
+def main() -> None:
+    k: Any = kernels
+    pages = "*i64 *i64 *i64"
+    for x, y in (("*fp32", "*bf16"), ("*bf16", "-")):
+        print(compiled(k._unfold_three, f"{x} {y} *bf16 *i64 *i64 *bf16 i32 i32", HAS_Y=y != "-", ROWS=16, BLOCK=64))
+    for shift, residual, out in (("*fp32", "-", "*bf16"), ("-", "*bf16", "*fp32"), ("-", "-", "*bf16")):
+        types = f"*bf16 *fp32 *fp32 {shift} {residual} {out} i32 i32 i32 i32 i32 fp32"
+        print(compiled(k._norm_mish, types, HAS_SHIFT=shift != "-", HAS_RESIDUAL=residual != "-", BLOCK=256))
+    print(compiled(k._snake_until, "*fp32 *fp32 *i64 *fp32 i32 i32", BLOCK=1024))
+    print(compiled(k._snake_extend, "*fp32 *fp32 *fp32 *i64 *i64 *fp32 i32 i32 i32 i32", PAST=64, BLOCK=1024))
+    for part, block in (("*bf16", 1024), ("-", 256)):
+        types = f"*fp32 {part} *fp32 *bf16 i32 i32 i32 i32 i32 i32 fp32"
+        print(compiled(k._gate_add_modulate, types, HAS_Y=part != "-", BLOCK=block))
+    for width in (512, 1024):
+        types = f"*bf16 *bf16 *bf16 {pages} *fp32 i32 i32 i32 i32"
+        print(compiled(k._store_pages, types, ROTATED=32, BLOCK=width))
+    types = f"*bf16 *bf16 *bf16 {pages} *bf16 i32 i32 i32 i32 i32"
+    print(compiled(k._chunk_attention, types, num_stages=2, HEAD=64, ROWS=64, BLOCK=128))
+    types = "*bf16 *bf16 *i64 *bf16 *bf16 *fp32 *fp32 i32 i32 i32"
+    print(compiled(k._grouped_conv, types, GROUP=64, ROWS=64, ADD=True))
+    print(compiled(k._keep_tail, "*bf16 *bf16 *i64 *i64 i32 i32 i32", num_warps=2, ROWS=32, BLOCK=64))
+    types = "*bf16 *bf16 *i64 *i64 *fp32 *fp32 *bf16 i32 i32"
+    sizes: dict[str, Any] = {"HEADS": 14, "KV_HEADS": 2, "HALF": 32}
+    print(compiled(k._decode_attention, types, num_stages=2, GROUP=16, BLOCK=256, **sizes))
+    print(compiled(k._rotate_store, "*bf16 *bf16 *i64 *fp32 *fp32 i32 i32 i32", num_warps=1, **sizes))
+    types = "*bf16 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 i32 i32 i32 i32 fp32"
+    print(compiled(k._sample, types, num_warps=8, ADVANCE=1, TOP_K=25, WINDOW=10, BLOCK=8192))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Who is let in, by what the device was measured to manage. Pure: loads and times come in, a verdict goes out.
+
+Two things can go wrong when one more turn begins: those who speak run dry, or its own first sound comes late. The first
+is watched as a share of the device: a clause that speaks needs one chunk for every second of sound, at the measured
+cost of a clause in a full batch, and those who leave are followed by first chunks. The second is the wait behind the
+first chunks that are due already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from tts_engine.scheduler import Shape
+
+_SMOOTHING = 0.2
+_LONGEST_RETRY_S = 10.0
+_SHORTEST_RETRY_S = 0.1
+_PACE_S = 5.0
+"""Departures are counted over so long: shorter makes a pause of a few answers look like the pace."""
+_DEPARTURES = 4096
+_AHEAD = 0.75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionConfig:
+    """When it is full."""
+
+    max_clauses: int = 200
+    """Places on the device."""
+    busy_share: float = 0.9
+    """Share of the device that turns which speak may take before a new one is refused."""
+    first_chunk_s: float = 1.0
+    """Expected wait for a first chunk above which a new turn is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is going on in the engine."""
+
+    speaking: int
+    """Clauses that have made sound and are not finished."""
+    silent: int
+    """Clauses that are let in and have made no sound yet."""
+    waiting: int = 0
+    """Later clauses of turns that speak, which wait for a place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``admitted``, or ``retry_after_s`` with the reason."""
+
+    admitted: bool
+    retry_after_s: float = 0.0
+    reason: str = ""
+
+
+_YES = Verdict(True)
+
+
+class Admission:
+    """Measures batches and departures; judges who may begin.
+
+    ``observe`` may be called in another thread than the rest: it replaces single values.
+    """
+
+    def __init__(self, config: AdmissionConfig | None = None) -> None:
+        self.config = config or AdmissionConfig()
+        self._costs: dict[tuple[Shape, int], float] = {}
+        self._departures: deque[float] = deque(maxlen=_DEPARTURES)
+
+    # -- measured
+
+    def observe(self, shape: Shape, rows: int, seconds: float) -> None:
+        """A batch of so many clauses took so long."""
+        key = (shape, 1 << (rows - 1).bit_length())
+        cost = seconds / rows
+        before = self._costs.get(key, cost)
+        self._costs[key] = before + _SMOOTHING * (cost - before)
+
+    def departed(self, now: float) -> None:
+        """A clause has ended at monotonic second ``now``."""
+        self._departures.append(now)
+
+    def cost_s(self, shape: Shape) -> float:
+        """Seconds of the device for a chunk of one clause, in the batch that serves it best; 0 before any was seen."""
+        return min((cost for (seen, _), cost in list(self._costs.items()) if seen == shape), default=0.0)
+
+    def pace(self, now: float) -> float:
+        """Clauses that leave in a second, of late; as many begin while the engine is full."""
+        return sum(at > now - _PACE_S for at in self._departures) / _PACE_S
+
+    def share(self, clauses: int, now: float) -> float:
+        """Share of the device that so many clauses take: a chunk of each is a second of sound, and who leaves has had a
+        last chunk by way of everything (where they are made so) and is followed by a first chunk."""
+        turn_s = self.cost_s("first") + self.cost_s("whole")
+        return clauses * self.cost_s("next") + self.pace(now) * turn_s
+
+    def wait_s(self, load: Load) -> float:
+        """Expected wait for the first chunk of a clause that begins now: behind those that are due, beside those that
+        speak."""
+        left = max(1.0 - load.speaking * self.cost_s("next"), 0.05)
+        return (load.silent + 1) * self.cost_s("first") / left
+
+    # -- verdicts
+
+    def judge(self, load: Load, *, now: float, goes_on: bool = False, ahead: bool = False) -> Verdict:
+        """Whether one more clause may begin.
+
+        Args:
+            goes_on: its turn speaks already: never refused while there is a place, for that would be a gap.
+            ahead: nobody waits for its sound yet.
+        """
+        config = self.config
+        clauses = load.speaking + load.silent
+        if clauses + (0 if goes_on else load.waiting) >= config.max_clauses:
+            return self._no(1, now, f"{clauses} clauses are being spoken, as many as there are places")
+        if goes_on or not clauses:
+            return _YES  # a device that is too slow for a single call still serves one
+        limit = config.busy_share * (_AHEAD if ahead else 1.0)
+        share = self.share(clauses + 1, now)
+        if share > limit:
+            too_many = math.ceil((share - limit) / self.cost_s("next"))
+            return self._no(too_many, now, f"{clauses} clauses take what the device makes in real time")
+        if (wait_s := self.wait_s(load)) > config.first_chunk_s:
+            retry_s = min(max(wait_s - config.first_chunk_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
+            return Verdict(False, retry_s, f"{load.silent} turns wait for their first sound, {wait_s:.1f} s of work")
+        return _YES
+
+    def _no(self, too_many: int, now: float, reason: str) -> Verdict:
+        """Try again when so many will have left, at the pace of late."""
+        pace = self.pace(now)
+        retry_s = too_many / pace if pace else 1.0
+        return Verdict(False, min(max(retry_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S), reason)

@@ -1,0 +1,136 @@
+"""One batch of token to wave: static buffers of one shape and size, and the CUDA graph over them.
+
+Three shapes: ``first`` feeds the last chunk of the voice prompt and the first of the clause, ``next`` one chunk, both
+on top of the caches; ``whole`` computes prompt and clause at once under full attention, as upstream makes a last chunk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tts_engine.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS, MEL_CHANNELS
+from tts_engine.models.flow import Flow, FlowCache, FlowRows, place_prompt
+from tts_engine.models.hift import Hift, SpliceCache
+from tts_engine.models.hift_causal import CausalHift, VocoderCache
+from tts_engine.scheduler import Shape
+
+Vocoder = Hift | CausalHift
+
+
+@dataclass(slots=True, kw_only=True)
+class WaveState:
+    """What all batches of a runner share: networks, caches, prompts on the device."""
+
+    flow: Flow
+    vocoder: Vocoder
+    device: torch.device
+    max_chunks: int
+    flow_cache: FlowCache
+    vocoder_cache: SpliceCache | VocoderCache
+    whole_cache: FlowCache | None
+    """Scratch for ``whole`` batches; None where there are none."""
+    prompt_mels: Tensor
+    """Shape ``(voices, 50 max_chunks, 80)``."""
+    prompt_frames: Tensor
+    """Shape ``(voices,)``, int64."""
+    speakers: Tensor
+    """Shape ``(voices, 80)``."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """One clause of a batch. The defaults make a row of padding."""
+
+    slot: int = 0
+    start: int = 0
+    """Tokens fed before, from the start of the prompt."""
+    length: int = 0
+    """Tokens fed now."""
+    valid: int = 0
+    """The same with their look-ahead."""
+    voice: int = 0
+    frames: int = 0
+    """Frames for the vocoder; 0: the clause only catches up."""
+    final: bool = False
+    skip: int = 0
+    """Frames of the feed before those."""
+    begins: bool = False
+    """The first that the vocoder gets of the clause."""
+    blocks: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+
+
+_HEADER = 9
+
+
+class WaveBatch:
+    """``fill`` rows into a host copy of ``packed``, copy it there, ``compute`` (or replay); then ``samples``."""
+
+    def __init__(self, state: WaveState, shape: Shape, rows: int, *, chunks: int = 0) -> None:
+        """``chunks``: of prompt and clause together, for ``whole``."""
+        chunk = state.flow.solver.chunk_tokens
+        self.shape, self.rows = shape, rows
+        self.width = chunk * (chunks if shape == "whole" else 2 if shape == "first" else 1) + LOOK_AHEAD_TOKENS
+        # Upstream's last chunk has up to two tokens more: what is left when a chunk's look-ahead does not come.
+        tokens = chunk + LOOK_AHEAD_TOKENS - 1 if shape == "whole" else chunk
+        self.sounding_frames = tokens * FRAMES_PER_TOKEN
+        self._blocks = 0 if shape == "whole" else state.max_chunks
+        self.packed = torch.zeros(rows, _HEADER + self._blocks + self.width, dtype=torch.long, device=state.device)
+        self.samples: Tensor = torch.empty(0)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self._state = state
+        if shape == "whole":
+            index = torch.arange(rows, device=state.device)
+            self._scratch_slots = 1 + index
+            self._scratch_blocks = 1 + index[:, None] * chunks + torch.arange(chunks, device=state.device)
+
+    def fill(self, lines: Any, rows: list[Row]) -> None:
+        """Write rows to a zeroed host array of ``packed``'s shape."""
+        for line, row in zip(lines, rows, strict=False):
+            line[:_HEADER] = (
+                row.slot,
+                row.start,
+                row.length,
+                row.valid,
+                row.voice,
+                row.frames,
+                row.final,
+                row.skip,
+                row.begins,
+            )
+            line[_HEADER : _HEADER + len(row.blocks)] = row.blocks
+            line[_HEADER + self._blocks : _HEADER + self._blocks + len(row.tokens)] = row.tokens
+
+    def compute(self) -> None:
+        """Packed inputs to samples ``(rows, n)``."""
+        state = self._state
+        slots, start, length, valid, voices, frames, final, skip, begins = (
+            self.packed[:, :_HEADER].T.contiguous().unbind(0)
+        )
+        blocks = self.packed[:, _HEADER : _HEADER + self._blocks].contiguous()
+        tokens = self.packed[:, _HEADER + self._blocks :].contiguous()
+        # Rows of padding and clauses computed again pass slot 0 to the vocoder.
+        streams = torch.where(frames > 0, slots, 0)
+        state.vocoder_cache.reset(torch.where(begins > 0, streams, 0))
+        n = (self.width - LOOK_AHEAD_TOKENS) * FRAMES_PER_TOKEN
+        if self.shape == "next":
+            cond = torch.zeros(self.rows, n, MEL_CHANNELS, device=state.device)
+        else:
+            cond = place_prompt(
+                state.prompt_mels.index_select(0, voices), state.prompt_frames.index_select(0, voices), start, n
+            )
+        speakers = state.speakers.index_select(0, voices)
+        if self.shape == "whole":
+            assert state.whole_cache is not None
+            rows = FlowRows(slots=self._scratch_slots, blocks=self._scratch_blocks, start=start, length=length)
+            mel = state.flow.whole(tokens, valid, cond, speakers, rows, state.whole_cache)
+        else:
+            rows = FlowRows(slots=slots, blocks=blocks, start=start, length=length)
+            mel = state.flow.advance(tokens, valid, cond, speakers, rows, state.flow_cache)
+        index = skip[:, None] + torch.arange(self.sounding_frames, device=state.device)
+        index = index.clamp(max=n - 1)[:, :, None].expand(-1, -1, MEL_CHANNELS)
+        self.samples = state.vocoder(mel.gather(1, index), frames, streams, state.vocoder_cache, final.bool())
