@@ -469,6 +469,12 @@ class TelnyxConfig(CarrierSection):
     """Rate of L16, hertz."""
     l16_byte_order: Literal["little", "big"] = "little"
     """Byte order of L16, on which reports differ. Wrong: loud noise."""
+    api_key: SecretStr | None = Field(None, min_length=1)
+    """Ends and transfers calls that Call Control leads (a stream not started by our TeXML); without it they go on."""
+    api_url: str = Field("https://api.telnyx.com/v2", pattern=r"^https?://")
+    """Where that API is."""
+    api_timeout_s: float = Field(10.0, gt=0)
+    """Longest wait for one of its answers."""
 
 
 class PlivoConfig(CarrierSection):

@@ -28,6 +28,8 @@ from gateway.wire.messages import (
     MediaReceived,
     Message,
     PeerError,
+    PlaybackCompleted,
+    PlaybackStarted,
     Reply,
     StreamStarted,
     StreamStopped,
@@ -231,6 +233,8 @@ class MediaConnection(WSListener):
             session.on_digit(message.digit)
         elif isinstance(message, MarkReached):
             session.on_mark(message.name)
+        elif isinstance(message, PlaybackStarted | PlaybackCompleted):
+            session.on_playback(started=isinstance(message, PlaybackStarted))
         elif isinstance(message, StreamStopped):
             session.on_leg_closed(message.reason or "hangup")
 

@@ -68,8 +68,8 @@ class MediaLeg(Protocol):
         """End the call; ``handoff_data`` goes where the leg can carry it (REFER, BYE header, action URL)."""
         ...
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> bool:
-        """Start a transfer. False: this leg cannot."""
+    def transfer(self, target: str, handoff_data: str | None = None) -> bool | None:
+        """Start a transfer. False: this leg cannot. None: it is under way, and ``on_transferred`` tells its outcome."""
         ...
 
 

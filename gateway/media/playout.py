@@ -276,6 +276,22 @@ class Playout:
                 self.last_mark_delay_s = self.pacer.learn_delay(end_frame, now=now)
                 return
 
+    def playback_started(self, now: float) -> None:
+        """The peer has begun to play after silence."""
+        self.pacer.playback_began(now=now)
+
+    def playback_completed(self, now: float) -> None:
+        """The peer has played all that it got.
+
+        Where that cannot be true yet of all that was sent, it is meant of what came before, and says nothing.
+        """
+        pacer = self.pacer
+        if (pacer.running and now < pacer.dry_at()) or any(track.frames for track in self._tracks):
+            return
+        while self._sent_out:
+            _, track, _ = self._sent_out.popleft()
+            self.events.append(PlayedOut(track, now))
+
     def heard_frames(self, track: Track, now: float) -> float:
         """Frames of ``track`` that the caller has heard by ``now``, with the part of the one under way."""
         if track.stopped_at is not None:
