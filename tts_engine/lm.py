@@ -18,6 +18,11 @@ class LmBackend(Protocol):
 
     table: JoinedTable
 
+    @property
+    def failed(self) -> bool:
+        """A fault has ended it; the process has to be started again."""
+        ...
+
     def generate(
         self, prompt: Sequence[int], *, min_tokens: int, max_tokens: int, seed: int
     ) -> AsyncGenerator[int, None]:

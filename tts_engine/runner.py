@@ -18,13 +18,16 @@ import uvloop
 from tts_engine import metrics
 from tts_engine.api import SpeechEngine
 from tts_engine.config import EngineConfig
-from tts_engine.errors import EngineError
+from tts_engine.errors import EngineError, Unavailable
 from tts_engine.server import SpeechServer
 
 log = logging.getLogger(__name__)
 
 EngineFactory = Callable[[EngineConfig], Awaitable[SpeechEngine]]
 """Returns an engine that is warm: its first request runs at full speed."""
+
+_LOOK_S = 0.25
+"""How often the engine is asked whether it still works."""
 
 _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that this process gets when the thread that started it ends."""
@@ -34,7 +37,8 @@ def run(config: EngineConfig, factory: EngineFactory) -> int:
     """Serve until SIGTERM or SIGINT.
 
     Returns:
-        Exit code: 0 after a drain, 1 when the engine could not be started.
+        Exit code: 0 after a drain, 1 when the engine could not be started or broke: a device that has failed is of no
+        use to this process any more, to a new one it is.
     """
     try:
         uvloop.run(_serve(config, factory))
@@ -90,7 +94,7 @@ async def _serve(config: EngineConfig, factory: EngineFactory) -> None:
             engine = await starting
             await server.serve(engine)
             log.info("engine serves", extra={"address": server.address, "engine": config.kind})
-            await stopping
+            await _until_broken(engine, stopping)
             cut_short = await server.drain()
             log.info("engine drained", extra={"cut_short": cut_short})
     finally:
@@ -102,6 +106,19 @@ async def _serve(config: EngineConfig, factory: EngineFactory) -> None:
         if scraped is not None:
             scraped.shutdown()
             scraped.server_close()
+
+
+async def _until_broken(engine: SpeechEngine, stopping: asyncio.Task[bool]) -> None:
+    """Return when it is time to stop.
+
+    Raises:
+        Unavailable: the engine, which was ready, is so no more.
+    """
+    while not stopping.done():
+        status = await engine.status()
+        if not status.ready:
+            raise Unavailable(f"{status.engine or 'the engine'} does not work any more: {status.detail}")
+        await asyncio.wait({stopping}, timeout=_LOOK_S)
 
 
 async def _start(config: EngineConfig, factory: EngineFactory) -> SpeechEngine:

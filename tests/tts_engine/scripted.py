@@ -1,7 +1,7 @@
 """A speech engine for tests of what stands around one: it does what the words say, one step a word.
 
-``hold`` waits for ``release``, ``break`` raises a bug, ``flood`` never ends; any other word is one chunk of two frames
-that hold it. Voices: ``nobody`` is unknown, ``full`` is refused.
+``hold`` waits for ``release``, ``break`` raises a bug, ``collapse`` leaves the engine not ready, ``flood`` never ends;
+any other word is one chunk of two frames that hold it. Voices: ``nobody`` is unknown, ``full`` is refused.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ RETRY_AFTER_S = 2.5
 
 
 class ScriptedUtterance:
-    def __init__(self, request):
+    def __init__(self, request, engine=None):
         self.request = request
+        self.engine = engine
         self.text = ""
         self.ended = False
         self.steps = 0
@@ -51,6 +52,8 @@ class ScriptedUtterance:
                 self.steps += 1
                 if word == "break":
                     raise RuntimeError(f"cannot say {self.text}")
+                if word == "collapse":
+                    self.engine.ready = False
                 if word == "hold":
                     self.holding.set()
                     await self.release.wait()
@@ -89,13 +92,14 @@ class ScriptedEngine:
         self.utterances = []
         self.voices = {"heart": VoiceInfo(voice_id="heart", name="Heart", languages=["en"], engine="scripted")}
         self.model = "one"
+        self.ready = True
 
     async def open(self, request):
         if request.voice == "nobody":
             raise NotFound("no voice 'nobody'; there is heart")
         if request.voice == "full":
             raise Exhausted("no place left", retry_after_s=RETRY_AFTER_S)
-        self.utterances.append(ScriptedUtterance(request))
+        self.utterances.append(ScriptedUtterance(request, self))
         return self.utterances[-1]
 
     async def list_voices(self):
@@ -119,7 +123,7 @@ class ScriptedEngine:
 
     async def status(self):
         return EngineStatus(
-            ready=True, engine="scripted", model=self.model, models=["one", "two"], queued=3, gpu="none"
+            ready=self.ready, engine="scripted", model=self.model, models=["one", "two"], queued=3, gpu="none"
         )
 
     async def aclose(self):

@@ -75,6 +75,14 @@ async def test_a_crash_fails_the_live_utterance_and_the_next_one_is_spoken(
     assert await speak(client, "next one") == [chunk_of("next", 0), chunk_of("one", 1)]
 
 
+async def test_an_engine_that_says_it_is_broken_is_started_anew(child: EngineProcess, client: GrpcEngine) -> None:
+    first_pid = child.pid
+    await speak(client, "collapse")
+    await until(lambda: child.restarts == 1 and child.ready)
+    assert child.pid not in (None, first_pid)
+    assert await speak(client, "next") == [chunk_of("next", 0)]
+
+
 async def test_a_process_that_hangs_is_killed_and_replaced() -> None:
     config = CONFIG.model_copy(update={"timeouts": CONFIG.timeouts.model_copy(update={"hang_s": 0.5})})
     child = EngineProcess("tests.tts_engine.scripted", config)
