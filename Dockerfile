@@ -1,27 +1,76 @@
-# talkspurt on the CPU with the embedded voice.
+# talkspurt on the CPU with the embedded voice, or on an NVIDIA GPU with CosyVoice.
 #
 #   docker build --target cpu -t talkspurt .
 #   docker run --rm -p 127.0.0.1:8080:8080 -e TALKSPURT__SERVER__INSECURE=true talkspurt
+#
+#   docker build --target cuda -t talkspurt:cuda .          # driver 580 or newer, NVIDIA container toolkit
+#   docker run --rm --gpus all -p 127.0.0.1:8080:8080 -e TALKSPURT__SERVER__INSECURE=true \
+#     -v ./models:/app/models:ro -v cache:/var/cache/talkspurt -v voices:/var/lib/talkspurt talkspurt:cuda
 #
 # Inside a container the listener has to leave loopback. `INSECURE` opens the console, /v1 and /metrics without a key
 # and takes unsigned calls: for a port published on 127.0.0.1 only. For a real carrier mount a configuration and pass
 # its secrets: `-v ./my.yaml:/app/configs/my.yaml:ro --env-file .env … talkspurt serve -c configs/my.yaml`.
 
-FROM python:3.12-slim-bookworm AS build
+FROM python:3.12-slim-bookworm AS requirements
 WORKDIR /src
-# pip of the base image installs into the new environment, which so needs none of its own.
-RUN python -m venv --without-pip /opt/talkspurt
 COPY pyproject.toml ./
-RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
-        > requirements.txt \
-    && pip --python /opt/talkspurt/bin/python install --no-cache-dir -r requirements.txt
-COPY README.md LICENSE NOTICE ./
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+        print(*p['dependencies'], sep='\n', file=open('base.txt', 'w')); \
+        print(*p['optional-dependencies']['cosyvoice'], sep='\n', file=open('cosyvoice.txt', 'w'))"
+
+FROM python:3.12-slim-bookworm AS wheel
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY codecs codecs
 COPY gateway gateway
 COPY tts_engine tts_engine
 COPY sip_bridge sip_bridge
 COPY talkspurt talkspurt
-RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir --no-deps .
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+
+FROM python:3.12-slim-bookworm AS build
+WORKDIR /src
+# pip of the base image installs into the new environment, which so needs none of its own.
+RUN python -m venv --without-pip /opt/talkspurt
+COPY --from=requirements /src/base.txt ./
+RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir -r base.txt
+COPY --from=wheel /wheels /wheels
+RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir --no-deps /wheels/*.whl
+
+FROM python:3.12-slim-bookworm AS build-cuda
+WORKDIR /src
+# The newest vLLM for this torch, which brings CUDA 13 along. Ours come in a second step: tools of vLLM's that are not
+# used here ask for an older protobuf, which pip then says and goes on.
+RUN python -m venv --without-pip /opt/talkspurt \
+    && pip --python /opt/talkspurt/bin/python install --no-cache-dir "torch==2.11.0" "vllm==0.26.0"
+COPY --from=requirements /src/base.txt /src/cosyvoice.txt ./
+RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir -r base.txt -r cosyvoice.txt "torch==2.11.0"
+COPY --from=wheel /wheels /wheels
+RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir --no-deps /wheels/*.whl
+
+FROM python:3.12-slim-bookworm AS cuda
+# Triton and torch.compile build small host functions at the first start; the kernels' cache outlives the container.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install -y --no-install-recommends gcc g++ && rm -rf /var/lib/apt/lists/* \
+    && useradd --system --uid 10001 --create-home --shell /usr/sbin/nologin talkspurt \
+    && mkdir -p /var/cache/talkspurt /var/lib/talkspurt && chown talkspurt /var/cache/talkspurt /var/lib/talkspurt
+COPY --from=build-cuda /opt/talkspurt /opt/talkspurt
+COPY configs /app/configs
+ENV PATH=/opt/talkspurt/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    TALKSPURT__ENGINE__CACHE_FOLDER=/var/cache/talkspurt \
+    TALKSPURT__ENGINE__VOICES_FOLDER=/var/lib/talkspurt/voices \
+    TALKSPURT__SERVER__HOST=0.0.0.0 \
+    TALKSPURT__SERVER__PORT=8080
+WORKDIR /app
+USER 10001
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=3s --start-period=600s --retries=3 CMD ["python", "-c", \
+    "import os, urllib.request as u; u.urlopen('http://127.0.0.1:%s/healthz' % os.environ['TALKSPURT__SERVER__PORT'], timeout=2)"]
+ENTRYPOINT ["talkspurt"]
+CMD ["serve", "-c", "configs/gpu-cosyvoice3.yaml"]
 
 FROM python:3.12-slim-bookworm AS cpu
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin talkspurt

@@ -22,7 +22,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install -q -e . && touch $@
+	($(BIN)/python -m pip install -q -e '.[recogniser]' || $(BIN)/python -m pip install -q -e .) && touch $@
 
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[test]' && touch $@

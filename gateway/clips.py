@@ -118,8 +118,11 @@ class Clips:
         stages_ms = {"fetch": (time.monotonic() - started) * 1000}
         return _Sound(clip.pcm, clip.rate, fmt, loop or LOOP_MAX, self._threads, stages_ms)
 
-    async def digits(self, digits: str, fmt: AudioFormat) -> Utterance:
+    async def digits(self, digits: str, fmt: AudioFormat, *, silent: bool = False) -> Utterance:
         """Touch tones for legs that carry no digits of their own; ``w`` is half a second.
+
+        Args:
+            silent: only the time that they take, for legs that carry them beside the audio.
 
         Raises:
             ClipError: a character that is no key.
@@ -128,6 +131,8 @@ class Clips:
             pcm = await self._in_thread(lambda: to_int16(tones(digits, fmt.sample_rate)))
         except ValueError as exc:
             raise ClipError(f"sendDigits: {exc}") from exc
+        if silent:
+            pcm = np.zeros_like(pcm)
         return _Sound(pcm, fmt.sample_rate, fmt, 1, self._threads, {})
 
     async def aclose(self) -> None:

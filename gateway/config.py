@@ -125,7 +125,7 @@ class RouteBargeIn(Section):
     threshold: float | None = Field(None, gt=0, lt=1)
     """Speech probability of the VAD that counts as speech."""
     false_alarm_ms: int | None = Field(None, ge=0)
-    """Continue the cut turn if no word follows the noise that cut it."""
+    """Caller speech shorter than this, or without a word where there is a recogniser, is a false alarm."""
 
 
 class RouteConfig(Section):
@@ -147,6 +147,9 @@ class RouteConfig(Section):
     """Whether a new turn cuts a turn that does not say otherwise."""
     dtmf_detection: bool = True
     """Off: keys are neither reported nor do they interrupt."""
+    inband_dtmf: bool = False
+    """Find keys in the caller's audio too, for peers that send no telephone events (G.711 only: other codecs bend the
+    tones). Costs decoding all of the audio; speech may rarely be taken for a key."""
     partial_prompts: bool = False
     """Send prompts that are not final yet. Most applications answer every prompt: leave it off for them."""
     report_input_during_agent_speech: Interruptible = "none"
@@ -154,15 +157,16 @@ class RouteConfig(Section):
     ignore_backchannel: bool = False
     """Short acknowledgements (mhm, yes) neither interrupt nor become a prompt; needs a recogniser."""
     hints: tuple[str, ...] = ()
-    """Phrases that the recogniser should expect."""
+    """Phrases that the recogniser should expect; the embedded one has no use for them."""
     events: tuple[Literal["speaker-events", "tokens-played", "debugging"], ...] = ()
     """Which `info` messages are sent."""
     fallback: str = ""
     """Spoken while the dialogue manager is lost."""
     recording: bool = False
     """Record this route's calls, see section `recording`."""
-    recogniser: str = ""
-    """Recogniser that makes prompts of caller speech: empty for none, `embedded`, or `external`."""
+    recogniser: Literal["", "auto", "embedded", "external"] = ""
+    """Recogniser that makes prompts of caller speech: empty for none, `embedded` (English, needs the extra
+    `[recogniser]`), `external`, or `auto`: the embedded one where the extra is installed, else none."""
     barge_in: RouteBargeIn = RouteBargeIn()
     """Overrides of section `barge_in`."""
     parameters: dict[str, str] = {}
@@ -204,16 +208,77 @@ class BargeInConfig(Section):
     """Speech probability of the VAD that counts as speech."""
     min_speech_ms: int = Field(96, ge=32)
     """Speech that has to be heard before it cuts. More ignores coughs and mhm; less cuts sooner."""
+    pause_ms: int = Field(64, ge=0)
+    """Sound over our speech that may be a word pauses us after this long, until it is clear whether it is one: a word
+    cuts, a hum that ends is spoken on after. 0: speak on until it is clear; words that begin like hums cut later."""
     min_silence_ms: int = Field(300, ge=32)
     """Silence that ends the caller's speech."""
     echo_correlation: float = Field(0.85, gt=0, le=1)
     """Caller audio that resembles what we sent this much (normalised correlation, 0 to 1) is our own echo. Less takes
     distorted echoes for what they are; too little takes callers for echoes."""
-    max_hum_ms: int = Field(600, ge=0)
+    max_hum_ms: int = Field(900, ge=0)
     """A hum over our speech (mhm) up to this long is taken for agreement and does not cut; 0: hums cut like words."""
     false_alarm_ms: int = Field(0, ge=0)
     """Caller speech shorter than this is a false alarm: our voice pauses at its onset and goes on after it. The
-    dialogue manager hears of an interruption this much later. 0: every confirmed onset interrupts."""
+    dialogue manager hears of an interruption this much later. Where the route has a recogniser the words decide: with
+    the first one it is an interruption, without any our voice goes on. 0: every confirmed onset interrupts."""
+
+
+class EmbeddedRecogniserConfig(Section):
+    """The embedded recogniser's own process."""
+
+    partial_ms: int = Field(500, ge=100)
+    """New speech between two partial results. Each costs as much as a final one: about 0.1 s of a core."""
+    nice: int = Field(1, ge=0, le=19)
+    """How far below the gateway in priority."""
+    hang_s: float = Field(10.0, gt=0)
+    """A process that does not answer for this long is killed and started anew."""
+    restart_backoff_s: float = Field(0.5, gt=0)
+    """Pause before a dead process is started anew; doubles, up to 32 times this, while that fails."""
+
+
+class RecogniserConfig(Section):
+    """Caller speech to text, for routes with a `recogniser`."""
+
+    end_of_speech_ms: int = Field(600, ge=100)
+    """Silence after which what the caller said becomes a prompt. Less answers sooner; more lets callers think."""
+    max_utterance_s: float = Field(15.0, ge=1, le=60)
+    """Longest utterance; a caller who speaks on is given a prompt this often."""
+    final_timeout_ms: int = Field(2000, ge=100)
+    """Longest wait for the words of an utterance that is over; without them there is no prompt."""
+    agreement_ms: int = Field(1000, ge=100)
+    """With `ignore_backchannel`: a caller who speaks over us for longer than this wants the floor, whatever the words.
+    """
+    backchannels: tuple[str, ...] = (
+        *("mhm", "mm", "mmm", "hm", "hmm", "mm hmm", "uh huh", "aha", "ah", "oh", "yeah", "yep", "yes", "ok", "okay"),
+        *("right", "sure", "i see", "got it", "all right", "alright", "great", "good", "fine", "exactly"),
+    )
+    """What counts as a short acknowledgement with `ignore_backchannel`, alone or several in a row; lower case, without
+    punctuation."""
+    url: str = ""
+    """The external recogniser's WebSocket, `ws://` or `wss://`, with Deepgram's `/v1/listen` protocol."""
+    headers: dict[str, str] = {}
+    """Its request headers, e.g. `Authorization: Token ${DEEPGRAM_API_KEY}`."""
+    parameters: dict[str, str] = {}
+    """Its query parameters, added to or instead of ours, e.g. `model: nova-3`."""
+    hints_parameter: str = "keyterm"
+    """Query parameter that gets each of a route's `hints`."""
+    connect_timeout_s: float = Field(5.0, gt=0)
+    """Longest wait for a connection."""
+    keep_alive_s: float = Field(4.0, gt=0)
+    """Silence after which `KeepAlive` is sent; Deepgram ends a connection that is silent for 10 s."""
+    reconnect_first_s: float = Field(0.25, gt=0)
+    """Pause before a lost connection is made anew; doubles after each attempt."""
+    reconnect_max_s: float = Field(5.0, gt=0)
+    """Longest such pause."""
+    embedded: EmbeddedRecogniserConfig = EmbeddedRecogniserConfig()
+    """The embedded recogniser's own process."""
+
+    @model_validator(mode="after")
+    def _readable(self) -> RecogniserConfig:
+        if self.url and not self.url.startswith(("ws://", "wss://")):
+            raise ValueError(f"recogniser.url is {self.url!r}, expected ws:// or wss://")
+        return self
 
 
 class RecordingConfig(Section):
@@ -268,7 +333,10 @@ class LimitsConfig(Section):
     turns_queued: int = Field(64, gt=0)
     """Turns waiting per call."""
     message_bytes: int = Field(1_000_000, gt=0)
-    """Largest WebSocket message or REST body."""
+    """Largest WebSocket message or REST body; reference audio of a voice has its own bound."""
+    voice_bytes: int = Field(12_000_000, gt=0)
+    """Largest reference audio of a voice: 30 s of 48 kHz stereo float32 are 11.5 MB. It has to fit into
+    `engine.message_bytes`."""
     errors_in_a_row: int = Field(10, gt=0)
     """Bad dialogue messages in a row that close the socket with 1007."""
     setup_timeout_s: float = Field(10.0, gt=0)
@@ -398,6 +466,12 @@ class TelnyxConfig(CarrierSection):
     """Rate of L16, hertz."""
     l16_byte_order: Literal["little", "big"] = "little"
     """Byte order of L16, on which reports differ. Wrong: loud noise."""
+    api_key: SecretStr | None = Field(None, min_length=1)
+    """Ends and transfers calls that Call Control leads (a stream not started by our TeXML); without it they go on."""
+    api_url: str = Field("https://api.telnyx.com/v2", pattern=r"^https?://")
+    """Where that API is."""
+    api_timeout_s: float = Field(10.0, gt=0)
+    """Longest wait for one of its answers."""
 
 
 class PlivoConfig(CarrierSection):
@@ -463,6 +537,41 @@ class JambonzConfig(CarrierSection):
     """`bidirectionalAudio.streaming` of verbs that are not ours. Off: `playAudio` messages, without marks."""
 
 
+class EslConfig(Section):
+    """FreeSWITCH's event socket: ends and transfers calls, hears their keys, starts streams."""
+
+    host: str = "127.0.0.1"
+    """Where `mod_event_socket` listens. The password crosses the network in clear text: a private one only."""
+    port: int = Field(8021, gt=0, le=65535)
+    """Its TCP port."""
+    password: SecretStr = Field(min_length=1)
+    """`password` of `event_socket.conf.xml`."""
+    connect_timeout_s: float = Field(5.0, gt=0)
+    """Longest wait for the connection and the log-in."""
+    command_timeout_s: float = Field(10.0, gt=0)
+    """Longest wait for a command's result; also how long a command waits for a connection that is down."""
+    reconnect_first_s: float = Field(0.5, gt=0)
+    """Pause before the first new attempt; doubles after each."""
+    reconnect_max_s: float = Field(30.0, gt=0)
+    """Longest pause between attempts."""
+    silent_s: float = Field(60.0, gt=0)
+    """Silence that counts as a lost connection; FreeSWITCH tells that it lives every 20 s."""
+    commands: int = Field(1000, gt=0)
+    """Commands that wait for a result at a time; one more fails at once."""
+    message_bytes: int = Field(1_000_000, gt=0)
+    """Largest event."""
+    after: str = Field("", pattern=r"^[A-Za-z0-9_.+*#-]*$")
+    """Extension where a call goes on when the bot ends it, with what was left in channel variables. Empty: hang up."""
+    dialplan: str = Field("XML", pattern=r"^[A-Za-z0-9_-]+$")
+    """Dialplan of `after` and of transfers to numbers."""
+    context: str = Field("default", pattern=r"^[A-Za-z0-9_.-]+$")
+    """Context of both."""
+    sip_profile: str = Field("external", pattern=r"^[A-Za-z0-9_.-]+$")
+    """Sofia profile of transfers to SIP addresses."""
+    media_url: str = ""
+    """What FreeSWITCH calls us, `ws://talkspurt:8080`, for streams that we start. Empty: `server.public_url`."""
+
+
 class FreeSwitchConfig(CarrierSection):
     """FreeSWITCH with mod_audio_stream."""
 
@@ -474,6 +583,8 @@ class FreeSwitchConfig(CarrierSection):
     """How audio goes back: `rawAudio` with binary messages, or `streamAudio` files for an ESL application."""
     clear_message: str = ""
     """Text message that empties the module's queue, where one is known. Empty: a cut is heard some 60 ms longer."""
+    esl: EslConfig | None = None
+    """The switch's event socket; without it nobody but the dialplan can end or transfer calls."""
 
 
 class FreeSwitchForkConfig(CarrierSection):
@@ -487,6 +598,8 @@ class FreeSwitchForkConfig(CarrierSection):
     """Rate of the start command, unless the address says `?rate=`, hertz."""
     streaming: bool = True
     """`bidir_stream` of the start command. Off, and with the old module: `playAudio` files, without marks."""
+    esl: EslConfig | None = None
+    """The switch's event socket; without it nobody but the dialplan can end or transfer calls."""
 
 
 class AsteriskConfig(CarrierSection):
@@ -498,6 +611,17 @@ class AsteriskConfig(CarrierSection):
     """Its password."""
     answer: bool = False
     """Send `ANSWER` when the stream starts, for channels dialled with the option `n`."""
+    media_url: str = ""
+    """Where Asterisk takes media sockets, `ws://asterisk:8088/media`: for channels of `Dial(WebSocket/INCOMING/...)`,
+    which `POST /v1/calls/attach` connects to. Empty: there are none."""
+    connect_timeout_s: float = Field(5.0, gt=0)
+    """Longest wait for such a connection."""
+
+    @model_validator(mode="after")
+    def _a_websocket(self) -> AsteriskConfig:
+        if self.media_url and not self.media_url.startswith(("ws://", "wss://")):
+            raise ValueError(f"carriers.asterisk.media_url is {self.media_url!r}, expected ws:// or wss://")
+        return self
 
 
 class CarriersConfig(Section):
@@ -531,6 +655,42 @@ class CarriersConfig(Section):
         section = getattr(self, dialect.replace("-", "_"))
         assert isinstance(section, CarrierSection)
         return section
+
+
+def _networks(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        try:
+            ipaddress.ip_network(value)
+        except ValueError as exc:
+            raise ValueError(f"{value!r} is no address or network: {exc}") from None
+    return values
+
+
+Networks = Annotated[tuple[str, ...], AfterValidator(_networks)]
+"""Addresses or networks, `10.0.0.7` or `10.0.0.0/24`."""
+
+
+class AudioSocketConfig(Section):
+    """Asterisk AudioSocket, a TCP listener of its own; leave the section out and there is none."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. The protocol has neither keys nor TLS: a private network only."""
+    port: int = Field(9092, ge=0, le=65535)
+    """TCP port; 0 takes a free one."""
+    allowed: Networks = ("127.0.0.0/8", "::1/128")
+    """Addresses and networks of the Asterisk servers that may connect."""
+    route: str = ""
+    """Route of calls that nobody announced with `PUT /v1/calls/expected/{uuid}`; empty: they are refused."""
+    connections: int = Field(500, gt=0)
+    """Sockets at a time; one more is closed at once."""
+    expected_calls: int = Field(10_000, gt=0)
+    """Announced calls that are waited for at a time; one more is answered with 503."""
+    expected_s: float = Field(60.0, gt=0)
+    """How long an announced call is waited for. Longer suits callers who still hear ringing."""
+    first_audio_ms: int = Field(200, ge=0)
+    """The first audio frame tells the rate; a call that sends none for this long speaks 8 kHz."""
+    keepalive_ms: int = Field(1000, ge=100, le=1900)
+    """Silence of ours after which one frame of it is sent: Asterisk ends a call that hears nothing for 2000 ms."""
 
 
 class MetricsConfig(Section):

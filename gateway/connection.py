@@ -16,7 +16,9 @@ from typing import Protocol
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest
 
+from gateway.call_api import CallApi, OpenCallApi
 from gateway.errors import GatewayError, ProtocolError, Rejected
+from gateway.receive_batching import ReceiveBatching
 from gateway.session import Session
 from gateway.wire.dialect import Dialect
 from gateway.wire.messages import (
@@ -26,6 +28,8 @@ from gateway.wire.messages import (
     MediaReceived,
     Message,
     PeerError,
+    PlaybackCompleted,
+    PlaybackStarted,
     Reply,
     StreamStarted,
     StreamStopped,
@@ -53,6 +57,7 @@ class MediaConnection(WSListener):
         setup_timeout_s: longest wait for the start message.
         max_message_bytes: larger messages, also in fragments, close the socket with 1009.
         max_errors: unreadable messages in a row that close the socket with 1007.
+        open_api: opens what leads the call beside its stream, where there is such a thing.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class MediaConnection(WSListener):
         max_errors: int,
         on_closed: Callable[[MediaConnection], None],
         max_lead_ms: int | None = None,
+        open_api: OpenCallApi | None = None,
     ) -> None:
         self.dialect = dialect
         self.route = route
@@ -78,7 +84,11 @@ class MediaConnection(WSListener):
         self._max_message_bytes = max_message_bytes
         self._max_errors = max_errors
         self._on_closed = on_closed
+        self._open_api = open_api
+        self._api: CallApi | None = None
+        self._transferred = False
         self._transport: WSTransport | None = None
+        self._receiving: ReceiveBatching | None = None
         self._session: Session | None = None
         self._errors = 0
         self._full = False
@@ -97,8 +107,13 @@ class MediaConnection(WSListener):
         transport.underlying_transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         # The kernel would keep megabytes, minutes of speech, before our own buffer even begins to fill.
         own = transport.underlying_transport.get_extra_info("socket")
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(own.fileno())) as kernel:
+        kernel = socket.socket(fileno=os.dup(own.fileno()))  # socket.dup() would make the shared socket block
+        with contextlib.suppress(OSError):
             kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITE_BUFFER_BYTES)
+        if transport.underlying_transport.get_extra_info("ssl_object") is None:
+            self._receiving = ReceiveBatching(kernel)
+        else:  # its records are not our frames
+            kernel.close()
         self._setup_timer = asyncio.get_running_loop().call_later(self._setup_timeout_s, self._not_started)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
@@ -107,12 +122,15 @@ class MediaConnection(WSListener):
         if kind is WSMsgType.TEXT or kind is WSMsgType.BINARY or kind is WSMsgType.CONTINUATION:
             if frame.fin and kind is not WSMsgType.CONTINUATION:
                 session = self._session
-                if (
-                    session is not None
-                    and not session.listening
-                    and self.dialect.is_media(frame.get_payload_as_memoryview(), binary=kind is WSMsgType.BINARY)
-                ):
-                    return
+                receiving = self._receiving
+                if session is not None and not session.listening:
+                    content = frame.get_payload_as_memoryview()
+                    if self.dialect.is_media(content, binary=kind is WSMsgType.BINARY):
+                        if receiving is not None:
+                            receiving.skipped(len(content))
+                        return
+                if receiving is not None:
+                    receiving.wake()
                 payload = frame.get_payload_as_bytes()
             else:
                 whole = self._defragment(kind, frame)
@@ -146,8 +164,13 @@ class MediaConnection(WSListener):
         if self._close_timer is not None:
             self._close_timer.cancel()
         self._transport = None
+        if self._receiving is not None:
+            self._receiving.close()
+            self._receiving = None
         if self._session is not None:
             self._session.on_leg_closed("hangup")
+        if self._api is not None:
+            self._api.close()
         self._on_closed(self)
 
     def pause_writing(self) -> None:
@@ -190,7 +213,9 @@ class MediaConnection(WSListener):
             self.outbound = message.outbound
             if self._setup_timer is not None:
                 self._setup_timer.cancel()
-            self._session = self._accept(self, message)
+            self._session = session = self._accept(self, message)
+            if self._open_api is not None:
+                self._api = self._open_api(message, session.on_digit)
         elif isinstance(message, Reply):
             self._send_text(message.data)
         elif isinstance(message, FlowControl):
@@ -207,6 +232,8 @@ class MediaConnection(WSListener):
             session.on_digit(message.digit)
         elif isinstance(message, MarkReached):
             session.on_mark(message.name)
+        elif isinstance(message, PlaybackStarted | PlaybackCompleted):
+            session.on_playback(started=isinstance(message, PlaybackStarted))
         elif isinstance(message, StreamStopped):
             session.on_leg_closed(message.reason or "hangup")
 
@@ -220,6 +247,8 @@ class MediaConnection(WSListener):
         """Write one frame now. False: the peer's buffer is full."""
         if self._transport is None or self._full or self._stopped:
             return False
+        if self._receiving is not None and self._receiving.gathering:
+            self._receiving.wake()
         self._transport.send(self._media_type, self.dialect.media(payload))
         return True
 
@@ -235,14 +264,21 @@ class MediaConnection(WSListener):
 
     def send_clear(self) -> None:
         """Empty the peer's buffer."""
-        self._send_text(self.dialect.clear())
+        if not self._send_text(self.dialect.clear()) and self._api is not None:
+            self._api.clear()
+
+    def carries_dtmf(self, digits: str) -> bool:
+        """Whether the peer, or the call's API, sends tones."""
+        return self.dialect.dtmf(digits) is not None or (self._api is not None and self._api.carries_dtmf(digits))
 
     def send_dtmf(self, digits: str) -> bool:
         """Let the peer send tones, where it can."""
-        return self._send_text(self.dialect.dtmf(digits))
+        return self._send_text(self.dialect.dtmf(digits)) or (self._api is not None and self._api.send_dtmf(digits))
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
         """End the stream; on carriers whose call goes on after it, ``…/after`` says how."""
+        if self._api is not None and not self._transferred:
+            self._api.hang_up(reason, handoff_data)
         if self._send_text(self.dialect.hangup(handoff_data)):
             loop = asyncio.get_running_loop()
             self._close_timer = loop.call_later(_CLOSE_S, lambda: self.close(WSCloseCode.OK, reason))
@@ -250,8 +286,13 @@ class MediaConnection(WSListener):
             self.close(WSCloseCode.OK, reason)
 
     def transfer(self, target: str, handoff_data: str | None = None) -> bool:
-        """The stream ends, and the webhook that follows it dials ``target``; only where such a webhook exists."""
-        return self.dialect.goes_on_after
+        """By the call's API; else the stream ends, and what follows it dials ``target``, where something does."""
+        self._transferred = self._api is not None and self._api.transfer(target, handoff_data)
+        return self._transferred or self.dialect.goes_on_after
+
+    def forget(self) -> None:
+        """Its socket could not be opened."""
+        self._on_closed(self)
 
     def close(self, code: WSCloseCode, why: str) -> None:
         """Close the socket with a reason (cut to the 123 bytes that fit)."""

@@ -1,4 +1,4 @@
-"""What a call leaves behind for the webhook that follows it (``…/after``): handoff data and a transfer target."""
+"""What a call leaves behind for whoever goes on with it (the webhook ``…/after``, a dialplan): data, a target."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import ssl
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 from urllib.parse import parse_qsl
 
@@ -19,6 +19,7 @@ from aiohttp import web
 from picows import WSAutoPingStrategy, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stubs; the version is pinned
 
+from gateway.call_api import OpenCallApi
 from gateway.config import CarriersConfig, LimitsConfig, ServerConfig
 from gateway.connection import Accept, MediaConnection
 from gateway.errors import Rejected
@@ -88,6 +89,7 @@ class GatewayServer:
         app: the HTTP application, for everything but ``/media/*``.
         accept: turns a started media stream into a session.
         authorise: checks a media upgrade (dialect, route, request); raises ``Rejected``.
+        call_apis: by dialect, what leads its calls beside their streams.
     """
 
     def __init__(
@@ -99,12 +101,14 @@ class GatewayServer:
         *,
         accept: Accept,
         authorise: Callable[[str, str, WSUpgradeRequest], None],
+        call_apis: Mapping[str, OpenCallApi] | None = None,
     ) -> None:
         self.config = server
         self.limits = limits
         self._carriers = carriers
         self._accept = accept
         self._authorise = authorise
+        self._call_apis = call_apis or {}
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         self._listener: asyncio.Server | None = None
         self._connections: set[MediaConnection] = set()
@@ -168,6 +172,19 @@ class GatewayServer:
             read_buffer_init_size=4096,
         )
 
+    def connection(self, dialect: str, route: str, parameters: Mapping[str, str]) -> MediaConnection:
+        """A connection of this server's, whoever opens its socket; ``parameters`` as of the stream's address."""
+        connection = MediaConnection(
+            DIALECTS[dialect](self._carriers, parameters), route, self._accept,
+            setup_timeout_s=self.limits.setup_timeout_s,
+            max_message_bytes=self.limits.message_bytes,
+            max_errors=self.limits.errors_in_a_row,
+            on_closed=self._connections.discard,
+            open_api=self._call_apis.get(dialect),
+        )  # fmt: skip
+        self._connections.add(connection)
+        return connection
+
     def _route(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
         try:
             path, _, query = request.path.decode("ascii", "replace").partition("?")
@@ -177,19 +194,12 @@ class GatewayServer:
             route = parts[1] if len(parts) > 1 else "default"
             self._authorise(parts[0], route, request)
             given = {name: value for name, value in parse_qsl(query) if name != "token"}
-            connection = MediaConnection(
-                DIALECTS[parts[0]](self._carriers, given), route, self._accept,
-                setup_timeout_s=self.limits.setup_timeout_s,
-                max_message_bytes=self.limits.message_bytes,
-                max_errors=self.limits.errors_in_a_row,
-                on_closed=self._connections.discard,
-            )  # fmt: skip
+            connection = self.connection(parts[0], route, given)
         except Rejected as exc:
             return WSUpgradeResponseWithListener(
                 WSUpgradeResponse.create_error_response(exc.status, str(exc).encode()), None
             )
         connection.request = request
-        self._connections.add(connection)
         offered = [name.strip() for name in (request.headers.get("Sec-WebSocket-Protocol") or "").split(",")]
         chosen = [name for name in offered if name in connection.dialect.subprotocols]
         headers = {"Sec-WebSocket-Protocol": chosen[0]} if chosen else {}

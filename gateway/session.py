@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,8 +23,8 @@ from gateway.dialogue.messages import (
     Inbound,
     Info,
     Interruptible,
+    Language,
     Outbound,
-    Prompt,
     Subscribe,
     Transfer,
 )
@@ -30,9 +32,11 @@ from gateway.errors import ClipError
 from gateway.handoff import Handoff
 from gateway.histogram import Histogram
 from gateway.media.playout import Playout, StartPolicy
+from gateway.recognition.api import RecognitionError
+from gateway.recognition.listening import Hearing, Listening
 from gateway.ticker import Ticker
 from gateway.transport import CallInfo, MediaLeg
-from gateway.turns import FirstPacket, Reason, Turn, TurnDefaults, Turns
+from gateway.turns import FirstPacket, Reason, State, Turn, TurnDefaults, Turns
 from gateway.uplink import Uplink, UplinkStream
 from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
 from tts_engine.errors import EngineError
@@ -62,7 +66,7 @@ class Clips(Protocol):
         """Raises ``ClipError``."""
         ...
 
-    async def digits(self, digits: str, fmt: AudioFormat) -> Utterance: ...
+    async def digits(self, digits: str, fmt: AudioFormat, *, silent: bool = False) -> Utterance: ...
 
     async def aclose(self) -> None: ...
 
@@ -79,6 +83,8 @@ class Services:
     playout: PlayoutConfig
     start: StartPolicy
     uplink: Uplink | None = None
+    hearing: Mapping[str, Hearing] = field(default_factory=dict)
+    """By the name of the route; a route that is missing has no recogniser."""
 
 
 @dataclass(slots=True)
@@ -92,6 +98,27 @@ class CallStats:
     first_packet_ms: list[float] = field(default_factory=list)
     last_cut_ms: float | None = None
     stalls: int = 0
+    last_turn: str = ""
+    """The turn that was heard last and is over, what the caller heard of it, and how it ended."""
+    last_heard: str = ""
+    last_outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenText:
+    """Where a call is in its text. The strings are bounded by ``SPOKEN_CHARS`` each."""
+
+    turn: str
+    """The turn that is being heard, else the last one that was."""
+    played: str
+    """What the caller has heard of it, the word under way included."""
+    queued: str
+    """What is to come: the rest of it, and the turns behind it, one a line."""
+    outcome: str
+    """How that turn ended: ``finished``, ``interrupted``, ``failed``; empty while it is being heard."""
+
+
+SPOKEN_CHARS = 500
 
 
 @dataclass(slots=True)
@@ -136,6 +163,10 @@ class Session:
         self._making: dict[str, _Making] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the dialogue manager has its ``setup``: a leg that rings until then may answer."""
+        self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the first turn has ended, however it did: a leg that speaks before its answer may answer."""
         self._reason = ""
         self._hang_up_leg = False
         self._handoff_data: str | None = None
@@ -144,8 +175,13 @@ class Session:
         self._room = asyncio.Event()
         self._room.set()
         self._next_position = 0.0
+        self._next_caption = 0.0
         self._cut_started: float | None = None
+        self._flushed_at = 0.0
+        self._doubt_timer: asyncio.TimerHandle | None = None
         self._subscribed_rate = 0
+        self._beside: set[str] = set()
+        """Turns of digits that the leg carries itself when their place in the audio comes."""
         fmt = leg.outbound
         self.playout = Playout(
             ptime_s=fmt.ptime_ms / 1000,
@@ -163,6 +199,10 @@ class Session:
             pacing_error=services.meter.pacing_error(call.transport),
         )
         self._uplink: UplinkStream | None = None
+        heard = services.hearing.get(call.route)
+        self._listening = Listening(heard, self.turns, tell=self.tell, cutting=self._cutting) if heard else None
+        self._keys_told = False
+        self._transfer: Transfer | None = None
         self.listening = False
         """Whether anybody wants the caller's audio now; read for every frame that comes."""
         if services.uplink is not None:
@@ -190,6 +230,8 @@ class Session:
                     interruptible_word(self._route.welcome_greeting_interruptible),
                     self._now(),
                 )
+            if self._listening is not None:
+                self._listening.start()
             self._want()
             await self._over.wait()
         finally:
@@ -200,12 +242,15 @@ class Session:
         now = self._now()
         closing: Reason = "ended" if self._hang_up_leg else "hangup"
         self.turns.close(closing, now)
+        self._stop_doubting()
         for making in self._making.values():
             making.task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._services.ticker.remove(self._handle)
         if self._uplink is not None:
             self._uplink.close()
+        if self._listening is not None:
+            await self._listening.aclose()
         self.tell(Ended(reason=self._reason, duration_ms=round((now - self._begun) * 1000)))
         if self._link is not None:
             await self._link.aclose()
@@ -223,11 +268,16 @@ class Session:
     # --- the media leg's side (CallEvents) -------------------------------------------------------------------------
 
     def on_digit(self, digit: str) -> None:
-        """The caller pressed a key."""
+        """The caller pressed a key, and the leg says so."""
+        if not self._keys_told:
+            self._keys_told = True  # its tone may be in the audio too, and is the same key
+            self._want()
+        self._key(digit)
+
+    def _key(self, digit: str) -> None:
         now = self._now()
-        self._cut_started = now
-        self.turns.on_digit(digit, now)
-        self._cut_started = None
+        with self._cutting(now):
+            self.turns.on_digit(digit, now)
 
     def on_audio(self, payload: bytes) -> None:
         """The caller's audio, only while ``listening``."""
@@ -243,46 +293,120 @@ class Session:
             self.playout.last_mark_delay_s = None
         self._after_visit(now)
 
+    def on_held(self, held: bool) -> None:
+        """The leg can carry no sound now (not answered yet, or put on hold), or can again.
+
+        Speech waits where it is, and what is new behind it; nothing of that counts as heard. It goes on at its place.
+        """
+        if held != self.playout.paused:
+            now = self._now()
+            self.playout.paused = held
+            if held:
+                self.playout.flushed(now)
+            self.wake()
+
+    def on_transferred(self, problem: str) -> None:
+        """A transfer that was under way has ended; ``problem``: it failed, and the call goes on."""
+        message, self._transfer = self._transfer, None
+        if message is None:
+            return
+        if problem:
+            self.tell(Error(description=f"transfer: {problem}", code="transfer_failed", field="target"))
+        else:
+            self._transferred(message)
+
+    def on_playback(self, *, started: bool) -> None:
+        """The peer has begun to play after silence, or has played all that it got."""
+        now = self._now()
+        if started:
+            self.playout.playback_started(now)
+        else:
+            self.playout.playback_completed(now)
+            self._after_visit(now)
+
     def on_leg_closed(self, reason: str) -> None:
         """The caller is gone."""
         self.end(reason, hang_up=False)
 
     # --- the caller's audio (UplinkEvents) -------------------------------------------------------------------------
 
+    def on_speech_suspected(self, *, onset: float) -> None:
+        """It may be speech: pause until the VAD is sure, or nothing more is heard of it."""
+        with self._cutting(onset):
+            self.turns.on_caller_suspected(onset=onset, now=self._now())
+        self._doubt(self.turns.defaults.doubt_s, self.turns.on_caller_silence)
+
+    def on_speech_dismissed(self) -> None:
+        """It was no speech."""
+        self._doubt(0.0, self.turns.on_caller_silence)
+
     def on_speech_started(self, *, onset: float) -> None:
         """The VAD is sure."""
-        now = self._now()
+        if self._listening is not None:
+            self._stop_doubting()
+            self._listening.on_speech_started(onset=onset)
+            return
         if "speaker-events" in self._route.events:
             self.tell(Info(name="clientSpeaking", value="on"))
-        self._cut_started = onset
-        self.turns.on_caller_speech(onset=onset, now=now)
-        self._cut_started = None
+        now = self._now()
+        with self._cutting(onset):
+            self.turns.on_caller_speech(onset=onset, now=now)
+        self._doubt(onset + self.turns.defaults.false_alarm_s - now, self.turns.on_doubt_over)
+
+    def _doubt(self, delay_s: float, decide: Callable[[float], None]) -> None:
+        """Decide about a pause later, unless something else decides before."""
+        self._stop_doubting()
         if self.playout.held:
-            asyncio.get_running_loop().call_later(
-                max(0.0, onset + self.turns.defaults.false_alarm_s - now), lambda: self.turns.on_doubt_over(self._now())
-            )
+            self._doubt_timer = asyncio.get_running_loop().call_later(max(0.0, delay_s), lambda: decide(self._now()))
+
+    def _stop_doubting(self) -> None:
+        if self._doubt_timer is not None:
+            self._doubt_timer.cancel()
+            self._doubt_timer = None
 
     def on_speech_ended(self) -> None:
         """The caller has stopped."""
-        self.turns.on_caller_silence(self._now())
+        if self._listening is not None:
+            self._listening.on_speech_ended()
+            return
+        self._doubt(0.0, self.turns.on_caller_silence)
         if "speaker-events" in self._route.events:
             self.tell(Info(name="clientSpeaking", value="off"))
+
+    def on_speech(self, pcm: bytes) -> None:
+        """What the caller says."""
+        if self._listening is not None:
+            self._listening.on_speech(pcm)
+
+    def on_key_heard(self, digit: str) -> None:
+        """A touch tone in the audio, where the route looks for them and the leg has told none."""
+        if not self._keys_told:
+            self._key(digit)
 
     def on_pcm(self, pcm: bytes) -> None:
         """Audio for the dialogue manager that subscribed."""
         if self._link is not None and self._subscribed_rate:
             self._link.send_audio(pcm)
 
-    def on_prompt(self, text: str, *, lang: str, last: bool) -> None:
-        """The recogniser understood something."""
-        if last or self._route.partial_prompts:
-            self.tell(Prompt(voice_prompt=text, lang=lang, last=last))
-            self.turns.on_prompt_sent()
+    @contextmanager
+    def _cutting(self, since: float) -> Iterator[None]:
+        """What is cut in here is counted from ``since`` on."""
+        self._cut_started = since
+        try:
+            yield
+        finally:
+            self._cut_started = None
 
     def _want(self) -> None:
         if self._uplink is not None:
-            vad = self.turns.interruptible_by("speech") or "speaker-events" in self._route.events
-            self._uplink.want(vad=vad or bool(self._route.recogniser), pcm_rate=self._subscribed_rate)
+            speech = self._listening is not None
+            vad = speech or self.turns.interruptible_by("speech") or "speaker-events" in self._route.events
+            self._uplink.want(
+                vad=vad,
+                pcm_rate=self._subscribed_rate,
+                keys=self._route.inband_dtmf and not self._keys_told,
+                speech=speech,
+            )
             self.listening = self._uplink.needed
 
     # --- the dialogue manager's side (DialogueSink) ----------------------------------------------------------------
@@ -295,9 +419,11 @@ class Session:
                 self._subscribed_rate = message.sample_rate if message.media else 0
                 self._want()
             case Transfer():
-                if self._leg.transfer(message.target, message.handoff_data):
-                    self._leave("transferred", message.handoff_data, transfer_target=message.target)
-                    self.end("transferred", hang_up=True, handoff_data=message.handoff_data)
+                started = self._leg.transfer(message.target, message.handoff_data)
+                if started is None:
+                    self._transfer = message
+                elif started:
+                    self._transferred(message)
                 else:
                     self.tell(
                         Error(
@@ -307,9 +433,26 @@ class Session:
                         )
                     )
             case _:
-                self._cut_started = now
-                self.turns.on_message(message, now)
-                self._cut_started = None
+                if isinstance(message, Language):
+                    self._transcribe(message.transcription_language)
+                with self._cutting(now):
+                    self.turns.on_message(message, now)
+
+    def _transcribe(self, language: str) -> None:
+        if self._listening is not None and language:
+            try:
+                self._listening.use_language(language)
+            except RecognitionError as exc:
+                self.tell(Error(description=str(exc), code="not_supported", field="transcriptionLanguage"))
+
+    def _transferred(self, message: Transfer) -> None:
+        self._leave("transferred", message.handoff_data, transfer_target=message.target)
+        self.end("transferred", hang_up=True, handoff_data=message.handoff_data)
+
+    def on_dialogue_ready(self) -> None:
+        """The manager has its ``setup``."""
+        if not self.ready.done():
+            self.ready.set_result(None)
 
     def on_dialogue_closed(self) -> None:
         """The manager hung up on purpose: the same as ``end``."""
@@ -340,7 +483,8 @@ class Session:
         """Start making a turn's sound."""
         self.stats.turns += 1
         making = _Making(asyncio.create_task(self._make(turn), name=f"turn {turn.id}"))
-        making.pending.append(turn.text)
+        if turn.kind == "text":
+            making.pending.append(turn.text)
         making.ended = turn.closed
         self._making[turn.id] = making
         self._tasks.add(making.task)
@@ -383,7 +527,8 @@ class Session:
             if tail is not None:
                 self._leg.send_frame(tail)
         if self._cut_started is not None:
-            self.stats.last_cut_ms = (self._now() - self._cut_started) * 1000
+            self._flushed_at = self._now()
+            self.stats.last_cut_ms = (self._flushed_at - self._cut_started) * 1000
 
     def wake(self) -> None:
         """Look at the playout again in the next slot."""
@@ -398,12 +543,16 @@ class Session:
         self.handoff = Handoff(self.call_id, reason, handoff_data, transfer_target)
 
     def first_packet(self, measured: FirstPacket) -> None:
-        """Count a first packet, tell the engine where the phone is."""
-        self.stats.first_packet_ms.append(round(measured.total_s * 1000, 1))
-        del self.stats.first_packet_ms[:-100]
-        self._services.meter.first_packet(
-            transport=self.call.transport, seconds=measured.total_s, stages_ms=measured.stages_ms
-        )
+        """Count a first packet, tell the engine where the phone is; digits go out beside the audio here."""
+        if measured.turn.id in self._beside:
+            self._beside.discard(measured.turn.id)
+            self._leg.send_dtmf(measured.turn.text)
+        if not measured.follows:
+            self.stats.first_packet_ms.append(round(measured.total_s * 1000, 1))
+            del self.stats.first_packet_ms[:-100]
+            self._services.meter.first_packet(
+                transport=self.call.transport, seconds=measured.total_s, stages_ms=measured.stages_ms
+            )
         self._report_position(measured.turn, self._now())
         self._want()
 
@@ -416,14 +565,37 @@ class Session:
     def ended(self, turn: Turn, reason: str) -> None:
         """Count a turn, and let go of what made it."""
         self._making.pop(turn.id, None)
+        if turn.track.sent:
+            whole = turn.state is State.FINISHED
+            heard = len(turn.text) if whole else self.turns.heard_chars(turn, self._now())
+            self.stats.last_turn, self.stats.last_outcome = turn.id, turn.state.value
+            self.stats.last_heard = _tail(turn.text[:heard]) if turn.kind == "text" else ""
         self._services.meter.turn_ended(outcome=turn.state.value)
+        if not self.greeted.done():
+            self.greeted.set_result(None)
         if reason in ("speech", "dtmf", "cancel") and self._cut_started is not None:
-            self._services.meter.cut(reason=reason, seconds=self._now() - self._cut_started)
+            # A pause that became a cut had its last frame when it began.
+            silent_at = self._flushed_at if self._flushed_at >= self._cut_started else self._now()
+            self._services.meter.cut(reason=reason, seconds=silent_at - self._cut_started)
         self._want()
 
     def dropped_tokens(self, count: int) -> None:
         """Count late tokens."""
         self._services.meter.tokens_dropped(count)
+
+    def spoken_text(self) -> SpokenText:
+        """What the caller has heard, and what is to come; digits and clips are no text."""
+        stats, speaking = self.stats, self.turns.speaking()
+        waiting = [
+            turn.text
+            for turn in self.turns.live
+            if turn.kind == "text" and turn.state is not State.HELD and turn is not speaking
+        ]
+        if speaking is None:
+            return SpokenText(stats.last_turn, stats.last_heard, _head(waiting), stats.last_outcome)
+        text = speaking.text if speaking.kind == "text" else ""
+        heard = self.turns.heard_chars(speaking, self._now())
+        return SpokenText(speaking.id, _tail(text[:heard]), _head([text[heard:], *waiting]), "")
 
     # --- making sound ----------------------------------------------------------------------------------------------
 
@@ -460,7 +632,10 @@ class Session:
         if turn.kind == "play":
             return await self._services.clips.open(turn.source, fmt, turn.loop)
         if turn.kind == "digits":
-            return await self._services.clips.digits(turn.text, fmt)
+            beside = self._leg.carries_dtmf(turn.text)
+            if beside:
+                self._beside.add(turn.id)
+            return await self._services.clips.digits(turn.text, fmt, silent=beside)
         return await self._services.engine.open(
             UtteranceRequest(
                 utterance_id=f"{self.call_id}.{turn.id}",
@@ -480,13 +655,16 @@ class Session:
         if not sent:
             self.stats.stalls += 1
             self._services.meter.stalled(transport=self.call.transport)
-        if self.listening and self._uplink is not None:
+        if self._uplink is not None:  # before anybody listens, too: the echo of a turn's first frames comes later
             self._uplink.spoke(frame, now=self._now())
         return sent
 
     def _after_visit(self, now: float) -> None:
         if self.playout.events:
             self.turns.settle(now)
+            self._next_caption = now
+        if now >= self._next_caption:
+            self._next_caption = self.turns.caption(now)
         if now >= self._next_position:
             self._next_position = now + self._POSITION_EVERY_S
             self.turns.settle(now)
@@ -502,6 +680,14 @@ class Session:
             making.utterance.played(self.turns.heard_samples(turn, now), at=now)
 
 
+def _tail(text: str) -> str:
+    return text[-SPOKEN_CHARS:]
+
+
+def _head(turns: Sequence[str]) -> str:
+    return "\n".join(text[:SPOKEN_CHARS] for text in turns[:SPOKEN_CHARS])[:SPOKEN_CHARS]
+
+
 def turn_defaults(
     route: RouteConfig,
     dialogue: DialogueConfig,
@@ -510,6 +696,7 @@ def turn_defaults(
     *,
     turn_chars: int,
     turns_queued: int,
+    words_decide: bool = False,
 ) -> TurnDefaults:
     """A route's part of the configuration, as ``Turns`` wants it."""
     return TurnDefaults(
@@ -527,8 +714,10 @@ def turn_defaults(
         turns_queued=turns_queued,
         ahead_turns=playout.ahead_turns,
         held_turns=playout.held_turns,
+        words_decide=words_decide,
         false_alarm_s=(
             barge_in.false_alarm_ms if route.barge_in.false_alarm_ms is None else route.barge_in.false_alarm_ms
         )
         / 1000,
+        doubt_s=barge_in.max_hum_ms / 1000 + 0.5,
     )

@@ -34,9 +34,13 @@ class CallInfo:
 class MediaLeg(Protocol):
     """The sending half of a call's media. All methods are synchronous and never block."""
 
-    outbound: AudioFormat
     max_lead_ms: int
     has_marks: bool
+
+    @property
+    def outbound(self) -> AudioFormat:
+        """What we send; stays for the whole call."""
+        ...
 
     def send_frame(self, payload: bytes) -> bool:
         """Hand one frame to the socket. False: its buffer is full and the frame was dropped (a counted stall)."""
@@ -50,16 +54,20 @@ class MediaLeg(Protocol):
         """Throw away what the peer has buffered; nothing where the peer buffers nothing."""
         ...
 
+    def carries_dtmf(self, digits: str) -> bool:
+        """Whether ``send_dtmf`` can carry these now; else tones go in the audio."""
+        ...
+
     def send_dtmf(self, digits: str) -> bool:
-        """Let the peer or RTP carry the tones. False: the leg cannot, tones go in the audio."""
+        """Let the peer or RTP carry the tones. False: it cannot after all."""
         ...
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
         """End the call; ``handoff_data`` goes where the leg can carry it (REFER, BYE header, action URL)."""
         ...
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> bool:
-        """Start a transfer. False: this leg cannot."""
+    def transfer(self, target: str, handoff_data: str | None = None) -> bool | None:
+        """Start a transfer. False: this leg cannot. None: it is under way, and ``on_transferred`` tells its outcome."""
         ...
 
 
@@ -69,7 +77,7 @@ class CallEvents(Protocol):
     def on_digit(self, digit: str) -> None: ...
 
     def on_audio(self, payload: bytes) -> None:
-        """Caller audio in the leg's inbound format; called only while ``listening`` is true."""
+        """Caller audio in the leg's inbound format, empty for a lost frame; called only while ``listening`` is true."""
         ...
 
     def on_mark(self, name: str) -> None: ...
@@ -78,5 +86,7 @@ class CallEvents(Protocol):
         """The caller hung up, or the media path is gone. Called once."""
         ...
 
-    listening: bool
-    """Whether anybody wants the caller's audio now (VAD, recogniser, recording, subscription)."""
+    @property
+    def listening(self) -> bool:
+        """Whether anybody wants the caller's audio now (VAD, recogniser, recording, subscription)."""
+        ...

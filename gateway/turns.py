@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 from gateway.dialogue.messages import (
     Cancel,
+    Caption,
     Commit,
     Discard,
     Dtmf,
@@ -106,6 +107,8 @@ class Turn:
         self.chunks: list[tuple[int, int]] = []
         """(sample, character) at which each chunk ends: the segments of ``tokensPlayed``."""
         self.reported_chars = 0
+        self.captioned_spans = 0
+        self.captioned_chars = 0
         self.marks: list[tuple[int, str]] = []
         """(characters before it, name)."""
         self.front_at: float | None = None
@@ -158,6 +161,10 @@ class TurnDefaults:
     held_turns: int = 4
     false_alarm_s: float = 0.0
     """Caller speech shorter than this only pauses us; 0: it cuts at once."""
+    doubt_s: float = 1.4
+    """Longest pause for a caller of whom nothing more is heard."""
+    words_decide: bool = False
+    """Caller speech alone does not cut: ``on_caller_words`` does."""
 
 
 @dataclass(slots=True)
@@ -167,6 +174,8 @@ class FirstPacket:
     turn: Turn
     total_s: float
     stages_ms: dict[str, float] = field(default_factory=dict)
+    follows: bool = False
+    """The turn's sound was there before that of the turn before it had ended: nobody waited for it."""
 
 
 class Effects(Protocol):
@@ -534,21 +543,39 @@ class Turns:
         elif speaking is None:
             self._stale_until = 0.0
 
-    def on_caller_speech(self, *, onset: float, now: float) -> bool:
-        """The caller began to speak at ``onset`` (found out at ``now``). True if that cut something."""
-        if self._closed or self.playout.held or not self.interruptible_by("speech"):
-            return False
-        if self.defaults.false_alarm_s:
-            # Silence at once; whether this is an interruption shows when the caller has gone on for long enough.
+    def on_caller_suspected(self, *, onset: float, now: float) -> None:
+        """The caller may have begun to speak at ``onset``: silence at once, where it was, until we know."""
+        lets_talk = self.defaults.words_decide and not self.defaults.false_alarm_s
+        if not self._closed and not lets_talk and not self.playout.held and self.interruptible_by("speech"):
             self.playout.held = True
             self._doubtful_onset = onset
             self._effects.flush()
+
+    def on_caller_speech(self, *, onset: float, now: float) -> bool:
+        """The caller began to speak at ``onset`` (found out at ``now``). True if that cut or paused something."""
+        if self._closed or not self.interruptible_by("speech"):
+            return False
+        if self.defaults.false_alarm_s:
+            # Whether this is an interruption shows when the caller has gone on for long enough.
+            self.on_caller_suspected(onset=onset, now=now)
+        elif self.defaults.words_decide:
+            return False
         else:
+            self.playout.held = False
             self._caller_cut("speech", onset, now)
         return True
 
+    def on_caller_words(self, *, onset: float, now: float) -> None:
+        """The caller, who began to speak at ``onset``, says something: it cuts what it may cut."""
+        if self._closed:
+            return
+        if self.playout.held:
+            self._decide(now, spoke_on=True)
+        elif self.interruptible_by("speech"):
+            self._caller_cut("speech", onset, now)
+
     def on_caller_silence(self, now: float) -> None:
-        """The caller has stopped: if it was a false alarm, speech goes on where it was."""
+        """The caller has stopped, or was a hum: what was only paused goes on where it was."""
         self._decide(now, spoke_on=False)
 
     def on_doubt_over(self, now: float) -> None:
@@ -605,7 +632,7 @@ class Turns:
         sounding = False
         for turn in doomed:
             heard_ms = self._heard_ms(turn, now)
-            self._report_played(turn, self.heard_chars(turn, now))
+            self._report_heard(turn, self.heard_chars(turn, now))
             sounding |= self._terminate(turn, Event.CUT, now)
             self._say(turn, "interrupted", reason=reason, heardMs=heard_ms)
             self._effects.ended(turn, reason)
@@ -683,7 +710,7 @@ class Turns:
         if not turn.live:
             return
         turn.engine_done = True
-        self._report_played(turn, self.heard_chars(turn, now))
+        self._report_heard(turn, self.heard_chars(turn, now))
         sounding = self._terminate(turn, Event.FAIL, now)
         if not turn.silent:
             self._error(description, code, turn.id, "")
@@ -704,9 +731,9 @@ class Turns:
             assert isinstance(turn, Turn)
             match event:
                 case FirstFrame():
-                    self._started(turn, event.at)
+                    self._started(turn, event)
                 case PlayedOut() if turn.state is State.DRAINING:
-                    self._report_played(turn, len(turn.text))
+                    self._report_heard(turn, len(turn.text))
                     self._terminate(turn, Event.PLAYED_OUT, now)
                     self._say(
                         turn, "finished", audioMs=round(turn.track.sent * self.playout.pacer.ptime_s * 1000),
@@ -725,17 +752,19 @@ class Turns:
                 self._pass_marks(speaking, now)
         self._advance(now)
 
-    def _started(self, turn: Turn, at: float) -> None:
+    def _started(self, turn: Turn, event: FirstFrame) -> None:
         if not turn.live or turn.first_chunk_at is None:
             return
-        begun = max(turn.speakable_at(), turn.front_at or 0.0, turn.accepted_at)
+        # While the turn before is heard, a turn has to wait, which is no latency.
+        free_at = max(turn.front_at or 0.0, event.free_at)
         stages = dict(turn.first_stages_ms)
-        stages["send"] = max(0.0, at - max(turn.first_chunk_at, turn.front_at or 0.0)) * 1000
-        total_s = max(0.0, at - begun)
+        stages["send"] = max(0.0, event.at - max(turn.first_chunk_at, free_at)) * 1000
+        total_s = max(0.0, event.at - max(turn.speakable_at(), turn.accepted_at, free_at))
+        follows = event.free_at > turn.first_chunk_at
         self._say(
             turn, "started", firstPacketMs=round(total_s * 1000, 1), stages={k: round(v, 1) for k, v in stages.items()}
         )
-        self._effects.first_packet(FirstPacket(turn, total_s, stages))
+        self._effects.first_packet(FirstPacket(turn, total_s, stages, follows))
 
     def _advance(self, now: float) -> None:
         """Let the front turn speak, have the next ones made, end the session when it is time."""
@@ -794,6 +823,30 @@ class Turns:
                 return
             turn.marks.pop(0)
             self._effects.tell(MarkReached(name=name, cleared=False))
+
+    def caption(self, now: float) -> float:
+        """Tell the words that have begun to sound since the last time; returns when to look again."""
+        turn = self.speaking()
+        if turn is None:
+            return now
+        heard = self.heard_samples(turn, now)
+        while turn.captioned_spans < len(turn.spans):
+            span = turn.spans[turn.captioned_spans]
+            if span.first_sample >= heard:
+                return now + (span.first_sample - heard) / self._rate
+            turn.captioned_spans += 1
+            self._caption(turn, span.end_char)
+        return now
+
+    def _caption(self, turn: Turn, end_char: int) -> None:
+        if end_char > turn.captioned_chars and not turn.silent:
+            self._effects.tell(Caption(turn=turn.id, text=turn.text[turn.captioned_chars : end_char]))
+            turn.captioned_chars = end_char
+
+    def _report_heard(self, turn: Turn, end_char: int) -> None:
+        """Tell what has been heard of a turn that ends."""
+        self._caption(turn, end_char)
+        self._report_played(turn, end_char)
 
     def _report_played(self, turn: Turn, end_char: int) -> None:
         """Tell ``tokensPlayed`` up to ``end_char``: per segment heard to its end, the rest at the turn's end or cut."""

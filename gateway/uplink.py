@@ -10,18 +10,31 @@ from voicecodecs.registry import AudioFormat
 class UplinkEvents(Protocol):
     """What comes of the caller's audio. Called on the event loop."""
 
+    def on_speech_suspected(self, *, onset: float) -> None:
+        """Over our voice: this may become an interruption, or a hum. ``started`` or ``dismissed`` follows."""
+        ...
+
+    def on_speech_dismissed(self) -> None:
+        """It was none."""
+        ...
+
     def on_speech_started(self, *, onset: float) -> None:
         """Speech was confirmed; it began at monotonic second ``onset``."""
         ...
 
     def on_speech_ended(self) -> None: ...
 
+    def on_key_heard(self, digit: str) -> None:
+        """A touch tone inside the audio."""
+        ...
+
     def on_pcm(self, pcm: bytes) -> None:
         """20 ms of s16le mono at the rate that was asked for."""
         ...
 
-    def on_prompt(self, text: str, *, lang: str, last: bool) -> None:
-        """What the caller said, where the route has a recogniser."""
+    def on_speech(self, pcm: bytes) -> None:
+        """20 ms of what the caller says, s16le mono at 16 kHz: between ``on_speech_started`` and ``on_speech_ended``,
+        from a little before the onset on."""
         ...
 
 
@@ -29,15 +42,21 @@ class UplinkStream(Protocol):
     """One call's audio on its way to the workers. All methods are synchronous, cheap and bounded."""
 
     def push(self, payload: bytes, *, now: float) -> None:
-        """Caller audio; the oldest is dropped (and counted) when the workers fall behind."""
+        """Caller audio, empty for a lost frame; the oldest is dropped (and counted) when the workers fall behind."""
         ...
 
     def spoke(self, frame: bytes, *, now: float) -> None:
         """A frame of ours that went out: the echo guard's reference and the recording's other half."""
         ...
 
-    def want(self, *, vad: bool, pcm_rate: int) -> None:
-        """What is needed from now on; ``pcm_rate`` 0: no raw audio."""
+    def want(self, *, vad: bool, pcm_rate: int, keys: bool = False, speech: bool = False) -> None:
+        """What is needed from now on.
+
+        Args:
+            pcm_rate: of raw audio, hertz; 0: none.
+            keys: touch tones inside the audio.
+            speech: what is said; needs ``vad``.
+        """
         ...
 
     @property

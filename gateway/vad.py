@@ -1,16 +1,20 @@
 """When the caller begins to speak: decisions over speech probabilities. Pure; the network runs elsewhere.
 
-Silero's network answers once per window (256 samples at 8 kHz, 32 ms). An onset is confirmed after ``min_speech_s`` of
-windows that count. While we speak two more questions are asked:
+Silero's network answers once per window (256 samples at 8 kHz, 32 ms). Without our own voice, ``min_speech_s`` of
+windows that count confirm an onset. While we speak, three questions are asked more, since each wrong answer is a false
+cut:
 
 * Is it our own echo? The last 128 ms are correlated with what we sent (``echo_correlation``). Measured on mu-law
   telephone speech: echoes of -10 to -30 dB reach 0.97, another voice stays below 0.7 in 99 of 100 windows.
-* Is it a hum ("mhm")? A closed mouth has next to no energy above 800 Hz. A caller who wants the floor opens it within
-  a syllable, and one who only agrees does not: two open windows are asked for, or a hum that goes on.
+* Is it somebody in the background? The caller is louder than the mean of the last seconds by some decibels.
+* Is it a hum ("mhm")? A closed mouth has next to no energy above 400 Hz, and the parts of a hum that have some, its
+  breaths, are fainter than the rest. One loud open window is enough to suspect an interruption and to pause; three are
+  asked for before a turn is lost, or a hum that goes on. What ends before that is dismissed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,8 +28,12 @@ ECHO_WINDOW_SAMPLES = 1024
 
 _RELEASE = 0.15  # hysteresis: speech goes on while its probability is above the threshold less this
 _FAINT_DB = -48.0  # fainter than this over our own voice is the tail of an echo, or nobody who wants the floor
-_OPEN_DB = -11.5  # share of the energy above 800 Hz in a window with an open mouth
-_OPEN_WINDOWS = 2
+_OPEN_DB = -8.0  # share of the energy above 400 Hz in a window with an open mouth
+_OPEN_BELOW_PEAK_DB = 4.0  # an open window is at most this much fainter than the loudest of the onset
+_SUSPECTED_WINDOWS, _SURE_WINDOWS = 1, 3  # open windows that pause us, that cut us
+_ABOVE_BACKGROUND_DB = 8.0
+_BACKGROUND_S = 2.0  # time constant of the background's mean power
+_QUIET_S, _QUIET_DB = 0.5, -60.0  # what counts as having been heard before the call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +46,7 @@ class Window:
     level_db: float
     """RMS relative to full scale, dB."""
     bright_db: float
-    """Energy above 800 Hz, relative to all of it, dB."""
+    """Energy above 400 Hz, relative to all of it, dB."""
     talking_over: bool
     """We were speaking when it was said."""
 
@@ -50,7 +58,8 @@ def echo_correlation(heard: NDArray[np.float32], sent: NDArray[np.float32]) -> f
         heard: shape ``(samples,)``, what came from the caller.
         sent: shape ``(more samples,)``, what we sent up to then, at the same rate.
     """
-    sent = np.concatenate((np.zeros_like(heard), sent))  # an echo may have begun within ``heard``
+    pause = np.zeros_like(heard)
+    sent = np.concatenate((pause, sent, pause))  # an echo may have begun, or ended, within ``heard``
     spare = len(sent) - len(heard)
     size = 1 << (len(sent) + len(heard) - 1).bit_length()
     products = np.fft.irfft(np.fft.rfft(sent, size) * np.conj(np.fft.rfft(heard, size)), size)[: spare + 1]
@@ -69,6 +78,7 @@ class SpeechDetector:
     Args:
         threshold: probability that counts as speech.
         min_speech_s: speech that confirms an onset.
+        pause_s: speech over ours that is worth a pause until we are sure; 0 suspects nothing.
         min_silence_s: silence that ends it.
         max_hum_s: a hum longer than this counts as speech after all.
     """
@@ -78,56 +88,95 @@ class SpeechDetector:
         *,
         threshold: float = 0.5,
         min_speech_s: float = 0.096,
+        pause_s: float = 0.064,
         min_silence_s: float = 0.3,
-        max_hum_s: float = 0.6,
+        max_hum_s: float = 0.9,
     ) -> None:
         self._threshold = threshold
         self._min_speech_s = min_speech_s
+        self._pause_s = pause_s
         self._min_silence_s = min_silence_s
         self._max_hum_s = max_hum_s
-        self._onset: float | None = None
-        self._speech_s = 0.0
-        self._open_windows = 0
-        self._silence_s = 0.0
+        self._background = 10 ** (_QUIET_DB / 10)
+        self._background_before = self._background
+        self._background_s = _QUIET_S
         self.speaking = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._onset: float | None = None
+        self._suspected = False
+        self._speech_s = self._silence_s = 0.0
+        self._open_windows = 0
+        self._peak_db = -200.0
 
     def feed(self, window: Window, *, is_echo: Callable[[], bool] = lambda: False) -> tuple[str, float] | None:
-        """One window; returns ``("started", onset)``, ``("ended", end)`` or None. ``is_echo`` is asked rarely."""
+        """One window; ``is_echo`` is asked rarely.
+
+        Returns:
+            ``("suspected", onset)`` and then ``("started", onset)`` or ``("dismissed", end)`` while we speak;
+            ``("started", onset)`` alone where there was no doubt; ``("ended", end)`` after a start; or None.
+        """
         known = self.speaking or self._onset is not None
         voiced = window.probability >= self._threshold - (_RELEASE if known else 0.0)
         voiced &= window.level_db > _FAINT_DB or not window.talking_over
         if self.speaking:
             self._silence_s = 0.0 if voiced else self._silence_s + WINDOW_S
             if self._silence_s >= self._min_silence_s:
-                self._reset()
+                self.speaking = False
+                self._forget()
                 return "ended", window.end
             return None
+        before = self._background
+        self._background_s = min(self._background_s + WINDOW_S, _BACKGROUND_S)
+        self._background += (10 ** (window.level_db / 10) - self._background) * WINDOW_S / self._background_s
         if not voiced:
             self._silence_s += WINDOW_S
             if self._silence_s > WINDOW_S:  # one weak window inside a word is no end of it
-                self._reset()
+                return self._dismiss(window)
             return None
         if self._onset is None:
             self._onset = window.end - WINDOW_S
+            self._background_before = before
         self._silence_s = 0.0
         self._speech_s += WINDOW_S
-        # A breath at the end of a hum is bright too, but hardly speech.
-        self._open_windows += window.bright_db > _OPEN_DB and window.probability >= self._threshold
-        if self._speech_s + 1e-9 < self._min_speech_s:
+        self._peak_db = max(self._peak_db, window.level_db)
+        self._open_windows += (
+            window.bright_db > _OPEN_DB
+            and window.probability >= self._threshold
+            and window.level_db >= self._peak_db - _OPEN_BELOW_PEAK_DB
+        )
+        if not window.talking_over:
+            return self._start() if self._lasts(self._min_speech_s) else None
+        if self._peak_db < 10 * math.log10(self._background) + _ABOVE_BACKGROUND_DB:
             return None
-        if window.talking_over:
-            if self._open_windows < _OPEN_WINDOWS and self._speech_s < self._max_hum_s:
-                return None
-            if is_echo():
-                self._reset()
-                return None
+        if self._lasts(self._min_speech_s) and (
+            self._open_windows >= _SURE_WINDOWS or self._speech_s > self._max_hum_s
+        ):
+            return self._dismiss(window) if is_echo() else self._start()
+        if (
+            self._pause_s
+            and not self._suspected
+            and self._lasts(self._pause_s)
+            and self._open_windows >= _SUSPECTED_WINDOWS
+            and not is_echo()
+        ):
+            self._suspected = True
+            return "suspected", self._onset
+        return None
+
+    def _lasts(self, seconds: float) -> bool:
+        return self._speech_s + 1e-9 >= seconds
+
+    def _start(self) -> tuple[str, float]:
         onset = self._onset
-        self._reset()
+        assert onset is not None
+        self._background = self._background_before  # the caller's own words are no background
+        self._forget()
         self.speaking = True
         return "started", onset
 
-    def _reset(self) -> None:
-        self.speaking = False
-        self._onset = None
-        self._speech_s = self._silence_s = 0.0
-        self._open_windows = 0
+    def _dismiss(self, window: Window) -> tuple[str, float] | None:
+        suspected = self._suspected
+        self._forget()
+        return ("dismissed", window.end) if suspected else None

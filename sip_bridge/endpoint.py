@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
-from collections.abc import Callable
+import ssl
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sip_bridge.errors import ProtocolError
 from sip_bridge.sip import PING, PONG, Message, MessageStream, Request, Response, note_source, parse, response_to
+from sip_bridge.source_limit import SourceLimit
+from sip_bridge.tls import names_of
 from sip_bridge.transaction import Act, Deliver, Effect, Failed, Key, Send, State, Timing, Transactions, server_key
 
 log = logging.getLogger(__name__)
 
-METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE")
+METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "REFER", "NOTIFY")
+"""What a user may be asked; it refuses what it does not want in its state."""
+
 EXTENSIONS = frozenset({"timer"})
 """Option tags that may stand in Require."""
 
-_ALLOW = ("Allow", ", ".join(METHODS))
+ALLOW = ("Allow", ", ".join(METHODS))
 _ACCEPT = ("Accept", "application/sdp, application/dtmf-relay, application/dtmf")
-_SUPPORTED = ("Supported", ", ".join(sorted(EXTENSIONS)))
+SUPPORTED = ("Supported", ", ".join(sorted(EXTENSIONS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +38,12 @@ class Peer:
     """Where a message came from or goes to: by datagram, or on the connection to that address."""
 
     transport: str
-    """UDP or TCP."""
+    """UDP, TCP or TLS."""
     host: str
     """An address, not a name: it is compared with what the socket tells."""
     port: int
+    name: str = ""
+    """Of a TLS server that we call: whom its certificate must be for. Empty: ``host``."""
 
 
 class User(Protocol):
@@ -81,24 +88,6 @@ class Limits:
     """A connection whose peer reads so slowly is closed."""
 
 
-class SourceLimit:
-    """A bucket of requests for each source address, filled at a steady rate. Pure."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, host: str, *, now: float) -> bool:
-        """Whether one more request of this source is within its limit."""
-        left, at = self._buckets.pop(host, (float(self._limits.burst), now))
-        left = min(self._limits.burst, left + (now - at) * self._limits.requests_per_s)
-        allowed = left >= 1
-        self._buckets[host] = (left - 1 if allowed else left, now)
-        while len(self._buckets) > self._limits.sources:
-            self._buckets.popitem(last=False)
-        return allowed
-
-
 class _Datagrams(asyncio.DatagramProtocol):
     def __init__(self, receive: Callable[[bytes, Peer], None]) -> None:
         self._receive = receive
@@ -113,17 +102,26 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, endpoint: Endpoint) -> None:
+    """One stream.
+
+    Args:
+        peer: whom we called; of a connection to us only the transport is known before it is made.
+    """
+
+    def __init__(self, endpoint: Endpoint, peer: Peer) -> None:
         self._endpoint = endpoint
         self._stream = MessageStream()
         self._transport: asyncio.Transport | None = None
         self._idle: asyncio.TimerHandle | None = None
-        self.peer = Peer("TCP", "", 0)
+        self.peer = peer
+        self.names: frozenset[str] = frozenset()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        host, port = (transport.get_extra_info("peername") or ("", 0))[:2]  # None: it is gone already
-        self.peer = Peer("TCP", host, port)
+        if not self.peer.host:
+            host, port = (transport.get_extra_info("peername") or ("", 0))[:2]  # None: it is gone already
+            self.peer = replace(self.peer, host=host, port=port)
+        self.names = names_of(transport.get_extra_info("peercert") or {})
         if not self._endpoint._connected(self):
             transport.close()
         self._touch()
@@ -167,26 +165,43 @@ class _Connection(asyncio.Protocol):
 
 
 class Endpoint:
-    """One SIP address over UDP and TCP.
+    """One SIP address over UDP and TCP, and TLS where ``start_tls`` was called.
 
     Args:
         user: who has the calls.
+        client_tls: for TLS connections of ours; None: there are none.
+        methods: those that the user understands; others are answered 501.
     """
 
-    def __init__(self, user: User, *, timing: Timing = Timing(), limits: Limits = Limits()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        user: User,
+        *,
+        timing: Timing = Timing(),  # noqa: B008 - frozen
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        client_tls: ssl.SSLContext | None = None,
+        methods: Sequence[str] = METHODS,
+    ) -> None:
         self.draining = False
         """New calls get 503."""
         self.counts: Counter[str] = Counter()
         """``unreadable``, ``limited``, ``refused``, ``unmatched`` messages."""
         self.port = 0
+        self.tls_port = 0
+        """0: not listened on."""
         self._user = user
+        self._client_tls = client_tls
+        self._allow = ("Allow", ", ".join(methods))
+        self._methods = frozenset(methods)
         self._limits = limits
         self._transactions = Transactions(timing, limit=limits.transactions)
-        self._sources = SourceLimit(limits)
+        self._sources = SourceLimit(per_s=limits.requests_per_s, burst=limits.burst, sources=limits.sources)
         self._datagrams = _Datagrams(self._receive)
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._connections: dict[Peer, _Connection] = {}
         self._dialling: dict[Peer, asyncio.Task[None]] = {}
+        self._unsent: dict[Peer, list[tuple[bytes, Key | None]]] = {}
+        """What waits for a connection that is being made."""
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop
 
@@ -197,13 +212,29 @@ class Endpoint:
             OSError: the address cannot be had.
         """
         self._loop = asyncio.get_running_loop()
-        self._server = await self._loop.create_server(lambda: _Connection(self), host, port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._servers.append(await self._loop.create_server(lambda: _Connection(self, Peer("TCP", "", 0)), host, port))
+        self.port = self._servers[0].sockets[0].getsockname()[1]
         try:
             await self._loop.create_datagram_endpoint(lambda: self._datagrams, local_addr=(host, self.port))
         except OSError:
             await self.close()
             raise
+
+    async def start_tls(self, host: str, port: int, context: ssl.SSLContext) -> None:
+        """Listen for TLS too, after ``start``.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        server = await self._loop.create_server(
+            lambda: _Connection(self, Peer("TLS", "", 0)),
+            host,
+            port,
+            ssl=context,
+            ssl_handshake_timeout=self._connect_s,
+        )
+        self._servers.append(server)
+        self.tls_port = server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         """Close the sockets at once; transactions under way are forgotten."""
@@ -212,19 +243,24 @@ class Endpoint:
         for task in list(self._dialling.values()):
             task.cancel()
         await asyncio.gather(*self._dialling.values(), return_exceptions=True)
-        if self._server:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in list(self._connections.values()):
             connection.close()
         if self._datagrams.transport:
             self._datagrams.transport.close()
-        if self._server:
-            await self._server.wait_closed()
+        for server in self._servers:
+            await server.wait_closed()
 
     @property
     def transactions(self) -> int:
         """How many are kept now."""
         return len(self._transactions)
+
+    def certificate_names(self, peer: Peer) -> frozenset[str]:
+        """Of the verified certificate that this peer's connection showed; empty where there is none."""
+        connection = self._connections.get(peer)
+        return connection.names if connection else frozenset()
 
     def request(self, request: Request, peer: Peer) -> Key:
         """Send a request of ours in a new transaction; what becomes of it is told to the user.
@@ -245,6 +281,22 @@ class Endpoint:
     def respond(self, key: Key, response: Response) -> None:
         """Answer a request; a 2xx to an INVITE may be given again, which repeats it."""
         self._carry_out(self._transactions.respond(key, response, now=self._loop.time()))
+
+    def forget(self, key: Key) -> None:
+        """End a transaction without a word, if it still is."""
+        self._transactions.forget(key)
+
+    def dismiss(self, key: Key, response: Response | None, peer: Peer) -> None:
+        """Answer a request and keep nothing of it: a repetition is a new request, and its ACK is nobody's.
+
+        For strangers, whose numbers must not cost us memory (RFC 3261 section 8.2.7: the stateless server).
+
+        Args:
+            response: None for no answer at all.
+        """
+        self._transactions.forget(key)
+        if response:
+            self._send(response, peer, None)
 
     # --- in --------------------------------------------------------------------------------------------------------
 
@@ -280,8 +332,8 @@ class Endpoint:
         begins_call = request.method == "INVITE" and not request.to.tag
         if self._transactions.full or (self.draining and begins_call):
             return response_to(request, 503, to_tag=tag, headers=[("Retry-After", "5")])
-        if request.method not in METHODS:
-            return response_to(request, 501, to_tag=tag, headers=[_ALLOW])
+        if request.method not in self._methods:
+            return response_to(request, 501, to_tag=tag, headers=[self._allow])
         if request.headers.get("Max-Forwards") == "0" and request.method == "OPTIONS":
             return response_to(request, 483, to_tag=tag)
         unknown = sorted(request.headers.tokens("Require") - EXTENSIONS)
@@ -289,7 +341,7 @@ class Endpoint:
             return response_to(request, 420, to_tag=tag, headers=[("Unsupported", ", ".join(unknown))])
         if request.method == "OPTIONS" and not request.to.tag:
             status = 503 if self.draining else 200
-            return response_to(request, status, to_tag=tag, headers=[_ALLOW, _ACCEPT, _SUPPORTED])
+            return response_to(request, status, to_tag=tag, headers=[self._allow, _ACCEPT, SUPPORTED])
         return None
 
     def _deliver(self, key: Key | None, message: Message, peer: Peer) -> None:
@@ -337,7 +389,7 @@ class Endpoint:
     def _send(self, message: Message, peer: Peer, key: Key | None) -> None:
         data = message.serialise()
         if peer.transport == "UDP":
-            if self._datagrams.transport:
+            if self._datagrams.transport and not self._datagrams.transport.is_closing():
                 self._datagrams.transport.sendto(data, (peer.host, peer.port))
             return
         connection = self._connections.get(peer)
@@ -345,24 +397,45 @@ class Endpoint:
             return
         if isinstance(message, Response):
             # The connection is gone: the address in the Via is where the peer listens (section 18.2.2).
-            via = message.via
-            peer = replace(peer, port=via.port or 5060)
+            peer = replace(peer, port=message.via.port or (5061 if peer.transport == "TLS" else 5060))
+        unsent = self._unsent.setdefault(peer, [])
+        if len(unsent) >= self._MAX_UNSENT:
+            if key:
+                self._loop.call_soon(self._failed, key)
+            return
+        unsent.append((data, key))
         if peer not in self._dialling:
-            task = self._loop.create_task(self._dial(peer, data, key))
-            self._dialling[peer] = task
-            task.add_done_callback(lambda _: self._dialling.pop(peer, None))
-        elif key:
-            self._loop.call_soon(self._failed, key)
+            self._dialling[peer] = self._loop.create_task(self._dial(peer))
 
-    async def _dial(self, peer: Peer, data: bytes, key: Key | None) -> None:
+    async def _dial(self, peer: Peer) -> None:
+        connection: _Connection | None = None
         try:
             async with asyncio.timeout(self._connect_s):
-                _, connection = await self._loop.create_connection(lambda: _Connection(self), peer.host, peer.port)
-        except (OSError, TimeoutError):
-            if key:
+                connection = await self._connect(peer)
+        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError: a certificate that we do not believe
+            log.info("SIP connection failed", extra={"peer": f"{peer.transport} {peer.host}", "why": repr(error)})
+        finally:
+            del self._dialling[peer]
+            unsent = self._unsent.pop(peer)
+        for data, key in unsent:
+            if not (connection and connection.send(data)) and key:
                 self._failed(key)
-            return
-        connection.send(data)
+
+    async def _connect(self, peer: Peer) -> _Connection:
+        tls = self._client_tls if peer.transport == "TLS" else None
+        if peer.transport == "TLS" and tls is None:
+            raise OSError("TLS is not configured")
+        _, connection = await self._loop.create_connection(
+            lambda: _Connection(self, peer),
+            peer.host,
+            peer.port,
+            ssl=tls,
+            server_hostname=(peer.name or peer.host) if tls else None,
+        )
+        return connection
+
+    _MAX_UNSENT = 100
+    """Messages that wait for one connection; more fail at once."""
 
     _connect_s = 4.0
     """Well below the 32 s after which the transaction gives up."""

@@ -7,9 +7,11 @@ Sends what it is given, when it is given: the pacing is the session's. Follows a
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from gateway.errors import ProtocolError
 from gateway.media.dtmf import TelephoneEvents, event_packets
@@ -19,23 +21,53 @@ from gateway.media.rtcp import Reporter, is_rtcp
 from gateway.media.rtp import IncomingStream, OutgoingStream, parse
 from gateway.media.srtp import Srtp
 from gateway.transport import CallEvents
+from sip_bridge.ports import PortPair
 from sip_bridge.sdp import Agreed
+from voicecodecs.comfort_noise import noise_frames, read_level_dbov, write_level_dbov
+
+_KEEP_ALIVE_S = 5.0
+"""In our silence a packet each so often: gateways drop calls whose media has stopped, translators forget their way."""
+
+_OUR_NOISE_DBOV = -70
+"""What a listener should hear while we are silent: almost nothing, but a line that is alive."""
+
+_DATAGRAM_BYTES = 4096
+"""More than a packet of any codec of ours."""
 
 
-class _Port(asyncio.DatagramProtocol):
+class _Port:
+    """A bound socket. Not an asyncio transport: that would queue what the kernel does not take, and be late with it."""
+
     def __init__(self, receive: Callable[[bytes, PeerAddress], None]) -> None:
         self._receive = receive
-        self.transport: asyncio.DatagramTransport | None = None
+        self._socket: socket.socket | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]
+    def open(self, bound: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self._socket = bound
+        loop.add_reader(bound.fileno(), self._readable)
 
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        self._receive(data, (addr[0], addr[1]))
+    def close(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._socket is not None:
+            loop.remove_reader(self._socket.fileno())
+            self._socket = None
 
-    def send(self, data: bytes, to: PeerAddress) -> None:
-        if self.transport and not self.transport.is_closing():
-            self.transport.sendto(data, to)
+    def _readable(self) -> None:
+        assert self._socket is not None
+        try:
+            # One a turn of the loop: a flood at one port must not stop the others.
+            data, source = self._socket.recvfrom(_DATAGRAM_BYTES)
+        except OSError:
+            return
+        self._receive(data, (source[0], source[1]))
+
+    def send(self, data: bytes, to: PeerAddress) -> bool:
+        if self._socket is None:
+            return False
+        try:
+            self._socket.sendto(data, to)
+        except OSError:  # a full buffer, or an address without a way to it
+            return False
+        return True
 
 
 class RtpLeg:
@@ -45,11 +77,19 @@ class RtpLeg:
         events: told of frames, digits and silence.
         latch: where to send, and whom to believe.
         silence_s: without a packet for so long while not on hold, the media is lost (``on_leg_closed``).
+        on_report: told with every report of ours, and at the end: packets lost since then, and jitter (seconds).
     """
 
-    _WATCH_S = 0.5
+    _WATCH_S = 0.1
 
-    def __init__(self, events: CallEvents, latch: Latch, *, silence_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        events: CallEvents,
+        latch: Latch,
+        *,
+        silence_s: float = 30.0,
+        on_report: Callable[[int, float], None] = lambda lost, jitter_s: None,
+    ) -> None:
         self.unreadable = 0
         """Packets that were no RTP of this call."""
         self.incoming: IncomingStream | None = None
@@ -58,29 +98,30 @@ class RtpLeg:
         self._events = events
         self._latch = latch
         self._silence_s = silence_s
+        self._on_report = on_report
+        self._lost_told = 0
         self._loop = asyncio.get_running_loop()
         self._rtp, self._rtcp = _Port(self._received), _Port(self._received_report)
         self._agreed: Agreed | None = None
         self._srtp: Srtp | None = None
         self._keys = TelephoneEvents()
-        self._order = JitterBuffer()
+        self._order = JitterBuffer(8000)
+        self._expiry: asyncio.TimerHandle | None = None
+        self._silence = b""
+        self._noise: Iterator[bytes] = itertools.repeat(b"")
+        self._sent_at = 0.0
+        self._noise_told = False
         self._heard_at = 0.0
         self._digits_end = 0.0
         self._timers: set[asyncio.TimerHandle] = set()
+        self._ports: PortPair | None = None
         self._closed = False
 
-    async def open(self, host: str, port: int) -> None:
-        """Bind ``port`` and the next one.
-
-        Raises:
-            OSError: one of them is taken; neither is bound then.
-        """
-        try:
-            await self._loop.create_datagram_endpoint(lambda: self._rtp, local_addr=(host, port))
-            await self._loop.create_datagram_endpoint(lambda: self._rtcp, local_addr=(host, port + 1))
-        except OSError:
-            self._unbind()
-            raise
+    def open(self, ports: PortPair) -> None:
+        """Receive on these ports; ``close`` gives them back."""
+        self._ports = ports
+        self._rtp.open(ports.rtp, self._loop)
+        self._rtcp.open(ports.rtcp, self._loop)
         self._heard_at = self._loop.time()
         self._later(self._WATCH_S, self._watch)
 
@@ -114,14 +155,23 @@ class RtpLeg:
                 timestamp=secrets.randbits(32),
             )
             self.reporter = Reporter(self.outgoing, secrets.token_hex(8), now=now, share=_share())
+            self._silence = agreed.sent_format.silence_frame()
+            self._noise = itertools.repeat(self._silence)
+        # At once, so that an address translator on the way lets the peer's packets in (RFC 4961, RFC 6263).
+        self._send_silence(now)
 
     def send_frame(self, payload: bytes) -> bool:
         """Number, encrypt and send one frame. False: on hold, a digit is under way, or nobody to send to."""
         now = self._loop.time()
         if self.outgoing is None or not self._sends or now < self._digits_end:
             return False
-        self._send(self.outgoing.packet(payload, now=now))
-        return True
+        self._sent_at, self._noise_told = now, False
+        return self._send(self.outgoing.packet(payload, now=now))
+
+    @property
+    def carries_dtmf(self) -> bool:
+        """Whether the peer agreed to telephone events, and is not on hold."""
+        return self._agreed is not None and self._agreed.events is not None and self._sends
 
     def send_dtmf(self, digits: str) -> bool:
         """Send touch tones in the place of audio, after those under way. False: the peer takes none.
@@ -150,12 +200,11 @@ class RtpLeg:
         if self.reporter and self._agreed:
             streams = [self.incoming] if self.incoming else []
             self._send_report(self.reporter.goodbye(streams, now=self._loop.time(), wall=time.time()))
-        self._unbind()
-
-    def _unbind(self) -> None:
+        self._tell_losses()
         for port in (self._rtp, self._rtcp):
-            if port.transport:
-                port.transport.close()
+            port.close(self._loop)
+        if self._ports:
+            self._ports.close()
 
     # --- out -------------------------------------------------------------------------------------------------------
 
@@ -163,9 +212,21 @@ class RtpLeg:
     def _sends(self) -> bool:
         return self._agreed is not None and not self._agreed.held and self._latch.remote is not None
 
-    def _send(self, packet: bytes) -> None:
-        if self._sends and self._latch.remote:
-            self._rtp.send(self._srtp.protect(packet) if self._srtp else packet, self._latch.remote)
+    def _send(self, packet: bytes) -> bool:
+        if not self._sends or self._latch.remote is None:
+            return False
+        return self._rtp.send(self._srtp.protect(packet) if self._srtp else packet, self._latch.remote)
+
+    def _send_silence(self, now: float) -> None:
+        """Show that we are there, and how quiet it is here."""
+        agreed = self._agreed
+        if agreed is None or self.outgoing is None or not self._sends or now < self._digits_end:
+            return
+        self._sent_at, self._noise_told = now, agreed.noise_type is not None
+        if agreed.noise_type is None:
+            self._send(self.outgoing.packet(self._silence, now=now))
+        else:
+            self._send(self.outgoing.comfort_noise(agreed.noise_type, write_level_dbov(_OUR_NOISE_DBOV), now=now))
 
     def _send_event(self, payload_type: int, payload: bytes, begins: bool) -> None:
         if self.outgoing:
@@ -197,7 +258,7 @@ class RtpLeg:
         except ProtocolError:
             self.unreadable += 1
             return
-        if packet.payload_type not in (agreed.receive_type, agreed.events_receive_type):
+        if packet.payload_type not in (agreed.receive_type, agreed.events_receive_type, agreed.noise_type):
             self.unreadable += 1
             return
         if not self._latch.accept(source, packet.ssrc, packet.sequence, now=now):
@@ -205,18 +266,33 @@ class RtpLeg:
         self._heard_at = now
         if self.incoming is None or self.incoming.ssrc != packet.ssrc:
             # A transfer or hold music: a new stream, not a new call.
+            self._tell_losses()
             self.incoming = IncomingStream(ssrc=packet.ssrc, clock_hz=agreed.codec.clock_hz)
-            self._order, self._keys = JitterBuffer(), TelephoneEvents()
+            self._lost_told = 0
+            self._order, self._keys = JitterBuffer(agreed.codec.clock_hz), TelephoneEvents()
         self.incoming.add(packet.sequence, packet.timestamp, now=now)
-        payload = packet.payload
+        payload: bytes | None = packet.payload or None
         if packet.payload_type == agreed.events_receive_type:
-            digit = self._keys.add(packet.timestamp, payload)
+            digit = self._keys.add(packet.timestamp, packet.payload)
             if digit is not None:
                 self._events.on_digit(digit)
-            payload = b""
-        for ready in self._order.add(packet.sequence, payload):
-            if self._events.listening:
-                self._events.on_audio(ready)
+            payload = None
+        elif packet.payload_type == agreed.noise_type:
+            self._noise = itertools.cycle(noise_frames(agreed.sent_format, read_level_dbov(packet.payload)))
+            payload = None
+        self._hand_on(self._order.add(packet.sequence, packet.timestamp, payload, now=now))
+
+    def _hand_on(self, ready: Iterable[bytes]) -> None:
+        if self._events.listening:
+            for payload in ready:
+                self._events.on_audio(payload)
+        deadline = self._order.deadline
+        if deadline is not None and self._expiry is None:
+            self._expiry = self._at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        self._hand_on(self._order.expire(now=self._loop.time()))
 
     def _received_report(self, data: bytes, source: PeerAddress) -> None:
         agreed = self._agreed
@@ -237,15 +313,29 @@ class RtpLeg:
             if agreed.direction.receives and not agreed.held and now - self._heard_at > self._silence_s:
                 self._events.on_leg_closed("media timeout")
                 return
+            if self._events.listening:
+                # Without it, speech would not end at a caller whose phone sends nothing in silence.
+                silent_s = self._order.pause(now=now) * self._order.frame_s
+                self._hand_on(next(self._noise) for _ in range(round(silent_s * 1000 / agreed.ptime_ms)))
+            idle_s = now - self._sent_at
+            if idle_s > _KEEP_ALIVE_S or (agreed.noise_type is not None and not self._noise_told and idle_s > 0.1):
+                self._send_silence(now)
             if self.reporter and now >= self.reporter.due:
                 streams = [self.incoming] if self.incoming else []
                 self._send_report(self.reporter.report(streams, now=now, wall=time.time(), share=_share()))
+                self._tell_losses()
         self._later(self._WATCH_S, self._watch)
+
+    def _tell_losses(self) -> None:
+        if self.incoming is not None and self._agreed is not None:
+            lost = max(self.incoming.lost, self._lost_told)  # a late packet makes it fall: a counter cannot
+            self._on_report(lost - self._lost_told, self.incoming.jitter / self._agreed.codec.clock_hz)
+            self._lost_told = lost
 
     def _later(self, delay_s: float, call: Callable[[], None]) -> None:
         self._at(self._loop.time() + delay_s, call)
 
-    def _at(self, when: float, call: Callable[..., None], *args: object) -> None:
+    def _at(self, when: float, call: Callable[..., None], *args: object) -> asyncio.TimerHandle:
         def fire() -> None:
             self._timers.discard(timer)
             if not self._closed:
@@ -253,6 +343,7 @@ class RtpLeg:
 
         timer = self._loop.call_at(when, fire)
         self._timers.add(timer)
+        return timer
 
 
 def _share() -> float:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from sip_bridge.errors import NotAcceptable, ProtocolError
+from voicecodecs.registry import AudioFormat, by_rtp_name
 
 MAX_BYTES = 16 * 1024
 MAX_MEDIA = 16
@@ -89,6 +90,10 @@ KNOWN: Mapping[str, Codec] = {
 _STATIC = {codec.payload_type: codec for codec in KNOWN.values() if codec.payload_type < 96} | {
     13: Codec(13, "CN", 8000)
 }
+_NOISE = "CN"
+_OUR_NOISE = Codec(13, _NOISE, 8000)
+"""Comfort noise (RFC 3389), on the clock of the codecs that have none of their own."""
+
 _OUR_EVENTS = {8000: Codec(101, _EVENTS, 8000, 1, "0-15"), 48000: Codec(102, _EVENTS, 48000, 1, "0-15")}
 
 
@@ -267,6 +272,8 @@ class Agreed:
     events: Codec | None
     """Touch tones (RFC 4733) under the peer's number; None: the peer takes none."""
     events_receive_type: int | None
+    noise_type: int | None
+    """Comfort noise (RFC 3389), both ways; None: silence is not sent, or sent as audio."""
     host: str
     port: int
     rtcp_port: int
@@ -277,6 +284,12 @@ class Agreed:
     """What we send, by the peer's wish where we can."""
     send_crypto: Crypto | None = None
     receive_crypto: Crypto | None = None
+
+    @property
+    def sent_format(self) -> AudioFormat:
+        """The codec as audio, as we send it."""
+        channels = f"/{self.codec.channels}" if self.codec.channels > 1 else ""
+        return by_rtp_name(f"{self.codec.name}/{self.codec.clock_hz}{channels}", ptime_ms=self.ptime_ms)
 
     @property
     def held(self) -> bool:
@@ -356,10 +369,12 @@ class Negotiation:
         theirs = self._their_crypto(media)
         ours = Crypto(theirs.tag, theirs.suite, self._key(theirs.suite)) if theirs else None
         events = _events(media, codec.clock_hz)
+        noise = _noise(media, codec.clock_hz)
         self.agreed = self._agree(
             media,
             codec,
             events,
+            noise,
             receive_type=codec.payload_type,
             events_receive_type=events.payload_type if events else None,
             wish=wish,
@@ -369,7 +384,7 @@ class Negotiation:
         # Exactly one codec: the peer cannot change it in mid-call. It keeps its number (RFC 3264 section 6.1).
         audio = self._audio(
             media.protocol,
-            [codec] + ([replace(events, fmtp="0-15")] if events else []),
+            [codec] + ([noise] if noise else []) + ([replace(events, fmtp="0-15")] if events else []),
             self.agreed.direction,
             [ours] if ours else [],
             media.rtcp_mux,
@@ -389,13 +404,16 @@ class Negotiation:
         agreed = self.agreed
         if agreed:
             codecs = [replace(agreed.codec, payload_type=agreed.receive_type)]
+            if agreed.noise_type is not None:
+                codecs.append(_OUR_NOISE)
             if agreed.events and agreed.events_receive_type is not None:
                 codecs.append(replace(agreed.events, payload_type=agreed.events_receive_type, fmtp="0-15"))
             suites = [agreed.send_crypto.suite] if agreed.send_crypto else []
             protocol = self._protocol
         else:
             clocks = sorted({codec.clock_hz for codec in self._codecs})
-            codecs = self._codecs + [_OUR_EVENTS[clock_hz] for clock_hz in clocks]
+            noise = [_OUR_NOISE] if _OUR_NOISE.clock_hz in clocks else []
+            codecs = self._codecs + noise + [_OUR_EVENTS[clock_hz] for clock_hz in clocks]
             suites = list(_OFFERED_SUITES) if self._srtp == "required" else []
             protocol = "RTP/SAVP" if suites else "RTP/AVP"
         cryptos = [Crypto(tag, suite, self._key(suite)) for tag, suite in enumerate(suites, 1)]
@@ -426,6 +444,7 @@ class Negotiation:
             media,
             codec,
             events,
+            _noise(media, codec.clock_hz),
             receive_type=numbers.get((codec.name, codec.clock_hz), codec.payload_type),
             events_receive_type=numbers.get((events.name, events.clock_hz)) if events else None,
             wish=offered.wish,
@@ -439,11 +458,12 @@ class Negotiation:
         self._offer = None
 
     def _choose(self, description: SessionDescription) -> tuple[int, Media, Codec]:
-        """The first audio section with a codec of ours; our order decides, not the peer's."""
+        """The first audio section with a codec of ours; our order decides, not the peer's. A call keeps its codec."""
+        codecs = [self.agreed.codec] if self.agreed else self._codecs
         for at, media in enumerate(description.media):
             if media.kind != "audio" or not media.port or media.protocol.upper() not in _PROTOCOLS:
                 continue
-            for ours in self._codecs:
+            for ours in codecs:
                 for theirs in media.codecs:
                     if ours.same(theirs):
                         return at, media, theirs
@@ -451,7 +471,7 @@ class Negotiation:
             f"{media.kind} {media.protocol} {'refused' if not media.port else ' '.join(c.name for c in media.codecs)}"
             for media in description.media
         )
-        ours_text = ", ".join(codec.name for codec in self._codecs)
+        ours_text = ", ".join(codec.name for codec in codecs)
         raise NotAcceptable(f"no common codec: got {offered[:200] or 'no media'}, expected audio in one of {ours_text}")
 
     def _their_crypto(self, media: Media) -> Crypto | None:
@@ -476,6 +496,7 @@ class Negotiation:
         media: Media,
         codec: Codec,
         events: Codec | None,
+        noise: Codec | None,
         *,
         receive_type: int,
         events_receive_type: int | None,
@@ -492,6 +513,7 @@ class Negotiation:
             receive_type=receive_type,
             events=events,
             events_receive_type=events_receive_type,
+            noise_type=noise.payload_type if noise else None,
             host=media.host,
             port=media.port,
             rtcp_port=media.rtcp_port or (media.port if media.rtcp_mux else media.port + 1),
@@ -502,6 +524,8 @@ class Negotiation:
         )
 
     def _ptime(self, media: Media, codec: Codec) -> int:
+        if self.agreed and (media.maxptime_ms or self.agreed.ptime_ms) >= self.agreed.ptime_ms:
+            return self.agreed.ptime_ms
         possible = [10, 20, 40, 60] if codec.name == "OPUS" else [10, 20, 30, 40, 50, 60]
         longest = media.maxptime_ms or max(possible)
         for wanted in (media.ptime_ms, self._ptime_ms):
@@ -544,3 +568,8 @@ def _events(media: Media, clock_hz: int) -> Codec | None:
     """Touch tones on the codec's clock (RFC 4733 section 2.1 wants the same), else on any that we know."""
     found = [codec for codec in media.codecs if codec.name == _EVENTS and codec.clock_hz in _OUR_EVENTS]
     return min(found, key=lambda codec: codec.clock_hz != clock_hz, default=None)
+
+
+def _noise(media: Media, clock_hz: int) -> Codec | None:
+    """Comfort noise under its static number, for a codec of that clock (RFC 3389 section 4)."""
+    return _OUR_NOISE if clock_hz == _OUR_NOISE.clock_hz and _OUR_NOISE in media.codecs else None

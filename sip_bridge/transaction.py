@@ -310,6 +310,10 @@ class Transactions:
         key = replace(server_key(cancel), method="INVITE")
         return key if key in self._all else None
 
+    def forget(self, key: Key) -> None:
+        """End a transaction without a word."""
+        self._all.pop(key, None)
+
     def transport_failed(self, key: Key, *, now: float) -> list[Effect]:
         """A ``Send`` of this transaction could not be done."""
         transaction = self._all.get(key)

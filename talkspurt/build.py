@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import uvloop
 from aiohttp import web
 from picows import WSUpgradeRequest
 
+from gateway.audiosocket import AudioSocketLeg, AudioSocketServer
 from gateway.clips import Clips
 from gateway.config import RouteConfig
 from gateway.connection import MediaConnection
@@ -26,17 +27,29 @@ from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import Observers
 from gateway.directory import LocalDirectory
 from gateway.errors import Rejected
+from gateway.expected import ExpectedCalls
 from gateway.handoff import Handoffs
 from gateway.http.app import Health, HealthView, make_app
+from gateway.http.attach import AttachRoutes
 from gateway.http.auth import Authenticator
-from gateway.http.calls import Calls
+from gateway.http.calls import Calls, Left
+from gateway.http.expected import ExpectedRoutes
 from gateway.http.models import Models
+from gateway.http.pages import Pages
+from gateway.http.route_list import RouteList
+from gateway.http.speech import Speech
+from gateway.http.speech_socket import SpeechSocket
+from gateway.http.usage import Usage
+from gateway.http.voices import Voices
 from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
 from gateway.media.playout import StartPolicy
 from gateway.metrics import Metrics
+from gateway.recognition.api import Recogniser
+from gateway.recognition.listening import hearing
 from gateway.recorder import Recorder
 from gateway.server import GatewayServer
 from gateway.session import Services, Session, turn_defaults
+from gateway.switches import Switches
 from gateway.ticker import Ticker
 from gateway.tokens import StreamTokens
 from gateway.transport import CallInfo, MediaLeg
@@ -46,19 +59,25 @@ from gateway.webrtc.dialogue import BrowserDialogues
 from gateway.webrtc.leg import WebRtcLeg
 from gateway.webrtc.signalling import WebRtc
 from gateway.wire.messages import StreamStarted
+from sip_bridge.bridge import SipBridge
+from sip_bridge.call import SipCall
 from talkspurt import __version__
 from talkspurt.config import Config
+from talkspurt.recognisers import HOW_TO_ADD, recognisers_for_gateway, unheard
 from tts_engine.api import EngineStatus
 from tts_engine.client import GrpcEngine
 from tts_engine.errors import EngineError
 
 log = logging.getLogger(__name__)
 
+_CALL_TYPES = {"webrtc": "CLIENT", "sip": "SIP"}
+"""Transport -> ``callType`` of ``setup``, as ConversationRelay has it; the others come from a telephone network."""
+
 
 class Gateway:
     """A gateway in the making and at work: owns the sessions, the listener and the drain."""
 
-    def __init__(self, config: Config, engine: GrpcEngine) -> None:
+    def __init__(self, config: Config, engine: GrpcEngine, recognisers: Mapping[str, Recogniser]) -> None:
         self.config = config
         self.engine = engine
         self.metrics = Metrics(version=__version__, engine=config.engine.kind, calls_limit=config.limits.calls)
@@ -93,6 +112,21 @@ class Gateway:
             on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
             trusted_proxies=config.server.trusted_proxies,
         )
+        self.sip: SipBridge | None = None
+        if config.sip is not None:
+            self.sip = SipBridge(
+                config.sip,
+                begin=self.accept_sip,
+                check_room=self.directory.check_room,
+                on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
+                on_rejected=lambda reason: self.metrics.call_rejected(reason=reason),
+                new_call_id=self.directory.new_call_id,
+                routes=config.routes,
+            )
+        self.audiosocket: AudioSocketServer | None = None
+        if config.audiosocket is not None:
+            expected = ExpectedCalls(limit=config.audiosocket.expected_calls, expiry_s=config.audiosocket.expected_s)
+            self.audiosocket = AudioSocketServer(config.audiosocket, config.limits, expected, self.accept_audiosocket)
         self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
         self.services = Services(
             engine=engine,
@@ -105,11 +139,31 @@ class Gateway:
                 quantile=config.playout.start_quantile, max_delay_s=config.playout.max_start_delay_ms / 1000
             ),
             uplink=self.uplink,
+            hearing={
+                name: hearing(config.routes[name], recogniser, config.recogniser, config.barge_in)
+                for name, recogniser in recognisers.items()
+            },
         )
+        self.usage = Usage()
+        self.speech = Speech(engine, config.limits, self.usage)
+        self.speech_socket = SpeechSocket(engine, config.limits, self.usage)
         self._calls: set[asyncio.Task[None]] = set()
         self._status: EngineStatus | None = None
+        self.switches = Switches(
+            config.carriers,
+            config.server,
+            config.limits,
+            self.tokens,
+            lambda dialect, route, parameters: self.server.connection(dialect, route, parameters),
+        )
         self.server = GatewayServer(
-            config.server, config.limits, self._app(), config.carriers, accept=self.accept, authorise=self.authorise
+            config.server,
+            config.limits,
+            self._app(),
+            config.carriers,
+            accept=self.accept,
+            authorise=self.authorise,
+            call_apis=self.switches.call_apis,
         )
 
     def _recorder(self, call_id: str, route: str) -> Recorder | None:
@@ -121,16 +175,30 @@ class Gateway:
 
     def _app(self) -> web.Application:
         config = self.config
+        auth = Authenticator(config.auth, config.server)
+        secure = config.server.tls is not None or config.server.public_url.startswith("https://")
         app = make_app(
-            auth=Authenticator(config.auth, config.server),
+            auth=auth,
             health=Health(self.why_not_ready, self.health),
-            calls=Calls(self.directory, self.observers),
+            calls=Calls(self.directory, self.observers, self.sip.outgoing if self.sip is not None else None),
             webhooks=Webhooks(config.server, config.carriers, config.routes, self.tokens, self.handoffs),
             hub=self.hub,
             limits=config.limits,
             metrics=self.exposition if config.metrics.enabled else None,
             version=__version__,
-            more=[*self.webrtc.routes(), *Models(self.engine).routes()],
+            more=[
+                *self.webrtc.routes(),
+                *Left(self.handoffs).routes(),
+                *AttachRoutes(self.switches.attach, config.routes).routes(),
+                *(ExpectedRoutes(self.audiosocket, config.routes).routes() if self.audiosocket is not None else ()),
+                *Pages(auth, secure=secure).routes(),
+                RouteList(config.routes).route(),
+                *self.speech.routes(),
+                *self.speech_socket.routes(),
+                *self.usage.routes(),
+                *Voices(self.engine, config.limits).routes(),
+                *Models(self.engine).routes(),
+            ],
         )
         app.on_response_prepare.append(self.webrtc.add_cors)
         return app
@@ -165,6 +233,43 @@ class Gateway:
         route = self.config.routes[leg.route]
         return self.start_call(leg.route, route, leg, started, transport="webrtc", call_id=leg.call_id)
 
+    def accept_sip(self, call: SipCall) -> Session:
+        """A call by SIP: make it a session and let it run; the leg rings until that is ready."""
+        caller = call.caller
+        told = {
+            "CallerName": caller.name,
+            "ForwardedFrom": caller.forwarded_from,
+            "Direction": call.direction,
+            "CallStatus": "in-progress" if call.direction == "outbound" else "",
+        }
+        started = StreamStarted(
+            stream_id=call.call_sid,
+            call_sid=call.call_sid,
+            account_sid=call.trunk_name,
+            from_=caller.from_,
+            to=caller.to,
+            inbound=call.inbound,
+            outbound=call.outbound,
+            custom_parameters={
+                **caller.parameters,
+                **{PARAMETER_PREFIX + name: value for name, value in told.items() if value},
+            },
+        )
+        return self.start_call(
+            call.route,
+            self.config.routes[call.route],
+            call,
+            started,
+            transport="sip",
+            call_id=call.session_id,
+        )
+
+    def accept_audiosocket(self, leg: AudioSocketLeg, started: StreamStarted) -> Session:
+        """A call came over AudioSocket: let it run."""
+        self.directory.check_room()
+        name = leg.expected.route
+        return self.start_call(name, self.config.routes[name], leg, started, transport="audiosocket")
+
     def start_call(
         self,
         name: str,
@@ -195,6 +300,7 @@ class Gateway:
             forwarded_from=caller.get("ForwardedFrom", ""),
             caller_name=caller.get("CallerName", ""),
             direction=caller.get("Direction", "inbound"),
+            call_type=_CALL_TYPES.get(transport, "PSTN"),
             call_status=caller.get("CallStatus", "ringing").upper().replace("-", "_"),
             custom_parameters={**route.parameters, **given},
         )
@@ -206,6 +312,7 @@ class Gateway:
             self.config.barge_in,
             turn_chars=limits.turn_chars,
             turns_queued=limits.turns_queued,
+            words_decide=route.ignore_backchannel and name in self.services.hearing,
         )
         session = Session(call, leg, started.inbound, route, defaults, self.services)
         self.directory.add(session)
@@ -252,6 +359,9 @@ class Gateway:
             gpu=status.gpu if status else "",
             vllm=status.vllm if status else "",
             calls=len(self.directory),
+            callsLimit=self.directory.limit,
+            active=status.active if status else 0,
+            queued=status.queued if status else 0,
         )
 
     async def exposition(self) -> bytes:
@@ -280,6 +390,8 @@ class Gateway:
         The listener stays: it answers new calls with 503, tells readiness, and lets lost managers back to live calls.
         """
         self.directory.draining = True
+        if self.sip is not None:
+            self.sip.drain()
         if self._calls:
             log.info("draining", extra={"calls": len(self._calls)})
             await asyncio.wait(self._calls, timeout=self.config.server.drain_s)
@@ -293,17 +405,28 @@ class Gateway:
 async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
     """A listening gateway on an engine; leaving drains nothing and closes everything."""
     async with AsyncExitStack() as stack:
-        made = Gateway(config, engine)
+        recognisers = await stack.enter_async_context(recognisers_for_gateway(config.routes, config.recogniser))
+        made = Gateway(config, engine, recognisers)
         stack.callback(made.ticker.close)
         stack.callback(made.uplink.close)
         stack.push_async_callback(made.dialogues.aclose)
         stack.push_async_callback(made.services.clips.aclose)
+        stack.push_async_callback(made.speech.aclose)
         stack.push_async_callback(made.webrtc.aclose)
+        made.switches.start()
+        stack.push_async_callback(made.switches.aclose)
         await made.server.start()
         stack.push_async_callback(made.server.aclose)
-        # Before the server, which waits for its requests: these two never end by themselves.
+        if made.audiosocket is not None:
+            await made.audiosocket.start()
+            stack.push_async_callback(made.audiosocket.aclose)
+        # Before the server, which waits for its requests: these never end by themselves.
         stack.callback(made.observers.close)
         stack.push_async_callback(made.hub.aclose)
+        stack.push_async_callback(made.speech_socket.aclose)
+        if made.sip is not None:
+            await made.sip.start()
+            stack.push_async_callback(made.sip.aclose)
         watcher = asyncio.create_task(made.watch_engine())
         stack.callback(watcher.cancel)
         yield made
@@ -337,6 +460,10 @@ async def _serve(config: Config) -> int:
         if "call" in config.routes:
             url = f"ws://{shown}:{made.server.port}/media/twilio/call"
             print(f'first call:  talkspurt call {url} --text "Hello, this is talkspurt." -o heard.wav', flush=True)
+        if made.audiosocket is not None and config.audiosocket is not None:
+            print(f"audiosocket: {config.audiosocket.host}:{made.audiosocket.port}", flush=True)
+        if without := unheard(config.routes):
+            print(f"without a recogniser: {', '.join(without)}. To speak with them: {HOW_TO_ADD}", flush=True)
         await stopping.wait()
         await made.drain()
     return codes[0]

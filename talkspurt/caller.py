@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import uvloop
 
+from talkspurt.audiosocket_leg import AudioSocketLeg, http_port
 from talkspurt.call_script import (
     Cancel,
     Expect,
@@ -36,8 +37,9 @@ from talkspurt.call_script import (
     check_digits,
     read_script,
 )
-from talkspurt.carrier_leg import CarrierLeg, Uplink
+from talkspurt.carrier_leg import CarrierLeg, Leg, Uplink
 from talkspurt.carriers import CARRIERS
+from talkspurt.carriers.audiosocket import AudioSocketCarrier
 from talkspurt.cli import JobError, UsageError
 from talkspurt.figures import interarrival_errors_ms, pacing_errors_ms, summary
 from talkspurt.manager import ManagedCall, Manager
@@ -84,6 +86,13 @@ class CallOptions:
         return any(isinstance(step, Text | Cancel) for step in self.steps)
 
 
+def default_url(dialect: str) -> str:
+    """Where a gateway of this machine takes calls of a dialect."""
+    if dialect == AudioSocketCarrier.dialect:
+        return "audiosocket://127.0.0.1:9092"
+    return f"ws://127.0.0.1:8080/media/{dialect}"
+
+
 def media_and_dialogue_urls(url: str, *, managed: bool) -> tuple[str, str]:
     """Where the carrier connects, and where its dialogue manager does.
 
@@ -93,6 +102,13 @@ def media_and_dialogue_urls(url: str, *, managed: bool) -> tuple[str, str]:
         CallFailed: not a media URL of ours.
     """
     parts = urlsplit(url)
+    if parts.scheme == "audiosocket" and parts.hostname:
+        route = parts.path.strip("/") or (DEMO_ROUTE if managed else "")
+        http = parts._replace(scheme="ws", netloc=f"{parts.hostname}:{http_port(url)}")
+        return (
+            parts._replace(path=f"/{route}").geturl(),
+            http._replace(path="/v1/dialogue", query=f"route={route}").geturl(),
+        )
     path = parts.path.strip("/").split("/")
     if parts.scheme not in ("ws", "wss") or not parts.hostname or path[0] != "media" or not 2 <= len(path) <= 4:
         raise CallFailed(f"{url!r} is not a media address, expected ws://HOST:PORT/media/DIALECT[/ROUTE[/TOKEN]]")
@@ -107,14 +123,18 @@ class Caller:
     """One call in progress."""
 
     def __init__(self, options: CallOptions) -> None:
-        carrier = CARRIERS[options.dialect](secrets.randbits(128), options.parameters)
+        number = secrets.randbits(128)
         self.options = options
-        self.leg = CarrierLeg(carrier, record=True)
+        self.leg: Leg
+        if options.dialect == AudioSocketCarrier.dialect:
+            self.leg = AudioSocketLeg(AudioSocketCarrier(number, options.parameters), record=True)
+        else:
+            self.leg = CarrierLeg(CARRIERS[options.dialect](number, options.parameters), record=True)
         self.first_packets_ms: list[float] = []
         """From the stream's start, and then from each act of ours that may be answered, to the next audible frame."""
         self._manager = Manager(self._on_setup)
         self._call: ManagedCall | None = None
-        self._uplink = Uplink(carrier.format.ptime_ms)
+        self._uplink = Uplink(self.leg.carrier.format.ptime_ms)
         self._changed = asyncio.Event()
         self._clears_before = 0
         self._answered = False
@@ -352,11 +372,12 @@ def run(args: argparse.Namespace) -> int:
         UsageError: the options make no call.
         JobError: the call failed; what was measured until then is printed first.
     """
-    if args.dialect not in CARRIERS:
-        raise UsageError(f"--dialect {args.dialect!r} is unknown, known are {', '.join(sorted(CARRIERS))}")
+    known = sorted((*CARRIERS, AudioSocketCarrier.dialect))
+    if args.dialect not in known:
+        raise UsageError(f"--dialect {args.dialect!r} is unknown, known are {', '.join(known)}")
     try:
         options = CallOptions(
-            url=args.url,
+            url=args.url or default_url(args.dialect),
             dialect=args.dialect,
             steps=steps_of(args),
             parameters=dict(pair.split("=", 1) for pair in args.parameter),

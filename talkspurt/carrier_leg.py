@@ -1,4 +1,4 @@
-"""One simulated call's media WebSocket: a carrier that plays what it gets, in real time, and notes when it came.
+"""One simulated call's media: a carrier that plays what it gets, in real time, and notes when it came.
 
 Made for hundreds of calls on one core: no task per call, nothing awaited, one clock reading per message.
 """
@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from talkspurt.carrier_playout import CarrierPlayout
-from talkspurt.carriers import Carrier, Clear, Command, HangUp, Mark, Media, Message, Violation
+from talkspurt.carriers import Carrier, Clear, Command, HangUp, Mark, Media, Message, Tones, Violation
+from talkspurt.carriers.carrier import TellsPlayback
 from talkspurt.figures import Talkspurt
 from talkspurt.peer_socket import connect
 from voicecodecs import pcm, registry
@@ -22,8 +23,8 @@ SLOTS = 10
 """Phases of the uplink timetable: calls do not all send in the same instant."""
 
 
-class CarrierLeg(WSListener):
-    """The carrier of one call. Times are monotonic seconds of this process."""
+class Leg:
+    """The carrier of one call, whatever its socket. Times are monotonic seconds of this process."""
 
     def __init__(self, carrier: Carrier, *, record: bool = False) -> None:
         self.carrier = carrier
@@ -50,6 +51,8 @@ class CarrierLeg(WSListener):
         self.marks = 0
         """Marks returned because their audio was played."""
         self.clears = 0
+        self.tones = ""
+        """Keys that the gateway had us press."""
         self.cuts_ms: list[float] = []
         """From each ``interrupt`` to the clear that answered it."""
         self.closed_at: float | None = None
@@ -68,17 +71,47 @@ class CarrierLeg(WSListener):
         self._uplink: deque[bytes] = deque()
         self._onset_pending = False
         self._interrupted_at: float | None = None
-        self._transport: WSTransport | None = None
         self._mark_timer: asyncio.TimerHandle | None = None
+        self._dry_timer: asyncio.TimerHandle | None = None
+
+    # --- the socket ---
 
     async def connect(self, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0) -> None:
         """Open the socket and start the stream.
 
         Raises:
-            PeerError: nobody there, or the upgrade was refused.
+            PeerError: nobody there, or refused.
         """
-        offered = {"Sec-WebSocket-Protocol": self.carrier.subprotocol} if self.carrier.subprotocol else {}
-        await connect(self, url, headers={**(headers or {}), **offered}, timeout_s=timeout_s)
+        raise NotImplementedError
+
+    @property
+    def _open(self) -> bool:
+        """Whether anything can still be sent."""
+        raise NotImplementedError
+
+    def _write(self, message: Message) -> None:
+        raise NotImplementedError
+
+    def _shut(self) -> None:
+        """Begin to close."""
+        raise NotImplementedError
+
+    async def _gone(self, timeout_s: float) -> None:
+        """Wait until the socket is gone, and see to it in the end."""
+        raise NotImplementedError
+
+    def _connected(self) -> None:
+        for message in self.carrier.opening():
+            self._send(message)
+        self.playout.started_at = time.monotonic()
+
+    def _disconnected(self) -> None:
+        self.closed_at = time.monotonic()
+        for timer in (self._mark_timer, self._dry_timer):
+            if timer is not None:
+                timer.cancel()
+        self.on_closed()
+        self.on_change()
 
     # --- what the caller does ---
 
@@ -116,51 +149,18 @@ class CarrierLeg(WSListener):
 
     def hang_up(self) -> None:
         """Stop the stream and ask for the socket to be closed."""
-        if self._transport is not None and not self._transport.is_close_frame_sent:
+        if self._open:
             self.hung_up = True
             if (stop := self.carrier.stop()) is not None:
                 self._send(stop)
-            self._transport.send_close(WSCloseCode.OK)
+            self._shut()
 
     async def aclose(self, timeout_s: float = 1.0) -> None:
         """Hang up, and wait until the other side has closed too, so that it has read everything."""
         self.hang_up()
-        if self._transport is not None:
-            try:
-                await asyncio.wait_for(self._transport.wait_disconnected(), timeout_s)
-            except TimeoutError:
-                self._transport.disconnect(graceful=False)
+        await self._gone(timeout_s)
 
     # --- what the gateway sends ---
-
-    def on_ws_connected(self, transport: WSTransport) -> None:
-        self._transport = transport
-        chosen = transport.response.headers.get("Sec-WebSocket-Protocol") or ""
-        if chosen != self.carrier.subprotocol:
-            self.violations["the upgrade's answer selects another sub-protocol than was offered"] += 1
-        for message in self.carrier.opening():
-            self._send(message)
-        self.playout.started_at = time.monotonic()
-
-    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        now = time.monotonic()
-        if frame.msg_type in (WSMsgType.TEXT, WSMsgType.BINARY) and frame.fin:
-            command = self.carrier.read(frame.get_payload_as_bytes(), binary=frame.msg_type == WSMsgType.BINARY)
-            self._obey(command, now)
-        elif frame.msg_type == WSMsgType.CLOSE:
-            self.close_reason = f"{frame.get_close_code()}"
-            if not transport.is_close_frame_sent:
-                transport.send_close(frame.get_close_code())
-            transport.disconnect()
-        else:
-            self.violations[f"a {frame.msg_type.name} message; this carrier takes whole messages"] += 1
-
-    def on_ws_disconnected(self, transport: WSTransport) -> None:
-        self.closed_at = time.monotonic()
-        if self._mark_timer is not None:
-            self._mark_timer.cancel()
-        self.on_closed()
-        self.on_change()
 
     def _obey(self, command: Command, now: float) -> None:
         if isinstance(command, Media):
@@ -177,11 +177,13 @@ class CarrierLeg(WSListener):
                 self._interrupted_at = None
             for answer in self.carrier.cleared(self.playout.clear(now=now)):
                 self._send(answer)
+            self._tell_playback()
         elif isinstance(command, HangUp):
             for answer in command.answers:
                 self._send(answer)
-            if self._transport is not None:
-                self._transport.send_close(WSCloseCode.OK)
+            self._shut()
+        elif isinstance(command, Tones):
+            self.tones += command.digits
         elif isinstance(command, Violation):
             self.violations[command.description] += 1
         self.on_change()
@@ -192,6 +194,9 @@ class CarrierLeg(WSListener):
             self.spurts.append(Talkspurt(dry))
             if self.turn_under_way:
                 self.gaps.append(dry)
+            if isinstance(self.carrier, TellsPlayback):
+                self._send(self.carrier.playback(started=True))
+        self._tell_playback()
         spurt = self.spurts[-1]
         spurt.arrivals.append(now)
         spurt.samples.append(len(payload) // self.sample_bytes)
@@ -200,6 +205,15 @@ class CarrierLeg(WSListener):
         if self.on_audible is not None and pcm.is_audible(self._decode(payload)):
             heard, self.on_audible = self.on_audible, None
             heard(now)
+
+    def _tell_playback(self) -> None:
+        """Where the carrier says when it has played all, say so then."""
+        if isinstance(self.carrier, TellsPlayback):
+            if self._dry_timer is not None:
+                self._dry_timer.cancel()
+            told = self.carrier.playback
+            left_s = max(0.0, self.playout.runs_dry_at() - time.monotonic())
+            self._dry_timer = asyncio.get_running_loop().call_later(left_s, lambda: self._send(told(started=False)))
 
     def _return_marks(self) -> None:
         """Report the marks that are due, and come back for the next one."""
@@ -216,11 +230,65 @@ class CarrierLeg(WSListener):
             self._mark_timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._return_marks)
 
     def _send(self, message: Message) -> None:
-        if self._transport is not None and not self._transport.is_close_frame_sent:
-            if isinstance(message, str):
-                self._transport.send(WSMsgType.TEXT, message.encode())
-            else:
-                self._transport.send(WSMsgType.BINARY, message)
+        if self._open:
+            self._write(message)
+
+
+class CarrierLeg(Leg, WSListener):
+    """A carrier with a media WebSocket."""
+
+    def __init__(self, carrier: Carrier, *, record: bool = False) -> None:
+        super().__init__(carrier, record=record)
+        self._transport: WSTransport | None = None
+
+    async def connect(self, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0) -> None:
+        offered = {"Sec-WebSocket-Protocol": self.carrier.subprotocol} if self.carrier.subprotocol else {}
+        await connect(self, url, headers={**(headers or {}), **offered}, timeout_s=timeout_s)
+
+    @property
+    def _open(self) -> bool:
+        return self._transport is not None and not self._transport.is_close_frame_sent
+
+    def _write(self, message: Message) -> None:
+        assert self._transport is not None
+        if isinstance(message, str):
+            self._transport.send(WSMsgType.TEXT, message.encode())
+        else:
+            self._transport.send(WSMsgType.BINARY, message)
+
+    def _shut(self) -> None:
+        if self._transport is not None:
+            self._transport.send_close(WSCloseCode.OK)
+
+    async def _gone(self, timeout_s: float) -> None:
+        if self._transport is not None:
+            try:
+                await asyncio.wait_for(self._transport.wait_disconnected(), timeout_s)
+            except TimeoutError:
+                self._transport.disconnect(graceful=False)
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._transport = transport
+        chosen = transport.response.headers.get("Sec-WebSocket-Protocol") or ""
+        if chosen != self.carrier.subprotocol:
+            self.violations["the upgrade's answer selects another sub-protocol than was offered"] += 1
+        self._connected()
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        now = time.monotonic()
+        if frame.msg_type in (WSMsgType.TEXT, WSMsgType.BINARY) and frame.fin:
+            command = self.carrier.read(frame.get_payload_as_bytes(), binary=frame.msg_type == WSMsgType.BINARY)
+            self._obey(command, now)
+        elif frame.msg_type == WSMsgType.CLOSE:
+            self.close_reason = f"{frame.get_close_code()}"
+            if not transport.is_close_frame_sent:
+                transport.send_close(frame.get_close_code())
+            transport.disconnect()
+        else:
+            self.violations[f"a {frame.msg_type.name} message; this carrier takes whole messages"] += 1
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self._disconnected()
 
 
 class Uplink:
@@ -228,13 +296,13 @@ class Uplink:
 
     def __init__(self, ptime_ms: int = 20) -> None:
         self._slot_s = ptime_ms / 1000 / SLOTS
-        self._slots: list[list[CarrierLeg]] = [[] for _ in range(SLOTS)]
+        self._slots: list[list[Leg]] = [[] for _ in range(SLOTS)]
         self._tick = 0
         self._timer: asyncio.TimerHandle | None = None
         self._started_at = time.monotonic()
         self._joined = 0
 
-    def join(self, leg: CarrierLeg) -> None:
+    def join(self, leg: Leg) -> None:
         """Send this leg's audio from its next slot on, until it is closed."""
         self._slots[self._joined % SLOTS].append(leg)
         self._joined += 1

@@ -290,8 +290,7 @@ def _add_call(commands: argparse._SubParsersAction[_Parser]) -> None:
         "url",
         metavar="URL",
         nargs="?",
-        default="ws://127.0.0.1:8080/media/twilio",
-        help="media WebSocket (default ws://127.0.0.1:8080/media/twilio)",
+        help="media address (default ws://127.0.0.1:8080/media/DIALECT, or audiosocket://127.0.0.1:9092[/ROUTE])",
     )
     p.add_argument("--dialect", default="twilio", metavar="NAME", help="which carrier to play (default twilio)")
     what = p.add_mutually_exclusive_group()

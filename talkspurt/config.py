@@ -15,6 +15,7 @@ from pydantic import BaseModel, StringConstraints, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from gateway.config import (
+    AudioSocketConfig,
     AuthConfig,
     BargeInConfig,
     CarriersConfig,
@@ -23,6 +24,7 @@ from gateway.config import (
     LogConfig,
     MetricsConfig,
     PlayoutConfig,
+    RecogniserConfig,
     RecordingConfig,
     RouteConfig,
     Section,
@@ -31,6 +33,8 @@ from gateway.config import (
 )
 from gateway.dialogue.script import ScriptError
 from gateway.dialogue.script import load as load_script
+from sip_bridge.config import SipConfig
+from talkspurt import recognisers
 from talkspurt.config_file import ConfigError, Document, Location, Problem, Value, parse, read
 from tts_engine.config import EngineConfig
 
@@ -55,8 +59,14 @@ class Config(Section):
     """How frames leave."""
     barge_in: BargeInConfig = BargeInConfig()
     """Caller speech over ours."""
+    recogniser: RecogniserConfig = RecogniserConfig()
+    """Caller speech to text."""
     webrtc: WebRtcConfig = WebRtcConfig()
     """Calls from browsers."""
+    sip: SipConfig | None = None
+    """Calls by SIP and RTP; leave it out for none."""
+    audiosocket: AudioSocketConfig | None = None
+    """Calls from Asterisk over AudioSocket; off where the section is left out."""
     recording: RecordingConfig = RecordingConfig()
     """Stereo recordings of calls."""
     clips: ClipsConfig = ClipsConfig()
@@ -89,6 +99,12 @@ class Config(Section):
         for name, route in self.routes.items():
             if route.recording and not self.recording.folder:
                 raise ValueError(f"routes.{name}.recording is on, but recording.folder is empty")
+        for name, trunk in (self.sip.trunks if self.sip else {}).items():
+            for wanted in (trunk.route, *trunk.numbers.values()):
+                if wanted not in self.routes:
+                    raise ValueError(f"sip.trunks.{name} leads to route {wanted!r}, which routes lacks")
+        if self.audiosocket is not None and self.audiosocket.route not in ("", *self.routes):
+            raise ValueError(f"audiosocket.route is {self.audiosocket.route!r}, which is none of the routes")
         return self
 
 
@@ -120,7 +136,7 @@ def load(
         config = Config.model_validate(document.root, context=context)
     except ValidationError as exc:
         raise ConfigError(_problems(exc, document)) from None  # the cause would print secrets
-    if missing := _missing_files(config, document):
+    if missing := [*_missing_files(config, document), *_missing_recognisers(config, document)]:
         raise ConfigError(missing)
     return config
 
@@ -300,6 +316,14 @@ def _missing_files(config: Config, document: Document) -> list[Problem]:
             except ScriptError as exc:
                 problems += [Problem(at, message) for at, message in exc.problems]
     return problems
+
+
+def _missing_recognisers(config: Config, document: Document) -> list[Problem]:
+    return [
+        Problem(document.place(("routes", name, "recogniser")), f"routes.{name}.recogniser: {why}")
+        for name, route in config.routes.items()
+        if (why := recognisers.problem(route, config.recogniser))
+    ]
 
 
 # --- helpers -----------------------------------------------------------------------------------------------------

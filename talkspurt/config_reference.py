@@ -99,7 +99,7 @@ def _type(annotation: Any) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(_type(argument) for argument in arguments if argument is not type(None))
     if origin is Literal:
-        return " ".join(f"`{argument}`" for argument in arguments)
+        return " ".join(f"`{argument}`" for argument in arguments if argument != "")
     if origin is dict:
         inner = _type(arguments[1])
         return "sections by name" if inner == "section" else f"{inner} by name"
@@ -118,6 +118,6 @@ def _default(value: object) -> str:
         return "none"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    if isinstance(value, dict):
-        return " ".join(f"`{key}`" for key in value)
+    if isinstance(value, dict | tuple):
+        return " ".join(f"`{entry}`" for entry in value)
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ class Live:
     address: str
     process: asyncio.subprocess.Process
     log: Path
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent with ``metric``, e.g. a key."""
 
     @property
     def http(self) -> str:
@@ -64,7 +66,7 @@ class Live:
 
     async def metric(self, name: str, **labels: str) -> float:
         """Sum of a metric's samples that carry these labels; 0 where there is none yet."""
-        async with aiohttp.ClientSession() as http, http.get(f"{self.http}/metrics") as answer:
+        async with aiohttp.ClientSession(headers=self.headers) as http, http.get(f"{self.http}/metrics") as answer:
             text = await answer.text()
         return sum(
             sample.value

@@ -21,6 +21,8 @@ PURE = [
     "gateway/dialogue/messages.py",
     "gateway/dialogue/wire.py",
     "gateway/dialogue/script.py",
+    "gateway/recognition/api.py",
+    "gateway/recognition/listen.py",
     "gateway/transport.py",
     "gateway/media",
     "gateway/turns.py",
@@ -35,6 +37,11 @@ PURE = [
     "sip_bridge/digest.py",
     "sip_bridge/sdp.py",
     "sip_bridge/dialog.py",
+    "sip_bridge/source_limit.py",
+    "sip_bridge/trunks.py",
+    "sip_bridge/targets.py",
+    "sip_bridge/transfer.py",
+    "sip_bridge/parameters.py",
 ]
 """Bytes in, messages out; time is an argument."""
 

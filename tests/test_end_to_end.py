@@ -6,13 +6,14 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import itertools
 import json
 import os
 import re
 import signal
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -386,3 +387,29 @@ def transcribe() -> Any:
 
     yield transcribed
     with_words.close()
+
+
+# --- barge-in --------------------------------------------------------------------------------------------------------
+
+
+def loud_echo(leg: CarrierLeg, delay_ms: int = 120) -> Callable[[], bytes]:
+    """What this caller hears, later and 12 dB lower: a phone on a table."""
+    played = itertools.count(-delay_ms * 8, 160)
+
+    def frame() -> bytes:
+        at = next(played)
+        heard = bytes(leg.playout.heard[at : at + 160]) if at >= 0 else b""
+        return g711.encode_ulaw((g711.decode_ulaw(heard) * 0.25).astype(np.int16)).ljust(160, b"\xff")
+
+    return frame
+
+
+async def test_the_echo_of_a_turns_beginning_does_not_cut_it(tmp_path: Path) -> None:
+    async with serve(tmp_path, PLAIN.replace("tone", "embedded")) as live, TestCall(live, "talk", uplink=True) as call:
+        call.leg.ambience = loud_echo(call.leg)
+        for text in ("Once more.", "Can you hear me?", "Please hold the line.", "Your number is four two."):
+            turn = await call.spoken(text)
+            assert turn.outcome == "finished", turn.reported
+            await asyncio.sleep(1)  # the caller hears silence, and so does his microphone
+    assert not [message for message in call.messages if message["type"] == "interrupt"]
+    assert call.leg.clears == 0, "not even a pause"

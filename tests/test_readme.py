@@ -160,7 +160,7 @@ async def test_a_key_pressed_at_the_demo_is_answered(played: Played, recognised:
 async def test_what_is_heard_is_intelligible(played: Played, recognised: Any) -> None:
     (call,) = [words for words in OURS if words[0] == "call"]
     (say,) = [words for words in OURS if words[0] == "say"]
-    menu = "for the time, to have a number read back, for the opening hours, for a longer story, or to hang up."
+    menu = "for the time, for the status of an order, for the opening hours, for a longer story, or to hang up."
     counts = [  # right words, words
         # The recogniser writes the product's name in ways of its own.
         right_words(option(call, "--text").replace("talkspurt", ""), recognised(option(call, "-o"))),

@@ -17,7 +17,9 @@ from tts_engine.scheduler import Shape
 _SMOOTHING = 0.2
 _LONGEST_RETRY_S = 10.0
 _SHORTEST_RETRY_S = 0.1
-_DEPARTURES = 32
+_PACE_S = 5.0
+"""Departures are counted over so long: shorter makes a pause of a few answers look like the pace."""
+_DEPARTURES = 4096
 _AHEAD = 0.75
 
 
@@ -87,8 +89,7 @@ class Admission:
 
     def pace(self, now: float) -> float:
         """Clauses that leave in a second, of late; as many begin while the engine is full."""
-        seen = self._departures
-        return len(seen) / max(now - seen[0], 1e-3) if len(seen) > 1 else 0.0
+        return sum(at > now - _PACE_S for at in self._departures) / _PACE_S
 
     def share(self, clauses: int, now: float) -> float:
         """Share of the device that so many clauses take: a chunk of each is a second of sound, and who leaves has had a
@@ -115,8 +116,8 @@ class Admission:
         clauses = load.speaking + load.silent
         if clauses + (0 if goes_on else load.waiting) >= config.max_clauses:
             return self._no(1, now, f"{clauses} clauses are being spoken, as many as there are places")
-        if goes_on or not clauses:  # an idle engine takes what comes, and measures anew
-            return _YES
+        if goes_on or not clauses:
+            return _YES  # a device that is too slow for a single call still serves one
         limit = config.busy_share * (_AHEAD if ahead else 1.0)
         share = self.share(clauses + 1, now)
         if share > limit:

@@ -62,7 +62,7 @@ _SIZES: dict[Size, _Sizes] = {
     "tiny": _Sizes(
         prompt_tokens=50,
         base_vocabulary=None,
-        llm={"hidden_size": 64, "intermediate_size": 128, "layers": 2, "heads": 4, "kv_heads": 2},
+        llm={"hidden_size": 64, "intermediate_size": 128, "layers": 2, "heads": 2, "kv_heads": 1},
         flow_v2={
             "dim": 64, "encoder_heads": 2, "encoder_ffn": 128, "encoder_layers": 2,
             "channels": 32, "heads": 2, "head_dim": 16, "blocks": 1, "mid_blocks": 2,

@@ -116,10 +116,10 @@ class CosyVoiceConfig(EngineModel):
     """Expected wait for a first chunk above which a new turn is refused, seconds (default 1). Shorter refuses earlier
     in a burst, longer lets callers hear silence."""
 
-    busy_share: float = Field(default=0.9, gt=0, le=1)
+    busy_share: float = Field(default=0.9, gt=0, le=100)
     """Share of the device, by measured step times, that turns which speak may take before a new one is refused (default
-    0.9). More fills the device; less leaves room for a burst of first chunks. Turns that nobody waits for yet are let
-    in up to three quarters of it."""
+    0.9). More fills the device, and far above 1 nobody is refused for it; less leaves room for a burst of first chunks.
+    Turns that nobody waits for yet are let in up to three quarters of it."""
 
 
 class ModelConfig(EngineModel):
@@ -150,6 +150,10 @@ class EngineConfig(ModelConfig):
     """One engine process for each of these instead of one on ``device`` (default none): ``[cuda:0, cuda:1]`` serves
     from two GPUs. For an engine that the gateway starts; one that runs alone takes ``device``."""
 
+    voices_folder: str = ""
+    """Folder of the voices that users register, SQLite index and features, shared by all engines that name it (default:
+    ``talkspurt/voices`` in the user's data folder). CosyVoice only."""
+
     cache_folder: str = ""
     """Folder for compiled kernels and graphs, kept over restarts (default: ``talkspurt`` in the user's cache folder).
     On a disk that outlives a container, the next one starts warm. May be removed at any time."""
@@ -163,7 +167,8 @@ class EngineConfig(ModelConfig):
     connection is neither encrypted nor authenticated: beyond loopback it belongs in a private network."""
 
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
-    """TCP port of the engine's own ``/metrics``; 0 takes a free one (default none: the gateway shows them)."""
+    """TCP port of the engine's own ``/metrics``; 0 takes a free one (default none: the gateway shows them). With
+    several ``devices`` the next engine has the next port."""
 
     metrics_host: str = "127.0.0.1"
     """Address of that port (default loopback)."""

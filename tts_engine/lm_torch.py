@@ -102,7 +102,6 @@ class TorchLm:
         self._live: list[_Sequence] = []
         self._free = list(range(steps.slots))[::-1]
         self._closing = False
-        self._failed = False
         self._thread = threading.Thread(target=self._run, name="lm", daemon=True)
         self.rounds = 0
         """Decode steps so far."""
@@ -113,9 +112,9 @@ class TorchLm:
         self._thread.start()
 
     @property
-    def failed(self) -> bool:
-        """See ``LmBackend``."""
-        return self._failed
+    def alive(self) -> bool:
+        """See ``lm.LmBackend``."""
+        return self._thread.is_alive()
 
     @property
     def live(self) -> int:
@@ -219,7 +218,7 @@ class TorchLm:
         except Exception as exc:  # a CUDA error leaves the device unusable: the worker must be started again
             log.exception("the language model's loop failed")
             with self._changed:
-                self._closing = self._failed = True
+                self._closing = True
             self._fail(SynthesisFailed(f"the language model failed: {type(exc).__name__}"))
 
     def _admit(self) -> list[_Sequence]:

@@ -187,8 +187,6 @@ class ModelRunner:
         self._tasks: list[_Task] = []
         self._changed = threading.Condition()
         self._closing = False
-        self.failed = False
-        """A fault ended the thread; the process has to be started again."""
         self._opened = 0
         self._stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._thread = threading.Thread(target=self._run, name="token2wav", daemon=True)
@@ -205,6 +203,11 @@ class ModelRunner:
         """Warm up (graphs on a GPU) and begin."""
         await asyncio.to_thread(self._warm_up)
         self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """False before ``start``, and after a fault that ended the thread."""
+        return self._thread.is_alive()
 
     @property
     def open_clauses(self) -> int:
@@ -333,7 +336,7 @@ class ModelRunner:
         except Exception as exc:  # a CUDA error leaves the device unusable: the worker must be started again
             log.exception("the token-to-wave thread failed")
             with self._changed:
-                self._closing = self.failed = True
+                self._closing = True
             self._fail(SynthesisFailed(f"token to wave failed: {type(exc).__name__}"))
 
     def _sweep(self) -> None:

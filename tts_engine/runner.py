@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import logging
-import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import prometheus_client
 import uvloop
 
 from tts_engine import metrics
 from tts_engine.api import SpeechEngine
+from tts_engine.child import die_with, yield_cpu
 from tts_engine.config import EngineConfig
-from tts_engine.errors import EngineError, Unavailable
+from tts_engine.errors import EngineError
 from tts_engine.server import SpeechServer
 
 log = logging.getLogger(__name__)
@@ -26,26 +24,22 @@ log = logging.getLogger(__name__)
 EngineFactory = Callable[[EngineConfig], Awaitable[SpeechEngine]]
 """Returns an engine that is warm: its first request runs at full speed."""
 
-_LOOK_S = 0.25
-"""How often the engine is asked whether it still works."""
-
-_PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal that this process gets when the thread that started it ends."""
+_LOOK_S = 0.5
+"""Between two looks whether the engine is still whole."""
 
 
 def run(config: EngineConfig, factory: EngineFactory) -> int:
     """Serve until SIGTERM or SIGINT.
 
     Returns:
-        Exit code: 0 after a drain, 1 when the engine could not be started or broke: a device that has failed is of no
-        use to this process any more, to a new one it is.
+        Exit code: 0 after a drain, 1 when the engine could not be started or broke for good: whoever watches this
+        process starts another.
     """
     try:
-        uvloop.run(_serve(config, factory))
+        return uvloop.run(_serve(config, factory))
     except (EngineError, OSError) as exc:
         print(f"talkspurt engine: {exc}", file=sys.stderr)
         return 1
-    return 0
 
 
 def run_child(config: EngineConfig, factory: EngineFactory, *, parent_pid: int) -> int:
@@ -55,28 +49,7 @@ def run_child(config: EngineConfig, factory: EngineFactory, *, parent_pid: int) 
     return run(config, factory)
 
 
-def die_with(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent is gone, however that ended. Without effect beyond Linux."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:  # it died before the call above
-        sys.exit(1)
-
-
-def yield_cpu(nice: int) -> None:
-    """Take less of a busy CPU than the gateway does.
-
-    A process of its own session has an autogroup of its own (sched(7)), inside which ``nice`` counts; between groups
-    the group's own value does, so both are set.
-    """
-    os.nice(nice)
-    try:
-        Path("/proc/self/autogroup").write_text(str(nice))
-    except OSError:
-        pass  # a kernel without autogroups: the process's own value is all there is
-
-
-async def _serve(config: EngineConfig, factory: EngineFactory) -> None:
+async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -88,15 +61,17 @@ async def _serve(config: EngineConfig, factory: EngineFactory) -> None:
     if config.metrics_port is not None:
         scraped, _ = prometheus_client.start_http_server(config.metrics_port, config.metrics_host, metrics.REGISTRY)
     starting = asyncio.create_task(_start(config, factory))
+    code = 0
     try:
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             engine = await starting
             await server.serve(engine)
             log.info("engine serves", extra={"address": server.address, "engine": config.kind})
-            await _until_broken(engine, stopping)
-            cut_short = await server.drain()
-            log.info("engine drained", extra={"cut_short": cut_short})
+            code = await _until_stopped(stopping, engine)
+            if code == 0:
+                cut_short = await server.drain()
+                log.info("engine drained", extra={"cut_short": cut_short})
     finally:
         starting.cancel()
         stopping.cancel()
@@ -106,19 +81,21 @@ async def _serve(config: EngineConfig, factory: EngineFactory) -> None:
         if scraped is not None:
             scraped.shutdown()
             scraped.server_close()
+    return code
 
 
-async def _until_broken(engine: SpeechEngine, stopping: asyncio.Task[bool]) -> None:
-    """Return when it is time to stop.
+async def _until_stopped(stopping: asyncio.Task[bool], engine: SpeechEngine) -> int:
+    """Wait for the signal, or until the engine is not ready any more: after a CUDA error no step of this process works.
 
-    Raises:
-        Unavailable: the engine, which was ready, is so no more.
+    Returns:
+        0 for the signal.
     """
-    while not stopping.done():
-        status = await engine.status()
-        if not status.ready:
-            raise Unavailable(f"{status.engine or 'the engine'} does not work any more: {status.detail}")
+    while (status := await engine.status()).ready:
         await asyncio.wait({stopping}, timeout=_LOOK_S)
+        if stopping.done():
+            return 0
+    log.error("engine broke", extra={"model": status.model, "detail": status.detail})
+    return 1
 
 
 async def _start(config: EngineConfig, factory: EngineFactory) -> SpeechEngine:

@@ -307,6 +307,8 @@ class CallLink:
             line.put(self.session_id, waiting)
         self._pending.clear()
         self._line = line
+        if not self._setup.resumed:
+            self.sink.on_dialogue_ready()
         # A later line continues this session: the call is up by then, whatever it was at first.
         self._setup = replace(self._setup, resumed=True, call_status="IN_PROGRESS")
         if self._lost:

@@ -13,6 +13,10 @@ class DialogueSink(Protocol):
 
     def on_message(self, message: Inbound) -> None: ...
 
+    def on_dialogue_ready(self) -> None:
+        """The manager has its ``setup``. Called once, before any other."""
+        ...
+
     def on_dialogue_closed(self) -> None:
         """The manager closed on purpose (1000/1001): the same as ``end``."""
         ...

@@ -189,6 +189,15 @@ class TurnEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Caption:
+    """+ The next word of a turn, told when its sound begins: for browsers and observers, not for managers. A turn's
+    captions joined are what was heard of its tokens, verbatim."""
+
+    turn: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MarkReached:
     """+ Everything before the mark was played, or (``cleared``) thrown away."""
 
@@ -204,4 +213,4 @@ class Ended:
     duration_ms: int
 
 
-Outbound = Setup | Prompt | Dtmf | Interrupt | Error | Info | TurnEvent | MarkReached | Ended
+Outbound = Setup | Prompt | Dtmf | Interrupt | Error | Info | TurnEvent | Caption | MarkReached | Ended

@@ -14,7 +14,7 @@ from typing import Self
 
 from gateway.config import LimitsConfig
 from gateway.dialogue.link import DialogueLink, DialogueSink
-from gateway.dialogue.messages import Outbound, Setup
+from gateway.dialogue.messages import Caption, Outbound, Setup
 from gateway.dialogue.wire import decode, encode
 from gateway.errors import Rejected
 
@@ -79,7 +79,8 @@ class _WatchedLink:
         self._link = link
 
     def send(self, message: Outbound) -> None:
-        self._link.send(message)
+        if not isinstance(message, Caption):
+            self._link.send(message)
         self._observers.publish(self._session_id, message)
 
     def send_audio(self, pcm: bytes) -> None:

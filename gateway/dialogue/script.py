@@ -25,6 +25,7 @@ from gateway.dialogue.messages import (
     End,
     Error,
     Inbound,
+    Info,
     Interruptible,
     Mark,
     MarkReached,
@@ -52,6 +53,18 @@ class ScriptError(GatewayError):
     def __init__(self, problems: list[tuple[str, str]]) -> None:
         super().__init__("\n".join(f"{place}: {message}" for place, message in problems))
         self.problems = problems
+
+
+_DIGIT_WORDS = {
+    word: str(digit) for digit, word in enumerate("zero one two three four five six seven eight nine".split())
+}
+_DIGIT_WORDS |= {"oh": "0", "o": "0", "nought": "0", "niner": "9"}
+
+
+def spoken_digits(words: str) -> str:
+    """The digits in English words, in order: ``"My number is 47, one oh."`` has ``4710``."""
+    found = re.findall(r"\d|[a-z]+", words.lower())
+    return "".join(word if word.isdigit() else _DIGIT_WORDS.get(word, "") for word in found)
 
 
 # --- the file ------------------------------------------------------------------------------------------------------
@@ -122,14 +135,27 @@ class Gather(Section):
     say: Template = ""
     timeout_s: float = Field(6.0, gt=0, le=600)
     digit_timeout_s: float = Field(3.0, gt=0, le=60)
+    min_digits: int = Field(1, ge=1, le=64)
     max_digits: int | None = Field(None, ge=1, le=64)
     terminator: Annotated[str, Field(pattern=r"^[0-9A-D*#]?$")] = "#"
     retries: int = Field(2, ge=0, le=10)
     retry: Template = ""
+    not_understood: Template = ""
     variable: Annotated[str, Field(pattern=r"^\w+$")] = "digits"
     digits: dict[Annotated[str, Field(pattern=r"^[0-9A-D*#]{1,64}$")], str] = {}
     prompts: tuple[Match, ...] = ()
+    spoken_digits: bool = False
     otherwise: str = ""
+
+    @property
+    def most(self) -> int:
+        """Keys that complete the input."""
+        return self.max_digits or max(map(len, self.digits), default=GATHER_DIGITS)
+
+    @property
+    def hears(self) -> bool:
+        """Whether words count."""
+        return bool(self.prompts) or self.spoken_digits
 
 
 class TransferTo(Section):
@@ -348,6 +374,7 @@ class ScriptMachine:
         self._deadline: float | None = None
         self._delay_s = 0.0
         self._speaking: set[str] = set()
+        self._caller_speaks = False
         self._turns = 0
         self._mark = ""
         self._gather = Gather()
@@ -381,8 +408,11 @@ class ScriptMachine:
         match message:
             case Dtmf(digit=digit) if self._wait is _Wait.GATHER:
                 return list(self._key(digit, now))
-            case Prompt(last=True, voice_prompt=words) if self._wait is _Wait.GATHER and self._gather.prompts:
+            case Prompt(last=True, voice_prompt=words) if self._wait is _Wait.GATHER and self._gather.hears:
                 return list(self._words(words, now))
+            case Info(name="clientSpeaking", value=value):
+                self._caller_speaks = value == "on"
+                self._rearm(now)
             case MarkReached(name=name) if self._wait is _Wait.MARK and name == self._mark:
                 return list(self._go_on(now))
             case TurnEvent(turn=turn, event="finished" | "interrupted" | "failed"):
@@ -466,7 +496,12 @@ class ScriptMachine:
     def _await(self, wait: _Wait, delay_s: float, now: float) -> None:
         """Wait so long, from the end of what is spoken now."""
         self._wait, self._delay_s = wait, delay_s
-        self._deadline = None if self._speaking else now + delay_s
+        self._rearm(now)
+
+    def _rearm(self, now: float) -> None:
+        """Nothing is waited for while somebody speaks."""
+        if self._wait in (_Wait.GATHER, _Wait.PAUSE):
+            self._deadline = None if self._speaking or self._caller_speaks else now + self._delay_s
 
     def _spoken(self, turn: str, now: float) -> Iterator[Inbound]:
         if turn not in self._speaking:
@@ -476,8 +511,8 @@ class ScriptMachine:
             return
         if self._wait is _Wait.SILENCE:
             yield from self._transfer()
-        elif self._wait in (_Wait.GATHER, _Wait.PAUSE) and self._deadline is None:
-            self._deadline = now + self._delay_s
+        elif self._deadline is None:
+            self._rearm(now)
 
     # --- gather ------------------------------------------------------------------------------------------------------
 
@@ -492,9 +527,9 @@ class ScriptMachine:
             yield from self._gathered(now)
             return
         self._collected += digit
+        self._variables["prompt"] = ""  # not what was said before
         longer = any(key != self._collected and key.startswith(self._collected) for key in gather.digits)
-        most = gather.max_digits or max(map(len, gather.digits), default=GATHER_DIGITS)
-        if len(self._collected) >= most or (self._collected in gather.digits and not longer):
+        if len(self._collected) >= gather.most or (self._collected in gather.digits and not longer):
             yield from self._gathered(now)
         else:
             self._deadline = now + gather.digit_timeout_s
@@ -506,10 +541,10 @@ class ScriptMachine:
         if self._collected in gather.digits:
             self._jump(gather.digits[self._collected])
             yield from self._go_on(now)
-        elif self._collected and not gather.digits:
+        elif len(self._collected) >= gather.min_digits and not gather.digits:
             yield from self._go_on(now)
         else:
-            yield from self._again(now)
+            yield from self._again(now, came=bool(self._collected))
 
     def _words(self, words: str, now: float) -> Iterator[Inbound]:
         self._variables["prompt"] = words
@@ -518,13 +553,19 @@ class ScriptMachine:
                 self._jump(candidate.goto)
                 yield from self._go_on(now)
                 return
-        yield from self._again(now)
+        digits = spoken_digits(words) if self._gather.spoken_digits else ""
+        if digits:
+            self._collected = digits[: self._gather.most]
+            yield from self._gathered(now)
+        else:
+            yield from self._again(now, came=True)
 
-    def _again(self, now: float) -> Iterator[Inbound]:
+    def _again(self, now: float, *, came: bool) -> Iterator[Inbound]:
         """Nothing came, or nothing that we know: ask again, or go on without."""
+        gather = self._gather
         if self._tries:
             self._tries -= 1
-            yield from self._say(self._gather.retry)
+            yield from self._say((came and gather.not_understood) or gather.retry)
             yield from self._ask(now)
             return
         if self._gather.otherwise:

@@ -28,7 +28,12 @@ class ScriptLink:
         self._closed = False
 
     def start(self) -> None:
-        self._loop.call_soon(lambda: self._do(self._machine.start(self._loop.time())))
+        self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        if not self._closed:
+            self._sink.on_dialogue_ready()
+            self._do(self._machine.start(self._loop.time()))
 
     def send(self, message: Outbound) -> None:
         self._loop.call_soon(self._told, message)

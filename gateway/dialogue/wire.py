@@ -15,6 +15,7 @@ import orjson
 from gateway.config import LimitsConfig
 from gateway.dialogue.messages import (
     Cancel,
+    Caption,
     Commit,
     Discard,
     Dtmf,
@@ -285,6 +286,7 @@ _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
     Error: ("error", lambda m: ({"description": m.description}, {"code": m.code, "turn": m.turn, "field": m.field})),
     Info: ("info", lambda m: ({"name": m.name, "value": m.value}, {})),
     TurnEvent: ("turn", lambda m: (None, {"turn": m.turn, "event": m.event, **m.data})),
+    Caption: ("caption", lambda m: (None, {"turn": m.turn, "text": m.text})),
     MarkReached: ("mark", lambda m: (None, {"name": m.name, "cleared": m.cleared})),
     Ended: ("ended", lambda m: (None, {"reason": m.reason, "durationMs": m.duration_ms})),
 }

@@ -10,11 +10,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from aiohttp import web
+from pydantic import SecretStr
 
 from gateway.config import ApiKey, AuthConfig, ServerConfig
 from gateway.errors import Rejected
 
-TENANT: web.RequestKey[str] = web.RequestKey("tenant", str)
+COOKIE = "talkspurt_key"
+"""Holds the key of a browser that has signed in (``gateway.http.pages``): HttpOnly, and SameSite=Strict, so that no
+request which another site causes carries it."""
 
 
 def is_loopback(host: str) -> bool:
@@ -63,6 +66,9 @@ class Tenant:
             self._live -= 1
 
 
+TENANT: web.RequestKey[Tenant] = web.RequestKey("tenant", Tenant)
+
+
 class Authenticator:
     """Checks requests for protected routes.
 
@@ -72,38 +78,43 @@ class Authenticator:
 
     def __init__(self, auth: AuthConfig, server: ServerConfig) -> None:
         self._tenants = [Tenant(key) for key in auth.api_keys]
+        self._anyone = Tenant(ApiKey(key=SecretStr("-")))
         self._open = server.insecure or is_loopback(server.host)
 
-    def check(self, request: web.Request) -> Tenant | None:
-        """The request's tenant, or None where no keys are asked for. Raises ``Rejected`` (401, 403, 429)."""
+    def check(self, request: web.Request) -> Tenant:
+        """The request's tenant; where no keys are asked for, one for all. Raises ``Rejected`` (401, 403, 429)."""
         if not self._tenants:
             if self._open:
-                return None
+                return self._anyone
             raise Rejected(
                 "this listener is reachable from outside: configure auth.api_keys or set server.insecure: true",
                 status=403, code="auth_not_configured",
             )  # fmt: skip
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         token = given.strip() if scheme.lower() == "bearer" else ""
-        # A browser cannot send headers with a WebSocket or an EventSource.
-        token = token or request.query.get("access_token", "")
-        found = None
-        for tenant in self._tenants:
-            if hmac.compare_digest(tenant.secret, token.encode(errors="backslashreplace")):
-                found = tenant
+        # A browser cannot send headers with a page, a WebSocket or an EventSource.
+        found = self.tenant(token or request.query.get("access_token", "") or request.cookies.get(COOKIE, ""))
         if found is None:
             raise Rejected("Authorization: Bearer KEY is missing or unknown", status=401, code="unauthorized")
         found.admit(time.monotonic())
         return found
 
+    def tenant(self, key: str) -> Tenant | None:
+        """Whose key that is."""
+        given = key.encode(errors="backslashreplace")
+        found = None
+        for tenant in self._tenants:
+            if hmac.compare_digest(tenant.secret, given):
+                found = tenant
+        return found
+
     def guard(
         self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """A handler behind the check; the tenant's name is in ``request[TENANT]``."""
+        """A handler behind the check; the tenant is in ``request[TENANT]``."""
 
         async def guarded(request: web.Request) -> web.StreamResponse:
-            tenant = self.check(request)
-            request[TENANT] = tenant.name if tenant is not None else "default"
+            request[TENANT] = self.check(request)
             return await handler(request)
 
         return guarded

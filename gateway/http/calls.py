@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import orjson
 from aiohttp import web
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gateway.dialogue.observers import Observers
 from gateway.directory import Directory
 from gateway.errors import Rejected
+from gateway.handoff import Handoffs
+from gateway.http.routes import Route
+from gateway.originate import Attempt, CallOrder, Originator
 from gateway.session import Session
+
+VIEWS_AT_ONCE = 50
+"""Made in one go, in half a millisecond: no frame has to wait for a long list."""
 
 
 class CallView(BaseModel):
-    """One call as REST shows it."""
+    """One call as REST shows it. Times end in their unit."""
 
     callId: str
     callSid: str
@@ -22,13 +30,28 @@ class CallView(BaseModel):
     transport: str
     direction: str
     state: str
+    """``listening``, ``speaking``, or ``draining``: all sound is made, the caller has not heard it to its end."""
     startedAt: float
+    """Seconds since the epoch."""
     turns: int
     firstPacketMs: list[float]
+    """Of the latest turns, at most 100."""
     gaps: int
+    """How often the caller heard nothing in mid-turn, and for how long in all."""
     gapS: float
+    stalls: int
+    """Frames dropped at a full socket buffer."""
     lastCutMs: float | None
     bufferedMs: int
+    """Sound that waits to be sent."""
+    turn: str
+    """The turn that is heard, else the last one."""
+    outcome: str
+    """How that turn ended; empty while it is heard."""
+    playedText: str
+    """What the caller has heard of it, its last 500 characters."""
+    queuedText: str
+    """What is to come, its first 500 characters; turns stand on lines of their own."""
 
 
 class CallList(BaseModel):
@@ -37,12 +60,99 @@ class CallList(BaseModel):
     calls: list[CallView]
 
 
+class PlaceCallBody(BaseModel):
+    """A call to be placed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    to: str = Field("", max_length=500)
+    """SIP URI or number, one of ``sip.allowed_targets``."""
+    target: str = Field("", max_length=500)
+    """The same under its other name."""
+    route: str = "default"
+    """What happens to the call when it is answered."""
+    from_: str = Field("", alias="from", max_length=500)
+    """SIP URI or number that the callee sees; empty: the trunk's own."""
+    trunk: str = ""
+    """By which trunk; empty: the one whose proxy the target names, for a number the first with a proxy."""
+    headers: dict[str, str] = Field({}, max_length=50)
+    """SIP headers for the callee."""
+    customParameters: dict[str, str] = Field({}, max_length=100)
+    """For the dialogue manager's ``setup``; those that the trunk's ``headers`` name are SIP headers too."""
+
+    @model_validator(mode="after")
+    def _one_target(self) -> PlaceCallBody:
+        if bool(self.to) == bool(self.target):
+            raise ValueError("expected one of to and target")
+        return self
+
+
+class AttemptView(BaseModel):
+    """A call that was placed and is not answered, or was not."""
+
+    callId: str
+    """Of the call that it becomes."""
+    route: str
+    state: str
+    """``calling``, ``ringing``, ``early_media``, ``answered``, ``failed``."""
+    sipStatus: int
+    """The callee's last answer; 0: none yet."""
+    reason: str
+    """Why it failed: ``busy``, ``no_answer``, ``declined``, ``not_found``, ``no_common_codec``, ``not_authorised``,
+    ``redirected``, ``unreachable``, ``unavailable``, ``cancelled``, ``refused``."""
+    startedAt: float
+    """Seconds since the epoch."""
+
+
+class HandoffView(BaseModel):
+    """What a call left for whoever goes on with it."""
+
+    sessionId: str
+    reason: str
+    """``ended`` or ``transferred``."""
+    handoffData: str
+    transferTarget: str
+
+
+class Left:
+    """Handler of ``/v1/handoffs``: a dialplan asks what a call left when our stream has ended."""
+
+    def __init__(self, handoffs: Handoffs) -> None:
+        self._handoffs = handoffs
+
+    def routes(self) -> list[Route]:
+        """For ``make_app``."""
+        return [
+            Route(
+                method="GET", path="/v1/handoffs/{callSid}", handler=self.take, answer=HandoffView, tags=["calls"],
+                summary="What a call left for the dialplan that goes on with it; once",
+            )
+        ]  # fmt: skip
+
+    async def take(self, request: web.Request) -> web.Response:
+        """What the call left, once; 404 where it left nothing (the caller hung up) or was asked before."""
+        call_sid = request.match_info["callSid"]
+        left = self._handoffs.take(call_sid)
+        if left is None:
+            raise Rejected(f"call {call_sid[:64]!r} left nothing", status=404, code="unknown_call", param="callSid")
+        view = HandoffView(
+            sessionId=left.session_id,
+            reason=left.reason,
+            handoffData=left.handoff_data or "",
+            transferTarget=left.transfer_target,
+        )
+        return web.json_response(view.model_dump())
+
+
 class Calls:
     """Handlers of ``/v1/calls``."""
 
-    def __init__(self, directory: Directory[Session], observers: Observers) -> None:
+    def __init__(
+        self, directory: Directory[Session], observers: Observers, originator: Originator | None = None
+    ) -> None:
         self._directory = directory
         self._observers = observers
+        self._originator = originator
 
     def _call(self, request: web.Request) -> Session:
         call_id = request.match_info["id"]
@@ -53,16 +163,50 @@ class Calls:
 
     async def list(self, request: web.Request) -> web.Response:
         """All live calls."""
-        return web.json_response({"calls": [view(session) for session in self._directory]})
+        views = []
+        for number, session in enumerate(self._directory, 1):
+            views.append(view(session))
+            if number % VIEWS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return web.Response(body=orjson.dumps({"calls": views}), content_type="application/json")
 
     async def show(self, request: web.Request) -> web.Response:
-        """One call with its statistics."""
+        """One call with its statistics, or what became of one that was placed."""
+        attempt = self._attempt(request)
+        if attempt is not None:
+            return web.json_response(_attempt_view(attempt))
         return web.json_response(view(self._call(request)))
 
     async def hang_up(self, request: web.Request) -> web.Response:
-        """End a call now."""
+        """End a call now, or give up calling."""
+        if self._originator and self._originator.cancel(request.match_info["id"]):
+            return web.Response(status=204)
         self._call(request).end("hangup_by_api", hang_up=True)
         return web.Response(status=204)
+
+    async def place(self, request: web.Request) -> web.Response:
+        """Call somebody. The answer comes at once; ``GET /v1/calls/{id}`` tells how it goes."""
+        body = PlaceCallBody.model_validate_json(await request.read())
+        if self._originator is None:
+            raise Rejected("calls cannot be placed: section sip is not configured", status=503, code="not_configured")
+        attempt = await self._originator.place(
+            CallOrder(
+                target=body.to or body.target,
+                route=body.route,
+                from_=body.from_,
+                trunk=body.trunk,
+                headers=body.headers,
+                custom_parameters=body.customParameters,
+            )
+        )
+        headers = {"Location": f"/v1/calls/{attempt.call_id}"}
+        return web.json_response(_attempt_view(attempt), status=201, headers=headers)
+
+    def _attempt(self, request: web.Request) -> Attempt | None:
+        call_id = request.match_info["id"]
+        if self._originator is None or self._directory.get(call_id) is not None:
+            return None
+        return self._originator.attempt(call_id)
 
     async def message(self, request: web.Request) -> web.Response:
         """Any dialogue-manager message, for one call."""
@@ -81,10 +225,21 @@ class Calls:
         return response
 
 
+def _attempt_view(attempt: Attempt) -> dict[str, Any]:
+    return AttemptView(
+        callId=attempt.call_id,
+        route=attempt.route,
+        state=attempt.state,
+        sipStatus=attempt.status,
+        reason=attempt.reason,
+        startedAt=attempt.started_at,
+    ).model_dump()
+
+
 def view(session: Session) -> dict[str, Any]:
     """A call's public state."""
     stats, call = session.stats, session.call
-    speaking = session.turns.speaking()
+    speaking, text = session.turns.speaking(), session.spoken_text()
     return CallView(
         callId=call.call_id,
         callSid=call.call_sid,
@@ -97,6 +252,11 @@ def view(session: Session) -> dict[str, Any]:
         firstPacketMs=stats.first_packet_ms,
         gaps=stats.gaps,
         gapS=round(stats.gap_s, 3),
+        stalls=stats.stalls,
         lastCutMs=stats.last_cut_ms,
         bufferedMs=round(session.playout.buffered_s() * 1000),
+        turn=text.turn,
+        outcome=text.outcome,
+        playedText=text.played,
+        queuedText=text.queued,
     ).model_dump()

@@ -61,7 +61,8 @@ def of(exc: Exception) -> web.Response:
         case ValidationError():
             first = exc.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
-            return failure(422, "invalid_body", f"{where}: {first['msg']}", param=where)
+            message = f"{where}: {first['msg']}" if where else first["msg"]
+            return failure(422, "invalid_body", message, param=where)
         case _:
             raise exc
 

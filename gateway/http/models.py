@@ -1,39 +1,39 @@
-"""REST over the engine's models: which are loaded, and which one speaks what is opened from now on."""
+"""The engine's models over HTTP: which there are, which one speaks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
-
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
+from gateway.errors import Rejected
 from gateway.http.routes import Route
-from tts_engine.api import EngineStatus, SpeechEngine
+from tts_engine.api import SpeechEngine
 
 
 class ModelView(BaseModel):
-    """One loaded model; the first three names are those of OpenAI's list."""
+    """A loaded model, as OpenAI lists them."""
 
     id: str
-    object: Literal["model"] = "model"
+    object: str = "model"
     owned_by: str
+    """The engine that runs it."""
     active: bool
+    """New utterances are spoken by it."""
 
 
 class ModelList(BaseModel):
-    """All loaded models."""
+    """``GET /v1/models``."""
 
-    object: Literal["list"] = "list"
+    object: str = "list"
     data: list[ModelView]
 
 
-class ActiveModel(BaseModel):
+class ActiveModelBody(BaseModel):
     """Body of ``POST /v1/models/active``."""
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str = Field(min_length=1)
+    model: str
 
 
 class Models:
@@ -42,29 +42,30 @@ class Models:
     def __init__(self, engine: SpeechEngine) -> None:
         self._engine = engine
 
-    async def list(self, request: web.Request) -> web.Response:
-        """All loaded models. Raises ``EngineError``."""
-        return web.json_response(_view(await self._engine.status()).model_dump())
-
-    async def switch(self, request: web.Request) -> web.Response:
-        """Make another model the active one: turns that speak keep theirs. Raises ``EngineError``."""
-        body = ActiveModel.model_validate_json(await request.read())
-        await self._engine.set_active_model(body.model)
-        return web.json_response(_view(await self._engine.status()).model_dump())
-
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> list[Route]:
+        """For ``make_app``."""
+        path, tags = "/v1/models", ["models"]
         return [
-            Route(
-                method="GET", path="/v1/models", handler=self.list, summary="Loaded models", answer=ModelList,
-                tags=["models"],
-            ),
-            Route(
-                method="POST", path="/v1/models/active", handler=self.switch, summary="Switch the active model",
-                body=ActiveModel, answer=ModelList, tags=["models"],
-            ),
+            Route(method="GET", path=path, handler=self.list, summary="Loaded models", answer=ModelList, tags=tags),
+            Route(method="POST", path=f"{path}/active", handler=self.activate, summary="Choose the model that speaks",
+                  body=ActiveModelBody, answer=ModelList, tags=tags),
         ]  # fmt: skip
 
+    async def list(self, request: web.Request) -> web.Response:
+        """All loaded models."""
+        status = await self._engine.status()
+        names = list(dict.fromkeys((*status.models, status.model)))
+        data = [ModelView(id=name, owned_by=status.engine, active=name == status.model) for name in names if name]
+        return web.json_response(ModelList(data=data).model_dump())
 
-def _view(status: EngineStatus) -> ModelList:
-    names = status.models or (status.model,)
-    return ModelList(data=[ModelView(id=n, owned_by="talkspurt", active=n == status.model) for n in names])
+    async def activate(self, request: web.Request) -> web.Response:
+        """New utterances are spoken by that model; those under way finish on theirs."""
+        body = ActiveModelBody.model_validate_json(await request.read())
+        status = await self._engine.status()
+        if body.model not in (loaded := status.models or (status.model,)):
+            raise Rejected(
+                f"model {body.model[:40]!r} is not loaded; there is {', '.join(loaded)}",
+                status=404, code="model_not_found", param="model",
+            )  # fmt: skip
+        await self._engine.set_active_model(body.model)
+        return await self.list(request)

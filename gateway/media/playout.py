@@ -96,6 +96,8 @@ class FirstFrame:
 
     track: Track
     at: float
+    free_at: float
+    """When the sound before it ended; ``at`` where it follows that sound without silence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,8 @@ class Playout:
         self._ended_s = 0.0
         self.held = False
         """Nothing is sent while true: the caller may have begun to speak."""
+        self.paused = False
+        """Nothing is sent while true: the leg can carry no sound now."""
         self._generation = 0
         self._marks = 0
         self.last_mark_delay_s: float | None = None
@@ -164,7 +168,7 @@ class Playout:
 
     def deadline(self, now: float) -> float | None:
         """When to call ``pop_due`` next: a frame is due, or sound runs out. None: nothing to do until a push."""
-        if self._tracks and not self.held:
+        if self._tracks and not self.held and not self.paused:
             track = self._tracks[0]
             if track.frames:
                 return self.pacer.deadline() if self.pacer.running else self._start_at(track, now)
@@ -186,9 +190,10 @@ class Playout:
     def pop_due(self, now: float) -> bytes | None:
         """The next frame, or None: too early, or nothing there. Also settles what has been heard by now."""
         pacer = self.pacer
-        while not self.held and self._tracks and self._tracks[0].done and not self._tracks[0].frames:
+        still = self.held or self.paused
+        while not still and self._tracks and self._tracks[0].done and not self._tracks[0].frames:
             self._track_sent(self._tracks.popleft())
-        if not self._tracks or not self._tracks[0].frames or self.held:
+        if still or not self._tracks or not self._tracks[0].frames:
             self._settle(now)
             return None
         track = self._tracks[0]
@@ -196,6 +201,7 @@ class Playout:
         # (between two turns, or by a whole frame in the middle of one) does a new talkspurt begin.
         if pacer.running and now >= pacer.dry_at() and (not track.sent or now - pacer.dry_at() > pacer.ptime_s):
             self._run_dry(track)
+        free_at = now
         if not pacer.running:
             if self._start_at(track, now) > now:
                 self._settle(now)
@@ -205,6 +211,7 @@ class Playout:
                 track.gap_s += now - self._dry_since
                 self.events.append(Gap(track, now - self._dry_since))
             self._dry_since = None
+            free_at = self._ended_s
             pacer.begin(now)
         elif now < pacer.deadline():
             self._settle(now)
@@ -214,7 +221,7 @@ class Playout:
             track.first_frame = pacer.sent_frames
         if not track.announced:
             track.announced = True
-            self.events.append(FirstFrame(track, now))
+            self.events.append(FirstFrame(track, now, free_at))
         track.sent += 1
         pacer.sent()
         self._history.append((track, frame))
@@ -265,6 +272,22 @@ class Playout:
             if mark == name:
                 self.last_mark_delay_s = self.pacer.learn_delay(end_frame, now=now)
                 return
+
+    def playback_started(self, now: float) -> None:
+        """The peer has begun to play after silence."""
+        self.pacer.playback_began(now=now)
+
+    def playback_completed(self, now: float) -> None:
+        """The peer has played all that it got.
+
+        Where that cannot be true yet of all that was sent, it is meant of what came before, and says nothing.
+        """
+        pacer = self.pacer
+        if (pacer.running and now < pacer.dry_at()) or any(track.frames for track in self._tracks):
+            return
+        while self._sent_out:
+            _, track, _ = self._sent_out.popleft()
+            self.events.append(PlayedOut(track, now))
 
     def heard_frames(self, track: Track, now: float) -> float:
         """Frames of ``track`` that the caller has heard by ``now``, with the part of the one under way."""

@@ -105,6 +105,13 @@ class OutgoingStream:
         self._timestamp = (self._timestamp + self._frame_ticks) & 0xFFFFFFFF
         return data
 
+    def comfort_noise(self, payload_type: int, payload: bytes, *, now: float) -> bytes:
+        """A packet that stands for silence from now on (RFC 3389); the audio after it begins a talkspurt."""
+        timestamp = self.timestamp_at(now)
+        if self._due is None:
+            self._due = now
+        return self._number(payload_type, timestamp, payload)
+
     def event(self, payload_type: int, payload: bytes, *, begins: bool, now: float) -> bytes:
         """A packet of a touch tone (RFC 4733 section 2.5.1), which stands in the place of audio.
 

@@ -94,6 +94,9 @@ class _SharedSink:
     def on_message(self, message: Inbound) -> None:
         self._sink.on_message(message)
 
+    def on_dialogue_ready(self) -> None:
+        self._sink.on_dialogue_ready()
+
     def on_dialogue_closed(self) -> None:
         self._sink.on_dialogue_closed()
 

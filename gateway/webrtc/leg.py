@@ -33,7 +33,9 @@ class WebRtcLeg:
         restart_s: how long a lost browser is waited for.
     """
 
-    max_lead_ms = 0  # a browser's jitter buffer would take a lead for jitter, and grow
+    max_lead_ms = int(
+        __import__("os").environ.get("LEAD", 0)
+    )  # a browser's jitter buffer would take a lead for jitter, and grow
     has_marks = False
 
     def __init__(
@@ -186,6 +188,10 @@ class WebRtcLeg:
 
     def send_clear(self) -> None:
         """Nothing is buffered beyond the browser's own few frames, which cannot be recalled."""
+
+    def carries_dtmf(self, digits: str) -> bool:
+        """Tones go in the audio."""
+        return False
 
     def send_dtmf(self, digits: str) -> bool:
         """Tones for a browser's listener go in the audio."""

@@ -144,7 +144,7 @@ class Peer:
             frame_s=fmt.ptime_ms / 1000, sequence=secrets.randbits(15), timestamp=secrets.randbits(32),
         )  # fmt: skip
         self._in: IncomingStream | None = None
-        self._order = JitterBuffer()
+        self._order = JitterBuffer(codec.inbound.rtp_clock_hz)
         self._keys = TelephoneEvents()
         self._label = secrets.token_hex(8)
         self._protect: Callable[[bytes], bytes] | None = None
@@ -354,16 +354,17 @@ class Peer:
             return
         if self._in is None or self._in.ssrc != packet.ssrc:
             self._in = IncomingStream(ssrc=packet.ssrc, clock_hz=self.codec.inbound.rtp_clock_hz)
-            self._order = JitterBuffer()
+            self._order = JitterBuffer(self.codec.inbound.rtp_clock_hz)
             self._lost_told = 0
-        self._in.add(packet.sequence, packet.timestamp, now=time.monotonic())
-        payload = packet.payload
+        now = time.monotonic()
+        self._in.add(packet.sequence, packet.timestamp, now=now)
+        payload: bytes | None = packet.payload or None
         if packet.payload_type == self.codec.event_type:
-            digit = self._keys.add(packet.timestamp, payload)
+            digit = self._keys.add(packet.timestamp, packet.payload)
             if digit is not None:
                 self._events.on_digit(digit)
-            payload = b""
-        for ready in self._order.add(packet.sequence, payload):
+            payload = None
+        for ready in self._order.add(packet.sequence, packet.timestamp, payload, now=now):
             if self._events.listening:
                 self._events.on_audio(ready)
 

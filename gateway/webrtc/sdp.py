@@ -36,7 +36,9 @@ class Codec:
     encoding: str
     payload_type: int
     event_type: int | None
-    """Payload type of telephone-event at the codec's clock, where the peer offers it."""
+    """Payload type of telephone-event, where the peer offers it."""
+    event_hz: int = 8000
+    """Its clock: the codec's, as RFC 4733 section 2.1 wants it, else the 8000 Hz that Firefox offers beside Opus."""
 
     @property
     def outbound(self) -> AudioFormat:
@@ -124,10 +126,13 @@ def read_offer(text: str) -> Offer:
     if len(section.ice_candidates) > MAX_CANDIDATES:
         raise _bad(f"SDP has {len(section.ice_candidates)} candidates, expected at most {MAX_CANDIDATES}")
     bundled = next((group.items for group in description.group if group.semantic == "BUNDLE"), [])
+    # A section that is only ever bundled has port 0 too (RFC 9143 section 6): it is offered all the same.
+    parts = re.split(r"^m=", text, flags=re.M)[1:]
     channel = next(
         (
             i for i, m in enumerate(media)
-            if m.kind == "application" and m.port and m.sctp_port and {m.rtp.muxId, section.rtp.muxId} <= set(bundled)
+            if m.kind == "application" and (m.port or re.search(r"^a=bundle-only\r?$", parts[i], flags=re.M))
+            and m.sctp_port and {m.rtp.muxId, section.rtp.muxId} <= set(bundled)
         ),
         None,
     )  # fmt: skip
@@ -154,9 +159,10 @@ def _codecs(section: MediaDescription) -> list[Codec]:
     events = {clock: pt for pt, name, clock, _ in reversed(offered) if name == "TELEPHONE-EVENT"}
     known = {("OPUS", 48_000, 2), ("PCMU", 8000, 1), ("PCMA", 8000, 1)}
     return [
-        Codec(name, pt, events.get(clock))
+        Codec(name, pt, events.get(event_hz), event_hz)
         for pt, name, clock, channels in offered
         if (name, clock, channels) in known
+        for event_hz in (clock if clock in events else 8000,)
     ]  # fmt: skip
 
 
@@ -208,6 +214,7 @@ def write_answer(
     for index, offered in enumerate(offer.media):
         mine = MediaDescription(offered.kind, 9, offered.profile, list(offered.fmt))
         mine.ice = RTCIceParameters()
+        mine.host = "0.0.0.0"  # Firefox wants a c= line in refused sections too
         mine.rtp = RTCRtpParameters(muxId=offered.rtp.muxId)
         description.media.append(mine)
         is_audio = index == offer.audio
@@ -216,7 +223,7 @@ def write_answer(
             mine.direction = "inactive" if offered.kind in ("audio", "video") else None
             continue
         taken.append(offered.rtp.muxId)
-        mine.host = candidates[0].ip if candidates else "0.0.0.0"
+        mine.host = candidates[0].ip if candidates else mine.host
         mine.port = candidates[0].port if candidates else 9
         mine.ice = ice
         mine.ice_options = "trickle"
@@ -253,7 +260,7 @@ def _answered(codec: Codec) -> list[RTCRtpCodecParameters]:
     if codec.event_type is None:
         return [audio]
     events = RTCRtpCodecParameters(
-        mimeType="audio/telephone-event", clockRate=audio.clockRate, channels=1, payloadType=codec.event_type,
+        mimeType="audio/telephone-event", clockRate=codec.event_hz, channels=1, payloadType=codec.event_type,
         parameters={"0-15": None},
     )  # fmt: skip
     return [audio, events]

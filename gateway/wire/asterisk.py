@@ -2,11 +2,13 @@
 
 ``MEDIA_START`` announces codec and frame size; a message has to be a whole number of frames, which ours are. The queue
 holds 1000 frames; ``MEDIA_XOFF`` stops us before it is full. ``FLUSH_MEDIA`` empties it, marks included: those never
-come. A text message over 128 bytes is ignored by the peer. A call ends with ``HANGUP``, or with the socket.
+come. A text message over 128 bytes is ignored by the peer. A call ends with ``HANGUP``, or with the socket; the
+dialplan goes on after ``Dial(…,,g)`` and may ask ``/v1/handoffs`` what was left.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -31,6 +33,8 @@ _SLIN = {"slin": 8000, "slin12": 12000, "slin16": 16000, "slin24": 24000, "slin3
 _FORMATS = {"ulaw": ("PCMU", 8000), "alaw": ("PCMA", 8000), "g722": ("G722", 16000)} | {
     name: ("L16", rate) for name, rate in _SLIN.items()
 }
+_ITS_OWN = re.compile(r"_.*|TALKSPURT_.*|MEDIA_WEBSOCKET_.*|DIALEDPEERNUMBER|GOSUB_.*|ARG(C|\d+)")
+"""Channel variables that chan_websocket, Dial, Gosub (seen of 22.10) and our dialplan sample set for themselves."""
 _BARE_IDS = {"MEDIA_MARK_PROCESSED", "MEDIA_BUFFERING_COMPLETED"}
 
 
@@ -47,7 +51,7 @@ class Asterisk(JsonEvents):
     max_lead_ms: ClassVar[int] = 2000
     has_marks: ClassVar[bool] = True
     has_clear: ClassVar[bool] = True
-    goes_on_after: ClassVar[bool] = False
+    goes_on_after: ClassVar[bool] = True
     media_is_text: ClassVar[bool] = False
     subprotocols: ClassVar[tuple[str, ...]] = ("media",)
 
@@ -131,7 +135,11 @@ class Asterisk(JsonEvents):
         self._plain = "plain" in body
         self._inbound = AudioFormat(encoding, rate)
         channel = text(body.get("channel_id") or body["connection_id"])
-        variables = parameters(body.get("channel_variables"))
+        variables = {
+            name: value
+            for name, value in parameters(body.get("channel_variables")).items()
+            if not _ITS_OWN.fullmatch(name)
+        }
         yield StreamStarted(
             stream_id=channel,
             call_sid=channel,

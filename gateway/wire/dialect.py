@@ -19,7 +19,7 @@ class Dialect(Protocol):
     max_lead_ms: ClassVar[int]
     """How far ahead of real time the peer lets us send; 0: never ahead."""
     goes_on_after: ClassVar[bool]
-    """The carrier asks our ``…/after`` webhook when the stream has ended."""
+    """The carrier asks our ``…/after`` webhook, or the switch ``/v1/handoffs``, when the stream has ended."""
 
     @property
     def has_marks(self) -> bool:

@@ -2,8 +2,8 @@
 
 The first text message is the metadata of the start command, if one was given; it is free-form. The rate of the command
 is not repeated on the socket: it is configured, or stands in the address (``?rate=16000``) or the metadata
-(``sampleRate``). Without ``bidir_stream`` (and with the old drachtio module) audio goes as ``playAudio`` files.
-``disconnect`` is only an event there: the ESL application hangs up.
+(``sampleRate``), as does the channel's UUID (``uuid``). Without ``bidir_stream`` (and with the old drachtio module)
+audio goes as ``playAudio`` files. ``disconnect`` is only an event there: the ESL application hangs up.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ class FreeSwitchFork(Jambonz):
 
     def start(self, body: Body) -> StreamStarted:
         """The metadata, over what the address says."""
-        return super().start({"sampleRate": self._rate, "mixType": self._mix, **self._query, **body})
+        own = {"sampleRate": self._rate, "mixType": self._mix, **self._query, **body}
+        if "uuid" in own:
+            own["callSid"] = own.pop("uuid")
+        return super().start(own)
 
     def hangup(self, handoff_data: str | None = None) -> None:
         """Only an ESL application can."""

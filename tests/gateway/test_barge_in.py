@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gateway.config import BargeInConfig, RouteConfig
 from gateway.uplink_worker import UplinkWorker
+from voicecodecs.dtmf import tones
 from voicecodecs.g711 import encode_ulaw
 from voicecodecs.pcm import to_int16
 from voicecodecs.registry import AudioFormat
@@ -40,11 +41,24 @@ def speech(text: str) -> Pcm:
 class Heard:
     def __init__(self) -> None:
         self.onsets: list[float] = []
+        self.suspected: list[float] = []
+        self.dismissed = 0
         self.ends = 0
         self.pcm: list[bytes] = []
+        self.speech: list[bytes] = []
+        self.keys = ""
+
+    def on_key_heard(self, digit: str) -> None:
+        self.keys += digit
 
     def on_speech_started(self, *, onset: float) -> None:
         self.onsets.append(onset)
+
+    def on_speech_suspected(self, *, onset: float) -> None:
+        self.suspected.append(onset)
+
+    def on_speech_dismissed(self) -> None:
+        self.dismissed += 1
 
     def on_speech_ended(self) -> None:
         self.ends += 1
@@ -52,21 +66,34 @@ class Heard:
     def on_pcm(self, pcm: bytes) -> None:
         self.pcm.append(pcm)
 
-    def on_prompt(self, text: str, *, lang: str, last: bool) -> None: ...
+    def on_speech(self, pcm: bytes) -> None:
+        self.speech.append(pcm)
 
 
-async def listen(caller: Pcm, ours: Pcm | None = None, *, vad: bool = True, pcm_rate: int = 0) -> Heard:
+async def listen(
+    caller: Pcm,
+    ours: Pcm | None = None,
+    *,
+    vad: bool = True,
+    pcm_rate: int = 0,
+    keys: bool = False,
+    lost: frozenset[int] = frozenset(),
+    wanted_speech: bool = False,
+    skip_silence: bool = False,
+) -> Heard:
     """Feed 20 ms frames with the times a call would have; the thread's own speed does not matter."""
     worker = UplinkWorker({"r": RouteConfig()}, BargeInConfig())
     heard = Heard()
     stream = worker.open("VX", PCMU, PCMU, "r", heard)
-    stream.want(vad=vad, pcm_rate=pcm_rate)
+    stream.want(vad=vad, pcm_rate=pcm_rate, keys=keys, speech=wanted_speech)
     assert stream.needed
     for index in range(len(caller) // FRAME):
         now = (index + 1) * 0.02
-        if ours is not None and (index + 1) * FRAME <= len(ours):
-            stream.spoke(encode_ulaw(to_int16(ours[index * FRAME : (index + 1) * FRAME])), now=now - 0.02)
-        stream.push(encode_ulaw(to_int16(caller[index * FRAME : (index + 1) * FRAME])), now=now)
+        mine = ours[index * FRAME : (index + 1) * FRAME] if ours is not None else ()
+        if len(mine) == FRAME and (np.any(mine) or not skip_silence):
+            stream.spoke(encode_ulaw(to_int16(mine)), now=now - 0.02)
+        payload = encode_ulaw(to_int16(caller[index * FRAME : (index + 1) * FRAME]))
+        stream.push(b"" if index in lost else payload, now=now)
         if index % 4 == 3:
             while stream.waiting:  # noqa: ASYNC110  the thread under test sets no event
                 await asyncio.sleep(0.002)
@@ -116,7 +143,35 @@ async def test_the_echo_of_our_own_voice_is_not_the_caller(gain_db: float) -> No
 @pytest.mark.parametrize("text", ["Mhm.", "Mm-hmm.", "Hmm.", "Mmm."])
 async def test_a_hum_of_agreement_does_not_cut(text: str) -> None:
     caller = np.concatenate((silence(1.0), speech(text), silence(1.0)))
-    assert (await listen(caller, speech(BOT)[: len(caller)])).onsets == []
+    heard = await listen(caller, speech(BOT)[: len(caller)])
+    assert heard.onsets == []
+    assert heard.dismissed == len(heard.suspected), "a pause for a hum ends with it"
+
+
+@pytest.mark.parametrize("text", ["Wait, stop please.", "Maybe later.", "My name is Nina."])
+async def test_a_pause_comes_before_the_decision(text: str) -> None:
+    caller = np.concatenate((silence(2.0), speech(text), silence(0.5)))
+    heard = await listen(caller, speech(BOT)[: len(caller)])
+    assert heard.suspected[:1] == heard.onsets == [pytest.approx(2.0, abs=0.12)]
+
+
+async def test_people_in_the_background_do_not_cut() -> None:
+    lines = ["Can I talk to somebody?", "No, that is wrong.", "Wait, stop please.", "Hello there.", BOT]
+    people = [np.resize(np.roll(speech(text), 1777 * index), 8000 * 12) for index, text in enumerate(lines)]
+    babble = np.sum(people, axis=0, dtype=np.float32)
+    babble *= np.float32(10 ** (-35 / 20) / np.sqrt(np.mean(babble**2)))
+    assert (await listen(babble, speech(BOT))).onsets == []
+
+
+async def test_an_echo_across_a_pause_of_ours_is_not_the_caller() -> None:
+    """What we sent has no frames in the pause; its echo has the silence."""
+    gap = 8000 * 7 // 10
+    parts = [np.resize(speech(text), 8000) for text in ("Wait, stop please.", "No, that is wrong.", "Hello there.")]
+    ours = np.concatenate([np.concatenate((part, np.zeros(gap, np.float32))) for part in parts])
+    ours = ours[: len(ours) // FRAME * FRAME]
+    echo = np.concatenate((np.zeros(8 * 120, np.float32), ours))[: len(ours)] * np.float32(0.2)
+    heard = await listen(echo + silence(len(ours) / 8000)[: len(ours)], ours, skip_silence=True)
+    assert heard.onsets == heard.suspected == []
 
 
 async def test_a_subscription_gets_20_ms_pieces_at_its_rate() -> None:
@@ -124,3 +179,41 @@ async def test_a_subscription_gets_20_ms_pieces_at_its_rate() -> None:
     assert heard.onsets == []
     assert {len(piece) for piece in heard.pcm} == {640}
     assert len(heard.pcm) == pytest.approx(len(speech("Hello there.")) / FRAME, abs=2)
+
+
+async def test_the_recogniser_gets_speech_with_its_beginning_and_nothing_else() -> None:
+    said = speech("What are your opening hours?")
+    caller = np.concatenate((silence(3.0), said, silence(2.0), said, silence(1.0)))
+    heard = await listen(caller, wanted_speech=True)
+    assert len(heard.onsets) == heard.ends == 2
+    assert {len(piece) for piece in heard.speech} == {640}
+    heard_s = len(heard.speech) * 0.02
+    said_s = 2 * len(said) / 8000
+    # A quarter of a second before, the silence that ends it behind; payloads come four at a time here.
+    assert said_s + 0.5 < heard_s < said_s + 2 * (0.25 + 0.3 + 0.4)
+    pcm = np.concatenate([np.frombuffer(piece, "<i2") for piece in heard.speech]) / 32768
+    loud = np.flatnonzero(np.abs(pcm) > 0.05)
+    assert 0.1 < loud[0] / 16000 < 0.5, "the first sound is there, behind a little silence"
+
+
+async def test_without_a_recogniser_no_speech_is_cut_out() -> None:
+    assert (await listen(np.concatenate((silence(0.5), speech("Hello there."), silence(1.0))))).speech == []
+
+
+async def test_noise_is_not_sent_to_the_recogniser() -> None:
+    noise = np.random.default_rng(2).normal(0, 0.05, 8000 * 10).astype(np.float32)
+    assert (await listen(noise, wanted_speech=True)).speech == []
+
+
+async def test_keys_are_found_in_the_audio_and_not_in_speech() -> None:
+    pressed = tones("159#", 8000, tone_ms=100, pause_ms=100)
+    heard = await listen(np.concatenate((speech(BOT), pressed, speech(BOT))), vad=False, keys=True)
+    assert heard.keys == "159#"
+
+
+async def test_lost_packets_neither_shorten_nor_end_the_speech() -> None:
+    caller = np.concatenate((silence(0.5), speech("Can I talk to somebody about my order?"), silence(0.5)))
+    every_tenth = frozenset(range(5, len(caller) // FRAME, 10))
+    heard = await listen(caller, pcm_rate=8000, lost=every_tenth)
+    assert (len(heard.onsets), heard.ends) == (1, 1)
+    assert sum(map(len, heard.pcm)) == len(caller) // FRAME * FRAME * 2

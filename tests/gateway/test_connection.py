@@ -1,6 +1,7 @@
 """The media socket itself, with every simulated carrier at its other end."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
@@ -29,6 +30,7 @@ class Listener:
         self.audio = bytearray()
         self.digits = ""
         self.marks: list[str] = []
+        self.playback: list[bool] = []
         self.closed: list[str] = []
 
     def on_audio(self, payload: bytes) -> None:
@@ -39,6 +41,9 @@ class Listener:
 
     def on_mark(self, name: str) -> None:
         self.marks.append(name)
+
+    def on_playback(self, *, started: bool) -> None:
+        self.playback.append(started)
 
     def on_leg_closed(self, reason: str) -> None:
         self.closed.append(reason)
@@ -92,9 +97,37 @@ async def test_audio_keys_marks_and_clear_cross_the_socket(line: Line, dialect: 
     connection.send_clear()
     if connection.dialect.has_clear:
         await until(lambda: leg.clears == 1)
+    if dialect == "genesys":
+        await until(lambda: call.playback == [True, False])
     await leg.aclose()
     await until(lambda: bool(call.closed))
     assert not leg.violations
+
+
+@every
+async def test_a_key_between_idle_frames_or_after_the_last_is_not_kept_from_us(line: Line, dialect: str) -> None:
+    leg, call = await line.call(dialect)
+    call.listening = False
+    receiving = call.connection._receiving
+    assert receiving is not None and not os.get_blocking(receiving._sock.fileno())
+    for _ in range(60):
+        leg.send_uplink()
+    await until(lambda: receiving.gathering)
+    leg.press("1")  # alone in the kernel: fewer bytes than it gathers
+    await until(lambda: call.digits == "1")
+    assert not receiving.gathering
+    for _ in range(60):
+        leg.send_uplink()
+    await until(lambda: receiving.gathering)
+    leg.send_uplink()
+    leg.press("2")
+    leg.send_uplink()
+    leg.send_uplink()
+    await until(lambda: call.digits == "12")
+    call.connection.send_frame(call.started.outbound.silence_frame())
+    assert not receiving.gathering
+    await leg.aclose()
+    await until(lambda: bool(call.closed))
 
 
 @every

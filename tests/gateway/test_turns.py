@@ -6,6 +6,7 @@ import pytest
 
 from gateway.dialogue.messages import (
     Cancel,
+    Caption,
     Commit,
     Discard,
     Dtmf,
@@ -46,6 +47,41 @@ def test_a_missing_transition_is_a_bug_and_says_so(state: State, event: Event) -
     else:
         with pytest.raises(RuntimeError, match=f"{event.name} is not possible while {state.name}"):
             turn.apply(event)
+
+
+def test_waiting_for_the_turn_before_is_no_latency() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two", last=True), Text(token="three", last=True))
+    call.work_all()
+    call.run(1.0)
+    first, second = call.first_packets
+    assert not first.follows and second.follows and second.total_s < 0.01
+    call.say(Text(token="four", last=True))  # into silence
+    call.run(0.5)
+    call.work_all()
+    call.run(0.5)
+    assert not call.first_packets[2].follows
+    assert call.first_packets[2].total_s == pytest.approx(0.5, abs=0.021)
+
+
+def test_captions_follow_the_sound_word_by_word_and_joined_are_what_was_heard() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two, three four", last=True))
+    call.work_all()
+    seen = []
+    for _ in range(8):
+        call.run(0.098)  # half a word
+        call.turns.caption(call.now)
+        seen.append("".join(caption.text for caption in told(call, Caption)))
+    assert seen[1] == "one" and "one two," in seen and seen == sorted(seen, key=len)
+    call = VirtualCall()
+    call.say(Text(token="one two, three four", last=True))
+    call.work_all()
+    call.run(0.3)
+    call.say(Cancel())
+    (interrupt,) = told(call, Interrupt)
+    assert "".join(caption.text for caption in told(call, Caption)) == interrupt.utterance_until_interrupt == "one two,"
+    assert isinstance(call.told[call.told.index(interrupt) - 2], Caption)  # before the turn's end is told
 
 
 def test_a_turn_is_accepted_started_and_finished_once() -> None:
@@ -409,3 +445,35 @@ def test_speech_that_goes_on_is_an_interruption_from_its_onset() -> None:
     (interrupt,) = told(call, Interrupt)
     assert interrupt.utterance_until_interrupt == "one two"
     assert call.events("t1") == ["accepted", "started", "interrupted"]
+
+
+def test_a_suspicion_pauses_and_what_was_no_word_is_spoken_on_after() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(0.2)
+    sent = len(call.sent)
+    call.turns.on_caller_suspected(onset=call.now - 0.1, now=call.now)
+    call.run(0.3)
+    assert len(call.sent) == sent, "silent while in doubt"
+    call.turns.on_caller_silence(call.now)
+    call.run(1.0)
+    assert call.events("t1") == ["accepted", "started", "finished"]
+    assert told(call, Interrupt) == [] and call.gaps == []
+
+
+def test_a_suspicion_that_was_right_reports_what_was_heard_before_the_pause() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(0.25)
+    onset = call.now
+    call.turns.on_caller_suspected(onset=onset, now=call.now)
+    call.run(0.4)
+    assert call.turns.on_caller_speech(onset=onset, now=call.now)
+    (interrupt,) = told(call, Interrupt)
+    assert interrupt.utterance_until_interrupt == "one two"
+    call.say(Text(token="an answer", last=True))
+    call.work_all()
+    call.run(1.0)
+    assert call.events("t2")[-1] == "finished", "the pause is over"

@@ -50,7 +50,8 @@ def act(call: VirtualCall, rng: random.Random) -> None:
         case 7:
             call.turns.on_digit(rng.choice("0123456789*#"), call.now)
         case 8:
-            call.turns.on_caller_speech(onset=call.now - rng.random() * 0.2, now=call.now)
+            heard = rng.choice([call.turns.on_caller_suspected, call.turns.on_caller_speech])
+            heard(onset=call.now - rng.random() * 0.2, now=call.now)
             rng.choice([call.turns.on_caller_silence, call.turns.on_doubt_over, lambda now: None])(call.now)
         case 9:
             call.say(Mark(name=f"m{rng.randrange(1000)}"))

@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sip_bridge.dialog import Dialog, DialogId, dialog_id
-from sip_bridge.endpoint import Endpoint, Limits, Peer, SourceLimit
+from sip_bridge.endpoint import Endpoint, Limits, Peer
 from sip_bridge.errors import SipError
 from sip_bridge.sdp import Negotiation
 from sip_bridge.sdp import parse as parse_sdp
 from sip_bridge.sip import Headers, Request, Response, parse, response_to
+from sip_bridge.source_limit import SourceLimit
 from sip_bridge.transaction import Act, Key, Timing
 from tests.sip_bridge.sip_messages import request
 
@@ -219,7 +220,7 @@ async def test_a_flood_of_one_source_is_dropped() -> None:
 
 
 def test_source_limits_on_a_virtual_clock() -> None:
-    limit = SourceLimit(Limits(requests_per_s=2, burst=3, sources=2))
+    limit = SourceLimit(per_s=2, burst=3, sources=2)
     assert [limit.take("a", now=0.0) for _ in range(4)] == [True] * 3 + [False]
     assert [limit.take("a", now=0.5) for _ in range(2)] == [True, False]
     assert limit.take("b", now=0.5) and limit.take("c", now=0.5)

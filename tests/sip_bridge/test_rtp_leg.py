@@ -6,13 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gateway.media.latch import Latch
 from gateway.media.rtcp import is_rtcp
 from gateway.media.rtp import OutgoingStream
+from sip_bridge import rtp_leg
+from sip_bridge.ports import PortPool
 from sip_bridge.rtp_leg import RtpLeg
 from sip_bridge.sdp import Direction, Negotiation, parse
+from voicecodecs.g711 import decode_ulaw
 
 
 class Heard:
@@ -23,11 +27,15 @@ class Heard:
     def __init__(self) -> None:
         self.frames: list[bytes] = []
         self.digits = ""
+        self.silent = 0
         self.closed: list[str] = []
         self.changed = asyncio.Event()
 
     def on_audio(self, payload: bytes) -> None:
-        self.frames.append(payload)
+        if payload == bytes([0xFF]) * 160:
+            self.silent += 1  # also what stands for a sender that has stopped
+        else:
+            self.frames.append(payload)
         self.changed.set()
 
     def on_digit(self, digit: str) -> None:
@@ -46,31 +54,19 @@ class Heard:
             await asyncio.wait_for(self.changed.wait(), 5)
 
 
-def free_port() -> int:
-    """An even port that is free, and the next one too."""
-    while True:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            if port % 2 == 0 and port < 65000:
-                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as second:
-                    try:
-                        second.bind(("127.0.0.1", port + 1))
-                    except OSError:
-                        continue
-                    return port
+POOL = PortPool("127.0.0.1", 41000, 41999)
 
 
 @asynccontextmanager
 async def call(srtp: str = "optional", silence_s: float = 30.0) -> AsyncIterator[tuple[RtpLeg, RtpLeg, Heard, Heard]]:
-    ports = (free_port(), free_port())
-    sides = [Negotiation(host="127.0.0.1", port=port, srtp=srtp) for port in ports]  # type: ignore[arg-type]
+    ports = (POOL.take(), POOL.take())
+    sides = [Negotiation(host="127.0.0.1", port=pair.port, srtp=srtp) for pair in ports]  # type: ignore[arg-type]
     sides[0].accept(parse(sides[1].answer(parse(sides[0].offer()))))
     heard = [Heard(), Heard()]
     legs = [RtpLeg(each, Latch("any"), silence_s=silence_s) for each in heard]
     try:
-        for leg, side, port in zip(legs, sides, ports, strict=True):
-            await leg.open("127.0.0.1", port)
+        for leg, side, pair in zip(legs, sides, ports, strict=True):
+            leg.open(pair)
             assert side.agreed is not None
             leg.negotiated(side.agreed)
         yield legs[0], legs[1], heard[0], heard[1]
@@ -100,8 +96,9 @@ async def test_what_is_no_rtp_of_the_call_is_dropped() -> None:
         for junk in (b"", b"x", plain, b"\x80\xc8\0\x01" + bytes(4), bytes(2000)):
             theirs._rtp.send(junk, theirs._latch.remote)
         theirs.send_frame(bytes(160))
-        await heard.until(frames=1)
-        assert ours.unreadable >= 3 and len(heard.frames) == 1
+        await heard.until(frames=2)
+        assert ours.unreadable >= 3
+        assert heard.frames == [b"", bytes(160)]  # the one that did not come encrypted counts as lost
 
 
 async def test_a_stranger_is_not_heard_once_the_caller_was() -> None:
@@ -163,13 +160,44 @@ async def test_a_report_is_due_and_the_last_one_says_goodbye() -> None:
         assert reports[1][-8:-4] == bytes.fromhex("81cb0001")
 
 
-async def test_a_port_that_is_taken_leaves_nothing_bound() -> None:
-    port = free_port()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        taken.bind(("127.0.0.1", port + 1))
-        leg = RtpLeg(Heard(), Latch("any"))
-        with pytest.raises(OSError):
-            await leg.open("127.0.0.1", port)
-        await asyncio.sleep(0)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as again:
-            again.bind(("127.0.0.1", port))
+async def test_closing_gives_the_ports_back() -> None:
+    async with call():
+        assert POOL.in_use == 2
+    assert POOL.in_use == 0
+
+
+async def test_a_lost_packet_is_told_when_its_time_is_over_and_audio_goes_on() -> None:
+    async with call() as (ours, _, _, told):
+        assert ours.outgoing is not None
+        ours.send_frame(bytes(160))
+        ours.outgoing.packet(bytes(160), now=0.0)  # this number is never sent
+        ours.send_frame(bytes([2]) * 160)
+        await told.until(frames=3)
+        assert [frame[:1] for frame in told.frames] == [b"\0", b"", b"\2"]
+
+
+async def test_a_sender_that_stops_is_heard_as_its_comfort_noise() -> None:
+    async with call() as (ours, theirs, _, told):
+        assert theirs._agreed is not None and theirs._agreed.noise_type == 13
+        ours.send_frame(bytes(160))
+        await told.until(frames=20)
+        pcm = np.concatenate([decode_ulaw(frame) for frame in told.frames[1:]]).astype(np.float64)
+        assert 20 * np.log10(np.sqrt(np.mean(pcm**2)) / 32767) == pytest.approx(-70, abs=4)
+
+
+async def test_silence_of_ours_keeps_the_way_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rtp_leg, "_KEEP_ALIVE_S", 0.05)
+    async with call() as (ours, theirs, _, told):
+        async with asyncio.timeout(10):
+            while ours.incoming is None or ours.incoming.received < 4:
+                await asyncio.sleep(0.01)
+        assert told.frames == [] and theirs.outgoing is not None and theirs.outgoing.octets == theirs.outgoing.packets
+
+
+async def test_without_comfort_noise_the_way_is_kept_open_with_silent_audio() -> None:
+    async with call() as (ours, _, _, told):
+        assert ours._agreed is not None
+        ours.negotiated(replace(ours._agreed, noise_type=None))
+        async with asyncio.timeout(10):
+            while not told.silent:
+                await asyncio.sleep(0.01)

@@ -142,6 +142,22 @@ def test_hold_and_resume_move_the_version_and_a_refresh_does_not() -> None:
     assert [body.split()[3] for body in bodies] == [b"1", b"1", b"2", b"2", b"3"]
 
 
+@pytest.mark.parametrize(
+    ("media", "answer", "number"),
+    [
+        ("m=audio 6000 RTP/AVP 0 13\r\n", "m=audio 16384 RTP/AVP 0 13", 13),
+        ("m=audio 6000 RTP/AVP 0\r\n", "m=audio 16384 RTP/AVP 0", None),
+        ("m=audio 6000 RTP/AVP 96 13\r\na=rtpmap:96 opus/48000/2\r\n", "m=audio 16384 RTP/AVP 96", None),
+    ],
+)
+def test_comfort_noise_is_agreed_where_both_know_it_and_the_clock_fits(
+    media: str, answer: str, number: int | None
+) -> None:
+    side = negotiation()
+    assert answer in lines(side.answer(parse(described(media))))
+    assert side.agreed and side.agreed.noise_type == number
+
+
 def test_our_own_wish_counts() -> None:
     ours = negotiation()
     ours.answer(parse(described(G711)), wish=Direction.SENDONLY)

@@ -121,6 +121,23 @@ def test_a_script_that_is_not_there_is_told_with_its_line(tmp_path: Path) -> Non
     assert problem == f"4: routes.a.dialogue.script: no such file: {tmp_path / 'talk.yaml'}"
 
 
+def test_a_recogniser_that_cannot_be_is_told_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "routes:\n  a:\n    recogniser: embedded\n"
+    assert loaded(tmp_path, text).routes["a"].recogniser == "embedded"
+    (problem,) = problems(tmp_path, text + "    language: de-DE\n")
+    assert problem == "3: routes.a.recogniser: embedded knows English only, the route's language is de-DE"
+    (problem,) = problems(tmp_path, text.replace("embedded", "external"))
+    assert problem == "3: routes.a.recogniser: external needs recogniser.url"
+    (problem,) = problems(tmp_path, "recogniser: {url: https://a.example}\n")
+    assert "expected ws:// or wss://" in problem
+    monkeypatch.setattr("gateway.recognition.moonshine.PACKAGE", "no_such_package")
+    (problem,) = problems(tmp_path, text)
+    assert problem == (
+        "3: routes.a.recogniser: embedded needs the extra [recogniser]: pip install 'talkspurt[recogniser]'"
+    )
+    assert loaded(tmp_path, text.replace("embedded", "auto")).routes["a"].recogniser == "auto"
+
+
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     config = loaded(tmp_path, "clips: {folder: clips}\nrecording: {folder: /var/calls}\n")
     assert config.clips.folder == str(tmp_path / "clips")

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -33,18 +34,43 @@ def test_the_image_passes_the_linter() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_image_is_pinned_small_and_not_root() -> None:
-    lines = instructions()
-    bases = [rest.split()[0] for head, rest in lines if head == "FROM"]
+def stages() -> dict[str, list[tuple[str, str]]]:
+    """The instructions of every stage, by its name."""
+    out: dict[str, list[tuple[str, str]]] = {}
+    for head, rest in instructions():
+        if head == "FROM":
+            name = rest.split(" AS ")[1]
+            out[name] = []
+        out[name].append((head, rest))
+    return out
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_the_image_is_pinned_and_not_root(target: str) -> None:
+    final = stages()[target]
+    bases = [rest.split()[0] for head, rest in instructions() if head == "FROM"]
     assert all(re.fullmatch(r"python:3\.\d+-slim-\w+", base) for base in bases)
-    final = lines[max(i for i, (head, _) in enumerate(lines) if head == "FROM") :]
     users = [rest for head, rest in final if head == "USER"]
     assert users and users[-1].split(":")[0] not in ("root", "0")
     assert any(head == "HEALTHCHECK" and "/healthz" in rest for head, rest in final)
     assert not any("pip" in rest for head, rest in final if head == "RUN")
-    runs = [rest for head, rest in lines if head == "RUN"]
-    assert all("--no-cache-dir" in run for run in runs if "pip" in run and " install" in run)
+    runs = [rest for head, rest in instructions() if head == "RUN"]
+    assert all("--no-cache-dir" in run for run in runs if re.search(r"\bpip\b.* (install|wheel) ", run))
     assert all("/var/lib/apt/lists" in run for run in runs if "apt-get" in run)
+
+
+def test_the_default_image_needs_no_gpu() -> None:
+    assert list(stages())[-1] == "cpu"
+
+
+def test_the_cuda_image_has_the_vllm_of_the_extra_and_pins_its_torch() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (wanted,) = project["optional-dependencies"]["vllm"]
+    installs = " ".join(rest for head, rest in stages()["build-cuda"] if head == "RUN")
+    (vllm,) = set(re.findall(r"\bvllm==([\d.]+)", installs))
+    assert wanted == f"vllm=={vllm.rpartition('.')[0]}.*"
+    (torch,) = set(re.findall(r"\btorch==([\d.]+)", installs))
+    assert installs.count(f'"torch=={torch}"') == 2, "what comes second must not exchange it"
 
 
 def test_the_image_copies_what_is_there_and_not_ignored() -> None:
@@ -58,9 +84,11 @@ def test_the_image_copies_what_is_there_and_not_ignored() -> None:
                 assert (ROOT / source).exists() or source == "README.md"
 
 
-def test_the_image_starts_with_an_example() -> None:
-    (command,) = [json.loads(rest) for head, rest in instructions() if head == "CMD"]
-    assert command[:2] == ["serve", "-c"] and (ROOT / command[2]).is_file()
+def test_an_image_starts_with_an_example() -> None:
+    commands = [json.loads(rest) for head, rest in instructions() if head == "CMD"]
+    assert len(commands) == 2
+    for command in commands:
+        assert command[:2] == ["serve", "-c"] and (ROOT / command[2]).is_file()
 
 
 def test_the_compose_file_pins_images_and_mounts_what_is_there() -> None:
@@ -72,8 +100,7 @@ def test_the_compose_file_pins_images_and_mounts_what_is_there() -> None:
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
         for source in (volume.split(":")[0] for volume in service.get("volumes", [])):
             assert not source.startswith(".") or (ROOT / source).exists(), source
-    stages = [rest.split(" AS ")[1] for head, rest in instructions() if head == "FROM"]
-    assert services["talkspurt"]["build"]["target"] in stages
+    assert services["talkspurt"]["build"]["target"] in stages()
 
 
 def test_prometheus_and_grafana_meet() -> None:

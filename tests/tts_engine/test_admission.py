@@ -149,9 +149,19 @@ def test_the_retry_delay_follows_the_pace_of_departures() -> None:
     admission = measured()
     for at in range(11):
         admission.departed(at / 5)
-    # 11 have left in 2 s; their successors' first chunks take 5.5 % of the device, so 84 fit.
-    assert admission.judge(Load(speaking=84, silent=0), now=2.0).retry_after_s == pytest.approx(1 * 2 / 11, rel=0.01)
-    assert admission.judge(Load(speaking=90, silent=0), now=2.0).retry_after_s == pytest.approx(7 * 2 / 11, rel=0.01)
+    # 11 in the last 5 s; their successors' first chunks take 2.2 % of the device, so 87 fit.
+    assert admission.judge(Load(speaking=86, silent=0), now=2.0).admitted
+    assert admission.judge(Load(speaking=87, silent=0), now=2.0).retry_after_s == pytest.approx(1 / 2.2, rel=0.01)
+    assert admission.judge(Load(speaking=90, silent=0), now=2.0).retry_after_s == pytest.approx(4 / 2.2, rel=0.01)
+    assert admission.judge(Load(speaking=90, silent=0), now=8.0).retry_after_s == 1.0, "that is long ago"
+
+
+def test_a_device_too_slow_for_one_call_serves_one() -> None:
+    slow = Admission(AdmissionConfig())
+    slow.observe("next", 1, 5.0)
+    slow.observe("first", 1, 5.0)
+    assert slow.judge(Load(speaking=0, silent=0), now=0.0).admitted
+    assert not slow.judge(Load(speaking=1, silent=0), now=0.0).admitted
 
 
 def test_before_anything_was_measured_places_are_the_only_bound() -> None:
@@ -171,7 +181,7 @@ def test_a_slower_device_lets_fewer_in() -> None:
 
 def test_turns_that_leave_before_their_second_chunk_are_counted_too() -> None:
     admission = Admission(AdmissionConfig(busy_share=0.5))
-    admission.observe("first", 1, 0.1)
+    admission.observe("first", 1, 0.4)
     for tenth in range(20):
         admission.departed(tenth / 10)
     verdict = admission.judge(Load(speaking=1, silent=0), now=2.0)

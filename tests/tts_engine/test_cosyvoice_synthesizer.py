@@ -28,7 +28,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 async def synthesizer(folder: Path) -> AsyncIterator[CosyVoiceSynthesizer]:
-    engine = load_synthesizer(folder, LoadingConfig(device="cpu", max_clauses=3))
+    engine = load_synthesizer(folder, LoadingConfig(device="cpu", max_clauses=3, busy_share=1e6, first_chunk_s=1e6))
     await engine.start()
     yield engine
     await engine.aclose()

@@ -318,7 +318,7 @@ async def test_without_memory_for_a_voice_its_request_fails_alone(monkeypatch: p
             with pytest.raises(SynthesisFailed, match="memory"):
                 await voice_of(runner, Prompt(75))
         assert runner.free_blocks == blocks
-        assert not runner.failed
+        assert runner.alive
         voice = await voice_of(runner, Prompt(75))
         assert_same(await say(runner, voice, CLAUSES[1]), one_pass(Prompt(75), CLAUSES[1]))
 
@@ -333,7 +333,7 @@ async def test_a_device_error_while_a_voice_is_made_reaches_all_who_wait(monkeyp
         waiting = (voice_of(runner, Prompt(tokens)) for tokens in (25, 50))
         for error in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(error, (SynthesisFailed, Unavailable))
-        await until(lambda: runner.failed)
+        await until(lambda: not runner.alive)
 
 
 async def test_a_voice_that_made_room_is_asked_for_again() -> None:

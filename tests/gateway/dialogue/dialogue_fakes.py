@@ -31,12 +31,16 @@ class RecordingSink:
     def __init__(self) -> None:
         self.messages: list[Inbound] = []
         self.events: list[str] = []
+        self.ready = 0
         self.raises: Exception | None = None
 
     def on_message(self, message: Inbound) -> None:
         if self.raises is not None:
             raise self.raises
         self.messages.append(message)
+
+    def on_dialogue_ready(self) -> None:
+        self.ready += 1
 
     def on_dialogue_closed(self) -> None:
         self.events.append("closed")

@@ -119,7 +119,7 @@ async def test_close_on_purpose_ends_the_session(dial: Callable[..., Dialled], c
 async def test_broken_line_is_dialled_again_and_resumed(dial: Callable[..., Dialled], how: str) -> None:
     async with running_app() as app:
         call_ = dial(app.url, extensions=True)
-        await until(lambda: app.sockets)
+        await until(lambda: app.received and app.received[0])
         app.refuse = True
         if how == "drop":
             app.drop()

@@ -13,6 +13,7 @@ from gateway.dialogue.messages import (
     End,
     Error,
     Inbound,
+    Info,
     Mark,
     MarkReached,
     Outbound,
@@ -23,7 +24,7 @@ from gateway.dialogue.messages import (
     Transfer,
     TurnEvent,
 )
-from gateway.dialogue.script import ScriptError, ScriptMachine, load, parse
+from gateway.dialogue.script import ScriptError, ScriptMachine, load, parse, spoken_digits
 from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call, until
 from tests.gateway.dialogue.test_hub import dialogues_of
 
@@ -275,26 +276,126 @@ def test_missing_file_is_a_script_error(tmp_path: Path) -> None:
         load(tmp_path / "none.yaml")
 
 
-def test_demo_reads_the_clock_and_a_number_and_says_goodbye() -> None:
+def test_waiting_stops_while_the_caller_speaks() -> None:
+    made = Call(MENU)
+    made.spoken()
+    made.take()
+    made.after(4)
+    made.hears(Info(name="clientSpeaking", value="on"))
+    made.after(60)
+    assert made.take() == []
+    made.hears(Info(name="clientSpeaking", value="off"))
+    made.after(4.9)
+    assert made.take() == []
+    made.after(0.2)
+    assert made.take() == ["Again.", "Choose."]
+
+
+def test_the_end_of_our_speech_starts_no_clock_while_the_caller_speaks() -> None:
+    made = Call(MENU)
+    made.hears(Info(name="clientSpeaking", value="on"))
+    made.spoken("interrupted")
+    made.after(60)
+    assert made.take() == ["Choose."]
+    made.hears(Prompt(voice_prompt="Two.", lang="en-US", last=True))
+    assert made.take() == ["Two.", End()]
+
+
+NUMBER = """
+steps:
+  ask:
+    - gather:
+        say: Number?
+        min_digits: 3
+        max_digits: 5
+        spoken_digits: true
+        retries: 1
+        retry: Nothing.
+        not_understood: I heard {prompt|keys}.
+        prompts: [{match: 'no number', goto: none}]
+    - say: Got {digits:spaced}.
+  none: [{say: None.}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "digits"),
+    [
+        ("It is four seven one one.", "4711"),
+        ("47, one oh!", "4710"),
+        ("Zero-zero-nine", "009"),
+        ("1,234", "1234"),
+        ("My order.", ""),
+        ("", ""),
+    ],
+)
+def test_digits_are_found_in_words(words: str, digits: str) -> None:
+    assert spoken_digits(words) == digits
+
+
+def test_spoken_number_is_taken_like_keys() -> None:
+    made = Call(NUMBER)
+    made.hears(Prompt(voice_prompt="It is four, seven, one one.", lang="en-US", last=True))
+    assert made.take() == ["Number?", "Got 4 7 1 1.", End()]
+    made = Call(NUMBER)
+    made.hears(Prompt(voice_prompt="1234567", lang="en-US", last=True))
+    assert made.take()[1] == "Got 1 2 3 4 5."
+
+
+def test_words_that_are_not_understood_are_said_back() -> None:
+    made = Call(NUMBER)
+    made.hears(Prompt(voice_prompt="Banana", lang="en-US", last=True))
+    assert made.take() == ["Number?", "I heard Banana.", "Number?"]
+    made.hears(Prompt(voice_prompt="I have no number.", lang="en-US", last=True))
+    assert made.take() == ["None.", End()]
+
+
+def test_too_few_digits_are_not_understood_and_silence_is_nothing() -> None:
+    made = Call(NUMBER)
+    made.keys("12#")
+    assert made.take() == ["Number?", "I heard keys.", "Number?"]
+    made = Call(NUMBER)
+    made.spoken()
+    made.after(7)
+    assert made.take() == ["Number?", "Nothing.", "Number?"]
+
+
+def test_partial_words_branch_nowhere() -> None:
+    made = Call(NUMBER)
+    made.hears(Prompt(voice_prompt="1234", lang="en-US", last=False))
+    assert made.take() == ["Number?"]
+
+
+def test_demo_answers_keys_and_words() -> None:
     made = Call(DEMO.read_text(), firstName="Ada")
+
+    def says(words: str) -> None:
+        made.hears(Prompt(voice_prompt=words, lang="en-US", last=True))
+
     first, menu = made.take()
     assert first == "Hello Ada, this is talkspurt, speaking from your own machine."
+    more = "What else can I do for you?"
     made.keys("1")
-    assert made.take() == ["It is 3:04 PM on Saturday, November 21."]
-    made.hears(TurnEvent(turn="s1", event="interrupted"))
-    made.hears(TurnEvent(turn="s2", event="interrupted"))
-    made.hears(TurnEvent(turn="s3", event="finished"))
-    made.after(1)
-    assert made.take() == [menu]
+    assert made.take() == ["It is 3:04 PM on Saturday, November 21.", more]
+    says("Can you repeat that?")
+    assert made.take() == ["It is 3:04 PM on Saturday, November 21.", more]
     made.keys("2")
+    (question,) = made.take()
+    assert "order number" in str(question)
     made.keys("4711#")
-    assert made.take()[-1] == "You typed 4 7 1 1. Thank you."
-    made.hears(TurnEvent(turn="s4", event="interrupted"))
-    made.hears(TurnEvent(turn="s5", event="interrupted"))
-    made.hears(TurnEvent(turn="s6", event="finished"))
-    made.after(1)
-    made.keys("0")
-    assert made.take() == [menu, "Thank you for calling. Goodbye.", End()]
+    assert made.take() == ["Order 4 7 1 1 has been shipped and should arrive on Friday.", more]
+    says("Where is my other order?")
+    assert made.take() == [question]
+    says("Five, two, three.")
+    assert made.take()[0] == "Order 5 2 3 has been shipped and should arrive on Friday."
+    says("I want to speak to a human.")
+    assert "nobody else is here" in str(made.take()[0])
+    says("Bananas.")
+    assert made.take() == ["I heard: Bananas. But I have no answer to that.", more]
+    says("What can you do?")
+    assert made.take() == [menu]
+    says("Good-by.")
+    assert made.take() == ["Thank you for calling. Goodbye.", End()]
 
 
 async def test_script_leads_a_call_over_the_real_loop(tmp_path: Path) -> None:

@@ -122,3 +122,34 @@ def test_a_whole_utterance_does_not_wait() -> None:
         policy.observe(0.15)
     made, _ = playout(b"a", done=True, start=policy)
     assert made.pop_due(10.0) == b"a"
+
+
+def test_a_peer_that_tells_when_it_began_to_play_sets_the_position() -> None:
+    made, track = playout(*[b"x"] * 5, lead_s=1.0)
+    while made.pop_due(10.0) is not None:
+        pass
+    made.playback_started(10.13)
+    assert made.heard_frames(track, 10.10) == 0
+    assert made.heard_frames(track, 10.13 + 2.5 * P) == pytest.approx(2.5)
+    assert made.heard_frames(track, 99.0) == 5, "no more than was sent"
+
+
+def test_a_peer_that_has_played_all_ends_the_track_unless_more_is_on_its_way() -> None:
+    made, track = playout(*[b"x"] * 5, lead_s=1.0)
+    while made.pop_due(10.0) is not None:
+        pass
+    made.playback_started(10.5)
+    made.events.clear()
+    made.playback_completed(10.05)
+    assert not made.events, "said of what came before: this cannot have been played yet"
+    made.playback_completed(10.45)
+    assert list(made.events) == [PlayedOut(track, 10.45)]
+    assert made.idle or made.pacer.running
+
+
+def test_running_dry_in_the_middle_of_a_track_does_not_end_it() -> None:
+    made, track = playout(b"a", done=False)
+    made.pop_due(10.0)
+    made.pop_due(10.05)
+    made.playback_completed(10.06)
+    assert PlayedOut(track, 10.06) not in made.events

@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 
 from gateway.errors import ProtocolError
 from gateway.media.dtmf import TelephoneEvents
-from gateway.media.jitter_buffer import JitterBuffer
 from gateway.media.rtp import IncomingStream, OutgoingStream, RtpPacket, parse
 
 
@@ -87,37 +86,6 @@ def test_losses_and_jitter_are_counted_as_the_rfc_says() -> None:
     for n in range(2000):
         late.add(n, n * 160, now=n * 0.02 + (0.01 if n % 2 else 0.0))
     assert late.jitter == pytest.approx(80, rel=0.01)  # 10 ms either way
-
-
-def numbered(buffer: JitterBuffer, order: list[int]) -> list[int]:
-    return [int(payload) for n in order for payload in buffer.add(n & 0xFFFF, str(n).encode())]
-
-
-def test_packets_in_order_pass_at_once() -> None:
-    buffer = JitterBuffer()
-    assert [list(buffer.add(n & 0xFFFF, b"%d" % n)) for n in (65535, 65536)] == [[b"65535"], [b"65536"]]
-
-
-def test_reordered_packets_are_put_in_order() -> None:
-    swapped = [number for n in range(0, 300, 3) for number in (n, n + 2, n + 1)]
-    assert numbered(JitterBuffer(), swapped) == list(range(300))
-
-
-def test_a_hole_is_waited_for_no_longer_than_the_depth() -> None:
-    buffer = JitterBuffer(depth=4)
-    assert numbered(buffer, [0, 2, 3, 4, 5]) == [0]
-    assert numbered(buffer, [6]) == [2, 3, 4, 5, 6]
-    assert buffer.lost == 1
-    assert numbered(buffer, [1]) == [] and buffer.late == 1
-
-
-def test_duplicates_are_dropped() -> None:
-    buffer = JitterBuffer()
-    assert numbered(buffer, [0, 1, 1, 0, 2]) == [0, 1, 2]
-
-
-def test_a_sender_that_starts_anew_is_followed() -> None:
-    assert numbered(JitterBuffer(), [10, 11, 20000, 20001]) == [10, 11, 20000, 20001]
 
 
 def test_a_key_is_told_once_by_whichever_of_its_packets_comes_first() -> None:

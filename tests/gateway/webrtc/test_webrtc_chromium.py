@@ -1,9 +1,8 @@
 """Calls of a real browser: headless Chromium against a running gateway."""
 
 import asyncio
-import shutil
 import wave
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 
 from gateway.config import WebRtcConfig
 from gateway.dialogue.messages import Subscribe
+from tests.browsers import Page, chromium, needs_chromium
 from tests.gateway.webrtc.webrtc_gateway import TestGateway, gateway, strongest_hz, until
 from tts_engine.tone import tone_hz
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("chromium") and shutil.which("chromedriver")), reason="needs Debian's chromium, chromium-driver"
-)
+pytestmark = needs_chromium
 
 PAGE = (Path(__file__).parent / "page.html").read_text()
 MICROPHONE_HZ = 620
@@ -32,49 +29,16 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrom
     with wave.open(str(tone), "wb") as file:
         file.setparams((1, 2, 48000, 0, "NONE", ""))
         file.writeframes((9000 * np.sin(2 * np.pi * MICROPHONE_HZ * np.arange(480000) / 48000)).astype("<i2").tobytes())
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or ""
-    for flag in (
-        "headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage",
-        "use-fake-device-for-media-stream", "use-fake-ui-for-media-stream", f"use-file-for-fake-audio-capture={tone}",
-        "autoplay-policy=no-user-gesture-required",
-    ):  # fmt: skip
-        options.add_argument(f"--{flag}")
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    driver.set_script_timeout(20)
-    yield driver
-    driver.quit()
+    with chromium(microphone=tone) as made:
+        yield made
 
 
-class Browser:
-    """The page, asked from the test's event loop: selenium blocks, the gateway must not."""
-
-    def __init__(self, driver: webdriver.Chrome, url: str) -> None:
-        self.driver = driver
-        self.url = url
-
-    async def open(self) -> None:
-        await asyncio.to_thread(self.driver.get, self.url)
-
-    async def do(self, script: str) -> Any:
-        """Run JavaScript, awaiting promises; its result."""
-        wrapped = (
-            "const done = arguments[0];"
-            f"(async () => {{ {script} }})().then(r => done([r ?? null, null]), e => done([null, String(e)]))"
-        )
-        result, error = await asyncio.to_thread(self.driver.execute_async_script, wrapped)
-        assert error is None, error
-        return result
+class Browser(Page):
+    """The bare caller of ``page.html``."""
 
     async def messages(self, kind: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = await self.do(f"return call.messages.filter(m => m.type === '{kind}')")
         return found
-
-    async def until(self, condition: Callable[[Any], Any], script: str) -> Any:
-        async with asyncio.timeout(20):
-            while not condition(value := await self.do(script)):  # noqa: ASYNC110 -- the page's state
-                await asyncio.sleep(0.05)
-        return value
 
 
 @asynccontextmanager
@@ -82,8 +46,8 @@ async def browsing(
     driver: webdriver.Chrome, config: WebRtcConfig | None = None, start: str = "{}"
 ) -> AsyncIterator[tuple[TestGateway, Browser]]:
     async with gateway(config, page=PAGE) as made:
-        browser = Browser(driver, made.url)
-        await browser.open()
+        browser = Browser(driver)
+        await browser.open(made.url)
         await browser.do(f"await call.start({start})")
         await browser.until(bool, "return call.messages.some(m => m.type === 'setup')")
         yield made, browser

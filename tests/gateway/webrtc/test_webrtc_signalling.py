@@ -81,12 +81,21 @@ a=max-message-size:262144
 
 def test_a_browsers_offer_is_read_in_its_own_order_of_codecs() -> None:
     offer = read_offer(CHROMIUM)
-    assert [(c.encoding, c.payload_type, c.event_type) for c in offer.codecs] == [
-        ("OPUS", 111, 110),
-        ("PCMU", 0, 126),
-        ("PCMA", 8, 126),
+    assert [(c.encoding, c.payload_type, c.event_type, c.event_hz) for c in offer.codecs] == [
+        ("OPUS", 111, 110, 48_000),
+        ("PCMU", 0, 126, 8000),
+        ("PCMA", 8, 126, 8000),
     ]
     assert (offer.audio, offer.channel, offer.direction, offer.dtls_role) == (1, 2, "sendrecv", "client")
+
+
+def test_firefox_bundles_with_port_0_and_offers_keys_at_8000_hz_only() -> None:
+    application = "m=application {} UDP/DTLS/SCTP webrtc-datachannel\r\n"
+    bundled = CHROMIUM.replace(application.format(9), application.format(0) + "a=bundle-only\r\n")
+    offer = read_offer(bundled.replace("a=rtpmap:110 telephone-event/48000\r\n", ""))
+    assert offer.channel == 2
+    assert (offer.codecs[0].event_type, offer.codecs[0].event_hz) == (126, 8000)
+    assert read_offer(CHROMIUM.replace(application.format(9), application.format(0))).channel is None  # refused
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ zeros and the head size with it is exact: see ``doubled``.
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -19,6 +18,7 @@ pytest.importorskip("vllm")
 import torch  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
+from tests.tts_engine.vllm_plugin.plugin_path import plugin_path  # noqa: E402
 from tts_engine.errors import InvalidRequest  # noqa: E402
 from tts_engine.lm_vllm import VllmBackend, VllmConfig  # noqa: E402
 from tts_engine.vllm_plugin import SAMPLER  # noqa: E402
@@ -88,17 +88,6 @@ async def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         speech_tokens=golden["speech_token_size"],
         dtype=torch.float32,
     )
-    # vLLM finds plugins by installed metadata, in each of its processes; this test also runs from a bare clone.
-    info = folder / "path" / "talkspurt_vllm-0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: talkspurt-vllm\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[vllm.general_plugins]\ntalkspurt = tts_engine.vllm_plugin:register\n")
-    patch = pytest.MonkeyPatch()
-    paths = [str(folder / "path"), str(HERE), str(Path(__file__).parents[3]), str(Path(__file__).parents[3] / "codecs")]
-    patch.setenv("PYTHONPATH", os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]))
-    patch.syspath_prepend(folder / "path")
-    patch.syspath_prepend(HERE)
-    patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     backend = VllmBackend(
         folder / "model",
         VllmConfig(
@@ -111,12 +100,12 @@ async def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         ),
     )
     io = load_file(GOLDENS / version / "io_llm.safetensors")
-    await backend.start()
-    try:
-        yield backend, io
-    finally:
-        await backend.aclose()
-        patch.undo()
+    with plugin_path(folder, HERE):
+        await backend.start()
+        try:
+            yield backend, io
+        finally:
+            await backend.aclose()
 
 
 def prompt_of(backend: VllmBackend, io: dict[str, torch.Tensor]) -> list[int]:

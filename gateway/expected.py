@@ -1,0 +1,67 @@
+"""Calls that will arrive with nothing but an id: what they are, told beforehand. Bounded, and forgotten in time."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from gateway.errors import Rejected
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCall:
+    """Where a call goes, and what it brings."""
+
+    route: str
+    custom_parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+class ExpectedCalls:
+    """By UUID, oldest first.
+
+    Args:
+        limit: calls waited for at a time; one more is refused.
+        expiry_s: how long one is waited for.
+        now: a monotonic clock, seconds.
+    """
+
+    def __init__(self, *, limit: int, expiry_s: float, now: Callable[[], float] = time.monotonic) -> None:
+        self.expiry_s = expiry_s
+        self._limit = limit
+        self._now = now
+        self._calls: OrderedDict[UUID, tuple[float, ExpectedCall]] = OrderedDict()
+
+    def put(self, uuid: UUID, call: ExpectedCall) -> bool:
+        """Expect a call; True if it was not expected yet, else the new word replaces the old.
+
+        Raises:
+            Rejected: 503, ``limit`` calls are waited for.
+        """
+        self._expire()
+        new = self._calls.pop(uuid, None) is None
+        if len(self._calls) >= self._limit:
+            oldest, _ = next(iter(self._calls.values()))
+            raise Rejected(
+                f"{len(self._calls)} calls are expected already, which is the limit",
+                status=503, code="full", retry_after_s=max(1.0, oldest - self._now()),
+            )  # fmt: skip
+        self._calls[uuid] = (self._now() + self.expiry_s, call)
+        return new
+
+    def take(self, uuid: UUID) -> ExpectedCall | None:
+        """The call has come, or is not waited for any more: what was said of it, once."""
+        self._expire()
+        entry = self._calls.pop(uuid, None)
+        return None if entry is None else entry[1]
+
+    def __len__(self) -> int:
+        self._expire()
+        return len(self._calls)
+
+    def _expire(self) -> None:
+        now = self._now()
+        while self._calls and next(iter(self._calls.values()))[0] <= now:
+            self._calls.popitem(last=False)

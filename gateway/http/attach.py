@@ -1,0 +1,70 @@
+"""``POST /v1/calls/attach``: the bot joins a call that is on a switch already, because a dialplan asks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.config import RouteConfig
+from gateway.errors import Rejected
+from gateway.http.expected import Parameters
+from gateway.http.routes import Route
+
+Attach = Callable[[str, str, Mapping[str, str]], Awaitable[None]]
+"""Joins a call (the switch's id of it) on a route, with custom parameters. Raises ``Rejected``."""
+
+
+class AttachBody(BaseModel):
+    """Body of the POST."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dialect: str
+    """``asterisk``, ``freeswitch`` or ``freeswitch-fork``."""
+    call: str = Field(min_length=1, max_length=128)
+    """``MEDIA_WEBSOCKET_CONNECTION_ID`` of an Asterisk channel, the UUID of a FreeSWITCH one."""
+    route: str = "default"
+    customParameters: Parameters = {}
+
+
+class AttachRoutes:
+    """The handler.
+
+    Args:
+        switches: by dialect, those that are configured.
+    """
+
+    def __init__(self, switches: Mapping[str, Attach], routes: Mapping[str, RouteConfig]) -> None:
+        self._switches = switches
+        self._routes = routes
+
+    def routes(self) -> list[Route]:
+        """For ``make_app``."""
+        return [
+            Route(
+                method="POST", path="/v1/calls/attach", handler=self.attach, body=AttachBody, tags=["calls"],
+                summary="Let the bot join a call on a switch; as JSON, or as a form for dialplans",
+            )
+        ]  # fmt: skip
+
+    async def attach(self, request: web.Request) -> web.Response:
+        """202 when the switch has agreed; the call is listed as soon as its stream begins."""
+        if request.content_type == "application/x-www-form-urlencoded":
+            fields = {name: str(value) for name, value in (await request.post()).items()}
+            known = {name: fields.pop(name) for name in ("dialect", "call", "route") if name in fields}
+            body = AttachBody.model_validate({**known, "customParameters": fields})
+        else:
+            body = AttachBody.model_validate_json(await request.read())
+        if body.route not in self._routes:
+            raise Rejected(f"no route {body.route[:40]!r}", status=404, code="unknown_route", param="route")
+        attach = self._switches.get(body.dialect)
+        if attach is None:
+            known_switches = ", ".join(self._switches) or "none"
+            raise Rejected(
+                f"no switch to attach to for dialect {body.dialect[:40]!r}, configured: {known_switches}",
+                status=404, code="unknown_dialect", param="dialect",
+            )  # fmt: skip
+        await attach(body.call, body.route, body.customParameters)
+        return web.json_response({"call": body.call, "route": body.route}, status=202)

@@ -1,0 +1,96 @@
+"""``/v1/calls/expected/{uuid}``: what a call is that will arrive with nothing but its UUID."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+from uuid import UUID
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.audiosocket import AudioSocketServer
+from gateway.config import RouteConfig
+from gateway.errors import Rejected
+from gateway.expected import ExpectedCall
+from gateway.http.routes import Route
+
+Parameters = Annotated[
+    dict[Annotated[str, Field(max_length=128)], Annotated[str, Field(max_length=1024)]], Field(max_length=64)
+]
+
+
+class ExpectedBody(BaseModel):
+    """Body of the PUT."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    route: str = "default"
+    customParameters: Parameters = {}
+
+
+class ExpectedAnswer(BaseModel):
+    """The answer to it."""
+
+    uuid: str
+    route: str
+    expiresInS: float
+
+
+class ExpectedRoutes:
+    """The handlers."""
+
+    def __init__(self, server: AudioSocketServer, routes: Mapping[str, RouteConfig]) -> None:
+        self._server = server
+        self._expected = server.expected
+        self._routes = routes
+
+    def routes(self) -> list[Route]:
+        """For ``make_app``."""
+        path, tags = "/v1/calls/expected/{uuid}", ["calls"]
+        return [
+            Route(
+                method="PUT", path=path, handler=self.put, summary="Say what a call with this UUID will be",
+                body=ExpectedBody, answer=ExpectedAnswer, tags=tags,
+            ),
+            Route(
+                method="POST", path=path, handler=self.post, answer=ExpectedAnswer, tags=tags,
+                summary="The same as a form, for dialplans: `route`, and custom parameters under their names",
+            ),
+            Route(method="DELETE", path=path, handler=self.delete, summary="Expect it no longer", tags=tags),
+        ]  # fmt: skip
+
+    async def put(self, request: web.Request) -> web.Response:
+        """Expect a call: 201 the first time, 200 where it replaces what was said before."""
+        return self._expect(_uuid(request), ExpectedBody.model_validate_json(await request.read()))
+
+    async def post(self, request: web.Request) -> web.Response:
+        """The same from a dialplan, whose HTTP client knows neither PUT nor JSON."""
+        uuid = _uuid(request)
+        fields = {name: str(value) for name, value in (await request.post()).items()}
+        route = fields.pop("route", "default")
+        return self._expect(uuid, ExpectedBody(route=route, customParameters=fields))
+
+    def _expect(self, uuid: UUID, body: ExpectedBody) -> web.Response:
+        if body.route not in self._routes:
+            raise Rejected(f"no route {body.route[:40]!r}", status=404, code="unknown_route", param="route")
+        if self._server.live(uuid):
+            raise Rejected(f"a call {uuid} is live", status=409, code="live", param="uuid")
+        new = self._expected.put(uuid, ExpectedCall(body.route, body.customParameters))
+        answer = ExpectedAnswer(uuid=str(uuid), route=body.route, expiresInS=self._expected.expiry_s)
+        return web.json_response(answer.model_dump(), status=201 if new else 200)
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Expect a call no longer."""
+        uuid = _uuid(request)
+        if self._expected.take(uuid) is None:
+            raise Rejected(f"no call {uuid} is expected", status=404, code="unknown_call", param="uuid")
+        return web.Response(status=204)
+
+
+def _uuid(request: web.Request) -> UUID:
+    given = request.match_info["uuid"]
+    try:
+        return UUID(given)
+    except ValueError:
+        raise Rejected(f"{given[:40]!r} is not a UUID", status=422, code="invalid_uuid", param="uuid") from None

@@ -1,0 +1,149 @@
+"""The web pages and the files they load, read once from the package and answered from memory.
+
+Files below ``/web/`` are public: every installation has the same ones, and pages of other origins may import
+``talkspurt.js``. The pages themselves need a key wherever ``/v1`` does. A browser cannot send ``Authorization`` with a
+page, an EventSource or a script, so one that comes without a key gets a form, and its key goes into a cookie that
+scripts cannot read and other sites cannot use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import PurePath
+
+from aiohttp import ETag, web
+
+from gateway.errors import Rejected
+from gateway.http.auth import COOKIE, Authenticator
+from gateway.http.routes import Route
+
+PAGES: Mapping[str, str] = {"/": "console.html", "/phone": "phone.html"}
+"""Path -> file of ``gateway/web``."""
+
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+_LOGIN = "login.html"
+_UNKNOWN_KEY = "<!-- unknown key -->"
+_ASKED_PAGE = "ASKED-PAGE"
+"""What is filled into the form."""
+
+_HEADERS = {
+    # Asked for again each time, answered with 304: an update is never seen in parts.
+    "Cache-Control": "no-cache",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+_PAGE_HEADERS = {
+    **_HEADERS,
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data:; media-src 'self' blob:; object-src 'none'; base-uri 'none'; "
+        "form-action 'self'; frame-ancestors 'self'"
+    ),
+    "Permissions-Policy": "microphone=(self), camera=(), geolocation=()",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    body: bytes
+    content_type: str
+    etag: str
+
+
+def _read() -> dict[str, _File]:
+    """What the package has for browsers, by name."""
+    found = {}
+    for entry in files("gateway.web").iterdir():
+        content_type = _TYPES.get(PurePath(entry.name).suffix)
+        if content_type is not None:
+            body = entry.read_bytes()
+            found[entry.name] = _File(body, content_type, hashlib.sha256(body).hexdigest()[:32])
+    return found
+
+
+class Pages:
+    """Handlers of the pages, their files, and the form that asks for a key.
+
+    Args:
+        secure: the cookie goes over TLS only.
+    """
+
+    def __init__(self, auth: Authenticator, *, secure: bool) -> None:
+        self._auth = auth
+        self._secure = secure
+        self._files = _read()
+
+    def routes(self) -> list[Route]:
+        """For ``make_app``. Pages check the key themselves: who has none is asked for it."""
+        return [
+            *(
+                Route(
+                    method="GET", path=path, handler=self.page, summary="A page", content_type="text/html",
+                    protected=False, tags=["pages"],
+                )
+                for path in PAGES
+            ),
+            Route(
+                method="GET", path="/web/{name}", handler=self.file, summary="A file that pages load",
+                content_type="text/javascript", protected=False, tags=["pages"],
+            ),
+            Route(
+                method="POST", path="/login", handler=self.login, summary="The form that asks for a key",
+                content_type="text/html", protected=False, tags=["pages"],
+            ),
+        ]  # fmt: skip
+
+    async def page(self, request: web.Request) -> web.StreamResponse:
+        """A page, or the form. A key in the address (``access_token``) moves into the cookie."""
+        try:
+            self._auth.check(request)
+        except Rejected as exc:
+            if exc.status != 401:
+                raise
+            return self._form(request.path, failed="access_token" in request.query)
+        token = request.query.get("access_token")
+        if token:
+            return self._enter(request.path, token)
+        return self._answer(request, self._files[PAGES[request.path]], _PAGE_HEADERS)
+
+    async def file(self, request: web.Request) -> web.StreamResponse:
+        """A file that pages load."""
+        name = request.match_info["name"]
+        found = self._files.get(name)
+        if found is None:
+            raise Rejected(f"no file {name[:40]!r}", status=404, code="unknown_file", param="name")
+        return self._answer(request, found, {**_HEADERS, "Access-Control-Allow-Origin": "*"})
+
+    async def login(self, request: web.Request) -> web.StreamResponse:
+        """The key that was typed: into the cookie, and on to the page that asked for it."""
+        form = await request.post()
+        key, page = str(form.get("key", "")).strip(), str(form.get("page", ""))
+        if page not in PAGES:  # a path of ours, whatever the form says: no way out to another site
+            raise Rejected(f"no page {page[:40]!r}", status=422, code="unknown_page", param="page")
+        return self._form(page, failed=True) if self._auth.tenant(key) is None else self._enter(page, key)
+
+    def _enter(self, path: str, key: str) -> web.Response:
+        response = web.Response(status=303, headers={"Location": path, "Cache-Control": "no-store"})
+        response.set_cookie(COOKIE, key, httponly=True, samesite="Strict", secure=self._secure, path="/")
+        return response
+
+    def _form(self, page: str, *, failed: bool) -> web.Response:
+        text = self._files[_LOGIN].body.decode().replace(_ASKED_PAGE, page)
+        if failed:
+            text = text.replace(_UNKNOWN_KEY, '<p role="alert">This key is not known here.</p>')
+        return web.Response(
+            status=401, text=text, content_type="text/html", headers={**_PAGE_HEADERS, "Cache-Control": "no-store"}
+        )
+
+    def _answer(self, request: web.Request, file: _File, headers: Mapping[str, str]) -> web.Response:
+        known = request.if_none_match or ()
+        if any(tag.value in (file.etag, "*") for tag in known):
+            response = web.Response(status=304, headers=headers)
+        else:
+            charset = "utf-8" if file.content_type.startswith("text/") else None
+            response = web.Response(body=file.body, content_type=file.content_type, charset=charset, headers=headers)
+        response.etag = ETag(file.etag)
+        return response

@@ -1,0 +1,54 @@
+"""Which routes there are, for a page that offers them: names and how they lead a dialogue, no address and no secret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from aiohttp import web
+from pydantic import BaseModel
+
+from gateway.config import RouteConfig
+from gateway.http.routes import Route
+
+
+class RouteView(BaseModel):
+    """A route as REST shows it."""
+
+    name: str
+    dialogue: Literal["script", "dial-out", "dial-in"]
+    """Who leads its calls: the built-in script, a manager that we dial, a manager that dials in."""
+    language: str
+    recogniser: bool
+    """Whether callers are understood, not only heard."""
+
+
+class RouteListView(BaseModel):
+    """All routes, in the order of the configuration."""
+
+    routes: list[RouteView]
+
+
+class RouteList:
+    """Handler of ``/v1/routes``."""
+
+    def __init__(self, routes: Mapping[str, RouteConfig]) -> None:
+        self._view = RouteListView(routes=[_view(name, route) for name, route in routes.items()])
+
+    def route(self) -> Route:
+        """For ``make_app``."""
+        return Route(method="GET", path="/v1/routes", handler=self.list, summary="Routes", answer=RouteListView)
+
+    async def list(self, request: web.Request) -> web.Response:
+        """All routes."""
+        return web.json_response(self._view.model_dump())
+
+
+def _view(name: str, route: RouteConfig) -> RouteView:
+    lead = route.dialogue
+    return RouteView(
+        name=name,
+        dialogue="script" if lead.script else "dial-out" if lead.url else "dial-in",
+        language=route.language,
+        recogniser=bool(route.recogniser),
+    )

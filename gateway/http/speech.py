@@ -1,0 +1,265 @@
+"""The speech API: a text becomes a file, or a stream of one as it is made."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import orjson
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.config import LimitsConfig
+from gateway.errors import Rejected
+from gateway.http.audio_file import FORMATS, engine_format, writer
+from gateway.http.auth import TENANT, Tenant
+from gateway.http.routes import Route
+from gateway.http.usage import Usage
+from tts_engine.api import SpeechEngine, UtteranceRequest
+from tts_engine.errors import EngineError, InvalidRequest
+
+log = logging.getLogger(__name__)
+
+ENCODERS = 2
+"""Threads that encode files; more requests at a time take turns, chunk by chunk."""
+
+OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
+OPENAI_VOICES = frozenset(
+    ("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse")
+)
+"""Clients that were written for OpenAI have to name one: where the engine has none of that name, its default speaks."""
+
+Speed = Annotated[float, Field(ge=0.25, le=4)]
+
+
+class SpeechBody(BaseModel):
+    """Body of ``POST /v1/tts`` and ``/v1/tts/stream``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(min_length=1)
+    speaker: str = ""
+    """Voice id; empty is the engine's default."""
+    format: Literal["wav", "pcm", "mp3", "opus", "ulaw"] = "wav"
+    """``pcm`` is s16le, ``ulaw`` bare PCMU at 8000 Hz, ``opus`` Ogg."""
+    sample_rate: int | None = None
+    """Hz; 24000 where it is left out, 8000 for ``ulaw``."""
+    language: str = ""
+    """BCP 47 tag; empty is the voice's own."""
+    speed: Speed = 1.0
+    instruct: str = ""
+    """Style instruction, for models that take one."""
+
+
+class OpenAiVoice(BaseModel):
+    """A custom voice, by its id."""
+
+    id: str
+
+
+class OpenAiBody(BaseModel):
+    """Body of ``POST /v1/audio/speech``, as OpenAI has it."""
+
+    model: str
+    """``tts-1``, ``tts-1-hd`` and ``gpt-4o-mini-tts`` are the active model; else its own name."""
+    input: str = Field(min_length=1, max_length=4096)
+    voice: str | OpenAiVoice = ""
+    response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = "mp3"
+    """``pcm`` is 24 kHz s16le."""
+    speed: Speed = 1.0
+    instructions: str = ""
+    stream_format: Literal["audio", "sse"] = "audio"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be spoken, and how it is to be delivered."""
+
+    text: str
+    format: str
+    rate: int
+    voice: str = ""
+    language: str = ""
+    speed: float = 1.0
+    instruct: str = ""
+
+
+class Speech:
+    """Handlers of the speech API. ``aclose`` ends its threads."""
+
+    def __init__(self, engine: SpeechEngine, limits: LimitsConfig, usage: Usage) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._usage = usage
+        self._threads = ThreadPoolExecutor(ENCODERS, thread_name_prefix="speech-file")
+
+    def routes(self) -> list[Route]:
+        """For ``make_app``."""
+        tags = ["speech"]
+        return [
+            Route(
+                method="POST", path="/v1/tts", handler=self.file, summary="Text to an audio file",
+                body=SpeechBody, content_type="audio/*", tags=tags,
+            ),
+            Route(
+                method="POST", path="/v1/tts/stream", handler=self.stream, summary="Text to audio, sent as it is made",
+                body=SpeechBody, content_type="audio/*", tags=tags,
+            ),
+            Route(
+                method="POST", path="/v1/audio/speech", handler=self.openai, summary="The same as OpenAI has it",
+                body=OpenAiBody, content_type="audio/*", tags=tags,
+            ),
+        ]  # fmt: skip
+
+    async def aclose(self) -> None:
+        """End the threads; a piece under way is still encoded."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # --- handlers --------------------------------------------------------------------------------------------------
+
+    async def file(self, request: web.Request) -> web.Response:
+        """The whole file."""
+        order = self._order(SpeechBody.model_validate_json(await request.read()))
+        with request[TENANT].occupied():
+            body = b"".join([piece async for piece in self.spoken(order, request[TENANT], whole=True)])
+        return web.Response(body=body, content_type=FORMATS[order.format].content_type)
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """The file in chunks, as it is made."""
+        order = self._order(SpeechBody.model_validate_json(await request.read()))
+        return await self._stream(request, order, FORMATS[order.format].content_type)
+
+    async def openai(self, request: web.Request) -> web.StreamResponse:
+        """OpenAI's ``audio/speech``."""
+        body = OpenAiBody.model_validate_json(await request.read())
+        status = await self._engine.status()
+        if body.model not in (*OPENAI_MODELS, status.model, *status.models):
+            raise Rejected(f"no model {body.model[:40]!r}", status=404, code="model_not_found", param="model")
+        voice = body.voice if isinstance(body.voice, str) else body.voice.id
+        if voice in OPENAI_VOICES and voice not in {v.voice_id for v in await self._engine.list_voices()}:
+            voice = ""
+        name = body.response_format
+        order = Order(
+            text=body.input, format=name, rate=FORMATS[name].default_hz, voice=voice, speed=body.speed,
+            instruct=body.instructions,
+        )  # fmt: skip
+        if body.stream_format == "audio":
+            return await self._stream(request, order, FORMATS[name].content_type)
+        # Usage is told in tokens there: we count characters of text and 20 ms frames of speech.
+        tokens = {"input_tokens": len(order.text), "output_tokens": 0}
+
+        def delta(piece: bytes) -> bytes:
+            return _event(type="speech.audio.delta", audio=base64.b64encode(piece).decode())
+
+        def done(audio_s: float) -> bytes:
+            tokens["output_tokens"] = round(audio_s * 50)
+            return _event(type="speech.audio.done", usage={**tokens, "total_tokens": sum(tokens.values())})
+
+        return await self._stream(request, order, "text/event-stream", wrap=delta, end=done)
+
+    # --- what they share -------------------------------------------------------------------------------------------
+
+    def _order(self, body: SpeechBody) -> Order:
+        fmt = FORMATS[body.format]
+        rate = fmt.default_hz if body.sample_rate is None else body.sample_rate
+        if rate not in fmt.rates_hz:
+            expected = ", ".join(map(str, fmt.rates_hz))
+            raise Rejected(
+                f"sample_rate is {rate} Hz, expected for {body.format}: {expected}",
+                status=422, code="invalid_body", param="sample_rate",
+            )  # fmt: skip
+        if len(body.text) > self._limits.turn_chars:
+            raise Rejected(
+                f"text is {len(body.text)} characters, expected {self._limits.turn_chars} or fewer (limits.turn_chars)",
+                status=413, code="text_too_long", param="text",
+            )  # fmt: skip
+        return Order(
+            text=body.text, format=body.format, rate=rate, voice=body.speaker, language=body.language,
+            speed=body.speed, instruct=body.instruct,
+        )  # fmt: skip
+
+    async def spoken(
+        self, order: Order, tenant: Tenant, *, whole: bool = False, on_audio: Callable[[float], None] = lambda s: None
+    ) -> AsyncGenerator[bytes, None]:
+        """The file in pieces, none of them empty; counted in the tenant's usage.
+
+        Args:
+            whole: it will be kept as one file: its header can then tell the length.
+            on_audio: told of the seconds of sound made so far.
+
+        Raises:
+            EngineError: it cannot be spoken.
+        """
+        fmt = engine_format(order.format, order.rate)
+        asked = UtteranceRequest(
+            utterance_id=f"api.{uuid.uuid4().hex[:12]}", format=fmt, voice=order.voice, language=order.language,
+            speed=order.speed, instruct=order.instruct,
+        )  # fmt: skip
+        samples = 0
+        try:
+            file = await self._in_thread(lambda: writer(order.format, order.rate, whole=whole))
+            async with await self._engine.open(asked) as utterance:
+                utterance.feed(order.text)
+                utterance.end_text()
+                async for chunk in utterance:
+                    if not chunk.frames:
+                        continue
+                    samples += chunk.samples
+                    on_audio(samples / order.rate)
+                    if piece := await self._in_thread(file.write, chunk.frames):
+                        yield piece
+            if not samples:
+                raise InvalidRequest("text holds nothing that can be spoken", field="text")
+            if piece := await self._in_thread(file.close):
+                yield piece
+        finally:
+            self._usage.count(tenant.name, characters=len(order.text), audio_s=samples / order.rate)
+
+    async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+
+    async def _stream(
+        self,
+        request: web.Request,
+        order: Order,
+        content_type: str,
+        *,
+        wrap: Callable[[bytes], bytes] = lambda piece: piece,
+        end: Callable[[float], bytes] = lambda audio_s: b"",
+    ) -> web.StreamResponse:
+        audio_s = 0.0
+
+        def on_audio(seconds: float) -> None:
+            nonlocal audio_s
+            audio_s = seconds
+
+        with request[TENANT].occupied():
+            async with aclosing(self.spoken(order, request[TENANT], on_audio=on_audio)) as pieces:
+                # Only with the first piece in hand is it certain that the status is 200.
+                first = await anext(pieces)
+                response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+                await response.prepare(request)
+                await response.write(wrap(first))
+                try:
+                    async for piece in pieces:
+                        await response.write(wrap(piece))
+                except EngineError as exc:
+                    # The status is out: a body without its end is the only way left to tell.
+                    log.warning("speech broke off", extra={"code": exc.code, "why": str(exc)})
+                    if request.transport is not None:
+                        request.transport.abort()
+                    return response
+                if last := end(audio_s):
+                    await response.write(last)
+        return response
+
+
+def _event(**fields: Any) -> bytes:
+    return b"data: " + orjson.dumps(fields) + b"\n\n"

@@ -1,0 +1,205 @@
+"""Speech over a WebSocket: a text, or tokens as a language model makes them, in; PCM with its words out.
+
+In: ``{"text": …, "speaker"?: …}``, or ``{"delta": …}`` … ``{"end": true}``; ``{"type": "cancel"}`` stops. Out:
+``audio_chunk`` … ``done``, or ``error``. One utterance at a time; the socket may make many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import uuid
+from typing import Any, Literal
+
+import orjson
+from aiohttp import WSCloseCode, WSMsgType, web
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gateway.config import LimitsConfig
+from gateway.errors import ProtocolError, Rejected
+from gateway.http import errors as http_errors
+from gateway.http.audio_file import FORMATS, engine_format
+from gateway.http.auth import TENANT, Tenant
+from gateway.http.routes import Route
+from gateway.http.speech import Speed
+from gateway.http.usage import Usage
+from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
+from tts_engine.errors import EngineError
+
+PING_S = 20.0
+"""Between WebSocket pings; a client silent for twice that is gone."""
+
+
+class SpeechMessage(BaseModel):
+    """What a client says. The voice and its manner are those of the message that begins an utterance."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["", "cancel"] = ""
+    text: str = ""
+    """A whole utterance."""
+    delta: str = ""
+    """More of an utterance; the first one begins it."""
+    end: bool = False
+    """No more deltas."""
+    speaker: str = ""
+    sample_rate: int = 24000
+    """Hz of the PCM that comes back."""
+    language: str = ""
+    speed: Speed = 1.0
+    instruct: str = ""
+
+
+class SpeechSocket:
+    """Handler of ``/ws/tts``. ``aclose`` ends all connections."""
+
+    def __init__(self, engine: SpeechEngine, limits: LimitsConfig, usage: Usage) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._usage = usage
+        self._sockets: set[web.WebSocketResponse] = set()
+
+    def routes(self) -> list[Route]:
+        """For ``make_app``."""
+        return [
+            Route(
+                method="GET", path="/ws/tts", handler=self.handle, summary="Text or tokens to PCM (WebSocket)",
+                tags=["speech"],
+            )
+        ]  # fmt: skip
+
+    async def aclose(self) -> None:
+        """End all connections: the process shuts down."""
+        await asyncio.gather(
+            *(socket.close(code=WSCloseCode.GOING_AWAY) for socket in list(self._sockets)), return_exceptions=True
+        )
+
+    async def handle(self, request: web.Request) -> web.WebSocketResponse:
+        """One connection."""
+        socket = web.WebSocketResponse(max_msg_size=self._limits.message_bytes, heartbeat=PING_S)
+        await socket.prepare(request)
+        client = _Client(socket, self._engine, self._limits, self._usage, request[TENANT])
+        self._sockets.add(socket)
+        errors = 0
+        try:
+            async for message in socket:
+                if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                    break
+                try:
+                    await client.on_message(SpeechMessage.model_validate_json(message.data))
+                    errors = 0
+                except (ProtocolError, Rejected, EngineError, ValidationError) as exc:
+                    await client.send(type="error", error=error_of(exc))
+                    errors += 1
+                    if errors >= self._limits.errors_in_a_row:
+                        await socket.close(code=WSCloseCode.INVALID_TEXT)
+        finally:
+            self._sockets.discard(socket)
+            await client.stop()
+        return socket
+
+
+def error_of(exc: Exception) -> Any:
+    """The same object as in the body of an HTTP error."""
+    return orjson.loads(http_errors.of(exc).text or "")["error"]
+
+
+class _Client:
+    """One connection, and the utterance that it has under way."""
+
+    def __init__(
+        self, socket: web.WebSocketResponse, engine: SpeechEngine, limits: LimitsConfig, usage: Usage, tenant: Tenant
+    ) -> None:
+        self._socket = socket
+        self._engine = engine
+        self._limits = limits
+        self._usage = usage
+        self._tenant = tenant
+        self._utterance: Utterance | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._characters = 0
+
+    async def send(self, **fields: Any) -> None:
+        """Send a message; nothing where the client is gone."""
+        with contextlib.suppress(ConnectionError):
+            await self._socket.send_str(orjson.dumps(fields).decode())
+
+    async def on_message(self, message: SpeechMessage) -> None:
+        """Do what it says.
+
+        Raises:
+            ProtocolError: not possible now, or nothing is asked for.
+            EngineError: the text cannot be taken.
+        """
+        if message.type == "cancel":
+            if self._task is not None:
+                await self.stop()
+                await self.send(type="done", cancelled=True)
+        elif message.text:
+            if self._task is not None:
+                raise ProtocolError("an utterance is under way; wait for done, or cancel it", field="text", code="busy")
+            await self._begin(message)
+            await self._feed(message.text, end=True)
+        elif message.delta or message.end:
+            if self._task is None:
+                if not message.delta:
+                    raise ProtocolError("there is no utterance that could end", field="end")
+                await self._begin(message)
+            await self._feed(message.delta, end=message.end)
+        else:
+            raise ProtocolError("the message holds neither text, delta, end nor type", field="text")
+
+    async def stop(self) -> None:
+        """Cancel the utterance, if there is one; returns when nothing is spent on it any more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _begin(self, message: SpeechMessage) -> None:
+        rates = FORMATS["pcm"].rates_hz
+        if message.sample_rate not in rates:
+            expected = ", ".join(map(str, rates))
+            raise ProtocolError(f"sample_rate is {message.sample_rate} Hz, expected {expected}", field="sample_rate")
+        asked = UtteranceRequest(
+            utterance_id=f"api.{uuid.uuid4().hex[:12]}", format=engine_format("pcm", message.sample_rate),
+            voice=message.speaker, language=message.language, speed=message.speed, instruct=message.instruct,
+        )  # fmt: skip
+        self._characters = 0
+        self._utterance = await self._engine.open(asked)
+        self._task = asyncio.create_task(self._speak(self._utterance, message.sample_rate), name="speech socket")
+
+    async def _feed(self, text: str, *, end: bool) -> None:
+        assert self._utterance is not None
+        self._characters += len(text)
+        if self._characters > (most := self._limits.turn_chars):
+            await self.stop()
+            raise ProtocolError(
+                f"text is {self._characters} characters, expected {most} or fewer (limits.turn_chars)", field="text"
+            )
+        self._utterance.feed(text)
+        if end:
+            self._utterance.end_text()
+
+    async def _speak(self, utterance: Utterance, rate: int) -> None:
+        """Pass the sound on as it comes; a slow client slows the engine down."""
+        samples = 0
+        try:
+            async with utterance:
+                with self._tenant.occupied():
+                    async for chunk in utterance:
+                        samples += chunk.samples
+                        words = [
+                            {"start": span.start_char, "end": span.end_char, "at_ms": span.first_sample * 1000 // rate}
+                            for span in chunk.spans
+                        ]
+                        data = base64.b64encode(b"".join(chunk.frames)).decode()
+                        await self.send(type="audio_chunk", data=data, sample_rate=rate, words=words)
+            self._task = None
+            await self.send(type="done", cancelled=False, audio_ms=samples * 1000 // rate)
+        except (EngineError, Rejected) as exc:
+            self._task = None
+            await self.send(type="error", error=error_of(exc))
+        finally:
+            self._usage.count(self._tenant.name, characters=self._characters, audio_s=samples / rate)

@@ -1,0 +1,176 @@
+"""Voices over HTTP: list, show, register from reference audio, remove."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Annotated
+
+import aiohttp
+from aiohttp import web
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from gateway.config import LimitsConfig
+from gateway.errors import Rejected
+from gateway.http.routes import Route
+from tts_engine.api import SpeechEngine, VoiceInfo
+from tts_engine.errors import NotFound
+
+_FIELD_BYTES = 16 * 1024
+"""Of one text field of a form."""
+
+
+def _from_base64(value: object) -> object:
+    return base64.b64decode(value, validate=True) if isinstance(value, str) else value
+
+
+class VoiceView(BaseModel):
+    """A voice that can be named as ``speaker``, in a route, or in a ``text`` message."""
+
+    voice_id: str
+    name: str
+    languages: list[str]
+    engine: str
+    registered: bool
+    """Added by a user; only these can be removed."""
+
+
+class VoiceList(BaseModel):
+    """``GET /v1/voices``: built-in ones first."""
+
+    voices: list[VoiceView]
+
+
+class VoiceBody(BaseModel):
+    """A voice to register: as JSON, or as a form (multipart/form-data) with the same fields and ``audio`` as a file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    audio: Annotated[bytes, BeforeValidator(_from_base64), Field(min_length=1)]
+    """Reference audio, in JSON as base64: a WAV file of 16 kHz or more. 5 to 15 seconds of one speaker serve
+    best."""
+    transcript: str = ""
+    """What is said in it, word for word."""
+    voice_id: str = ""
+    """Letters, digits, ``_`` and ``-``; made up where it is left out."""
+    name: str = ""
+    """Shown to people; the id where it is left out."""
+    language: str = ""
+    """BCP 47 tag of the speaker."""
+
+
+class Voices:
+    """Handlers of ``/v1/voices``."""
+
+    def __init__(self, engine: SpeechEngine, limits: LimitsConfig) -> None:
+        self._engine = engine
+        self._limits = limits
+
+    def routes(self) -> list[Route]:
+        """For ``make_app``."""
+        path, one, tags = "/v1/voices", "/v1/voices/{voice_id}", ["voices"]
+        return [
+            Route(method="GET", path=path, handler=self.list, summary="All voices", answer=VoiceList, tags=tags),
+            Route(method="GET", path="/v1/audio/voices", handler=self.list, summary="The same", answer=VoiceList,
+                  tags=tags),
+            Route(method="POST", path=path, handler=self.add, summary="Register a voice from reference audio",
+                  body=VoiceBody, answer=VoiceView, tags=tags),
+            Route(method="GET", path=one, handler=self.show, summary="A voice", answer=VoiceView, tags=tags),
+            Route(method="DELETE", path=one, handler=self.remove, summary="Remove a registered voice", tags=tags),
+        ]  # fmt: skip
+
+    async def list(self, request: web.Request) -> web.Response:
+        """All voices."""
+        voices = [_view(voice) for voice in await self._engine.list_voices()]
+        return web.json_response(VoiceList(voices=voices).model_dump())
+
+    async def show(self, request: web.Request) -> web.Response:
+        """One voice."""
+        voice_id = request.match_info["voice_id"]
+        found = await self._find(voice_id)
+        if found is None:
+            raise NotFound(f"no voice {voice_id[:40]!r}")
+        return web.json_response(_view(found).model_dump())
+
+    async def add(self, request: web.Request) -> web.Response:
+        """Register a voice; takes as long as the engine needs for its features."""
+        body = await self._body(request)
+        if not (body.audio[:4] == b"RIFF" and body.audio[8:12] == b"WAVE"):
+            raise Rejected(
+                f"audio is {len(body.audio)} bytes that are no WAV file", status=422, code="invalid_body", param="audio"
+            )
+        if body.voice_id and await self._find(body.voice_id) is not None:
+            raise Rejected(
+                f"voice {body.voice_id[:40]!r} exists already; remove it first",
+                status=409, code="voice_exists", param="voice_id",
+            )  # fmt: skip
+        voice = await self._engine.add_voice(
+            voice_id=body.voice_id, name=body.name, wav=body.audio, transcript=body.transcript, language=body.language
+        )
+        headers = {"Location": f"/v1/voices/{voice.voice_id}"}
+        return web.json_response(_view(voice).model_dump(), status=201, headers=headers)
+
+    async def remove(self, request: web.Request) -> web.Response:
+        """Remove a registered voice; utterances that use it finish."""
+        await self._engine.remove_voice(request.match_info["voice_id"])
+        return web.Response(status=204)
+
+    async def _find(self, voice_id: str) -> VoiceInfo | None:
+        return next((voice for voice in await self._engine.list_voices() if voice.voice_id == voice_id), None)
+
+    async def _body(self, request: web.Request) -> VoiceBody:
+        most = self._limits.voice_bytes
+        if request.content_type == "multipart/form-data":
+            return await _form(request, most)
+        data = bytearray()
+        # Base64 takes four bytes for three, the other fields a little more.
+        async for piece in request.content.iter_chunked(65536):
+            data += piece
+            if len(data) > most * 4 // 3 + _FIELD_BYTES:
+                raise _too_large(most)
+        body = await asyncio.to_thread(VoiceBody.model_validate_json, bytes(data))
+        if len(body.audio) > most:
+            raise _too_large(most)
+        return body
+
+
+async def _form(request: web.Request, most: int) -> VoiceBody:
+    """Read a form part by part, each within its bound."""
+    fields: dict[str, str | bytes] = {}
+    try:
+        async for part in await request.multipart():
+            if not isinstance(part, aiohttp.BodyPartReader) or part.name not in VoiceBody.model_fields:
+                expected = ", ".join(VoiceBody.model_fields)
+                raise Rejected(
+                    f"the form has other fields than {expected}", status=422, code="invalid_body", param="audio"
+                )
+            name = part.name
+            data = bytearray()
+            while piece := await part.read_chunk(65536):
+                data += piece
+                if name != "audio" and len(data) > _FIELD_BYTES:
+                    raise Rejected(
+                        f"{name} is more than {_FIELD_BYTES} bytes", status=413, code="too_large", param=name
+                    )
+                if len(data) > most:
+                    raise _too_large(most)
+            fields[name] = bytes(data) if name == "audio" else data.decode("utf-8", "replace")
+    except ValueError as exc:
+        raise Rejected(f"the form cannot be read: {exc}", status=400, code="invalid_form") from exc
+    return VoiceBody.model_validate(fields)
+
+
+def _too_large(most: int) -> Rejected:
+    return Rejected(
+        f"audio is more than {most} bytes (limits.voice_bytes)", status=413, code="too_large", param="audio"
+    )
+
+
+def _view(voice: VoiceInfo) -> VoiceView:
+    return VoiceView(
+        voice_id=voice.voice_id,
+        name=voice.name,
+        languages=[*voice.languages],
+        engine=voice.engine,
+        registered=voice.registered,
+    )

@@ -1,0 +1,253 @@
+"""A streaming recogniser at the other end of a WebSocket (``listen.py``): one connection per call.
+
+What the caller says is kept until its words have come. A connection that breaks in mid-utterance is made anew and gets
+the utterance again, once: audio that brings the recogniser down costs its own prompt, not those after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+import aiohttp
+from yarl import URL
+
+from gateway.config import RecogniserConfig
+from gateway.errors import ProtocolError
+from gateway.recognition import listen
+from gateway.recognition.api import FRAME_BYTES, SAMPLE_RATE, RecognitionEvents, RecognitionStream
+
+log = logging.getLogger(__name__)
+
+_UTTERANCES = 4  # kept per call while the recogniser is slow; the oldest is given up
+_MESSAGE_BYTES = 1 << 20
+_CLOSE_S = 1.0
+
+
+class _Utterance:
+    """What the caller said between two ``finish``."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.sent = 0
+        self.paused = False
+        """A pause is still to be told."""
+        self.finished = False
+        self.finalized = False
+        self.tries = 0
+        self.settled = ""
+        """The words of finals."""
+        self.interim = ""
+
+    def again(self) -> None:
+        """To be sent again from its beginning, once."""
+        if self.tries:
+            self.frames.clear()
+        self.tries += 1
+        self.sent, self.finalized = 0, False
+        self.settled = self.interim = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.settled} {self.interim}".strip()
+
+
+class ListenStream:
+    """One call's connection; see ``RecognitionStream``."""
+
+    def __init__(
+        self,
+        events: RecognitionEvents,
+        http: aiohttp.ClientSession,
+        url: URL,
+        config: RecogniserConfig,
+        *,
+        partials: bool,
+    ) -> None:
+        self._events = events
+        self._http = http
+        self._url = url
+        self._config = config
+        self._partials = partials
+        self._waiting: deque[_Utterance] = deque()  # the first one is being recognised
+        self._wake = asyncio.Event()
+        self._most_frames = int(config.max_utterance_s * SAMPLE_RATE * 2 / FRAME_BYTES) + 1
+        self._broken = False
+        self._closed = False
+        self.dropped = 0
+        """Frames that had no room."""
+        self._task = asyncio.create_task(self._run(), name="recogniser stream")
+
+    def push(self, pcm: bytes) -> None:
+        if not self._waiting or self._waiting[-1].finished:
+            self._begin()
+        utterance = self._waiting[-1]
+        if len(utterance.frames) >= self._most_frames:
+            self.dropped += 1
+            return
+        utterance.frames.append(pcm)
+        self._wake.set()
+
+    def pause(self) -> None:
+        if self._waiting and not self._waiting[-1].finished:
+            self._waiting[-1].paused = True
+            self._wake.set()
+
+    def finish(self) -> None:
+        if not self._waiting or self._waiting[-1].finished:
+            self._begin()
+        utterance = self._waiting[-1]
+        utterance.finished = True
+        asyncio.get_running_loop().call_later(self._config.final_timeout_ms / 1000, self._time_is_up, utterance)
+        self._wake.set()
+
+    async def aclose(self) -> None:
+        self._closed = True
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    # --- utterances --------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if len(self._waiting) >= _UTTERANCES:
+            self._time_is_up(self._waiting[0])
+        self._waiting.append(_Utterance())
+
+    def _complete(self, utterance: _Utterance) -> None:
+        self._waiting.remove(utterance)
+        asyncio.get_running_loop().call_soon(self._tell, utterance.text)
+
+    def _tell(self, text: str) -> None:
+        if not self._closed:
+            self._events.on_final(text)
+
+    def _time_is_up(self, utterance: _Utterance) -> None:
+        if utterance not in self._waiting or self._closed:
+            return
+        log.warning("recogniser is late", extra={"url": str(self._url.with_query(None))})
+        # What it still says about this utterance must not be taken for words of the next one.
+        self._broken = self._broken or utterance.sent > 0
+        self._complete(utterance)
+        self._wake.set()
+
+    def _heard(self, results: listen.Results) -> None:
+        if not self._waiting or not self._waiting[0].sent:
+            return  # words after the last answer: about nothing that is still waited for
+        utterance = self._waiting[0]
+        if results.final:
+            utterance.settled = f"{utterance.settled} {results.text}".strip()
+            utterance.interim = ""
+        else:
+            utterance.interim = results.text
+        if utterance.finalized and results.from_finalize:
+            self._complete(utterance)
+            self._wake.set()
+        elif utterance.text and self._partials:
+            self._events.on_partial(utterance.text)
+
+    # --- the connection ----------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        config = self._config
+        loop = asyncio.get_running_loop()
+        pause_s = config.reconnect_first_s
+        while True:
+            begun = loop.time()
+            try:
+                async with asyncio.timeout(config.connect_timeout_s):
+                    websocket = await self._http.ws_connect(
+                        self._url,
+                        headers=config.headers,
+                        heartbeat=config.keep_alive_s,
+                        max_msg_size=_MESSAGE_BYTES,
+                        timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
+                    )
+                async with websocket:
+                    why = await self._talk(websocket)
+            except TimeoutError:
+                why = f"no connection within {config.connect_timeout_s:g} s"
+            except (aiohttp.ClientError, OSError) as exc:
+                why = str(exc)
+            except ProtocolError as exc:
+                why = str(exc)
+            except Exception:  # a bug of ours must not deafen the call for good
+                log.exception("recogniser stream")
+                why = "internal error"
+            if loop.time() - begun > config.reconnect_max_s:
+                pause_s = config.reconnect_first_s
+            log.info("recogniser line down", extra={"why": why, "pause_s": pause_s})
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, config.reconnect_max_s)
+
+    async def _talk(self, websocket: aiohttp.ClientWebSocketResponse) -> str:
+        """Use one connection to its end; returns why it ended."""
+        self._broken = False
+        if self._waiting and self._waiting[0].sent:
+            self._waiting[0].again()
+        writer = asyncio.create_task(self._write(websocket), name="recogniser writer")
+        try:
+            async for message in websocket:
+                if message.type is aiohttp.WSMsgType.TEXT:
+                    results = listen.decode(message.data)
+                    if isinstance(results, listen.Results):
+                        self._heard(results)
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+        return f"closed with {websocket.close_code}"
+
+    async def _write(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
+        while not self._broken:
+            self._wake.clear()
+            utterance = self._waiting[0] if self._waiting else None
+            if utterance is not None and utterance.sent < len(utterance.frames):
+                piece = b"".join(utterance.frames[utterance.sent :])
+                utterance.sent = len(utterance.frames)
+                await websocket.send_bytes(piece)
+            elif utterance is not None and utterance.finished and not utterance.finalized:
+                if not utterance.sent:  # finished without a frame
+                    self._complete(utterance)
+                    continue
+                utterance.finalized = True
+                await websocket.send_str(listen.FINALIZE)
+            elif utterance is not None and utterance.paused:
+                utterance.paused = False
+                await websocket.send_str(listen.KEEP_ALIVE)
+            else:
+                try:
+                    async with asyncio.timeout(self._config.keep_alive_s):
+                        await self._wake.wait()
+                except TimeoutError:
+                    await websocket.send_str(listen.KEEP_ALIVE)
+        await websocket.close()
+
+
+class ListenRecogniser:
+    """The recogniser at an address; see ``Recogniser``.
+
+    Args:
+        url: ``ws://`` or ``wss://``, its query included; ours is added.
+        connector: another way there than by TCP.
+    """
+
+    def __init__(self, url: str, config: RecogniserConfig, *, connector: aiohttp.BaseConnector | None = None) -> None:
+        self._url = URL(url)
+        self._config = config
+        self._http = aiohttp.ClientSession(connector=connector or aiohttp.TCPConnector(limit=0))
+
+    def open(
+        self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool
+    ) -> RecognitionStream:
+        query = listen.query(
+            language=language,
+            hints=hints,
+            hints_parameter=self._config.hints_parameter,
+            partials=partials,
+            parameters=self._config.parameters,
+        )
+        return ListenStream(events, self._http, self._url.extend_query(query), self._config, partials=partials)
+
+    async def aclose(self) -> None:
+        await self._http.close()

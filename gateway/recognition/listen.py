@@ -1,0 +1,94 @@
+"""The messages between a gateway and a streaming recogniser: those of Deepgram's ``/v1/listen``. Pure.
+
+Up go binary messages with s16le audio and the JSON messages ``Finalize``, ``KeepAlive`` and ``CloseStream``; down come
+``Results``, final or not. ``docs/recogniser.md`` has the part of it that is used. The embedded recogniser is reached
+the same way, on a unix socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from gateway.errors import ProtocolError
+from gateway.recognition.api import SAMPLE_RATE
+
+PATH = "/v1/listen"
+FINALIZE = '{"type":"Finalize"}'
+KEEP_ALIVE = '{"type":"KeepAlive"}'
+CLOSE_STREAM = '{"type":"CloseStream"}'
+
+Query = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """Words of a stretch of audio."""
+
+    text: str
+    final: bool
+    """These words stay; what comes later is about later audio."""
+    from_finalize: bool = False
+    """All audio before the ``Finalize`` has been worked on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A message that says nothing about words: ``Metadata``, ``SpeechStarted``, ..."""
+
+    kind: str
+
+
+def query(
+    *, language: str, hints: Sequence[str], hints_parameter: str, partials: bool, parameters: Mapping[str, str]
+) -> Query:
+    """The query of the address: what the audio is and what is wanted. ``parameters`` replace ours of the same name."""
+    ours = {
+        "encoding": "linear16",
+        "sample_rate": str(SAMPLE_RATE),
+        "channels": "1",
+        "language": language,
+        "interim_results": "true" if partials else "false",
+        "endpointing": "false",  # our VAD says when the caller has finished
+        **parameters,
+    }
+    return [*ours.items(), *((hints_parameter, hint) for hint in hints)]
+
+
+def decode(data: str | bytes) -> Results | Other:
+    """A text message of the recogniser.
+
+    Raises:
+        ProtocolError: it is no JSON object with a type, or ``Results`` of another shape.
+    """
+    try:
+        body = orjson.loads(data)
+        kind = body["type"]
+        if kind != "Results":
+            return Other(str(kind))
+        text = body["channel"]["alternatives"][0]["transcript"]
+        if not isinstance(text, str):
+            raise TypeError(f"transcript is {type(text).__name__}, expected text")
+        return Results(
+            text=text.strip(), final=body["is_final"] is True, from_finalize=body.get("from_finalize") is True
+        )
+    except (KeyError, IndexError, TypeError, ValueError) as exc:
+        raise ProtocolError(f"recogniser: cannot decode {len(data)} characters: {exc!r}") from exc
+
+
+def encode(results: Results, *, start_s: float, duration_s: float) -> str:
+    """``Results`` as a recogniser sends them."""
+    body: dict[str, Any] = {
+        "type": "Results",
+        "channel_index": [0, 1],
+        "start": round(start_s, 3),
+        "duration": round(duration_s, 3),
+        "is_final": results.final,
+        "speech_final": results.final,
+        "from_finalize": results.from_finalize,
+        "channel": {"alternatives": [{"transcript": results.text, "confidence": 1.0 if results.text else 0.0}]},
+    }
+    return orjson.dumps(body).decode()

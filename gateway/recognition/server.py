@@ -1,0 +1,214 @@
+"""The embedded recogniser, seen from inside its process: ``listen.py``'s server on a function from sound to words.
+
+The function sees whole utterances: it is called again over all of one for every partial result, and once more when the
+caller pauses (``KeepAlive``), since that is when the last word is usually there already; ``Finalize`` then finds its
+answer ready. Of a long utterance, what was said before such a pause is not worked on again. One call at a time, final
+results first, then the partial ones of whoever has waited longest; a stream never waits for more than one of those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import orjson
+from aiohttp import WSMsgType, web
+from numpy.typing import NDArray
+
+from gateway.config import EmbeddedRecogniserConfig
+from gateway.recognition import listen
+from gateway.recognition.api import FRAME_BYTES, SAMPLE_RATE
+from voicecodecs.pcm import to_float32
+
+log = logging.getLogger(__name__)
+
+Transcribe = Callable[[NDArray[np.float32]], str]
+"""Words of mono audio at 16 kHz, shape ``(samples,)``, float32 in [-1, 1]. Called in one thread."""
+
+_LONG_S = 5.0  # an utterance longer than this at a pause is cut there: the work grows with the length
+_MOST_S = 61  # of one utterance; the gateway's own bound is reached first
+_MESSAGE_BYTES = 1 << 20
+_FINALS = 8  # that a connection may wait for; one more ends it
+
+
+class _Segment:
+    """Audio up to a ``Finalize``."""
+
+    def __init__(self) -> None:
+        self.pcm = bytearray()
+        self.text = ""
+        self.done_bytes = 0
+        """Up to where ``text`` goes."""
+        self.settled = ""
+        self.settled_bytes = 0
+        """Up to where ``settled`` goes: no more work is done on that."""
+        self.paused_bytes = 0
+        """Where the caller paused last."""
+
+    async def read(self, transcribe: Callable[[NDArray[np.float32]], Awaitable[str]]) -> None:
+        """Bring ``text`` up to the audio that is here."""
+        size = len(self.pcm) & ~1
+        if size - self.done_bytes < FRAME_BYTES:
+            return
+        pcm = np.frombuffer(bytes(self.pcm[self.settled_bytes : size]), "<i2").astype(np.int16)
+        self.text = f"{self.settled} {await transcribe(to_float32(pcm))}".strip()
+        self.done_bytes = size
+        if size == self.paused_bytes and size - self.settled_bytes >= _LONG_S * SAMPLE_RATE * 2:
+            self.settled, self.settled_bytes = self.text, size
+
+
+class _Connection:
+    """One call."""
+
+    def __init__(self, websocket: web.WebSocketResponse, *, partials: bool) -> None:
+        self.websocket = websocket
+        self.partials = partials
+        self.segment = _Segment()
+        self.start_s = 0.0
+        self.finals = 0
+        """Segments whose final result is still to come."""
+
+    async def send(self, segment: _Segment, *, final: bool) -> None:
+        duration_s = len(segment.pcm) / 2 / SAMPLE_RATE
+        results = listen.Results(text=segment.text, final=final, from_finalize=final)
+        await self.websocket.send_str(listen.encode(results, start_s=self.start_s, duration_s=duration_s))
+        if final:
+            self.finals -= 1
+            self.start_s += duration_s
+
+
+class ListenServer:
+    """The server; put ``app`` behind a listener."""
+
+    def __init__(self, transcribe: Transcribe, config: EmbeddedRecogniserConfig) -> None:
+        self._transcribe = transcribe
+        self._partial_bytes = config.partial_ms * SAMPLE_RATE // 1000 * 2
+        self._hang_s = config.hang_s
+        self._finals: deque[tuple[_Connection, _Segment]] = deque()
+        self._partials: dict[_Connection, _Segment] = {}  # in the order of asking
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "recogniser")
+        self._busy_since: float | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self.app = web.Application()
+        self.app.router.add_get(listen.PATH, self._listen)
+        self.app.router.add_get("/healthz", self._health)
+        self.app.cleanup_ctx.append(self._working)
+        self.app.on_shutdown.append(self._hang_up)
+        self._connections: set[_Connection] = set()
+
+    async def _working(self, app: web.Application) -> AsyncIterator[None]:
+        self._worker = asyncio.create_task(self._work(), name="recogniser")
+        yield
+        self._worker.cancel()
+        await asyncio.gather(self._worker, return_exceptions=True)
+        self._thread.shutdown(wait=False)
+
+    async def _hang_up(self, app: web.Application) -> None:
+        await asyncio.gather(*(connection.websocket.close() for connection in self._connections))
+
+    async def _health(self, request: web.Request) -> web.Response:
+        """200 unless the network has been at one utterance for ``hang_s``."""
+        loop = asyncio.get_running_loop()
+        hangs = self._busy_since is not None and loop.time() - self._busy_since > self._hang_s
+        return web.Response(status=503 if hangs else 200)
+
+    async def _listen(self, request: web.Request) -> web.StreamResponse:
+        wrong = _unsupported(request)
+        if wrong:
+            return web.Response(status=400, text=wrong)
+        websocket = web.WebSocketResponse(max_msg_size=_MESSAGE_BYTES)
+        await websocket.prepare(request)
+        connection = _Connection(websocket, partials=request.query.get("interim_results") == "true")
+        self._connections.add(connection)
+        try:
+            async for message in websocket:
+                if message.type is WSMsgType.BINARY:
+                    self._hear(connection, message.data)
+                elif message.type is WSMsgType.TEXT and not self._told(connection, message.data):
+                    await websocket.close()
+        finally:
+            self._partials.pop(connection, None)
+            self._connections.discard(connection)
+        return websocket
+
+    def _hear(self, connection: _Connection, pcm: bytes) -> None:
+        segment = connection.segment
+        segment.pcm += pcm
+        if len(segment.pcm) > _MOST_S * SAMPLE_RATE * 2:  # no gateway of ours: it may have what it said so far
+            self._finalize(connection)
+            return
+        if connection.partials and len(segment.pcm) - segment.done_bytes >= self._partial_bytes:
+            self._want(connection)
+
+    def _told(self, connection: _Connection, data: str) -> bool:
+        """A text message; False: the connection ends."""
+        try:
+            kind = orjson.loads(data)["type"]
+        except (ValueError, KeyError, TypeError):
+            log.warning("a message that is no JSON object with a type", extra={"characters": len(data)})
+            return False
+        if kind == "Finalize":
+            self._finalize(connection)
+        elif kind == "KeepAlive":  # no audio for now: the caller pauses
+            connection.segment.paused_bytes = len(connection.segment.pcm)
+            self._want(connection)
+        return kind != "CloseStream" and connection.finals <= _FINALS
+
+    def _finalize(self, connection: _Connection) -> None:
+        self._partials.pop(connection, None)
+        connection.finals += 1
+        self._finals.append((connection, connection.segment))
+        connection.segment = _Segment()
+        self._wake.set()
+
+    def _want(self, connection: _Connection) -> None:
+        if len(connection.segment.pcm) > connection.segment.done_bytes:
+            self._partials.setdefault(connection, connection.segment)
+            self._wake.set()
+
+    async def _work(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._finals or self._partials:
+                final = bool(self._finals)
+                if final:
+                    connection, segment = self._finals.popleft()
+                else:
+                    connection = next(iter(self._partials))
+                    segment = self._partials.pop(connection)
+                if connection.websocket.closed:
+                    continue
+                before = segment.text
+                try:
+                    await segment.read(self._run)
+                except Exception:  # one utterance that the network cannot take must not end the others
+                    log.exception("recogniser")
+                if final or (connection.partials and connection.segment is segment and segment.text != before):
+                    try:
+                        await connection.send(segment, final=final)
+                    except (ConnectionError, RuntimeError):
+                        pass  # the call has ended meanwhile
+
+    async def _run(self, pcm: NDArray[np.float32]) -> str:
+        loop = asyncio.get_running_loop()
+        self._busy_since = loop.time()
+        try:
+            return await loop.run_in_executor(self._thread, self._transcribe, pcm)
+        finally:
+            self._busy_since = None
+
+
+def _unsupported(request: web.Request) -> str:
+    """Why this stream cannot be recognised; empty if it can."""
+    expected = {"encoding": "linear16", "sample_rate": str(SAMPLE_RATE), "channels": "1"}
+    for name, value in expected.items():
+        if request.query.get(name, value) != value:
+            return f"{name} is {request.query[name]!r}, expected {value}"
+    language = request.query.get("language", "en")
+    return "" if language.lower().split("-")[0] == "en" else f"language is {language!r}, expected English (en, en-US)"

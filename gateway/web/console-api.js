@@ -1,0 +1,62 @@
+/** Questions to the server that the page came from. The key, where one is asked for, is in a cookie of the browser. */
+
+/** What the server refused, in its own words. */
+export class Refused extends Error {
+  constructor(status, {code = "", message = "", param = ""} = {}) {
+    super(message || `the server answered ${status}`);
+    Object.assign(this, {status, code, param});
+  }
+}
+
+/**
+ * Ask, and have what is wrong thrown.
+ * @param {string} path
+ * @param {RequestInit & {json?: object}} [options] `json` is sent as the body.
+ * @returns {Promise<Response>}
+ */
+export async function ask(path, {json, ...options} = {}) {
+  if (json !== undefined) {
+    options = {method: "POST", body: JSON.stringify(json), headers: {"Content-Type": "application/json"}, ...options};
+  }
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch {
+    throw new Refused(0, {code: "unreachable", message: "the server cannot be reached"});
+  }
+  if (response.ok) return response;
+  if (response.status === 401) location.reload(); // the key is gone: the page asks for it
+  const {error} = await response.json().catch(() => ({}));
+  throw new Refused(response.status, error);
+}
+
+/** The same, for an answer in JSON. */
+export const askJson = async (path, options) => (await ask(path, options)).json();
+
+/**
+ * Do something again and again, never twice at a time; slower while it fails or nobody looks.
+ * @param {() => Promise<void>} work
+ * @param {() => number} everyMs asked after each round.
+ * @returns {() => void} brings the next round forward.
+ */
+export function repeat(work, everyMs) {
+  let timer = 0;
+  let busy = false;
+  let again = false;
+  async function round() {
+    clearTimeout(timer);
+    if (busy) {
+      again = true;
+      return;
+    }
+    busy = true;
+    let failed = false;
+    await work().catch(() => (failed = true));
+    busy = false;
+    const wait = again ? 0 : failed || document.hidden ? Math.max(2000, everyMs()) : everyMs();
+    again = false;
+    timer = setTimeout(round, wait);
+  }
+  round();
+  return round;
+}

@@ -1,0 +1,492 @@
+/**
+ * Calls to a talkspurt server from a web page: one ES module, no dependency, no build step.
+ *
+ *     import {Call} from "https://voice.example.com/web/talkspurt.js";
+ *     const call = new Call({route: "sales"});
+ *     call.on("caption", ({text}) => subtitle.append(text));
+ *     button.onclick = () => (call.state === "idle" ? call.start() : call.hangup());
+ *
+ * Sound goes over WebRTC, words over a data channel that carries the dialogue protocol; whatever the server says there
+ * becomes an event of that name. A call survives the loss of its network: within 15 s the page offers a new connection
+ * for the same call. Closing or leaving the page hangs up.
+ *
+ * @module talkspurt
+ */
+
+const CHANNEL = "talkspurt";
+const RESTART_MS = 15_000; // the server's webrtc.restart_s
+const DISCONNECTED_MS = 2_000; // ICE often recovers by itself within this
+const RETRY_MS = 500;
+const CONNECT_MS = 10_000;
+const HANGUP_MS = 1_000;
+const GATHER_MS = 200; // longest wait for candidates before the offer; later ones trickle
+const LEVEL_EVERY_MS = 50;
+const SILENCE_DB = -60;
+
+/**
+ * @typedef {object} CallOptions
+ * @property {string} [url] origin of the server; default: where this module came from.
+ * @property {string} [route] the server's route; default "default".
+ * @property {Object<string, string>} [params] custom parameters, which the dialogue manager gets in `setup`.
+ * @property {string} [token] API key or token, where the server asks for one. Visitors can read it: on a public page,
+ *   let your own server pass the offer on instead (docs/browser.md).
+ * @property {boolean|MediaStream} [microphone] true (default) asks the visitor; false only listens; or a stream of yours.
+ * @property {HTMLAudioElement} [audio] plays the sound; default: one made here.
+ */
+
+/** What went wrong, in words for a visitor (`message`), and as a word for a program (`code`). */
+export class CallError extends Error {
+  /** @param {string} code @param {string} message */
+  constructor(code, message) {
+    super(message);
+    this.name = "CallError";
+    this.code = code;
+  }
+}
+
+/**
+ * One call. Use it once.
+ *
+ * Events, by `call.on(name, detail => …)`:
+ *
+ * | event | detail |
+ * |---|---|
+ * | `state` | `{state, reason}`: `connecting`, `connected`, `reconnecting`, `ended` |
+ * | `caption` | `{turn, text}`: the next word of the bot, as it is heard |
+ * | `turn` | `{turn, event, …}`: `accepted`, `started` (`firstPacketMs`, `stages`), `finished`, `interrupted`, `failed` |
+ * | `interrupt` | `{turn, reason, utteranceUntilInterrupt, utteranceRemaining, durationUntilInterruptMs}` |
+ * | `prompt` | `{voicePrompt, last}`: what the caller said, where the route has a recogniser |
+ * | `dtmf` | `{digit}`: a key that arrived |
+ * | `error` | `{code, description}`: the server's, or the microphone's (`microphone_denied`, `_absent`, `_busy`, `_insecure`): the call goes on without it |
+ * | `level` | `{bot, microphone}`: 0 (-60 dB and less) to 1, twenty times a second |
+ * | `setup`, `info`, `mark`, `ended` | as the dialogue protocol has them |
+ */
+export class Call extends EventTarget {
+  #options;
+  #link = null; // the connection that carries the call
+  #resource = ""; // where the call is hung up
+  #stream = null; // the microphone
+  #ownsStream = false;
+  #context = null;
+  #analysers = {};
+  #meter = 0;
+  #turns = 0;
+  #openTurn = null;
+  #abort = new AbortController();
+
+  /** "idle", "connecting", "connected", "reconnecting" or "ended". */
+  state = "idle";
+  /** The server's id of the call, once there is one. */
+  id = "";
+  /** The latest `setup` message: what the call looks like to a dialogue manager. */
+  setup = null;
+  /** Whether the caller is muted. */
+  muted = false;
+
+  /** @param {CallOptions} [options] */
+  constructor({url = new URL(import.meta.url).origin, route = "default", params = {}, token = "", microphone = true,
+    audio = new Audio()} = {}) {
+    super();
+    this.#options = {url: String(url).replace(/\/$/, ""), route, params, token, microphone};
+    /** The element that plays the bot. @type {HTMLAudioElement} */
+    this.audio = audio;
+  }
+
+  /**
+   * Listen to an event; see the class.
+   * @param {string} name
+   * @param {(detail: any) => void} listener
+   * @returns {() => void} stops listening.
+   */
+  on(name, listener) {
+    const wrapped = event => listener(event.detail);
+    this.addEventListener(name, wrapped);
+    return () => this.removeEventListener(name, wrapped);
+  }
+
+  /** Whether the caller can be heard; false in a call that only listens. */
+  get hasMicrophone() {
+    return this.#stream !== null;
+  }
+
+  /** The connection of now, for who wants more than `stats()`. @returns {RTCPeerConnection|null} */
+  get connection() {
+    return this.#link?.pc ?? null;
+  }
+
+  /**
+   * Call. Browsers want it in answer to a click or key, else they may not play.
+   * @returns {Promise<void>} settled when media flows.
+   * @throws {CallError} there is no call; the state is "ended".
+   */
+  async start() {
+    if (this.state !== "idle") throw new CallError("used", `this call is ${this.state}; make a new Call`);
+    this.#become("connecting");
+    this.#context = new AudioContext();
+    this.#context.resume();
+    addEventListener("pagehide", this.#leave);
+    try {
+      const [servers] = await Promise.all([this.#iceServers(), this.#openMicrophone()]);
+      this.#options.iceServers = servers;
+      await this.#connect();
+    } catch (error) {
+      // A DOMException has a number for a code.
+      this.#end(error instanceof CallError ? error.code : "failed");
+      throw error;
+    }
+  }
+
+  /**
+   * Have the bot say something, as a dialogue manager would. Tokens without `last: true` are one turn with those after.
+   * @param {string} token
+   * @param {object} [options] fields of the protocol's `text`: `last` (default true), `turn`, `interruptible`, `voice` …
+   * @returns {string} the turn's id.
+   */
+  text(token, {last = true, turn, ...fields} = {}) {
+    turn ??= this.#openTurn ?? `page-${++this.#turns}`;
+    this.#openTurn = last ? null : turn;
+    this.send({type: "text", token, last, turn, ...fields});
+    return turn;
+  }
+
+  /**
+   * Silence the bot now.
+   * @param {string} [turn] only this turn; default: all.
+   */
+  cancel(turn) {
+    this.#openTurn = null;
+    this.send(turn ? {type: "cancel", turn} : {type: "cancel"});
+  }
+
+  /**
+   * Press a key of the telephone.
+   * @param {string} digit one of 0-9 A-D * #
+   */
+  sendDigit(digit) {
+    if (!/^[0-9A-D*#]$/.test(digit)) throw new CallError("digit", `${digit} is no telephone key`);
+    const tones = this.#link?.sender.dtmf;
+    if (!tones?.canInsertDTMF) throw new CallError("no_tones", "keys cannot be sent in this call");
+    tones.insertDTMF(tones.toneBuffer + digit, 100, 70); // what still waits would be replaced otherwise
+  }
+
+  /**
+   * Silence the microphone, or open it again.
+   * @param {boolean} [muted] default: the other state.
+   */
+  mute(muted = !this.muted) {
+    this.muted = muted;
+    for (const track of this.#stream?.getAudioTracks() ?? []) track.enabled = !muted;
+  }
+
+  /**
+   * Send any message of the dialogue protocol (`mark`, `play`, `language` …).
+   * @param {object} message
+   * @throws {CallError} the call is not connected, or the server does not let browsers lead.
+   */
+  send(message) {
+    const channel = this.#link?.channel;
+    if (channel?.readyState !== "open") throw new CallError("not_connected", `nothing can be said: the call is ${this.state}`);
+    channel.send(JSON.stringify(message));
+  }
+
+  /** Hang up. */
+  hangup() {
+    if (this.state === "ended") return;
+    const link = this.#link;
+    this.#link = null;
+    this.#end("hangup");
+    // The request goes first: a closed connection is the call's end too, and the request would find no call.
+    const told = this.#resource && fetch(this.#resource, {method: "DELETE", headers: this.#headers(), keepalive: true});
+    Promise.race([told, pause(HANGUP_MS)]).catch(() => {}).finally(() => link && drop(link));
+  }
+
+  /**
+   * How the sound arrives.
+   * @returns {Promise<null|{codec: string, packetsReceived: number, packetsLost: number, packetsDiscarded: number,
+   *   jitterMs: number, bufferMs: number, concealedSamples: number, concealedShare: number, samples: number,
+   *   audioEnergy: number, roundTripMs: number|null}>} null before there is any. `bufferMs`: what the browser held back
+   *   on average; concealed: samples it had to make up; `audioEnergy`: W3C's `totalAudioEnergy` of what was heard.
+   */
+  async stats() {
+    const report = await this.#link?.pc.getStats();
+    const all = report ? [...report.values()] : [];
+    const inbound = all.find(entry => entry.type === "inbound-rtp");
+    if (!inbound) return null;
+    const pair = all.find(entry => entry.type === "candidate-pair" && entry.nominated);
+    const samples = inbound.totalSamplesReceived ?? 0;
+    // Silence that nobody sent is no loss: between turns there are no packets.
+    const concealed = (inbound.concealedSamples ?? 0) - (inbound.silentConcealedSamples ?? 0);
+    return {
+      codec: report.get(inbound.codecId)?.mimeType ?? "",
+      packetsReceived: inbound.packetsReceived,
+      packetsLost: inbound.packetsLost,
+      packetsDiscarded: inbound.packetsDiscarded ?? 0,
+      jitterMs: inbound.jitter * 1000,
+      bufferMs: inbound.jitterBufferEmittedCount ? inbound.jitterBufferDelay / inbound.jitterBufferEmittedCount * 1000 : 0,
+      concealedSamples: concealed,
+      concealedShare: samples ? concealed / samples : 0,
+      samples,
+      audioEnergy: inbound.totalAudioEnergy ?? 0,
+      roundTripMs: pair?.currentRoundTripTime === undefined ? null : pair.currentRoundTripTime * 1000,
+    };
+  }
+
+  // --- the connection ------------------------------------------------------------------------------------------------
+
+  async #iceServers() {
+    const {iceServers} = await this.#fetch("/v1/webrtc/ice").then(response => response.json());
+    // An empty user name is none: RTCPeerConnection takes it for one.
+    return iceServers.map(({urls, username, credential}) => (username ? {urls, username, credential} : {urls}));
+  }
+
+  /** Offer a connection, the first one or a new one for the same call; settled when media flows. */
+  async #connect() {
+    const pc = new RTCPeerConnection({iceServers: this.#options.iceServers, bundlePolicy: "max-bundle"});
+    const stream = this.#stream ?? silence(this.#context);
+    const {sender} = pc.addTransceiver(stream.getAudioTracks()[0], {direction: "sendrecv", streams: [stream]});
+    const link = {pc, sender, channel: pc.createDataChannel(CHANNEL), etag: "", early: []};
+    link.channel.onmessage = ({data}) => this.#receive(JSON.parse(data));
+    pc.onicecandidate = ({candidate}) => candidate?.candidate && this.#trickle(link, candidate);
+    pc.ontrack = event => this.#play(event);
+    try {
+      await pc.setLocalDescription();
+      await gathered(pc);
+      link.early.length = 0; // those are in the offer
+      const {sdp} = pc.localDescription;
+      const {route, params} = this.#options;
+      const response = await this.#fetch("/v1/webrtc/offer", {
+        method: "POST",
+        headers: {"Content-Type": "application/json"},
+        body: JSON.stringify({type: "offer", sdp, route, params, callId: this.id}),
+      });
+      const answer = await response.json();
+      this.id = answer.callId;
+      link.etag = response.headers.get("ETag") ?? "";
+      this.#resource = this.#options.url + response.headers.get("Location");
+      await pc.setRemoteDescription({type: "answer", sdp: answer.sdp});
+      for (const candidate of link.early.splice(0)) this.#trickle(link, candidate);
+      await this.#up(link);
+    } catch (error) {
+      drop(link);
+      throw error;
+    }
+    const before = this.#link;
+    this.#link = link;
+    if (before) drop(before);
+    this.#become("connected");
+    this.#watch(link);
+  }
+
+  #up({pc, channel}) {
+    return new Promise((done, failed) => {
+      const timer = setTimeout(() => failed(new CallError("no_connection", "no media reached the server or came back")), CONNECT_MS);
+      const look = () => {
+        const silent = pc.sctp === null; // the server does not let browsers lead
+        if (pc.connectionState === "connected" && (silent || channel.readyState === "open")) done();
+        else if (pc.connectionState === "failed") failed(new CallError("no_connection", "no network path to the server"));
+        else if (this.state === "ended") failed(new CallError("hangup", "the call was hung up"));
+        else return;
+        clearTimeout(timer);
+        this.#abort.signal.removeEventListener("abort", look);
+      };
+      pc.addEventListener("connectionstatechange", look);
+      channel.addEventListener("open", look);
+      this.#abort.signal.addEventListener("abort", look);
+      look();
+    });
+  }
+
+  #watch(link) {
+    const {pc} = link;
+    const transport = pc.getReceivers()[0].transport;
+    transport?.addEventListener("statechange", () => {
+      if (transport.state === "closed" && this.#link === link && pc.iceConnectionState !== "failed") this.#end("hangup");
+    });
+    let timer = 0;
+    const look = () => {
+      clearTimeout(timer);
+      if (pc.connectionState === "failed") this.#restart(link);
+      else if (pc.connectionState === "disconnected") timer = setTimeout(() => this.#restart(link), DISCONNECTED_MS);
+    };
+    pc.addEventListener("connectionstatechange", look);
+    look();
+  }
+
+  async #restart(link) {
+    if (this.#link !== link || this.state !== "connected" || link.pc.connectionState === "connected") return;
+    this.#become("reconnecting");
+    const deadline = performance.now() + RESTART_MS;
+    while (this.state === "reconnecting") {
+      try {
+        await this.#connect();
+        return;
+      } catch (error) {
+        const gone = error.status >= 400 && error.status < 500 && error.status !== 429;
+        if (gone || performance.now() > deadline) return this.#end("connection_lost");
+        await pause(RETRY_MS);
+      }
+    }
+  }
+
+  #trickle(link, {candidate, usernameFragment}) {
+    if (!link.etag) {
+      link.early.push({candidate, usernameFragment});
+      return;
+    }
+    fetch(this.#resource, {
+      method: "PATCH",
+      headers: {...this.#headers(), "Content-Type": "application/trickle-ice-sdpfrag", "If-Match": link.etag},
+      body: `a=ice-ufrag:${usernameFragment}\r\na=${candidate}\r\n`,
+    }).catch(() => {}); // one candidate less
+  }
+
+  #headers() {
+    return this.#options.token ? {Authorization: `Bearer ${this.#options.token}`} : {};
+  }
+
+  /** Ask the server. Throws a CallError with the server's own sentence. */
+  async #fetch(path, {headers, ...more} = {}) {
+    let response;
+    try {
+      response = await fetch(this.#options.url + path, {headers: {...this.#headers(), ...headers}, signal: this.#abort.signal, ...more});
+    } catch (error) {
+      throw new CallError(error.name === "AbortError" ? "hangup" : "unreachable", "the server cannot be reached");
+    }
+    if (response.ok) return response;
+    const {error} = await response.json().catch(() => ({}));
+    const failure = new CallError(error?.code ?? "refused", error?.message ?? `the server answered ${response.status}`);
+    failure.status = response.status;
+    throw failure;
+  }
+
+  #receive({type, ...message}) {
+    if (type === "setup") this.setup = message;
+    this.#emit(type, message);
+    if (type === "ended") this.#end(message.reason);
+  }
+
+  // --- sound ---------------------------------------------------------------------------------------------------------
+
+  async #openMicrophone() {
+    const {microphone} = this.#options;
+    if (microphone instanceof MediaStream) {
+      this.#stream = microphone;
+    } else if (microphone) {
+      try {
+        if (!navigator.mediaDevices) throw Object.assign(new Error(), {name: "insecure"});
+        this.#stream = await navigator.mediaDevices.getUserMedia({
+          audio: {echoCancellation: true, noiseSuppression: true, autoGainControl: true},
+        });
+        this.#ownsStream = true;
+      } catch (error) {
+        const [code, description] = MICROPHONE[error.name] ?? ["microphone_failed", `The microphone does not work: ${error.message}`];
+        this.#emit("error", {code, description});
+      }
+    }
+    if (this.state === "ended") this.#closeMicrophone(); // hung up while the visitor was asked
+    else if (this.#stream) this.#analyse("microphone", this.#stream);
+  }
+
+  #closeMicrophone() {
+    if (this.#ownsStream) for (const track of this.#stream.getTracks()) track.stop();
+    this.#stream = null;
+  }
+
+  #play({track, receiver}) {
+    // Sound is wanted now, not smooth: the server paces, so that the buffer need not.
+    if ("jitterBufferTarget" in receiver) receiver.jitterBufferTarget = 0;
+    else if ("playoutDelayHint" in receiver) receiver.playoutDelayHint = 0;
+    const stream = new MediaStream([track]);
+    this.audio.srcObject = stream;
+    this.audio.play().catch(error => {
+      if (error.name === "NotAllowedError") this.#emit("error", {code: "playback_blocked", description: "The browser blocked the sound: press a button of the page."});
+    });
+    this.#analyse("bot", stream);
+  }
+
+  #analyse(name, stream) {
+    this.#analysers[name]?.source.disconnect();
+    const analyser = this.#context.createAnalyser();
+    analyser.fftSize = 1024;
+    const source = this.#context.createMediaStreamSource(stream);
+    source.connect(analyser);
+    this.#analysers[name] = {analyser, source, wave: new Float32Array(analyser.fftSize)};
+    this.#meter ||= setInterval(() => this.#emit("level", {bot: this.#level("bot"), microphone: this.#level("microphone")}), LEVEL_EVERY_MS);
+  }
+
+  #level(name) {
+    const meter = this.#analysers[name];
+    if (!meter) return 0;
+    meter.analyser.getFloatTimeDomainData(meter.wave);
+    const power = meter.wave.reduce((sum, x) => sum + x * x, 0) / meter.wave.length;
+    return Math.min(1, Math.max(0, 1 - 10 * Math.log10(power + 1e-12) / SILENCE_DB));
+  }
+
+  // --- life ----------------------------------------------------------------------------------------------------------
+
+  #leave = () => {
+    const link = this.#link;
+    this.hangup();
+    if (link) drop(link); // in case the request does not leave in time
+  };
+
+  #end(reason) {
+    if (this.state === "ended") return;
+    this.#become("ended", reason);
+    this.#abort.abort();
+    removeEventListener("pagehide", this.#leave);
+    clearInterval(this.#meter);
+    if (this.#link) drop(this.#link);
+    this.audio.srcObject = null;
+    this.#closeMicrophone();
+    this.#context?.close();
+  }
+
+  #become(state, reason = "") {
+    if (this.state === "ended") return;
+    this.state = state;
+    this.#emit("state", {state, reason});
+  }
+
+  #emit(name, detail) {
+    this.dispatchEvent(new CustomEvent(name, {detail}));
+  }
+}
+
+const MICROPHONE = {
+  NotAllowedError: ["microphone_denied", "The microphone was refused. You can listen, type and press keys; allow it in the browser's site settings to speak."],
+  SecurityError: ["microphone_denied", "The browser does not let this page use the microphone. You can listen, type and press keys."],
+  NotFoundError: ["microphone_absent", "No microphone was found. You can listen, type and press keys."],
+  NotReadableError: ["microphone_busy", "The microphone is used by another program. You can listen, type and press keys."],
+  insecure: ["microphone_insecure", "Browsers give the microphone to https pages only. You can listen, type and press keys."],
+};
+
+const pause = ms => new Promise(done => setTimeout(done, ms));
+
+/** Wait for the candidates, but not for slow ones. */
+function gathered(pc) {
+  return new Promise(done => {
+    const timer = setTimeout(done, GATHER_MS);
+    const look = () => {
+      if (pc.iceGatheringState !== "complete") return;
+      clearTimeout(timer);
+      done();
+    };
+    pc.addEventListener("icegatheringstatechange", look);
+    look();
+  });
+}
+
+/** What a call without a microphone sends: telephone keys travel within a stream that flows. */
+function silence(context) {
+  const destination = context.createMediaStreamDestination();
+  const source = new ConstantSourceNode(context, {offset: 0});
+  source.connect(destination);
+  source.start();
+  return destination.stream;
+}
+
+function drop({pc, channel}) {
+  channel.onmessage = pc.onicecandidate = pc.ontrack = null;
+  pc.close();
+}

@@ -1,0 +1,79 @@
+"""FreeSWITCH's event socket: header lines, a blank line, a body of ``Content-Length``. Bytes in, messages out.
+
+FreeSWITCH ``mod_event_socket``. Events are asked for in JSON: one object of texts, ``_body`` among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from gateway.errors import ProtocolError
+
+_HEAD_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class EslMessage:
+    """One message of the switch."""
+
+    kind: str
+    """``Content-Type``: ``auth/request``, ``command/reply``, ``text/event-json``, ``text/disconnect-notice`` ..."""
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def event(self) -> Mapping[str, str]:
+        """The fields of an event.
+
+        Raises:
+            ProtocolError: no JSON object.
+        """
+        try:
+            fields = orjson.loads(self.body)
+            return {name: value for name, value in fields.items() if isinstance(value, str)}
+        except (ValueError, AttributeError) as exc:
+            raise ProtocolError(f"event of {len(self.body)} bytes is no JSON object") from exc
+
+
+class EslReader:
+    """Cuts the stream into messages.
+
+    Args:
+        max_bytes: largest body; events of busy switches are some kilobytes.
+    """
+
+    def __init__(self, *, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._pending = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[EslMessage]:
+        """What arrived, in pieces of any size, to whole messages.
+
+        Raises:
+            ProtocolError: this is no event socket, or a message is over the bound; the connection is of no more use.
+        """
+        self._pending += data
+        while True:
+            end = self._pending.find(b"\n\n")
+            if end < 0:
+                if len(self._pending) > _HEAD_BYTES:
+                    raise ProtocolError(f"{len(self._pending)} bytes of headers, expected at most {_HEAD_BYTES}")
+                return
+            headers: dict[str, str] = {}
+            for line in self._pending[:end].decode(errors="replace").lstrip("\n").split("\n"):
+                name, colon, value = line.partition(":")
+                if not colon:
+                    raise ProtocolError(f"a header line of {len(line)} characters has no colon")
+                headers[name.strip()] = value.strip()
+            length = headers.get("Content-Length", "0")
+            if not length.isdecimal() or int(length) > self._max_bytes:
+                raise ProtocolError(f"Content-Length is {length[:20]!r}, expected 0 to {self._max_bytes}")
+            stop = end + 2 + int(length)
+            if len(self._pending) < stop:
+                return
+            body = bytes(self._pending[end + 2 : stop])
+            del self._pending[:stop]
+            yield EslMessage(headers.get("Content-Type", ""), headers, body)

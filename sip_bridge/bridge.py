@@ -1,0 +1,328 @@
+"""The SIP server: one endpoint, the calls over it, who may call, and how many.
+
+Brings every message to the call it belongs to, makes calls of admitted INVITEs, and says no to the others before they
+cost anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
+
+from gateway.errors import Rejected
+from gateway.originate import CallOrder
+from sip_bridge.call import CallSession, IncomingCall, Invitation, SipCall, invitation_of
+from sip_bridge.client import Client, LocalAddress
+from sip_bridge.config import SipConfig, TrunkConfig
+from sip_bridge.dialog import Dialog, DialogId, Refusal, dialog_id
+from sip_bridge.digest import ServerAuth
+from sip_bridge.endpoint import Endpoint, Limits, Peer
+from sip_bridge.errors import NotAcceptable, NotAllowed, PortsExhausted, ProtocolError
+from sip_bridge.outgoing import Outgoing
+from sip_bridge.ports import PortPair, PortPool
+from sip_bridge.registration import Registration
+from sip_bridge.sip import Request, Response, Uri, response_to
+from sip_bridge.source_limit import SourceLimit
+from sip_bridge.targets import read_target
+from sip_bridge.tls import client_context, server_context
+from sip_bridge.transaction import Act, Key, Timing
+from sip_bridge.trunks import Trunk, Trunks
+
+log = logging.getLogger(__name__)
+
+_SOURCES = 10_000
+_RETRY = (("Retry-After", "5"),)
+
+
+class SipBridge:
+    """SIP calls as sessions; implements the endpoint's ``User`` and the calls' ``Host``.
+
+    Args:
+        begin: makes the session of a call; raises ``Rejected``.
+        check_room: raises ``Rejected`` where there is no room for one more call.
+        on_report: told of lost RTP packets and jitter.
+        on_rejected: told why a call was refused, for the metric.
+        new_call_id: of sessions that outgoing calls become.
+        routes: those that outgoing calls may name.
+    """
+
+    def __init__(
+        self,
+        config: SipConfig,
+        *,
+        begin: Callable[[SipCall], CallSession],
+        check_room: Callable[[], None],
+        on_report: Callable[[int, float], None],
+        on_rejected: Callable[[str], None],
+        new_call_id: Callable[[], str] = lambda: "",
+        routes: Container[str] = (),
+    ) -> None:
+        timeouts, limits, tls = config.timeouts, config.limits, config.tls
+        self.config = config
+        self.endpoint = Endpoint(
+            self,
+            timing=Timing(timeouts.t1, timeouts.t2, timeouts.t4),
+            limits=Limits(
+                requests_per_s=limits.requests_per_s,
+                burst=limits.burst,
+                sources=_SOURCES,
+                connections=limits.connections,
+                transactions=limits.transactions,
+                idle_s=limits.idle_s,
+            ),
+            client_tls=client_context(tls.certificate, tls.key, tls.authorities) if tls else client_context(),
+        )
+        self.local = LocalAddress(config.advertised, config.port)
+        """Where peers reach us; the ports are right once it has started."""
+        self.client = Client(self.endpoint)
+        self.counts: Counter[str] = Counter()
+        """Calls by how they began: ``accepted``, or the reason of the refusal."""
+        self._begin = begin
+        self._check_room = check_room
+        self._on_report = on_report
+        self._on_rejected = on_rejected
+        self._ports = PortPool(config.host, *config.rtp_range)
+        self._trunks = Trunks(
+            _trunks(config),
+            ServerAuth(config.realm, secrets.token_bytes(32)),
+            calls=SourceLimit(per_s=limits.calls_per_s, burst=limits.calls_burst, sources=_SOURCES),
+            failures=SourceLimit(per_s=0.2, burst=10, sources=_SOURCES),
+        )
+        self._calls: dict[SipCall, DialogId] = {}
+        self._dialogs: dict[DialogId, SipCall] = {}
+        self._invites: dict[Key, IncomingCall] = {}
+        self._invitations: set[Invitation] = set()
+        self._of_trunk: Counter[str] = Counter()
+        self._asked: dict[Key, SipCall] = {}
+        self.outgoing = Outgoing(self, new_call_id=new_call_id, routes=routes, on_failed=on_rejected)
+        self.registrations: list[Registration] = []
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        await self.endpoint.start(self.config.host, self.config.port)
+        tls = self.config.tls
+        if tls is not None:
+            await self.endpoint.start_tls(
+                self.config.host, tls.port, server_context(tls.certificate, tls.key, tls.authorities)
+            )
+        self.local = LocalAddress(self.config.advertised, self.endpoint.port, self.endpoint.tls_port)
+        self.registrations = [Registration(each, self.client, self.local) for each in self.config.registrations]
+        for registration in self.registrations:
+            registration.start()
+        log.info("SIP listens", extra={"host": self.config.host, "port": self.endpoint.port})
+
+    def drain(self) -> None:
+        """Refuse new calls, and say so to those who ask by OPTIONS."""
+        self.endpoint.draining = True
+
+    async def aclose(self) -> None:
+        """End what is left of the calls, give their last messages a moment, close the sockets."""
+        self.drain()
+        await asyncio.gather(*(registration.close() for registration in self.registrations))
+        for call in list(self._calls):
+            call.end("server is closing")
+        self.outgoing.drop()
+        deadline = time.monotonic() + 4 * self.config.timeouts.t1
+        while (self._asked or len(self.outgoing)) and time.monotonic() < deadline:  # noqa: ASYNC110 - the last answers, one by one
+            await asyncio.sleep(0.01)
+        for call in list(self._calls):
+            call.abandon()  # one that waits for an ACK still
+        await self.outgoing.aclose()
+        await self.endpoint.close()
+
+    def __iter__(self) -> Iterator[SipCall]:
+        return iter(list(self._calls))
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """Sizes of every table: all of them fall to nothing with the last call."""
+        return {
+            "calls": len(self._calls),
+            "dialogs": len(self._dialogs),
+            "invites": len(self._invites),
+            "invitations": len(self._invitations),
+            "asked": len(self._asked),
+            "outgoing": len(self.outgoing),
+            "transactions": self.endpoint.transactions,
+            "ports": self._ports.in_use,
+        }
+
+    # --- the endpoint's user ---------------------------------------------------------------------------------------
+
+    def on_request(self, key: Key, request: Request, peer: Peer) -> None:
+        """A new request: in a dialog, or the beginning of one."""
+        if request.to.tag:
+            call = self._dialogs.get(dialog_id(request, received=True))
+            if call is None:
+                self.endpoint.respond(key, response_to(request, 481))
+            else:
+                call.on_request(key, request)
+            return
+        names = self.endpoint.certificate_names(peer)
+        admitted = self._trunks.admit(
+            request, peer.host, certificate_names=names, now=time.monotonic(), wall=time.time()
+        )
+        if not isinstance(admitted, Trunk):
+            self._rejected("unknown" if admitted is None else f"sip_{admitted.status}", peer)
+            answer = None
+            if admitted is not None:
+                answer = response_to(request, admitted.status, to_tag="refused", headers=admitted.headers)
+            self.endpoint.dismiss(key, answer, peer)
+        elif request.method != "INVITE":
+            self.endpoint.respond(key, response_to(request, 481, to_tag="none"))
+        else:
+            refusal = self._invited(key, request, peer, admitted)
+            if refusal is not None:
+                tag = secrets.token_hex(4)
+                self.endpoint.respond(key, response_to(request, refusal.status, to_tag=tag, headers=refusal.headers))
+
+    def on_ack(self, request: Request) -> None:
+        """The ACK of a 2xx."""
+        call = self._dialogs.get(dialog_id(request, received=True))
+        if call is not None:
+            call.on_ack(request)
+
+    def on_cancel(self, invite: Key) -> None:
+        """A caller gives up."""
+        call = self._invites.get(invite)
+        if call is not None:
+            call.on_cancel()
+
+    def on_response(self, key: Key | None, response: Response) -> None:
+        """A response to a request of ours."""
+        if self.client.on_response(key, response) or self.outgoing.on_response(key, response):
+            return
+        call = self._asked.get(key) if key else None
+        if call is not None and response.status >= 200:
+            assert key
+            del self._asked[key]
+        call = call or self._dialogs.get(dialog_id(response, received=True))
+        if call is not None:
+            call.on_response(key, response)
+
+    def on_failed(self, key: Key, reason: Act) -> None:
+        """A request of ours has no answer."""
+        if self.client.on_failed(key, reason) or self.outgoing.on_failed(key, reason):
+            return
+        call = self._asked.pop(key, None)
+        if call is not None:
+            call.on_failed(key, reason)
+
+    # --- new calls -------------------------------------------------------------------------------------------------
+
+    def _invited(self, key: Key, request: Request, peer: Peer, trunk: Trunk) -> Refusal | None:
+        if invitation_of(request) in self._invitations:
+            return Refusal(482)
+        config = self.config.trunks[trunk.name]
+        try:
+            ports = self.reserve(trunk.name, config)
+            self.endpoint.respond(key, response_to(request, 100))
+            call = IncomingCall(self, trunk.name, config, peer, ports, key, request)
+        except Rejected as exc:
+            self._rejected(exc.code, peer, str(exc))
+            return Refusal(503, _RETRY)
+        except (ProtocolError, NotAcceptable) as exc:
+            self._rejected(f"sip_{exc.status}", peer, str(exc))
+            accept = (("Accept", "application/sdp"),) if exc.status == 415 else ()
+            return Refusal(exc.status, accept)
+        self._invites[key] = call
+        self._invitations.add(call.invitation)
+        self.joined(call)
+        try:
+            refusal = call.start()
+        except Rejected as exc:
+            self._rejected(exc.code, peer)
+            refusal = Refusal(503, _RETRY)
+        if refusal is not None:
+            call.abandon()
+        else:
+            self.counts["accepted"] += 1
+        return refusal
+
+    def _rejected(self, reason: str, peer: Peer, why: str = "") -> None:
+        self.counts[reason] += 1
+        self._on_rejected(reason)
+        log.info("call rejected", extra={"why": why or reason, "transport": "sip", "source": peer.host})
+
+    def reserve(self, name: str, trunk: TrunkConfig) -> PortPair:
+        """Ports for one more call of a trunk. Raises ``Rejected`` where there is no room for it."""
+        self._check_room()
+        if trunk.max_calls and self._of_trunk[name] >= trunk.max_calls:
+            raise Rejected(f"trunk {name} has {trunk.max_calls} calls, its max_calls", status=503, code="trunk_full")
+        try:
+            return self._ports.take()
+        except PortsExhausted as exc:
+            raise Rejected(str(exc), status=503, code="no_ports", retry_after_s=5) from None
+
+    # --- the calls' host -------------------------------------------------------------------------------------------
+
+    def begin(self, call: SipCall) -> CallSession:
+        """Make a call's session."""
+        return self._begin(call)
+
+    def joined(self, call: SipCall) -> None:
+        """Find the call by its dialog from now on."""
+        self._calls[call] = call.dialog.id
+        self._of_trunk[call.trunk_name] += 1
+        self._dialogs[call.dialog.id] = call
+
+    def asked(self, key: Key, call: SipCall) -> None:
+        """Find the call by its request's transaction."""
+        self._asked[key] = call
+
+    def left(self, call: SipCall) -> None:
+        """Forget a call, but for the answers to its last request."""
+        dialog = self._calls.pop(call, None)
+        if dialog is not None:
+            del self._dialogs[dialog]
+            self._of_trunk[call.trunk_name] -= 1
+        if isinstance(call, IncomingCall):
+            self._invites.pop(call.key, None)
+            self._invitations.discard(call.invitation)
+        for key in call.open_invites:
+            self._asked.pop(key, None)
+
+    def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:
+        """Where a transfer leads: to another call of ours, or to an allowed target."""
+        other = next((each for each in self._calls if each.session and each.session.call_id == target), None)
+        if other is not None and other is not call:
+            return other.dialog.target, other.dialog
+        proxy = Uri.parse(call.trunk.proxy) if call.trunk.proxy else call.dialog.remote.uri
+        uri = read_target(target, proxy.host if proxy.port is None else f"{proxy.host}:{proxy.port}")
+        if not self.outgoing.allowed.allow(uri):
+            raise NotAllowed("target is none of sip.allowed_targets")
+        return uri, None
+
+    def refer(self, call: SipCall, target: Uri) -> None:
+        """Place the call that a peer asks for: on the same route, with the same parameters."""
+        order = CallOrder(target=str(target), route=call.route, custom_parameters=call.caller.parameters)
+        self.outgoing.place_for(order, call.tell_referred)
+
+    def on_report(self, lost: int, jitter_s: float) -> None:
+        """RTP statistics."""
+        self._on_report(lost, jitter_s)
+
+
+def _trunks(config: SipConfig) -> list[Trunk]:
+    return [
+        Trunk(
+            name=name,
+            networks=tuple(ipaddress.ip_network(address, strict=False) for address in trunk.addresses),
+            username=trunk.username,
+            password=trunk.password.get_secret_value() if trunk.password else "",
+            certificate_names=frozenset(name.lower() for name in trunk.certificate_names),
+            route=trunk.route,
+        )
+        for name, trunk in config.trunks.items()
+    ]

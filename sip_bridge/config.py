@@ -1,0 +1,241 @@
+"""Section ``sip`` of the configuration. Every field: unit, default, trade-off. Without the section there is no SIP."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr, StringConstraints, field_validator, model_validator
+
+from gateway.config import LocalPath, Section
+from sip_bridge.errors import ProtocolError
+from sip_bridge.sip import Uri
+
+CodecName = Literal["PCMU", "PCMA", "G722", "OPUS"]
+SrtpPolicy = Literal["off", "optional", "required"]
+TrunkName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+
+
+def _sip_uri(text: str, where: str) -> str:
+    try:
+        uri = Uri.parse(text)
+    except ProtocolError as error:
+        raise ValueError(f"{where}: {error}") from None
+    if uri.scheme not in ("sip", "sips"):
+        raise ValueError(f"{where} is {text!r}, expected sip:host[:port][;transport=udp|tcp|tls]")
+    return text
+
+
+class SipTlsConfig(Section):
+    """SIP over TLS."""
+
+    port: int = Field(5061, ge=0, le=65535)
+    """TCP port; 0 takes a free one."""
+    certificate: LocalPath
+    """PEM file with the certificate chain that we show, as server and as client."""
+    key: LocalPath
+    """PEM file with its private key."""
+    authorities: LocalPath = ""
+    """PEM file of the authorities that we believe, for servers that we call and for certificates of trunks. Empty: the
+    system's, and no peer is asked for a certificate."""
+
+
+class TrunkConfig(Section):
+    """A peer whose calls are taken: known by its address, by digest, or by its TLS certificate. A trunk that names
+    several of them asks for all."""
+
+    addresses: tuple[str, ...] = ()
+    """Source addresses or networks. Alone they are enough only where nobody can forge them."""
+    username: str = ""
+    """User name for digest, both ways: what callers must know, and what we answer challenges of `proxy` with."""
+    password: SecretStr | None = Field(None, min_length=1)
+    """Its password."""
+    certificate_names: tuple[str, ...] = ()
+    """Names (subject alternative, DNS or SIP URI host) one of which a TLS client certificate must carry."""
+    route: str = "default"
+    """Route of its calls."""
+    numbers: dict[str, str] = {}
+    """Route by user part of the Request-URI; a `*` at the end stands for anything that follows. The longest match
+    counts, and none means `route`. `sip:2000@host` meets `"2000"` and `"20*"`."""
+    headers: tuple[str, ...] = ("X-*",)
+    """Headers of an INVITE that become custom parameters under their own names, and custom parameters of an outgoing
+    call that become headers; a `*` at the end stands for anything that follows. Standard headers never do."""
+    codecs: tuple[CodecName, ...] = Field(("PCMU", "PCMA", "G722", "OPUS"), min_length=1)
+    """What we speak, best first; our order decides. G722 and OPUS sound better and cost more time to encode."""
+    srtp: SrtpPolicy = "optional"
+    """`optional` takes what is offered (RTP/SAVP, or RTP/AVP with a key) and offers plain RTP; `required` refuses plain
+    RTP; `off` refuses RTP/SAVP. The key is secret only over TLS."""
+    media: Literal["strict", "host", "any"] = "host"
+    """Whose RTP is followed when it does not come from the address that the peer named: nobody's, that of the host
+    which signals, or anybody's within the first seconds (phones behind translators)."""
+    early_media: bool = False
+    """Speak before the call is answered (183): the greeting is heard, and the 200 follows with its end. Off: 180, then
+    200 as soon as the session can speak."""
+    answer_at_once: bool = False
+    """Answer before the dialogue manager is there, for routes that are led by REST alone."""
+    max_calls: int = Field(0, ge=0)
+    """Live calls of this trunk; one more is answered 503. 0: no limit of its own."""
+    proxy: str = ""
+    """Where calls to this trunk are sent: `sip:host[:port][;transport=udp|tcp|tls]`. Empty: none go out by it."""
+    from_uri: str = ""
+    """From of outgoing calls that name none; empty: `username` (or `talkspurt`) at `sip.public_address`."""
+    ping_s: float = Field(0.0, ge=0)
+    """Interval of OPTIONS to `proxy`, seconds; while it does not answer, outgoing calls fail at once. 0: no pings."""
+    transfers: Literal["refuse", "follow"] = "refuse"
+    """What becomes of a REFER from this trunk. `follow` lets the peer send our call anywhere in `allowed_targets`."""
+
+    @field_validator("addresses")
+    @classmethod
+    def _networks(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
+        for address in addresses:
+            try:
+                ipaddress.ip_network(address, strict=False)
+            except ValueError:
+                raise ValueError(f"trunk address is {address!r}, expected an IP address or network") from None
+        return addresses
+
+    @model_validator(mode="after")
+    def _known_by_something(self) -> TrunkConfig:
+        if not (self.addresses or self.username or self.certificate_names):
+            raise ValueError("a trunk needs addresses, a username with password, or certificate_names: who may call?")
+        if bool(self.username) != bool(self.password):
+            raise ValueError("a trunk has username and password, or neither")
+        for name in ("proxy", "from_uri"):
+            if getattr(self, name):
+                _sip_uri(getattr(self, name), f"trunk {name}")
+        return self
+
+
+class RegistrationConfig(Section):
+    """A registrar that we tell where we are."""
+
+    registrar: str
+    """`sip:host[:port][;transport=udp|tcp|tls]`."""
+    username: str = Field(min_length=1)
+    """The account; also the user of address and contact."""
+    password: SecretStr | None = Field(None, min_length=1)
+    """Its password."""
+    domain: str = ""
+    """Domain of the address of record; empty: the registrar's host."""
+    realm: str = ""
+    """Answer only challenges of this realm; empty: of any."""
+    trunk: str = ""
+    """Trunk whose settings calls by this registration have: they are taken from the registrar's addresses and to our
+    contact only. Empty: calls need a trunk that knows them."""
+    expires_s: int = Field(600, ge=60)
+    """Asked for; the registrar may shorten it. Less finds a restarted registrar sooner, more costs less traffic."""
+    retry_s: float = Field(30.0, gt=0)
+    """Pause after a failure; doubles with each, up to ten times, drawn at random between half and one and a half."""
+
+    @field_validator("registrar")
+    @classmethod
+    def _uri(cls, registrar: str) -> str:
+        return _sip_uri(registrar, "registration registrar")
+
+
+class SipTimeouts(Section):
+    """How long the SIP side waits, seconds."""
+
+    t1: float = Field(0.5, gt=0)
+    """Estimate of a round trip (RFC 3261 table 4); 64 times of it end a transaction."""
+    t2: float = Field(4.0, gt=0)
+    """Longest pause between repetitions."""
+    t4: float = Field(5.0, gt=0)
+    """How long a message may stay in the network."""
+    ready: float = Field(8.0, gt=0)
+    """From the INVITE to the answer: within it the dialogue manager must be there, else 503. Keep it below the peer's
+    own limit, which often is 10 s."""
+    early_media: float = Field(30.0, gt=0)
+    """Longest speech before the answer, where a trunk has `early_media`."""
+    answer: float = Field(60.0, gt=0)
+    """How long an outgoing call may ring."""
+    media: float = Field(30.0, gt=0)
+    """Without a packet from the peer for so long, outside hold, the call is ended. Peers that suppress silence need a
+    longer one."""
+    session: int = Field(1800, ge=0)
+    """Session interval that we ask for (RFC 4028): a peer that is gone is noticed after that. 0: only if it asks."""
+    session_min: int = Field(90, ge=90)
+    """The shortest that a peer may ask for; less is answered 422."""
+    transfer: float = Field(32.0, gt=0)
+    """How long a transfer may take to tell its outcome, before the call is hung up regardless."""
+
+
+class SipLimits(Section):
+    """What strangers and floods may cost."""
+
+    requests_per_s: float = Field(50.0, gt=0)
+    """Requests outside known transactions of one source address, on average; more are dropped without an answer. A
+    trunk of many calls needs more: each costs about three."""
+    burst: int = Field(200, gt=0)
+    """Requests that one source may send at once."""
+    calls_per_s: float = Field(50.0, gt=0)
+    """New calls of one source address, on average; more are answered 503."""
+    calls_burst: int = Field(100, gt=0)
+    """New calls that one source may begin at once."""
+    connections: int = Field(1000, gt=0)
+    """TCP and TLS connections."""
+    idle_s: float = Field(600.0, gt=0)
+    """A connection silent for so long is closed."""
+    transactions: int = Field(20_000, gt=0)
+    """Transactions kept; a request beyond them is answered 503."""
+
+
+class SipConfig(Section):
+    """Calls by SIP and RTP."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on and to receive media on; `0.0.0.0` needs `public_address`."""
+    port: int = Field(5060, ge=0, le=65535)
+    """UDP and TCP port; 0 takes a free one and logs it."""
+    tls: SipTlsConfig | None = None
+    """Listen for TLS too."""
+    public_address: str = ""
+    """IP address that peers can reach us at: in Contact, Via and session descriptions. Empty: `host`."""
+    rtp_ports: str = "16384-32767"
+    """UDP ports for media, two per call: as many calls as half of it, or fewer."""
+    trunks: dict[TrunkName, TrunkConfig] = {}
+    """Who may call, by name. The first that knows a caller counts; a request that none knows is not answered, or
+    challenged where a trunk asks for a password."""
+    registrations: tuple[RegistrationConfig, ...] = ()
+    """Registrars that we register at."""
+    allowed_targets: tuple[str, ...] = ()
+    """Where calls and transfers may go: SIP URIs or `user@host` with `*` for anything, e.g. `sip:+4930*@pbx.example`;
+    `*@pbx.example`. Empty: nowhere."""
+    realm: str = "talkspurt"
+    """Of our digest challenges."""
+    user_to_user: bool = True
+    """Hand `handoffData` of `end` and `transfer` on in a User-to-User header (RFC 7433, hex)."""
+    timeouts: SipTimeouts = SipTimeouts()
+    """How long the SIP side waits."""
+    limits: SipLimits = SipLimits()
+    """What strangers and floods may cost."""
+
+    @model_validator(mode="after")
+    def _usable(self) -> SipConfig:
+        for name in ("host", "public_address"):
+            value = getattr(self, name)
+            if value:
+                try:
+                    ipaddress.ip_address(value)
+                except ValueError:
+                    raise ValueError(f"sip.{name} is {value!r}, expected an IP address") from None
+        if not self.public_address and ipaddress.ip_address(self.host).is_unspecified:
+            raise ValueError(f"sip.host is {self.host}: set sip.public_address, or peers cannot know where we are")
+        low, _, high = self.rtp_ports.partition("-")
+        if not (low.isdigit() and high.isdigit() and 1024 <= int(low) < int(high) <= 65535):
+            raise ValueError(f"sip.rtp_ports is {self.rtp_ports!r}, expected LOW-HIGH within 1024-65535")
+        for registration in self.registrations:
+            if registration.trunk and registration.trunk not in self.trunks:
+                raise ValueError(f"sip.registrations names trunk {registration.trunk!r}, which sip.trunks lacks")
+        return self
+
+    @property
+    def rtp_range(self) -> tuple[int, int]:
+        """Lowest and highest of `rtp_ports`."""
+        low, _, high = self.rtp_ports.partition("-")
+        return int(low), int(high)
+
+    @property
+    def advertised(self) -> str:
+        """The address that goes into messages."""
+        return self.public_address or self.host

@@ -1,0 +1,94 @@
+"""The UDP ports of calls' media: an even one for RTP, the next for RTCP (RFC 3550 section 11).
+
+A pair is handed out bound, so what a session description promises cannot be taken by anybody in between.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+
+from sip_bridge.errors import PortsExhausted
+
+
+class PortPair:
+    """Two bound sockets. Whoever has the pair closes it, which also gives its ports back."""
+
+    def __init__(self, pool: PortPool, port: int, rtp: socket.socket, rtcp: socket.socket) -> None:
+        self.port = port
+        """Of RTP; RTCP is the next."""
+        self.rtp = rtp
+        self.rtcp = rtcp
+        self._pool = pool
+        self._open = True
+
+    def close(self) -> None:
+        """Close both sockets and free the ports. A transport over a socket must be closed first. Twice is harmless."""
+        if self._open:
+            self._open = False
+            self.rtp.close()
+            self.rtcp.close()
+            self._pool._free.append(self.port)
+
+
+class PortPool:
+    """Pairs of one range, the one that is free for longest first: late packets of a call that has ended should not
+    meet the next one.
+
+    Args:
+        host: address to bind.
+        low, high: the range, both included. An odd ``low`` or even ``high`` is left out.
+
+    Raises:
+        ValueError: a range without a pair.
+    """
+
+    def __init__(self, host: str, low: int, high: int) -> None:
+        self._host = host
+        self._range = (low, high)
+        self._free = deque(range(low + low % 2, high, 2))
+        if not (1 <= low <= 65535 and high <= 65535 and self._free):
+            raise ValueError(f"RTP ports are {low}-{high}, expected an even port and the next within 1-65535")
+        self.size = len(self._free)
+        """Pairs of the range."""
+
+    @property
+    def in_use(self) -> int:
+        """Pairs that are handed out."""
+        return self.size - len(self._free)
+
+    def take(self) -> PortPair:
+        """Bind a pair. Ports that another program has are passed over, and tried again in their turn.
+
+        Raises:
+            PortsExhausted: every pair of the range is in use, here or by others.
+        """
+        for _ in range(len(self._free)):
+            port = self._free.popleft()
+            try:
+                return PortPair(self, port, *self._bind(port))
+            except OSError:
+                self._free.append(port)
+        low, high = self._range
+        raise PortsExhausted(
+            f"no RTP port free in {low}-{high} on {self._host}: {self.in_use} of {self.size} pairs carry calls, "
+            "the others are taken or cannot be bound"
+        )
+
+    def _bind(self, port: int) -> tuple[socket.socket, socket.socket]:
+        rtp = self._socket(port)
+        try:
+            return rtp, self._socket(port + 1)
+        except OSError:
+            rtp.close()
+            raise
+
+    def _socket(self, port: int) -> socket.socket:
+        bound = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            bound.setblocking(False)
+            bound.bind((self._host, port))
+        except OSError:
+            bound.close()
+            raise
+        return bound

@@ -1,0 +1,179 @@
+"""REGISTER as a client: telling a registrar where we are, again before it forgets (RFC 3261 section 10)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Callable
+
+from sip_bridge.client import Client, HeaderItems, LocalAddress
+from sip_bridge.config import RegistrationConfig
+from sip_bridge.digest import ClientAuth
+from sip_bridge.endpoint import Peer
+from sip_bridge.errors import ProtocolError, Unreachable
+from sip_bridge.locate import locate
+from sip_bridge.sip import Address, Headers, Request, Response, Uri
+
+log = logging.getLogger(__name__)
+
+_REFRESH_SHARE = (0.6, 0.8)
+"""Of the time granted. Drawn at random, so that many registrations do not fall together."""
+
+_LONGEST_RETRY = 10
+"""Pauses after failures double up to this multiple of the first."""
+
+_GOODBYE_S = 2.0
+
+
+class Registration:
+    """One account at one registrar. ``start`` keeps it registered until ``close``.
+
+    Args:
+        local: where we are.
+        on_change: told when ``registered`` changes.
+    """
+
+    def __init__(
+        self,
+        config: RegistrationConfig,
+        client: Client,
+        local: LocalAddress,
+        *,
+        on_change: Callable[[Registration], None] = lambda _: None,
+    ) -> None:
+        self.config = config
+        self.registered = False
+        self.status = 0
+        """Of the last answer; 0: none yet."""
+        self.peer: Peer | None = None
+        """The registrar's address, once it is known: calls by this registration come from there."""
+        self._client = client
+        self._local = local
+        self._on_change = on_change
+        self._registrar = Uri.parse(config.registrar)
+        domain = config.domain or self._registrar.host
+        self.address = Uri.parse(f"sip:{config.username}@{domain}")
+        """The address of record."""
+        self._uri = f"sip:{domain}"
+        password = config.password.get_secret_value() if config.password else ""
+        self._auth = ClientAuth(config.username, password, config.realm)
+        self._call_id = secrets.token_hex(16)
+        self._tag = secrets.token_hex(8)
+        self._cseq = 0
+        self._expires_s = config.expires_s
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def contact(self) -> Uri:
+        """Where the registrar sends calls to."""
+        return self._local.contact(self.peer.transport if self.peer else "UDP", self.config.username)
+
+    def start(self) -> None:
+        """Register, now and again and again."""
+        self._task = asyncio.get_running_loop().create_task(self._keep())
+
+    async def close(self) -> None:
+        """Stop, and tell the registrar, which gets two seconds to answer."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self.registered and self.peer:
+            try:
+                async with asyncio.timeout(_GOODBYE_S):
+                    await self._ask(self.peer, 0)
+            except TimeoutError:
+                log.info("registrar did not answer the goodbye", extra={"registrar": self.config.registrar})
+            self._became(False)
+
+    async def _keep(self) -> None:
+        failures = 0
+        while True:
+            pause_s = await self._register()
+            if self.registered:
+                failures = 0
+            else:
+                longest = self.config.retry_s * min(2**failures, _LONGEST_RETRY)
+                pause_s = max(pause_s, longest * random.uniform(0.5, 1.5))
+                failures = min(failures + 1, 10)
+            await asyncio.sleep(pause_s)
+
+    async def _register(self) -> float:
+        """Try once; returns how long to wait at least, in seconds."""
+        try:
+            # Each time anew: the name may lead elsewhere after the registrar has moved.
+            self.peer = await locate(self._registrar)
+            response = await self._ask(self.peer, self._expires_s)
+            if response.status == 423:
+                self._expires_s = _seconds(response, "Min-Expires") or self._expires_s
+                response = await self._ask(self.peer, self._expires_s)
+        except Unreachable as error:
+            log.info("registrar not found", extra={"registrar": self.config.registrar, "why": str(error)})
+            self.status = error.status
+            self._became(False)
+            return 0.0
+        self.status = response.status
+        granted_s = granted(response, self.contact, asked_s=self._expires_s) if 200 <= response.status < 300 else 0
+        self._became(granted_s > 0)
+        if granted_s > 0:
+            return granted_s * random.uniform(*_REFRESH_SHARE)
+        return float(_seconds(response, "Retry-After"))
+
+    async def _ask(self, peer: Peer, expires_s: int) -> Response:
+        def make(headers: HeaderItems) -> Request:
+            self._cseq += 1
+            items = [
+                ("Via", str(self._local.via(peer.transport))),
+                ("Max-Forwards", "70"),
+                ("From", str(Address(self.address).with_tag(self._tag))),
+                ("To", f"<{self.address}>"),
+                ("Call-ID", self._call_id),
+                ("CSeq", f"{self._cseq} REGISTER"),
+                ("Contact", f"<{self.contact}>"),
+                ("Expires", str(expires_s)),
+                *headers,
+            ]
+            return Request("REGISTER", self._uri, Headers(items))
+
+        return await self._client.ask(make, peer, auth=self._auth)
+
+    def _became(self, registered: bool) -> None:
+        if registered != self.registered:
+            self.registered = registered
+            log.info(
+                "registered" if registered else "not registered",
+                extra={"registrar": self.config.registrar, "status": self.status},
+            )
+            self._on_change(self)
+
+
+def granted(response: Response, contact: Uri, *, asked_s: int) -> int:
+    """How long a 2xx to REGISTER keeps our contact, seconds (section 10.2.4); 0: not at all.
+
+    By ``expires`` of our own contact in the list; a registrar that rewrote it, and lists one, means that one.
+    """
+    found: list[Address] = []
+    for text in response.headers.all("Contact"):
+        try:
+            found.append(Address.parse(text))
+        except ProtocolError:
+            continue
+    ours = [each for each in found if (each.uri.user, each.uri.host, each.uri.port) == _key(contact)]
+    for each in ours or (found if len(found) == 1 else []):
+        text = each.params.get("expires") or ""
+        if text.isascii() and text.isdigit() and len(text) < 10:
+            return int(text)
+    if found and not ours and len(found) > 1:
+        return 0
+    return _seconds(response, "Expires") if "Expires" in response.headers else asked_s
+
+
+def _key(uri: Uri) -> tuple[str, str, int | None]:
+    return uri.user, uri.host, uri.port
+
+
+def _seconds(response: Response, name: str) -> int:
+    """A header of seconds; 0 where it is missing or no number."""
+    text = (response.headers.get(name) or "").split(";")[0].split("(")[0].strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0

@@ -1,0 +1,39 @@
+"""How much one source may ask for: buckets filled at a steady rate, in a table that cannot grow without end. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+
+class SourceLimit:
+    """A bucket for each source address.
+
+    Args:
+        per_s: what a source may take on average.
+        burst: what it may take at once.
+        sources: remembered at most; the one silent for longest is forgotten first.
+    """
+
+    def __init__(self, *, per_s: float, burst: int, sources: int) -> None:
+        self._per_s = per_s
+        self._burst = float(burst)
+        self._sources = sources
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, host: str, *, now: float) -> bool:
+        """Take one; False: there is none left."""
+        left = self._left(host, now)
+        allowed = left >= 1
+        self._buckets[host] = (left - 1 if allowed else left, now)
+        self._buckets.move_to_end(host)
+        while len(self._buckets) > self._sources:
+            self._buckets.popitem(last=False)
+        return allowed
+
+    def empty(self, host: str, *, now: float) -> bool:
+        """Whether there is none left, without taking one."""
+        return self._left(host, now) < 1
+
+    def _left(self, host: str, now: float) -> float:
+        left, at = self._buckets.get(host, (self._burst, now))
+        return min(self._burst, left + (now - at) * self._per_s)

@@ -1,0 +1,116 @@
+"""Who may call: by source address, by password (digest), by TLS client certificate. Pure.
+
+Asked before a call costs anything. Strangers get no answer: who scans the network for open gateways learns nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sip_bridge.dialog import Refusal
+from sip_bridge.digest import ServerAuth, Verdict
+from sip_bridge.errors import ProtocolError
+from sip_bridge.sip import Request
+from sip_bridge.source_limit import SourceLimit
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trunk:
+    """A peer that may call. Everything that is given must hold; a trunk that gives nothing lets everybody in.
+
+    Raises:
+        ValueError: a user name without a password, or the reverse.
+    """
+
+    name: str
+    networks: tuple[Network, ...] = ()
+    """Source addresses."""
+    username: str = ""
+    """Digest user; empty: none is asked for."""
+    password: str = ""
+    certificate_names: frozenset[str] = frozenset()
+    """One of these must be a subjectAltName of the peer's verified certificate (RFC 5922 section 7.1); lower case."""
+    route: str = "default"
+    """What happens to its calls."""
+
+    def __post_init__(self) -> None:
+        if bool(self.username) != bool(self.password):
+            raise ValueError(f"trunk {self.name} has only one of user name and password, expected both or neither")
+
+    def __repr__(self) -> str:
+        return f"Trunk({self.name})"  # a password does not belong into a log
+
+    def _may_be(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address, names: frozenset[str]) -> bool:
+        here = not self.networks or any(address in network for network in self.networks)
+        return here and (not self.certificate_names or not self.certificate_names.isdisjoint(names))
+
+
+class Trunks:
+    """Judges requests that would begin something: INVITE, REGISTER, REFER, OPTIONS outside a dialog.
+
+    Trunks that ask for no password are looked at first, otherwise in their order.
+
+    Args:
+        auth: our realm and nonces.
+        calls: what one source address may begin.
+        failures: how many wrong passwords it may send. While they are used up its credentials are not even looked at:
+            passwords cannot be guessed at the speed of the network.
+    """
+
+    def __init__(self, trunks: Sequence[Trunk], auth: ServerAuth, *, calls: SourceLimit, failures: SourceLimit) -> None:
+        self._trunks = tuple(trunks)
+        self._auth = auth
+        self._calls = calls
+        self._failures = failures
+
+    def admit(
+        self, request: Request, host: str, *, certificate_names: Iterable[str] = (), now: float, wall: float
+    ) -> Trunk | Refusal | None:
+        """Whose request this is; or the answer that it gets (401, 403, 503 or 400); or None: none at all.
+
+        Args:
+            host: source address, as the socket tells it.
+            certificate_names: of the connection's verified certificate.
+            now: seconds, monotonic.
+            wall: seconds since the epoch, which dates the nonces.
+        """
+        address = ipaddress.ip_address(host.partition("%")[0])
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+            address = address.ipv4_mapped
+        names = frozenset(name.lower() for name in certificate_names)
+        candidates = [trunk for trunk in self._trunks if trunk._may_be(address, names)]
+        if not candidates:
+            return None
+        if not self._calls.take(host, now=now):
+            return Refusal(503, (("Retry-After", "5"),))
+        for trunk in candidates:
+            if not trunk.username:
+                return trunk
+        return self._by_password(candidates, request, host, now, wall)
+
+    def _by_password(
+        self, candidates: list[Trunk], request: Request, host: str, now: float, wall: float
+    ) -> Trunk | Refusal:
+        if self._failures.empty(host, now=now):
+            return Refusal(403)
+        users = {trunk.username: trunk for trunk in reversed(candidates)}
+        try:
+            verdict, username = self._auth.check(
+                request.headers.all("Authorization"),
+                {username: trunk.password for username, trunk in users.items()},
+                method=request.method,
+                uri=request.uri,
+                now=wall,
+            )
+        except ProtocolError:
+            return Refusal(400)
+        if verdict is Verdict.GOOD:
+            return users[username]
+        if verdict is Verdict.WRONG:
+            self._failures.take(host, now=now)
+        challenges = self._auth.challenges(now=wall, stale=verdict is Verdict.STALE)
+        return Refusal(401, tuple(("WWW-Authenticate", challenge) for challenge in challenges))

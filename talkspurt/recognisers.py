@@ -1,0 +1,94 @@
+"""From a configuration to running recognisers, by route; and the embedded one's process, seen from inside."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from aiohttp import web
+
+from gateway.config import EmbeddedRecogniserConfig, RecogniserConfig, RouteConfig
+from gateway.recognition import moonshine
+from gateway.recognition.api import Recogniser
+from gateway.recognition.client import ListenRecogniser
+from gateway.recognition.process import EmbeddedRecogniser, knows
+from gateway.recognition.server import ListenServer
+from tts_engine.child import die_with, yield_cpu
+
+HOW_TO_ADD = "pip install 'talkspurt[recogniser]'"
+
+
+def problem(route: RouteConfig, config: RecogniserConfig) -> str:
+    """Why a route cannot have the recogniser that it names; empty if it can."""
+    if route.recogniser == "external" and not config.url:
+        return "external needs recogniser.url"
+    if route.recogniser == "embedded":
+        if not moonshine.installed():
+            return f"embedded needs the extra [recogniser]: {HOW_TO_ADD}"
+        if not knows(route.language):
+            return f"embedded knows English only, the route's language is {route.language}"
+    return ""
+
+
+def chosen(route: RouteConfig) -> str:
+    """``embedded``, ``external`` or nothing, after ``auto``."""
+    if route.recogniser == "auto":
+        return "embedded" if moonshine.installed() and knows(route.language) else ""
+    return route.recogniser
+
+
+def unheard(routes: Mapping[str, RouteConfig]) -> list[str]:
+    """Routes that would have a recogniser if the extra were installed."""
+    return [name for name, route in routes.items() if route.recogniser == "auto" and not moonshine.installed()]
+
+
+@asynccontextmanager
+async def recognisers_for_gateway(
+    routes: Mapping[str, RouteConfig], config: RecogniserConfig
+) -> AsyncIterator[dict[str, Recogniser]]:
+    """A recogniser for each route that has one; none that no route asks for is started."""
+    made: dict[str, Recogniser] = {}
+    async with AsyncExitStack() as stack:
+        wanted = {chosen(route) for route in routes.values()}
+        if "embedded" in wanted:
+            embedded = EmbeddedRecogniser("talkspurt.recognisers", config)
+            stack.push_async_callback(embedded.aclose)
+            embedded.start()
+            made["embedded"] = embedded
+        if "external" in wanted:
+            external = ListenRecogniser(config.url, config)
+            stack.push_async_callback(external.aclose)
+            made["external"] = external
+        yield {name: made[kind] for name, route in routes.items() if (kind := chosen(route))}
+
+
+async def _serve(config: EmbeddedRecogniserConfig, socket: str) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    # Loaded before anybody can connect: what is said until then waits in the gateway.
+    runner = web.AppRunner(ListenServer(moonshine.Moonshine(), config).app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.UnixSite(runner, socket).start()
+        await stop.wait()
+    finally:
+        await runner.cleanup()
+
+
+def main(arguments: list[str]) -> int:
+    """The child process: the file with its configuration, its socket, and its parent's process id."""
+    file, socket, parent_pid = arguments
+    config = EmbeddedRecogniserConfig.model_validate_json(Path(file).read_bytes())
+    die_with(int(parent_pid))
+    yield_cpu(config.nice)
+    asyncio.run(_serve(config, socket))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

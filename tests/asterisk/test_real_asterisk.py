@@ -1,0 +1,200 @@
+"""Calls of a real Asterisk, with the dialplan that users get: both ways in, what is heard, and what is handed back."""
+
+from __future__ import annotations
+
+import re
+import socket
+import wave
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from talkspurt.manager import ManagedCall, Manager
+from tests.asterisk.peer import Asterisk, asterisk, needs_asterisk
+from tests.live_server import Live, serve, until
+from voicecodecs.pcm import to_float32
+from voicecodecs.resample import Resampler
+
+pytestmark = [needs_asterisk, pytest.mark.asyncio(loop_scope="module")]
+
+SAMPLES = Path(__file__).parents[2] / "configs/asterisk"
+KEY = {"Authorization": "Bearer a key of ours"}
+SPOKEN = "Your parcel was shipped on Friday and will arrive by Monday morning at the latest."
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+TCP, HTTP = free_port(), free_port()
+CONFIG = f"""
+engine: {{kind: embedded}}
+audiosocket: {{port: {TCP}}}
+carriers: {{asterisk: {{username: talkspurt, password: change me, media_url: "ws://127.0.0.1:{HTTP}/media"}}}}
+auth: {{api_keys: [{{key: a key of ours}}]}}
+routes: {{default: {{}}}}
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
+    async with serve(tmp_path_factory.mktemp("gateway"), CONFIG) as running:
+        running.headers = KEY
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def switch(live: Live, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Asterisk]:
+    folder = tmp_path_factory.mktemp("asterisk")
+    sample = (SAMPLES / "extensions.conf").read_text()
+    sample = sample.replace("127.0.0.1:8080", live.address).replace("127.0.0.1:9092", f"127.0.0.1:{TCP}")
+    tests = f"""
+[ear]
+exten => silent,1,Answer()
+ same => n,Record({folder}/heard.wav,0,30,kqx)
+exten => keys,1,Answer()
+ same => n,Wait(2)
+ same => n,SendDTMF(7)
+ same => n,Record({folder}/heard.wav,0,30,kqx)
+[bot]
+exten => _[a-z].,1,Answer()
+ same => n,Set(CALLERID(num)=+15550100)
+ same => n,Set(ACCOUNT=a & b)
+ same => n,Gosub(talkspurt,${{EXTEN}},1(default))
+ same => n,Verbose(1,left: reason=${{TALKSPURT_REASON}} result=${{TALKSPURT_RESULT}} target=${{TALKSPURT_TARGET}}.)
+ same => n,Hangup()
+"""
+    client = (SAMPLES / "websocket_client.conf").read_text().replace("127.0.0.1:8080", live.address)
+    files = {
+        "extensions.conf": sample.replace("TALKSPURT_KEY=", "TALKSPURT_KEY=a key of ours") + tests,
+        "websocket_client.conf": client,
+        "http.conf": (SAMPLES / "http.conf").read_text().replace("8088", str(HTTP)),
+    }
+    async with asterisk(folder, files) as running:
+        yield running
+
+
+class Bot:
+    """A dialogue manager for the next call."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._manager = Manager(self._on_setup)
+        self.call: ManagedCall | None = None
+        self.messages: list[Any] = []
+
+    async def __aenter__(self) -> Bot:
+        await self._manager.dial_in(f"{self._live.ws}/v1/dialogue?route=default", headers=KEY)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._manager.aclose()
+
+    def _on_setup(self, call: ManagedCall) -> None:
+        self.call = call
+        call.on_message = lambda message, now: self.messages.append(message)
+
+    async def answer(self) -> ManagedCall:
+        await until(lambda: self.call, "setup")
+        assert self.call is not None
+        return self.call
+
+
+@pytest.fixture(scope="module")
+def transcribe() -> Any:
+    from moonshine_voice import ModelArch, Transcriber, get_model_path
+
+    model = Transcriber(str(get_model_path("tiny-en")), ModelArch.TINY)
+
+    def transcribed(path: Path) -> str:
+        with wave.open(str(path)) as source:
+            rate, data = source.getframerate(), source.readframes(source.getnframes())
+        up = Resampler(rate, 16000)
+        pcm = to_float32(np.frombuffer(data, "<i2"))
+        sound = np.concatenate((up.process(pcm), up.flush(), np.zeros(8000, np.float32)))
+        return " ".join(line.text for line in model.transcribe_without_streaming(sound.tolist(), 16000).lines)
+
+    yield transcribed
+    model.close()
+
+
+def left_by(switch: Asterisk) -> str:
+    """What the bot of the latest call left, as the dialplan saw it."""
+    return re.findall(r"app_verbose.c: left: (.*)", switch.log())[-1]
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+@pytest.mark.parametrize(
+    ("way", "codec"), [("audiosocket", "L16/8000"), ("websocket", "L16/16000"), ("incoming", "L16/16000")]
+)
+async def test_a_sentence_is_understood_and_a_result_goes_back(
+    live: Live, switch: Asterisk, transcribe: Any, way: str, codec: str
+) -> None:
+    async with Bot(live) as bot:
+        await switch.originate("silent@ear", f"{way}@bot")
+        call = await bot.answer()
+        assert call.setup["transport"] == ("audiosocket" if way == "audiosocket" else "asterisk")
+        assert (call.setup["from"], call.setup["codec"]) == ("+15550100", codec)
+        assert call.setup["customParameters"] == {"account": "a & b"}
+        turn = call.speak(SPOKEN)
+        await until(lambda: turn.outcome, "the turn's end")
+        assert turn.outcome == "finished"
+        call.send("end", handoffData='{"balance": "12,50 & more"}')
+        await switch.over()
+    assert left_by(switch) == 'reason=ended result={"balance": "12,50 & more"} target=.'
+    heard = words(transcribe(switch.folder / "heard.wav"))
+    missing = [word for word in words(SPOKEN) if word not in heard]
+    assert len(missing) <= 1, heard
+
+
+@pytest.mark.parametrize("way", ["audiosocket", "websocket", "incoming"])
+async def test_a_key_interrupts_and_the_call_is_transferred(live: Live, switch: Asterisk, way: str) -> None:
+    async with Bot(live) as bot:
+        await switch.originate("keys@ear", f"{way}@bot")
+        call = await bot.answer()
+        turn = call.speak(" ".join([SPOKEN] * 3))
+        await until(lambda: turn.outcome, "the key")
+        assert turn.outcome == "interrupted"
+        assert 0 < len(turn.heard_text) < len(turn.text) and turn.text.startswith(turn.heard_text)
+        assert [m["digit"] for m in bot.messages if m["type"] == "dtmf"] == ["7"]
+        call.send("transfer", target="agent-7", handoffData="angry")
+        await switch.over()
+    assert left_by(switch) == "reason=transferred result=angry target=agent-7."
+
+
+@pytest.mark.parametrize("way", ["audiosocket", "websocket", "incoming"])
+async def test_a_caller_who_hangs_up_ends_the_call_and_leaves_nothing(live: Live, switch: Asterisk, way: str) -> None:
+    async with Bot(live) as bot:
+        await switch.originate("silent@ear", f"{way}@bot")
+        call = await bot.answer()
+        await switch.cli("channel request hangup all")
+        await until(lambda: call.ended, "ended")
+        assert call.ended == "hangup"
+        await switch.over()
+
+
+async def test_marks_came_back_and_no_frame_was_lost(live: Live) -> None:
+    assert await live.metric("talkspurt_carrier_mark_delay_seconds_count") >= 2, "one for each sentence by WebSocket"
+    assert await live.metric("talkspurt_send_stalls_total") == 0
+
+
+async def test_a_channel_that_is_not_there_is_not_attached_to(live: Live, switch: Asterisk) -> None:
+    for call, status in (("no-such-channel", 404), ("../ari", 422)):
+        body = {"dialect": "asterisk", "call": call}
+        assert await live.status("/v1/calls/attach", method="POST", json=body, headers=KEY) == status
+    other = {"dialect": "freeswitch", "call": "x"}
+    assert await live.status("/v1/calls/attach", method="POST", json=other, headers=KEY) == 404
+
+
+async def test_nothing_was_wrong_for_asterisk(switch: Asterisk) -> None:
+    theirs = re.findall(r"(?:ERROR|WARNING)\S+ (?:res_audiosocket|chan_websocket).c: (.*)", switch.log())
+    assert theirs == ["no-such-channel: WebSocket instance not found"], "the one of the test before"

@@ -1,0 +1,137 @@
+"""Pages and their files: types, caching, and who may see them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from gateway.config import ApiKey, AuthConfig, DialogueConfig, RouteConfig, ServerConfig
+from gateway.http import errors
+from gateway.http.auth import Authenticator
+from gateway.http.pages import PAGES, Pages
+from gateway.http.route_list import RouteList
+
+KEY = "a long random key"
+ROUTES = {
+    "default": RouteConfig(dialogue=DialogueConfig(script="menu.yaml"), recogniser="embedded"),
+    "sales": RouteConfig(dialogue=DialogueConfig(url="wss://bot.internal/secret"), language="de-DE"),
+    "call": RouteConfig(),
+}
+
+
+@asynccontextmanager
+async def site(*keys: str, host: str = "127.0.0.1", secure: bool = False) -> AsyncIterator[aiohttp.ClientSession]:
+    """The pages on a free port, and a browser's cookie jar in front of them."""
+    auth = Authenticator(AuthConfig(api_keys=tuple(ApiKey(key=key) for key in keys)), ServerConfig(host=host))
+    app = web.Application(middlewares=[errors.middleware])
+    for route in (*Pages(auth, secure=secure).routes(), RouteList(ROUTES).route()):
+        handler = auth.guard(route.handler) if route.protected else route.handler
+        app.router.add_route(route.method, route.path, handler)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        jar = aiohttp.CookieJar(unsafe=True)  # unsafe: an address, not a name
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}", cookie_jar=jar) as http:
+            yield http
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_loads_nothing_from_elsewhere_and_everything_it_names_is_there(path: str) -> None:
+    async with site() as http:
+        async with http.get(path) as answer:
+            text = await answer.text()
+            assert (answer.status, answer.content_type, answer.charset) == (200, "text/html", "utf-8")
+            assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert not re.search(
+            r"<script(?! type=\"module\" src=)|<style| style=| on\w+=", text
+        )  # the policy forbids them
+        named = re.findall(r'<(?:link|script|img)\b[^>]*(?:src|href)="([^"]+)"', text)
+        assert named and all(name.startswith("/") for name in named)
+        for name in named:
+            async with http.get(name) as answer:
+                assert answer.status == 200, name
+
+
+async def test_files_have_their_types_and_are_asked_for_again_with_their_tag() -> None:
+    types = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "html": "text/html"}
+    names = [entry.name for entry in files("gateway.web").iterdir() if entry.name.rpartition(".")[2] in types]
+    assert {"talkspurt.js", "base.css", "phone.js"} <= set(names)
+    async with site(KEY) as http:  # no key: files are the same everywhere
+        for name in names:
+            async with http.get(f"/web/{name}") as answer:
+                assert (answer.status, answer.content_type) == (200, types[name.rpartition(".")[2]])
+                assert answer.headers["Cache-Control"] == "no-cache"
+                assert answer.headers["Access-Control-Allow-Origin"] == "*"
+                tag = answer.headers["ETag"]
+            async with http.get(f"/web/{name}", headers={"If-None-Match": f'"old", {tag}'}) as answer:
+                assert (answer.status, await answer.read(), answer.headers["ETag"]) == (304, b"", tag)
+            async with http.get(f"/web/{name}", headers={"If-None-Match": '"old"'}) as answer:
+                assert answer.status == 200
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "nothing.js", "..%2Fauth.py", "%2Fetc%2Fpasswd", "sub/x.js", ""])
+async def test_nothing_else_of_the_disk_is_served(name: str) -> None:
+    async with site() as http, http.get(f"/web/{name}") as answer:
+        assert answer.status == 404
+
+
+async def test_who_has_no_key_gets_a_form_and_with_it_the_page_and_the_api() -> None:
+    async with site(KEY) as http:
+        async with http.get("/phone") as answer:
+            assert answer.status == 401 and 'name="key"' in (form := await answer.text())
+            assert 'value="/phone"' in form and "alert" not in form
+        async with http.get("/v1/routes") as answer:
+            assert answer.status == 401
+        async with http.post("/login", data={"key": "wrong", "page": "/phone"}) as answer:
+            assert answer.status == 401 and 'role="alert"' in await answer.text()
+        async with http.post("/login", data={"key": KEY, "page": "/phone"}, allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (303, "/phone")
+            cookie = answer.headers["Set-Cookie"]
+            assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Secure" not in cookie
+        for path in ("/phone", "/v1/routes"):
+            async with http.get(path) as answer:
+                assert answer.status == 200
+
+
+async def test_a_key_in_the_address_moves_into_the_cookie() -> None:
+    async with site(KEY, secure=True) as http:
+        async with http.get("/phone", params={"access_token": KEY}, allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (303, "/phone")
+            assert "Secure" in answer.headers["Set-Cookie"]
+        async with http.get("/phone", params={"access_token": "wrong"}) as answer:
+            assert answer.status == 401 and KEY not in await answer.text()
+
+
+@pytest.mark.parametrize("page", ["https://elsewhere.example/", "//elsewhere.example", "/v1/calls", ""])
+async def test_signing_in_leads_to_a_page_of_ours_only(page: str) -> None:
+    async with site(KEY) as http:
+        async with http.post("/login", data={"key": KEY, "page": page}, allow_redirects=False) as answer:
+            assert answer.status == 422 and "Set-Cookie" not in answer.headers
+
+
+async def test_beyond_loopback_without_keys_there_is_no_page() -> None:
+    async with site(host="0.0.0.0") as http, http.get("/phone") as answer:
+        assert answer.status == 403 and (await answer.json())["error"]["code"] == "auth_not_configured"
+
+
+async def test_routes_are_listed_without_their_secrets() -> None:
+    async with site() as http, http.get("/v1/routes") as answer:
+        body: dict[str, Any] = await answer.json()
+    assert body == {
+        "routes": [
+            {"name": "default", "dialogue": "script", "language": "en-US", "recogniser": True},
+            {"name": "sales", "dialogue": "dial-out", "language": "de-DE", "recogniser": False},
+            {"name": "call", "dialogue": "dial-in", "language": "en-US", "recogniser": False},
+        ]
+    }

@@ -1,0 +1,316 @@
+"""The speech API over real HTTP: files, streams, voices, models, usage, and what is refused."""
+
+import asyncio
+import base64
+import io
+import json
+import wave
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import av
+import numpy as np
+import pytest
+
+from tests.gateway.http.api_gateway import CloningEngine, api_gateway
+from tests.gateway.webrtc.webrtc_gateway import strongest_hz
+from tts_engine.tone import LETTER_MS, ToneSynthesizer, tone_hz
+from voicecodecs import g711
+
+TEXT = "Hello there everybody"
+SPOKEN_S = len(TEXT.replace(" ", "")) * LETTER_MS / 1000
+
+
+class Api:
+    """A client of the gateway."""
+
+    def __init__(self, http: aiohttp.ClientSession, engine: CloningEngine) -> None:
+        self.http = http
+        self.engine = engine
+
+    async def ask(self, method: str, path: str, **more: Any) -> tuple[int, Any]:
+        """Status, and the JSON or the bytes."""
+        async with self.http.request(method, path, **more) as answer:
+            is_json = answer.content_type == "application/json"
+            return answer.status, await answer.json() if is_json else await answer.read()
+
+    async def speak(self, path: str = "/v1/tts", **body: Any) -> bytes:
+        status, data = await self.ask("POST", path, json=body)
+        assert status == 200, data
+        return data
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[Api]:
+    async with api_gateway(tmp_path) as (_, engine, url), aiohttp.ClientSession(url) as http:
+        assert isinstance(engine, CloningEngine)
+        yield Api(http, engine)
+
+
+def reference_wav(seconds: float = 1.0) -> bytes:
+    data = io.BytesIO()
+    with wave.open(data, "wb") as file:
+        file.setparams((1, 2, 16000, 0, "NONE", ""))
+        file.writeframes(np.arange(int(16000 * seconds), dtype="<i2").tobytes())
+    return data.getvalue()
+
+
+def decoded(data: bytes, format_: str, rate: int = 0) -> tuple[np.ndarray, int]:
+    """Samples and their rate, by another decoder than the one that is tested where there is one."""
+    if format_ == "pcm":
+        return np.frombuffer(data, "<i2"), rate or 24000
+    if format_ == "ulaw":
+        return g711.decode_ulaw(data), 8000
+    with av.open(io.BytesIO(data)) as container:
+        stream = container.streams.audio[0]
+        resampler = av.AudioResampler(format="s16", layout="mono", rate=stream.rate)
+        blocks = [part.to_ndarray()[0] for frame in container.decode(stream) for part in resampler.resample(frame)]
+        return np.concatenate(blocks), stream.rate
+
+
+# --- speaking --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/v1/tts", "/v1/tts/stream"])
+@pytest.mark.parametrize("format_", ["wav", "pcm", "ulaw", "mp3", "opus"])
+async def test_every_format_holds_the_whole_speech(api: Api, path: str, format_: str) -> None:
+    pcm, rate = decoded(await api.speak(path, text=TEXT, format=format_), format_)
+    assert strongest_hz(pcm, rate) == pytest.approx(tone_hz(TEXT), abs=5)
+    loud = np.flatnonzero(np.abs(pcm) > 3000)
+    assert (loud[-1] - loud[0]) / rate == pytest.approx(SPOKEN_S, abs=0.1)
+
+
+@pytest.mark.parametrize("rate", [8000, 16000, 22050, 44100, 48000])
+async def test_the_rate_that_was_asked_for(api: Api, rate: int) -> None:
+    with wave.open(io.BytesIO(await api.speak(text=TEXT, sample_rate=rate))) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (rate, 1, 2)
+        assert file.getnframes() / rate == pytest.approx(SPOKEN_S, abs=0.3)
+
+
+async def test_the_stream_begins_before_the_speech_is_made(tmp_path: Path) -> None:
+    released = asyncio.Event()
+    asked: list[int] = []
+
+    def delay_s(number: int) -> float:
+        asked.append(number)
+        return float(number)
+
+    async def sleep(number: float) -> None:
+        if number:
+            await released.wait()
+
+    slow = ToneSynthesizer(delay_s=delay_s, sleep=sleep)
+    async with (
+        api_gateway(tmp_path, synthesizer=slow) as (_, _, url),
+        aiohttp.ClientSession(url) as http,
+        http.post("/v1/tts/stream", json={"text": TEXT, "format": "wav"}) as answer,
+    ):
+        begun = await answer.content.readexactly(44 + 3200)
+        assert begun[:4] == b"RIFF" and max(asked) <= 1
+        released.set()
+        rest = await answer.read()
+        assert len(begun) + len(rest) > 44 + SPOKEN_S * 48000
+
+
+async def test_what_is_asked_for_reaches_the_engine(api: Api) -> None:
+    await api.speak(text=TEXT, speaker="tone", speed=2, instruct="whisper", language="de-DE", format="ulaw")
+    (asked,) = api.engine.asked
+    assert (asked.voice, asked.speed, asked.instruct, asked.language) == ("tone", 2.0, "whisper", "de-DE")
+    assert asked.format.encoding == "PCMU"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        ({}, 422, "text"),
+        ({"text": ""}, 422, "text"),
+        ({"text": 7}, 422, "text"),
+        ({"text": "..."}, 422, "text"),
+        ({"text": "x" * 20_001}, 413, "text"),
+        ({"text": "Hi.", "format": "wma"}, 422, "format"),
+        ({"text": "Hi.", "sample_rate": 11025}, 422, "sample_rate"),
+        ({"text": "Hi.", "sample_rate": 16000, "format": "ulaw"}, 422, "sample_rate"),
+        ({"text": "Hi.", "speed": 9}, 422, "speed"),
+        ({"text": "Hi.", "voice": "tone"}, 422, "voice"),
+        ({"text": "Hi.", "speaker": "nobody"}, 404, ""),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/tts", "/v1/tts/stream"])
+async def test_bad_requests_name_the_field(api: Api, path: str, body: dict[str, Any], status: int, param: str) -> None:
+    got, answer = await api.ask("POST", path, json=body)
+    assert (got, answer["error"]["param"]) == (status, param), answer
+    assert answer["error"]["message"]
+
+
+async def test_a_body_that_is_no_json_and_one_that_is_too_large(api: Api) -> None:
+    assert (await api.ask("POST", "/v1/tts", data=b"{"))[0] == 422
+    assert (await api.ask("POST", "/v1/tts", data=b" " * 1_000_001))[0] == 413
+
+
+async def test_a_listener_who_leaves_frees_the_engine(tmp_path: Path) -> None:
+    synthesizer = ToneSynthesizer()
+    async with api_gateway(tmp_path, synthesizer=synthesizer) as (_, engine, url), aiohttp.ClientSession(url) as http:
+        body = {"text": "And on it goes without an end. " * 500, "format": "pcm"}
+        async with http.post("/v1/tts/stream", json=body) as answer:
+            await answer.content.readany()
+        async with asyncio.timeout(20):
+            while engine._open:
+                await asyncio.sleep(0.02)
+
+
+async def test_one_tenant_cannot_take_every_place(tmp_path: Path) -> None:
+    keys = [{"key": "one", "tenant": "one", "concurrent_calls": 1}, {"key": "two", "tenant": "two"}]
+    one, two = ({"Authorization": f"Bearer {key}"} for key in ("one", "two"))
+    body = {"text": "And on it goes without an end. " * 500, "format": "pcm"}
+    async with (
+        api_gateway(tmp_path, auth={"api_keys": keys}) as (_, _, url),
+        aiohttp.ClientSession(url) as http,
+        http.post("/v1/tts/stream", json=body, headers=one) as first,
+    ):
+        assert first.status == 200
+        async with http.post("/v1/tts", json={"text": "Hi."}, headers=one) as second:
+            assert (second.status, second.headers["Retry-After"]) == (429, "1")
+        async with http.post("/v1/tts", json={"text": "Hi."}, headers=two) as other:
+            assert other.status == 200
+        async with http.post("/v1/tts", json={"text": "Hi."}) as stranger:
+            assert stranger.status == 401
+        async with http.get("/v1/usage", headers=two) as answer:
+            usage = await answer.json()
+        assert usage["tenant"] == "two"
+        (today,) = usage["days"]
+        assert (today["requests"], today["characters"]) == (1, 3) and today["audioSeconds"] > 0
+
+
+# --- as OpenAI has it ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format_", ["mp3", "opus", "aac", "flac", "wav", "pcm"])
+async def test_openai_formats(api: Api, format_: str) -> None:
+    body = {"model": "tts-1", "input": TEXT, "voice": "alloy", "response_format": format_}
+    pcm, rate = decoded(await api.speak("/v1/audio/speech", **body), format_)
+    assert strongest_hz(pcm, rate) == pytest.approx(tone_hz(TEXT), abs=5)
+
+
+async def test_openai_events_carry_the_file_and_its_usage(api: Api) -> None:
+    body = {"model": "gpt-4o-mini-tts", "input": TEXT, "voice": {"id": "tone"}, "stream_format": "sse"}
+    data = await api.speak("/v1/audio/speech", **body, response_format="pcm")
+    events = [json.loads(line[6:]) for line in data.decode().split("\n\n") if line]
+    assert {event["type"] for event in events[:-1]} == {"speech.audio.delta"}
+    pcm = b"".join(base64.b64decode(event["audio"]) for event in events[:-1])
+    assert events[-1]["type"] == "speech.audio.done"
+    assert events[-1]["usage"] == {
+        "input_tokens": len(TEXT),
+        "output_tokens": len(pcm) // 960,
+        "total_tokens": len(TEXT) + len(pcm) // 960,
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        ({"model": "whisper-1"}, 404, "model"),
+        ({"input": "x" * 4097}, 422, "input"),
+        ({"voice": "nobody"}, 404, ""),
+        ({"response_format": "wma"}, 422, "response_format"),
+    ],
+)
+async def test_openai_refusals(api: Api, body: dict[str, Any], status: int, param: str) -> None:
+    whole = {"model": "tts-1", "input": "Hi.", "voice": "nova"} | body
+    got, answer = await api.ask("POST", "/v1/audio/speech", json=whole)
+    assert (got, answer["error"]["param"]) == (status, param)
+
+
+async def test_models_are_listed_and_only_a_loaded_one_can_be_chosen(api: Api) -> None:
+    listed = {"object": "list", "data": [{"id": "tone", "object": "model", "owned_by": "tone", "active": True}]}
+    assert await api.ask("GET", "/v1/models") == (200, listed)
+    assert await api.ask("POST", "/v1/models/active", json={"model": "tone"}) == (200, listed)
+    status, answer = await api.ask("POST", "/v1/models/active", json={"model": "other"})
+    assert (status, answer["error"]["message"]) == (404, "model 'other' is not loaded; there is tone")
+
+
+# --- voices ----------------------------------------------------------------------------------------------------------
+
+
+def form(**fields: Any) -> aiohttp.FormData:
+    data = aiohttp.FormData(default_to_multipart=True)
+    for name, value in fields.items():
+        if isinstance(value, bytes):
+            data.add_field(name, io.BytesIO(value), filename="reference.wav", content_type="audio/wav")
+        else:
+            data.add_field(name, value)
+    return data
+
+
+@pytest.mark.parametrize("as_form", [True, False])
+async def test_a_voice_is_registered_heard_and_removed(api: Api, as_form: bool) -> None:
+    wav = reference_wav()
+    fields = {"transcript": "One two.", "voice_id": "anna", "name": "Anna", "language": "en-US"}
+    more: dict[str, Any] = (
+        {"data": form(audio=wav, **fields)}
+        if as_form
+        else {"json": {"audio": base64.b64encode(wav).decode(), **fields}}
+    )
+    anna = {"voice_id": "anna", "name": "Anna", "languages": ["en-US"], "engine": "tone", "registered": True}
+    assert await api.ask("POST", "/v1/voices", **more) == (201, anna)
+    assert api.engine.registry.wav("anna") == wav
+    assert await api.ask("GET", "/v1/voices/anna") == (200, anna)
+    for path in ("/v1/voices", "/v1/audio/voices"):
+        status, answer = await api.ask("GET", path)
+        assert [voice["voice_id"] for voice in answer["voices"]] == ["tone", "anna"]
+    await api.speak(text="Hi.", speaker="anna")
+    again = {"audio": base64.b64encode(wav).decode(), **fields}
+    status, answer = await api.ask("POST", "/v1/voices", json=again)
+    assert (status, answer["error"]["param"]) == (409, "voice_id")
+    assert (await api.ask("DELETE", "/v1/voices/anna"))[0] == 204
+    assert (await api.ask("GET", "/v1/voices/anna"))[0] == 404
+    assert (await api.ask("DELETE", "/v1/voices/anna"))[0] == 404
+    assert (await api.ask("DELETE", "/v1/voices/tone"))[0] == 422
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "param"),
+    [
+        ({"transcript": "One."}, 422, "audio"),
+        ({"audio": b"", "transcript": "One."}, 422, "audio"),
+        ({"audio": b"ID3" + bytes(100), "transcript": "One."}, 422, "audio"),
+        ({"audio": b"x" * 12_000_001}, 413, "audio"),
+        ({"audio": reference_wav(), "transcript": ""}, 422, "transcript"),
+        ({"audio": reference_wav(), "transcript": "x" * 2000}, 422, "transcript"),
+        ({"audio": reference_wav(), "transcript": "x" * 20_000}, 413, "transcript"),
+        ({"audio": reference_wav(), "transcript": "One.", "voice_id": "../etc"}, 422, "voice_id"),
+        ({"audio": reference_wav(), "speaker": "anna"}, 422, "audio"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else str(value),
+)
+async def test_reference_audio_that_cannot_serve(api: Api, fields: dict[str, Any], status: int, param: str) -> None:
+    got, answer = await api.ask("POST", "/v1/voices", data=form(**fields))
+    assert (got, answer["error"]["param"]) == (status, param), answer
+
+
+async def test_json_that_is_no_voice(api: Api) -> None:
+    status, answer = await api.ask("POST", "/v1/voices", json={"audio": "no base64!", "transcript": "One."})
+    assert (status, answer["error"]["param"]) == (422, "audio")
+    assert (await api.ask("POST", "/v1/voices", data=io.BytesIO(bytes(17_000_000))))[0] == 413
+    headers = {"Content-Type": "multipart/form-data"}
+    assert (await api.ask("POST", "/v1/voices", data=b"no boundary", headers=headers))[0] == 400
+
+
+async def test_an_engine_with_fixed_voices_says_which_one_takes_new_ones(tmp_path: Path) -> None:
+    async with api_gateway(tmp_path, clones=False) as (_, engine, url), aiohttp.ClientSession(url) as http:
+        api = Api(http, engine)
+        fields = {"audio": reference_wav(), "transcript": "One.", "voice_id": "anna"}
+        status, answer = await api.ask("POST", "/v1/voices", data=form(**fields))
+        assert status == 422
+        assert "cosyvoice" in answer["error"]["message"]
+
+
+async def test_the_api_describes_itself(api: Api) -> None:
+    _, description = await api.ask("GET", "/openapi.json")
+    paths = description["paths"]
+    for path in ("/v1/tts", "/v1/tts/stream", "/v1/audio/speech", "/v1/voices", "/v1/voices/{voice_id}", "/v1/usage"):
+        assert path in paths
+    schemas = description["components"]["schemas"]
+    body = paths["/v1/tts"]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    assert set(schemas[body]["properties"]) >= {"text", "speaker", "format", "sample_rate", "speed", "instruct"}

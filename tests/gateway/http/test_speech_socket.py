@@ -1,0 +1,142 @@
+"""Speech over a WebSocket: whole texts, tokens, cancel, and what is refused."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+
+from tests.gateway.http.api_gateway import api_gateway
+from tests.gateway.webrtc.webrtc_gateway import strongest_hz
+from tts_engine.tone import tone_hz
+
+LONG = "And on it goes without an end. " * 500
+
+
+class Client:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, engine: Any) -> None:
+        self.socket = socket
+        self.engine = engine
+
+    async def say(self, **message: Any) -> None:
+        await self.socket.send_json(message)
+
+    async def until(self, kind: str) -> list[dict[str, Any]]:
+        """Messages up to one of that type."""
+        messages: list[dict[str, Any]] = []
+        while not messages or messages[-1]["type"] != kind:
+            messages.append(await self.socket.receive_json(timeout=20))
+        return messages
+
+    async def freed(self) -> None:
+        async with asyncio.timeout(20):
+            while self.engine._open:
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def connected(folder: Path, **sections: Any) -> AsyncIterator[Client]:
+    async with (
+        api_gateway(folder, **sections) as (_, engine, url),
+        aiohttp.ClientSession(url) as http,
+        http.ws_connect("/ws/tts", max_msg_size=0) as socket,
+    ):
+        yield Client(socket, engine)
+
+
+def pcm_of(messages: list[dict[str, Any]]) -> np.ndarray:
+    return np.frombuffer(b"".join(base64.b64decode(m["data"]) for m in messages if m["type"] == "audio_chunk"), "<i2")
+
+
+async def test_a_text_comes_back_as_pcm_with_its_words(tmp_path: Path) -> None:
+    async with connected(tmp_path) as client:
+        for rate in (24000, 16000):
+            await client.say(text="Hello there everybody", sample_rate=rate, speaker="tone")
+            messages = await client.until("done")
+            pcm = pcm_of(messages)
+            assert strongest_hz(pcm, rate) == pytest.approx(tone_hz("Hello there everybody"), abs=5)
+            assert messages[-1] == {"type": "done", "cancelled": False, "audio_ms": len(pcm) * 1000 // rate}
+            words = [word for message in messages[:-1] for word in message["words"]]
+            assert [(word["start"], word["end"]) for word in words] == [(0, 5), (6, 11), (12, 21)]
+            assert [word["at_ms"] for word in words] == pytest.approx([0, 250, 500], abs=30)
+
+
+async def test_speech_begins_before_the_last_token(tmp_path: Path) -> None:
+    async with connected(tmp_path) as client:
+        for token in ("This is a first sentence. ", "And here "):
+            await client.say(delta=token)
+        first = await client.until("audio_chunk")
+        assert first[-1]["words"]
+        await client.say(delta="is another one.")
+        await client.say(end=True)
+        messages = first + await client.until("done")
+        words = [word for message in messages[:-1] for word in message["words"]]
+        assert words[-1]["end"] == len("This is a first sentence. And here is another one.")
+
+
+async def test_cancel_stops_and_frees_the_engine(tmp_path: Path) -> None:
+    async with connected(tmp_path) as client:
+        await client.say(text=LONG)
+        await client.until("audio_chunk")
+        await client.say(type="cancel")
+        assert (await client.until("done"))[-1] == {"type": "done", "cancelled": True}
+        await client.freed()
+        await client.say(text="Once more.")
+        assert (await client.until("done"))[-1]["cancelled"] is False
+
+
+async def test_a_client_that_vanishes_frees_the_engine(tmp_path: Path) -> None:
+    async with connected(tmp_path) as client:
+        await client.say(text=LONG)
+        await client.until("audio_chunk")
+        transport = client.socket._writer.transport  # gone without a close frame
+        assert transport is not None
+        transport.abort()
+        await client.freed()
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ("{", ""),
+        ("[]", ""),
+        ("{}", "text"),
+        ('{"end": true}', "end"),
+        ('{"txt": "Hi."}', "txt"),
+        ('{"text": 7}', "text"),
+        ('{"text": "Hi.", "sample_rate": 11025}', "sample_rate"),
+        ('{"text": "Hi.", "speed": 9}', "speed"),
+        ('{"text": "Hi.", "speaker": "nobody"}', ""),
+        ('{"type": "stop"}', "type"),
+        (f'{{"text": "{"x" * 20_001}"}}', "text"),
+    ],
+    ids=lambda value: value[:40],
+)
+async def test_bad_messages_are_answered_and_the_socket_stays(tmp_path: Path, message: str, param: str) -> None:
+    async with connected(tmp_path) as client:
+        await client.socket.send_str(message)
+        error = (await client.until("error"))[-1]["error"]
+        assert error["param"] == param and error["message"], error
+        await client.say(text="Hi.")
+        assert (await client.until("done"))[-1]["cancelled"] is False
+
+
+async def test_a_second_text_has_to_wait_and_ten_errors_in_a_row_close(tmp_path: Path) -> None:
+    async with connected(tmp_path) as client:
+        await client.say(text=LONG)
+        await client.until("audio_chunk")
+        await client.say(text="Me too.")
+        assert (await client.until("error"))[-1]["error"]["code"] == "busy"
+        await client.say(type="cancel")
+        await client.until("done")
+        for _ in range(10):
+            await client.say()
+        async with asyncio.timeout(20):
+            while (await client.socket.receive()).type is not aiohttp.WSMsgType.CLOSE:
+                pass
+        assert client.socket.close_code == 1007

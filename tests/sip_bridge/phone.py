@@ -1,0 +1,350 @@
+"""A phone of few manners: one UDP socket for SIP, one for RTP; says exactly what a test tells it to say."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from gateway.errors import Rejected
+from sip_bridge.bridge import SipBridge
+from sip_bridge.call import SipCall
+from sip_bridge.config import SipConfig
+from sip_bridge.sdp import Media
+from sip_bridge.sdp import parse as parse_sdp
+from sip_bridge.sip import Headers, Message, Request, Response, parse, response_to
+from sip_bridge.transaction import failure_ack
+
+PATIENCE_S = 15.0
+"""Longest wait for anything; nothing is asserted about how long it took."""
+
+FAST = {"t1": 0.02, "t2": 0.08, "t4": 0.05}
+"""Timers of RFC 3261, a twenty-fifth of their length."""
+
+_numbers = itertools.count(1)
+
+
+class Told:
+    """Stands where the session stands, and keeps what its leg told it."""
+
+    listening = True
+
+    def __init__(self, call: SipCall) -> None:
+        loop = asyncio.get_running_loop()
+        self.call = call
+        self.call_id = "VX" + "0" * 32
+        self.ready: asyncio.Future[None] = loop.create_future()
+        self.greeted: asyncio.Future[None] = loop.create_future()
+        self.digits = ""
+        self.heard: list[bytes] = []
+        self.held: bool | None = None
+        self.closed: list[str] = []
+        self.transferred: list[str] = []
+
+    def on_digit(self, digit: str) -> None:
+        self.digits += digit
+
+    def on_audio(self, payload: bytes) -> None:
+        self.heard.append(payload)
+
+    def on_mark(self, name: str) -> None: ...
+
+    def on_held(self, held: bool) -> None:
+        self.held = held
+
+    def on_transferred(self, problem: str) -> None:
+        self.transferred.append(problem)
+
+    def on_leg_closed(self, reason: str) -> None:
+        self.closed.append(reason)
+
+
+class Bridge:
+    """A bridge whose sessions are ``Told``."""
+
+    def __init__(self, config: SipConfig, *, ready: bool) -> None:
+        self.sessions: list[Told] = []
+        self.reports: list[tuple[int, float]] = []
+        self.rejected: list[str] = []
+        self.room = True
+        self._ready = ready
+        self.bridge = SipBridge(
+            config,
+            begin=self._begin,
+            check_room=self._check_room,
+            on_report=lambda lost, jitter_s: self.reports.append((lost, jitter_s)),
+            on_rejected=self.rejected.append,
+            new_call_id=lambda: f"VX{next(_numbers):032x}",
+            routes={"default"},
+        )
+
+    def _check_room(self) -> None:
+        if not self.room:
+            raise Rejected("no room", status=503, code="full", retry_after_s=5)
+
+    def _begin(self, call: SipCall) -> Told:
+        self._check_room()
+        told = Told(call)
+        if self._ready:
+            told.ready.set_result(None)
+        self.sessions.append(told)
+        return told
+
+    @property
+    def session(self) -> Told:
+        (told,) = self.sessions
+        return told
+
+    async def empty(self) -> None:
+        """Every table is empty, once the transactions have ended."""
+        await until(lambda: not any(self.bridge.kept.values()), f"empty tables: {self.bridge.kept}")
+
+
+@asynccontextmanager
+async def bridge(*, ready: bool = True, trunk: dict[str, Any] | None = None, **more: Any) -> AsyncIterator[Bridge]:
+    """A bridge on a free port. Nothing may be left of its calls when the block is left.
+
+    Args:
+        ready: the dialogue manager of each call is there at once.
+        trunk: settings of the one trunk, which lets loopback in.
+    """
+    more["timeouts"] = FAST | more.get("timeouts", {})
+    config = SipConfig(
+        port=0,
+        rtp_ports=more.pop("rtp_ports", "42000-42999"),
+        trunks={"office": {"addresses": ["127.0.0.0/8"], **(trunk or {})}},
+        **more,
+    )
+    made = Bridge(config, ready=ready)
+    await made.bridge.start()
+    try:
+        yield made
+        for call in made.bridge:
+            call.hang_up("test is over")
+        await made.empty()
+    finally:
+        await made.bridge.aclose()
+
+
+async def until(condition: Callable[[], Any], what: str = "") -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def offer(
+    port: int,
+    *,
+    codecs: str = "0 8 9 107 101",
+    more: str = "",
+    protocol: str = "RTP/AVP",
+    host: str = "127.0.0.1",
+    version: int = 1,
+) -> bytes:
+    """A session description. ``more`` are further attribute lines of the audio."""
+    lines = [
+        "v=0",
+        f"o=- 77 {version} IN IP4 {host}",
+        "s=-",
+        f"c=IN IP4 {host}",
+        "t=0 0",
+        f"m=audio {port} {protocol} {codecs}",
+        "a=rtpmap:0 PCMU/8000",
+        "a=rtpmap:8 PCMA/8000",
+        "a=rtpmap:9 G722/8000",
+        "a=rtpmap:107 opus/48000/2",
+        "a=rtpmap:101 telephone-event/8000",
+        *more.split(),
+        "",
+    ]
+    return "\r\n".join(lines).encode()
+
+
+class Phone:
+    """One call's caller.
+
+    Args:
+        server: the port to call.
+        address: ours.
+    """
+
+    def __init__(self, server: int, *, address: str = "127.0.0.1") -> None:
+        self.server = ("127.0.0.1", server)
+        self.address = address
+        self.sip = self._socket()
+        self.rtp = self._socket()
+        self.call_id = f"call-{next(_numbers)}"
+        self.from_tag = "theirs"
+        self.to_tag = ""
+        self.cseq = 0
+        self.target = f"sip:bot@127.0.0.1:{server}"
+        self.invite: Request | None = None
+        self.media: Media | None = None
+        self._acked: set[str] = set()
+        self._branches = itertools.count(1)
+
+    def _socket(self) -> socket.socket:
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.setblocking(False)
+        made.bind((self.address, 0))
+        return made
+
+    @property
+    def port(self) -> int:
+        port: int = self.sip.getsockname()[1]
+        return port
+
+    @property
+    def rtp_port(self) -> int:
+        port: int = self.rtp.getsockname()[1]
+        return port
+
+    def close(self) -> None:
+        self.sip.close()
+        self.rtp.close()
+
+    def __enter__(self) -> Phone:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- saying ----------------------------------------------------------------------------------------------------
+
+    def request(
+        self,
+        method: str,
+        *headers: tuple[str, str],
+        body: bytes = b"",
+        cseq: int | None = None,
+        branch: str = "",
+        to_tag: str | None = None,
+        content: str = "application/sdp",
+    ) -> Request:
+        """A request of this call, in its dialog once there is one."""
+        if cseq is None:
+            self.cseq += 1
+            cseq = self.cseq
+        tag = self.to_tag if to_tag is None else to_tag
+        items = [
+            ("Via", f"SIP/2.0/UDP {self.address}:{self.port};branch=z9hG4bK{branch or self._branch()};rport"),
+            ("Max-Forwards", "70"),
+            ("From", f'"Ann" <sip:+4930111@example.org>;tag={self.from_tag}'),
+            ("To", f"<{self.target}>" + (f";tag={tag}" if tag else "")),
+            ("Call-ID", self.call_id),
+            ("CSeq", f"{cseq} {method}"),
+            *(
+                (("Contact", f"<sip:ann@{self.address}:{self.port}>"),)
+                if method not in ("ACK", "BYE", "CANCEL")
+                else ()
+            ),
+            *((("Content-Type", content),) if body else ()),
+            *headers,
+        ]
+        names = [name for name, _ in headers]
+        return Request(
+            method, self.target, Headers(item for item in items if item[0] not in names or item in headers), body
+        )
+
+    def _branch(self) -> str:
+        return f"{self.call_id}-{next(self._branches)}"
+
+    def send(self, message: Message | bytes) -> None:
+        self.sip.sendto(message if isinstance(message, bytes) else message.serialise(), self.server)
+
+    def answer(self, request: Request, status: int, *headers: tuple[str, str], body: bytes = b"") -> None:
+        self.send(response_to(request, status, headers=headers, body=body))
+
+    def ack(self, response: Response, *, body: bytes = b"") -> None:
+        """The ACK of a 2xx."""
+        self._acked.add(str(response.cseq))
+        self.send(self.request("ACK", cseq=response.cseq.number, body=body))
+
+    # --- hearing ---------------------------------------------------------------------------------------------------
+
+    async def receive(self) -> Message:
+        """The next message; not the repetition of an answer that crossed its ACK."""
+        while True:
+            data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sip, 65536), PATIENCE_S)
+            message = parse(data)
+            if not (isinstance(message, Response) and message.status < 300 and str(message.cseq) in self._acked):
+                return message
+
+    async def response(self, status: int) -> Response:
+        """The response of that status; provisional ones before it are skipped. A failed INVITE is acknowledged."""
+        while True:
+            message = await self.receive()
+            assert isinstance(message, Response), message
+            if message.status >= 300 and self.invite and message.cseq == self.invite.cseq:
+                self.send(failure_ack(self.invite, message))
+            if message.status >= 200 or message.status == status:
+                assert message.status == status, message
+                return message
+
+    async def asked(self, method: str) -> Request:
+        """The next request from the bridge."""
+        message = await self.receive()
+        assert isinstance(message, Request) and message.method == method, message
+        return message
+
+    def nothing(self) -> bool:
+        """Whether nothing waits to be read now."""
+        try:
+            self.sip.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        return False
+
+    # --- calling ---------------------------------------------------------------------------------------------------
+
+    async def call(self, *headers: tuple[str, str], body: bytes | None = None, **more: Any) -> Response:
+        """INVITE to ACK; returns the 200."""
+        ok = await self.invited(*headers, body=body, **more)
+        self.ack(ok)
+        return ok
+
+    async def invited(
+        self, *headers: tuple[str, str], status: int = 200, body: bytes | None = None, **more: Any
+    ) -> Response:
+        """INVITE, up to the response of that status."""
+        self.invite = self.request("INVITE", *headers, body=offer(self.rtp_port) if body is None else body, **more)
+        self.send(self.invite)
+        response = await self.response(status)
+        self.to_tag = response.to.tag
+        if response.body:
+            self.media = parse_sdp(response.body).media[0]
+        return response
+
+    async def bye(self) -> None:
+        self.send(self.request("BYE"))
+        await self.response(200)
+
+    async def hung_up(self) -> Request:
+        """The bridge's BYE, answered."""
+        bye = await self.asked("BYE")
+        self.answer(bye, 200)
+        return bye
+
+    # --- media -----------------------------------------------------------------------------------------------------
+
+    def speak(
+        self, payload: bytes, *, payload_type: int = 0, sequence: int = 1, timestamp: int = 0, ssrc: int = 7
+    ) -> None:
+        """One RTP packet."""
+        assert self.media
+        packet = struct.pack("!BBHII", 0x80, payload_type, sequence, timestamp, ssrc) + payload
+        self.rtp.sendto(packet, ("127.0.0.1", self.media.port))
+
+    async def packet(self) -> bytes:
+        """The next RTP packet."""
+        return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.rtp, 4096), PATIENCE_S)
+
+    async def hears(self, payload: bytes) -> int:
+        """Payload type of the packet with this payload; others before it are skipped."""
+        while (data := await self.packet())[12:] != payload:
+            pass
+        return data[1] & 0x7F

@@ -1,0 +1,712 @@
+"""Calls to the bridge over real sockets: the behaviour that a carrier's or a PBX's engineer would probe."""
+
+import asyncio
+import base64
+import re
+import struct
+from typing import Any
+
+import pytest
+
+from gateway.media.srtp import Srtp
+from sip_bridge.client import authorization
+from sip_bridge.dialog import SessionTimer
+from sip_bridge.digest import ClientAuth
+from sip_bridge.sdp import parse as parse_sdp
+from sip_bridge.sip import Request, Response, parse, response_to
+from tests.sip_bridge.phone import PATIENCE_S, Bridge, Phone, bridge, offer, until
+
+
+def phone_of(made: Bridge, **more: Any) -> Phone:
+    return Phone(made.bridge.endpoint.port, **more)
+
+
+# --- from INVITE to BYE ----------------------------------------------------------------------------------------------
+
+
+async def test_a_call_rings_is_answered_carries_speech_and_is_hung_up_by_the_caller() -> None:
+    async with bridge(ready=False) as made:
+        with phone_of(made) as phone:
+            phone.send(phone.request("INVITE", body=offer(phone.rtp_port)))
+            assert [(await phone.receive()).status for _ in range(2)] == [100, 180]  # type: ignore[union-attr]
+            assert made.session.held
+            made.session.ready.set_result(None)
+            ok = await phone.response(200)
+            phone.to_tag = ok.to.tag
+            phone.media = parse_sdp(ok.body).media[0]
+            phone.ack(ok)
+            assert made.session.held is False
+            assert made.session.call.send_frame(b"\x11" * 160)
+            assert await phone.hears(b"\x11" * 160) == 0
+            phone.speak(b"\x22" * 160)
+            await until(lambda: made.session.heard == [b"\x22" * 160])
+            await phone.bye()
+            assert made.session.closed == ["hangup"]
+
+
+@pytest.mark.parametrize(
+    ("codecs", "name", "number"), [("8 101", "PCMA", 8), ("9 101", "G722", 9), ("107 101", "OPUS", 107)]
+)
+async def test_the_codec_is_what_both_know(codecs: str, name: str, number: int) -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.call(body=offer(phone.rtp_port, codecs=codecs))
+            assert phone.media and [c.name for c in phone.media.codecs] == [name, "TELEPHONE-EVENT"]
+            assert made.session.call.outbound.encoding == name
+            made.session.call.send_frame(bytes(80))
+            assert await phone.hears(bytes(80)) == number
+
+
+async def test_a_call_over_tcp_is_answered_and_hung_up_on_its_connection() -> None:
+    async with bridge() as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.bridge.endpoint.port)
+        with phone_of(made) as phone:
+
+            async def read() -> Request | Response:
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
+                length = int(re.search(rb"Content-Length: (\d+)", head)[1])  # type: ignore[index]
+                return parse(head + await reader.readexactly(length))
+
+            def over_tcp(request: Request) -> bytes:
+                return request.serialise().replace(b"SIP/2.0/UDP", b"SIP/2.0/TCP")
+
+            writer.write(over_tcp(phone.request("INVITE", body=offer(phone.rtp_port))))
+            statuses = [await read() for _ in range(3)]
+            ok = statuses[-1]
+            assert isinstance(ok, Response) and ok.status == 200
+            assert ok.contact and ok.contact.uri.params == {"transport": "tcp"}
+            phone.to_tag = ok.to.tag
+            writer.write(over_tcp(phone.request("ACK", cseq=1)))
+            await until(lambda: made.session.call.state.value == "up")
+            made.session.call.hang_up("end")
+            bye = await read()
+            assert isinstance(bye, Request) and bye.method == "BYE" and bye.via.transport == "TCP"
+            writer.write(response_to(bye, 200).serialise())
+            await made.empty()
+        writer.close()
+
+
+async def test_the_session_hangs_up_with_handoff_data() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.call()
+            await until(lambda: made.session.call.state.value == "up")
+            made.session.call.hang_up("end", "reason=done äö")
+            bye = await phone.hung_up()
+            uui, _, params = (bye.headers.get("User-to-User") or "").partition(";")
+            assert bytes.fromhex(uui).decode() == "reason=done äö" and params == "encoding=hex"
+
+
+async def test_a_bye_waits_for_the_ack() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            ok = await phone.invited()
+            made.session.call.hang_up("end")
+            assert (await phone.response(200)).cseq.method == "INVITE"  # repeated, for the ACK is missing
+            phone.ack(ok)
+            while isinstance(message := await phone.receive(), Response):
+                assert message.status == 200
+            assert message.method == "BYE"
+            phone.answer(message, 200)
+
+
+@pytest.mark.parametrize(("reason", "status"), [("end", 480), ("dialogue_failed", 503)])
+async def test_a_session_that_ends_before_the_answer_refuses_the_call(reason: str, status: int) -> None:
+    async with bridge(ready=False) as made:
+        with phone_of(made) as phone:
+            await phone.invited(status=180)
+            made.session.call.hang_up(reason)
+            refused = await phone.response(status)
+            assert ("Retry-After" in refused.headers) == (status == 503)
+            phone.send(phone.request("ACK", cseq=1, branch=""))
+
+
+async def test_a_manager_that_is_not_there_in_time_refuses_the_call() -> None:
+    async with bridge(ready=False, timeouts={"ready": 0.05}) as made:
+        with phone_of(made) as phone:
+            await phone.invited(status=503)
+            assert made.session.closed == ["dialogue manager is not there"]
+
+
+async def test_a_trunk_may_be_answered_at_once() -> None:
+    async with bridge(ready=False, trunk={"answer_at_once": True}) as made:
+        with phone_of(made) as phone:
+            await phone.call()
+            await phone.bye()
+
+
+async def test_early_media_speaks_before_the_answer() -> None:
+    async with bridge(ready=True, trunk={"early_media": True}) as made:
+        with phone_of(made) as phone:
+            await phone.invited(status=183)
+            assert made.session.held is False
+            made.session.call.send_frame(b"\x11" * 160)
+            assert await phone.hears(b"\x11" * 160) == 0
+            made.session.greeted.set_result(None)
+            phone.ack(await phone.response(200))
+            await phone.bye()
+
+
+# --- who, what, where to ---------------------------------------------------------------------------------------------
+
+
+async def test_headers_and_identities_become_the_callers_parameters() -> None:
+    headers = (
+        ("X-Customer", "4711"),
+        ("X-Note", "one"),
+        ("x-note", "two"),
+        ("Other", "unseen"),
+        ("User-to-User", "68656c6c6f;encoding=hex"),
+        ("P-Asserted-Identity", '"Bob" <sip:%2B49222@carrier.example;user=phone>'),
+        ("Diversion", "<sip:+49333@carrier.example>;reason=unconditional"),
+    )
+    async with bridge(trunk={"numbers": {"20*": "sales", "2000": "boss"}}) as made:
+        with phone_of(made) as phone:
+            phone.target = phone.target.replace("bot", "2000")
+            await phone.call(*headers)
+            call = made.session.call
+            assert call.caller.parameters == {"X-Customer": "4711", "X-Note": "one, two", "User-to-User": "hello"}
+            assert (call.caller.from_, call.caller.to, call.caller.name) == ("+49222", "2000", "Bob")
+            assert (call.caller.forwarded_from, call.route, call.call_sid) == ("+49333", "boss", phone.call_id)
+
+
+async def test_strangers_get_no_answer() -> None:
+    async with bridge(trunk={"addresses": ["192.0.2.1"]}) as made:
+        with phone_of(made) as phone:
+            phone.send(phone.request("INVITE", body=offer(phone.rtp_port)))
+            await until(lambda: made.rejected == ["unknown"])
+            assert phone.nothing() and not made.sessions
+
+
+async def test_a_password_is_asked_for_and_a_wrong_or_old_one_refused() -> None:
+    async with bridge(trunk={"addresses": [], "username": "ann", "password": "secret"}) as made:
+        with phone_of(made) as phone:
+
+            async def ask(password: str, challenged: Response) -> Response:
+                """An INVITE with credentials; the next final response."""
+                again = phone.request("INVITE", body=offer(phone.rtp_port))
+                credentials = authorization(challenged, again, ClientAuth("ann", password))
+                assert credentials
+                phone.send(Request(again.method, again.uri, again.headers.add(*credentials), again.body))
+                while True:
+                    message = await phone.receive()
+                    assert isinstance(message, Response)
+                    if message.status >= 200:
+                        return message
+
+            challenge = await phone.invited(status=401)
+            phone.to_tag = ""
+            wrong = await ask("guessed", challenge)
+            assert wrong.status == 401 and not made.sessions
+            made.bridge._trunks._auth = type(made.bridge._trunks._auth)(  # as if its time had passed
+                "talkspurt", made.bridge._trunks._auth.secret, nonce_lifetime_s=-1.0
+            )
+            stale = await ask("secret", challenge)
+            assert stale.status == 401 and "stale=true" in (stale.headers.get("WWW-Authenticate") or "")
+            made.bridge._trunks._auth = type(made.bridge._trunks._auth)("talkspurt", b"x" * 32)
+            challenge = await phone.invited(status=401)
+            phone.to_tag = ""
+            ok = await ask("secret", challenge)
+            assert ok.status == 200
+            phone.to_tag = ok.to.tag
+            phone.ack(ok)
+            await phone.bye()
+
+
+async def test_no_room_and_draining_are_told_with_a_time_to_come_back() -> None:
+    async with bridge() as made:
+        made.room = False
+        with phone_of(made) as phone:
+            assert (await phone.invited(status=503)).headers.get("Retry-After")
+            assert made.rejected == ["full"]
+            made.room = True
+            made.bridge.drain()
+            phone.to_tag, phone.call_id = "", "later"
+            assert (await phone.invited(status=503)).headers.get("Retry-After")
+            phone.to_tag = ""
+            phone.send(phone.request("OPTIONS"))
+            assert (await phone.response(503)).headers.get("Allow")
+        assert not made.sessions
+
+
+async def test_a_trunk_has_a_limit_of_its_own() -> None:
+    async with bridge(trunk={"max_calls": 1}) as made:
+        with phone_of(made) as first, phone_of(made) as second:
+            await first.call()
+            await second.invited(status=503)
+            await first.bye()
+            second.to_tag = ""
+            await second.call()
+            await second.bye()
+
+
+async def test_without_a_free_port_the_call_is_refused_and_the_others_go_on() -> None:
+    async with bridge(rtp_ports="42998-42999") as made:
+        with phone_of(made) as first, phone_of(made) as second:
+            await first.call()
+            await second.invited(status=503)
+            assert made.rejected == ["no_ports"]
+            made.session.call.send_frame(b"\x77" * 160)
+            await first.hears(b"\x77" * 160)
+            await first.bye()
+
+
+async def test_options_are_answered_outside_and_inside_a_call() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            phone.send(phone.request("OPTIONS"))
+            outside = await phone.response(200)
+            assert "INVITE" in outside.headers.all("Allow") and "application/sdp" in outside.headers.all("Accept")
+            await phone.call()
+            phone.send(phone.request("OPTIONS"))
+            assert (await phone.response(200)).headers.get("Supported") == "timer"
+
+
+# --- messages lost, repeated and crossing ----------------------------------------------------------------------------
+
+
+async def test_a_repeated_invite_is_one_call_before_and_after_the_answer() -> None:
+    async with bridge(ready=False) as made:
+        with phone_of(made) as phone:
+            await phone.invited(status=180)
+            assert phone.invite
+            phone.send(phone.invite)
+            assert (await phone.response(180)).to.tag == phone.to_tag
+            made.session.ready.set_result(None)
+            await phone.response(200)
+            phone.send(phone.invite)
+            phone.ack(await phone.response(200))  # repeated for want of an ACK, not for the INVITE
+            phone.send(phone.invite)
+            assert len(made.sessions) == 1
+            await phone.bye()
+
+
+async def test_the_same_invite_by_another_way_is_a_loop() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.call()
+            phone.send(phone.request("INVITE", body=offer(phone.rtp_port), cseq=1, to_tag=""))
+            await phone.response(482)
+            assert len(made.sessions) == 1
+
+
+async def test_an_answer_without_ack_is_repeated_and_then_the_call_is_ended() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.invited()
+            repeated = 0
+            while isinstance(message := await phone.receive(), Response):
+                assert message.status == 200
+                repeated += 1
+            assert message.method == "BYE" and repeated >= 5
+            phone.answer(message, 200)
+            assert made.session.closed == ["no ACK"]
+
+
+async def test_cancel_before_the_answer_ends_the_call() -> None:
+    async with bridge(ready=False) as made:
+        with phone_of(made) as phone:
+            await phone.invited(status=180)
+            assert phone.invite
+            branch = (phone.invite.via.branch).removeprefix("z9hG4bK")
+            phone.send(phone.request("CANCEL", cseq=1, branch=branch, to_tag=""))
+            both = [await phone.receive(), await phone.receive()]
+            assert [(r.cseq.method, r.status) for r in both] == [("CANCEL", 200), ("INVITE", 487)]  # type: ignore[union-attr]
+            phone.send(phone.request("ACK", cseq=1, branch=branch))
+            assert made.session.closed == ["cancelled"]
+
+
+async def test_cancel_that_crosses_the_answer_is_too_late() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            ok = await phone.invited()
+            assert phone.invite
+            branch = (phone.invite.via.branch).removeprefix("z9hG4bK")
+            phone.send(phone.request("CANCEL", cseq=1, branch=branch, to_tag=""))
+            while (message := await phone.receive()).cseq.method != "CANCEL":
+                assert message.status == 200  # type: ignore[union-attr]
+            assert message.status == 200  # type: ignore[union-attr]
+            phone.ack(ok)
+            assert not made.session.closed
+            await phone.bye()
+            assert made.session.closed == ["hangup"]
+
+
+async def test_a_repeated_bye_is_answered_again_and_a_late_one_refused() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.call()
+            bye = phone.request("BYE")
+            for _ in range(3):
+                phone.send(bye)
+                await phone.response(200)
+            assert made.session.closed == ["hangup"]
+            phone.send(phone.request("BYE"))
+            await phone.response(481)
+
+
+async def test_a_bye_that_is_not_answered_is_repeated_and_given_up() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.call()
+            await until(lambda: made.session.call.state.value == "up")
+            made.session.call.hang_up("end")
+            assert (await phone.asked("BYE")).via.branch == (await phone.asked("BYE")).via.branch
+            await made.empty()
+
+
+async def test_requests_that_do_not_fit_are_refused_and_disturb_nothing() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.call()
+            phone.send(phone.request("BYE", to_tag="wrong"))
+            await phone.response(481)
+            phone.send(phone.request("INFO", cseq=0))
+            await phone.response(500)
+            phone.send(phone.request("INVITE", ("Require", "100rel, precondition")))
+            assert (await phone.response(420)).headers.all("Unsupported") == ("100rel", "precondition")
+            phone.send(phone.request("MESSAGE"))
+            await phone.response(501)
+            phone.send(phone.request("INVITE", body=b"text", content="text/plain"))
+            await phone.response(415)
+            phone.send(phone.request("INVITE", body=b"v=1"))
+            await phone.response(400)
+            assert not made.session.closed
+            await phone.bye()
+
+
+async def test_messages_cut_short_or_too_large_get_one_status_or_none() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone, phone_of(made) as other:
+            await phone.call()
+            whole = other.request("INVITE", body=offer(other.rtp_port)).serialise()
+            for length in range(0, len(whole), 7):
+                other.send(whole[:length])
+                await asyncio.sleep(0)
+            other.send(b"\0" * 60000)
+            other.send(whole.replace(b"Max-Forwards: 70", b"X: " + b"y" * 60000))
+            other.send(other.request("OPTIONS"))
+            statuses = set()
+            while (message := await other.receive()).cseq.method != "OPTIONS":
+                assert isinstance(message, Response)
+                statuses.add(message.status)
+            assert 400 in statuses and statuses <= {100, 180, 200, 400}, statuses
+            made.sessions[0].call.send_frame(b"\x77" * 160)
+            await phone.hears(b"\x77" * 160)
+            await phone.bye()
+
+
+# --- offers in the call ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["INVITE", "UPDATE"])
+async def test_hold_stops_speech_and_resume_lets_it_go_on(method: str) -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.call()
+            for more, host, ours in (
+                ("a=sendonly", "127.0.0.1", "recvonly"),
+                ("a=inactive", "127.0.0.1", "inactive"),
+                ("", "0.0.0.0", "recvonly"),
+            ):
+                phone.send(phone.request(method, body=offer(phone.rtp_port, more=more, host=host)))
+                held = await phone.response(200)
+                if method == "INVITE":
+                    phone.ack(held)
+                assert parse_sdp(held.body).media[0].direction.value == ours
+                assert made.session.held and not made.session.call.listening
+                assert not made.session.call.send_frame(bytes(160))
+            phone.send(phone.request(method, body=offer(phone.rtp_port, version=2)))
+            resumed = await phone.response(200)
+            if method == "INVITE":
+                phone.ack(resumed)
+            assert parse_sdp(resumed.body).media[0].direction.value == "sendrecv"
+            assert made.session.held is False and made.session.call.listening
+            made.session.call.send_frame(b"\x33" * 160)
+            assert await phone.hears(b"\x33" * 160) == 0
+            await phone.bye()
+
+
+async def test_an_offer_that_we_cannot_take_leaves_the_call_as_it_was() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.invited(status=488, body=offer(phone.rtp_port, codecs="18"))
+            phone.to_tag = ""
+            assert made.rejected == ["sip_488"] and not made.sessions
+            await phone.call()
+            phone.send(phone.request("INVITE", body=offer(phone.rtp_port, codecs="8 101")))
+            await phone.response(488)  # a call keeps its codec
+            made.session.call.send_frame(bytes(160))
+            assert await phone.hears(bytes(160)) == 0
+            await phone.bye()
+
+
+async def test_an_offer_while_another_is_open_is_refused() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.call()
+            phone.send(phone.request("INVITE"))
+            ok = await phone.response(200)
+            assert ok.body  # ours, to be answered in the ACK
+            phone.send(phone.request("UPDATE", body=offer(phone.rtp_port)))
+            while (refused := await phone.receive()).cseq.method != "UPDATE":
+                pass
+            assert refused.status == 491  # type: ignore[union-attr]
+            phone.ack(ok, body=offer(phone.rtp_port, codecs="0 101"))
+            await until(lambda: not made.session.call.negotiation.offering)
+            await phone.bye()
+
+
+async def test_our_refresh_that_crosses_theirs_is_tried_again() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.call(("Allow", "INVITE, ACK, BYE"))
+            call = made.session.call
+            await until(lambda: call.state.value == "up")
+            call.dialog.glare_wait_s = lambda share: 0.01  # type: ignore[method-assign]
+            call.set_timer(SessionTimer(90, we_refresh=True))
+            call._refresh()
+            ours = await phone.asked("INVITE")
+            phone.send(phone.request("INVITE", body=offer(phone.rtp_port)))
+            while isinstance(message := await phone.receive(), Request):
+                assert message.via.branch == ours.via.branch  # the same, repeated
+            assert message.status == 491
+            phone.answer(ours, 491)
+            while (again := await phone.receive()).cseq.number == ours.cseq.number:
+                pass
+            assert isinstance(again, Request) and again.method == "INVITE" and again.body == ours.body
+            body = offer(phone.rtp_port, codecs="0 101")
+            contact, content = ("Contact", f"<sip:ann@127.0.0.1:{phone.port}>"), ("Content-Type", "application/sdp")
+            phone.answer(again, 200, contact, content, body=body)
+            await phone.asked("ACK")
+            assert not call.dialog.inviting
+            await phone.bye()
+
+
+@pytest.mark.parametrize("multipart", [False, True])
+async def test_a_late_offer_is_ours_and_the_answer_comes_with_the_ack(multipart: bool) -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            ok = await phone.invited(body=b"")
+            assert {c.name for c in parse_sdp(ok.body).media[0].codecs} >= {"PCMU", "PCMA", "G722", "OPUS"}
+            assert not made.sessions
+            body, content = offer(phone.rtp_port, codecs="9 101"), "application/sdp"
+            if multipart:
+                body = (
+                    b"--x\r\nContent-Type: text/plain\r\n\r\nhi\r\n--x\r\nContent-Type: application/sdp\r\n\r\n" + body
+                )
+                body, content = body + b"\r\n--x--\r\n", 'multipart/mixed;boundary="x"'
+            phone.send(phone.request("ACK", cseq=1, body=body, content=content))
+            await until(lambda: made.sessions)
+            assert made.session.call.outbound.encoding == "G722" and made.session.held is False
+            made.session.call.send_frame(bytes(160))
+            assert await phone.hears(bytes(160)) == 9
+            await phone.bye()
+
+
+@pytest.mark.parametrize("body", [b"", offer(4000, codecs="18"), b"nonsense"])
+async def test_a_late_offer_without_a_usable_answer_ends_the_call(body: bytes) -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            phone.ack(await phone.invited(body=b""), body=body)
+            assert "488" in ((await phone.hung_up()).headers.get("Reason") or "")
+            assert not made.sessions
+
+
+# --- session timers --------------------------------------------------------------------------------------------------
+
+
+async def test_the_session_interval_is_agreed() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            small = await phone.invited(("Session-Expires", "60"), ("Supported", "timer"), status=422)
+            assert small.headers.get("Min-SE") == "90"
+            phone.to_tag = ""
+            ok = await phone.call(("Session-Expires", "600;refresher=uac"), ("Supported", "timer"))
+            assert ok.headers.get("Session-Expires") == "600;refresher=uac" and "timer" in ok.headers.all("Require")
+            await phone.bye()
+            assert not made.bridge.kept["calls"]
+
+
+async def test_a_refresh_that_does_not_come_ends_the_call() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.call()
+            await until(lambda: made.session.call.state.value == "up")
+            made.session.call.set_timer(SessionTimer(1, we_refresh=False))
+            assert "408" in ((await phone.hung_up()).headers.get("Reason") or "")
+            assert made.session.closed == ["session expired"]
+
+
+async def test_we_refresh_by_update_where_the_peer_knows_it() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            ok = await phone.call(("Allow", "INVITE, ACK, BYE, UPDATE"))
+            assert ok.headers.get("Session-Expires") == "1800;refresher=uas"
+            await until(lambda: made.session.call.state.value == "up")
+            made.session.call._refresh()
+            update = await phone.asked("UPDATE")
+            assert not update.body and update.headers.get("Session-Expires") == "1800;refresher=uac"
+            phone.answer(update, 422, ("Min-SE", "2400"))
+            update = await phone.asked("UPDATE")
+            assert update.headers.get("Session-Expires") == "2400;refresher=uac"
+            phone.answer(update, 200, ("Session-Expires", "2400;refresher=uac"))
+            await until(lambda: made.session.call._timer == SessionTimer(2400, True))
+            await phone.bye()
+
+
+async def test_a_refresh_of_a_call_that_the_peer_has_lost_ends_it() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.call(("Allow", "UPDATE"))
+            await until(lambda: made.session.call.state.value == "up")
+            made.session.call._refresh()
+            phone.answer(await phone.asked("UPDATE"), 481)
+            await phone.hung_up()
+            assert made.session.closed == ["peer is gone"]
+
+
+# --- routes ----------------------------------------------------------------------------------------------------------
+
+
+async def test_our_requests_visit_the_proxies_of_the_invite() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone, phone_of(made) as proxy:
+            route = f"<sip:127.0.0.1:{proxy.port};lr>"
+            ok = await phone.call(("Record-Route", route), ("Contact", "<sip:ann@10.255.255.1:5060>"))
+            assert ok.headers.all("Record-Route") == (route,)
+            await until(lambda: made.session.call.state.value == "up")
+            made.session.call.hang_up("end")
+            bye = await proxy.asked("BYE")
+            assert bye.uri == "sip:ann@10.255.255.1:5060" and bye.headers.all("Route") == (route,)
+            proxy.answer(bye, 200)
+
+
+async def test_a_caller_behind_a_translator_is_answered_where_it_calls_from() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            phone.address = "10.255.255.1"  # as it knows itself
+            ok = await phone.call()
+            assert ok.via.params["received"] == "127.0.0.1" and ok.via.params["rport"] == str(phone.port)
+            await until(lambda: made.session.call.state.value == "up")
+            made.session.call.hang_up("end")
+            await phone.hung_up()
+
+
+# --- media -----------------------------------------------------------------------------------------------------------
+
+
+def event(digit: int, *, end: bool, duration: int) -> bytes:
+    return struct.pack("!BBH", digit, (0x80 if end else 0) | 10, duration)
+
+
+async def test_keys_come_by_event_or_by_info_but_not_twice() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.call()
+            for sequence, (end, duration) in enumerate([(False, 160), (False, 320), (True, 480), (True, 480)]):
+                phone.speak(event(5, end=end, duration=duration), payload_type=101, sequence=sequence, timestamp=800)
+            await until(lambda: made.session.digits == "5")
+            phone.send(phone.request("INFO", body=b"Signal=5\r\nDuration=160\r\n", content="application/dtmf-relay"))
+            await phone.response(200)
+            phone.speak(event(11, end=False, duration=160), payload_type=101, sequence=9, timestamp=8000)
+            await until(lambda: made.session.digits == "5#")
+
+
+@pytest.mark.parametrize(
+    ("content", "body", "status"),
+    [
+        ("application/dtmf-relay", b"Signal= *\r\nDuration= 100\r\n", 200),
+        ("application/dtmf", b"*", 200),
+        ("application/dtmf-relay", b"Signal=flash", 400),
+        ("application/dtmf", b"12", 400),
+        ("text/plain", b"*", 415),
+        ("", b"", 200),
+    ],
+)
+async def test_info(content: str, body: bytes, status: int) -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.call()
+            phone.send(phone.request("INFO", body=body, content=content))
+            await phone.response(status)
+            assert made.session.digits == ("*" if status == 200 and body else "")
+            await phone.bye()
+
+
+async def test_media_that_stays_away_ends_the_call() -> None:
+    async with bridge(timeouts={"media": 0.1}) as made:
+        with phone_of(made) as phone:
+            await phone.call()
+            assert "media timeout" in ((await phone.hung_up()).headers.get("Reason") or "")
+            assert made.session.closed == ["media timeout"]
+
+
+@pytest.mark.parametrize(("policy", "followed"), [("host", True), ("any", True), ("strict", False)])
+async def test_media_from_another_port_is_followed_where_the_trunk_says_so(policy: str, followed: bool) -> None:
+    async with bridge(trunk={"media": policy}) as made:
+        with phone_of(made) as phone:
+            await phone.call(body=offer(9))  # nobody is there: a translator has changed the port
+            for sequence in range(4):
+                phone.speak(bytes(160), sequence=sequence, timestamp=160 * sequence)
+            await asyncio.sleep(0.05)
+            made.session.call.send_frame(b"\x44" * 160)
+            if followed:
+                assert await phone.hears(b"\x44" * 160) == 0
+            else:
+                await asyncio.sleep(0.05)
+                with pytest.raises(BlockingIOError):
+                    phone.rtp.recv(10)
+
+
+async def test_losses_and_jitter_are_reported() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.call()
+            for sequence in (1, 2, 5):
+                phone.speak(bytes(160), sequence=sequence, timestamp=160 * sequence)
+            await until(lambda: made.session.call.rtp.incoming and made.session.call.rtp.incoming.received == 3)
+            await phone.bye()
+            assert [lost for lost, _ in made.reports] == [2] and 0 < made.reports[0][1] < 1
+
+
+KEY = bytes(range(30))
+
+
+@pytest.mark.parametrize("protocol", ["RTP/SAVP", "RTP/AVP"])
+async def test_srtp_is_taken_where_it_is_offered(protocol: str) -> None:
+    line = "a=crypto:3 AES_CM_128_HMAC_SHA1_80 inline:" + base64.b64encode(KEY).decode()
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            body = offer(phone.rtp_port, protocol=protocol) + line.encode() + b"\r\n"
+            await phone.call(body=body)
+            assert phone.media and phone.media.protocol == protocol
+            (theirs,) = phone.media.cryptos
+            assert theirs.tag == 3 and theirs.key != KEY
+            srtp = Srtp(theirs.suite, send_key=KEY, receive_key=theirs.key)
+            made.session.call.send_frame(b"\x55" * 160)
+            while srtp.unprotect(await phone.packet())[12:] != b"\x55" * 160:
+                pass
+            packet = struct.pack("!BBHII", 0x80, 0, 1, 0, 7) + b"\x66" * 160
+            phone.rtp.sendto(srtp.protect(packet), ("127.0.0.1", phone.media.port))
+            await until(lambda: made.session.heard == [b"\x66" * 160])
+
+
+@pytest.mark.parametrize(
+    ("policy", "protocol"), [("off", "RTP/SAVP"), ("required", "RTP/AVP"), ("optional", "RTP/SAVP")]
+)
+async def test_srtp_without_a_key_or_against_the_trunks_policy_is_refused(policy: str, protocol: str) -> None:
+    async with bridge(trunk={"srtp": policy}) as made:
+        with phone_of(made) as phone:
+            await phone.invited(status=488, body=offer(phone.rtp_port, protocol=protocol))
+            assert not made.sessions
+
+
+async def test_a_flood_from_one_address_leaves_the_others_alone() -> None:
+    async with bridge(limits={"requests_per_s": 1.0, "burst": 5}) as made:
+        with phone_of(made) as phone, phone_of(made, address="127.0.0.2") as other:
+            for _ in range(50):
+                phone.send(phone.request("INVITE", body=offer(phone.rtp_port), to_tag=""))
+            await other.call()
+            assert len(made.sessions) <= 6
+            await other.bye()
