@@ -188,6 +188,7 @@ class SipCall:
 
     max_lead_ms = 0  # a phone's jitter buffer would take a lead for jitter, and grow
     has_marks = False
+    recalls = False
     direction = "inbound"
     """As ``setup`` says it."""
     session_id = ""
