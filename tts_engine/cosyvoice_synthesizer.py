@@ -126,14 +126,16 @@ class CosyVoiceSynthesizer:
         return self._voices.revision(voice_id)
 
     def status(self) -> EngineStatus:
+        failed = self._lm.failed or self._runner.failed
         return EngineStatus(
-            ready=self._ready and self._lm.alive and self._runner.alive,
+            ready=self._ready and not failed,
             engine=self.name,
             model=self.name,
             models=(self.name,),
             gpu=self._gpu,
             active=self._runner.open_clauses,
             queued=self._runner.silent + self._waiting,
+            detail="the device or a network failed" if failed else "",
         )
 
     async def aclose(self) -> None:

@@ -222,11 +222,10 @@ class Engine:
         self.active = model
 
     async def status(self) -> EngineStatus:
-        """The active model's; ``ready``, ``active`` and ``queued`` are those of all."""
+        """The active model's; ``active`` and ``queued`` are those of all, and all have to be ready."""
         each = {name: model.status() for name, model in self.models.items()}
         return replace(
-            each[self.active],
-            ready=all(one.ready for one in each.values()),
+            next((one for one in each.values() if not one.ready), each[self.active]),
             model=self.active,
             models=tuple(self.models),
             active=sum(one.active for one in each.values()),

@@ -19,8 +19,8 @@ class LmBackend(Protocol):
     table: JoinedTable
 
     @property
-    def alive(self) -> bool:
-        """False before the start, and after a fault that it does not get over."""
+    def failed(self) -> bool:
+        """A fault has ended it; the process has to be started again."""
         ...
 
     def generate(

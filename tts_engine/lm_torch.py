@@ -15,6 +15,8 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
+
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.lm import Admission, joined_table
 from tts_engine.models.config import LanguageModelConfig
@@ -100,6 +102,7 @@ class TorchLm:
         self._live: list[_Sequence] = []
         self._free = list(range(steps.slots))[::-1]
         self._closing = False
+        self._failed = False
         self._thread = threading.Thread(target=self._run, name="lm", daemon=True)
         self.rounds = 0
         """Decode steps so far."""
@@ -110,9 +113,9 @@ class TorchLm:
         self._thread.start()
 
     @property
-    def alive(self) -> bool:
-        """See ``lm.LmBackend``."""
-        return self._thread.is_alive()
+    def failed(self) -> bool:
+        """See ``LmBackend``."""
+        return self._failed
 
     @property
     def live(self) -> int:
@@ -197,7 +200,7 @@ class TorchLm:
                         break
                 before = len(flying)
                 if begun:
-                    flying.append((self._steps.prefill([s.admission for s in begun]), begun))
+                    begun = self._begin(begun, flying)
                 due = [s for s in self._live if s.due]
                 if len(due) > self._config.decode_rows:
                     # Those who have drawn least first: nobody falls behind.
@@ -216,7 +219,7 @@ class TorchLm:
         except Exception as exc:  # a CUDA error leaves the device unusable: the worker must be started again
             log.exception("the language model's loop failed")
             with self._changed:
-                self._closing = True
+                self._closing = self._failed = True
             self._fail(SynthesisFailed(f"the language model failed: {type(exc).__name__}"))
 
     def _admit(self) -> list[_Sequence]:
@@ -241,6 +244,19 @@ class TorchLm:
             a = s.admission
             s.admission = Admission(slot=s.slot, ids=a.ids, seed=a.seed, min_tokens=a.min_tokens)
             begun.append(s)
+        return begun
+
+    def _begin(self, begun: list[_Sequence], flying: deque[tuple[Drawing, list[_Sequence]]]) -> list[_Sequence]:
+        """Prefill; returns those who have begun. Without memory for it none has, and the others go on."""
+        try:
+            flying.append((self._steps.prefill([s.admission for s in begun]), begun))
+        except torch.OutOfMemoryError:
+            log.exception("out of device memory")
+            for s in begun:
+                s.error, s.done = SynthesisFailed("out of device memory"), True
+                self._free.append(s.slot)
+            self._wake(begun)
+            return []
         return begun
 
     def _take(self, drawing: Drawing, sequences: list[_Sequence]) -> None:

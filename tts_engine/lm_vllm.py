@@ -102,14 +102,14 @@ class VllmBackend:
             pass
 
     @property
-    def alive(self) -> bool:
-        """See ``lm.LmBackend``."""
-        return self._engine is not None and not self._engine.errored
-
-    @property
     def live(self) -> int:
         """Clauses that vLLM has not finished or dropped."""
         return 0 if self._engine is None else int(self._engine.output_processor.get_num_unfinished_requests())
+
+    @property
+    def failed(self) -> bool:
+        """See ``LmBackend``."""
+        return self._engine is not None and bool(self._engine.errored)
 
     async def generate(
         self, prompt: Sequence[int], *, min_tokens: int, max_tokens: int, seed: int

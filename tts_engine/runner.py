@@ -16,7 +16,7 @@ from tts_engine import metrics
 from tts_engine.api import SpeechEngine
 from tts_engine.child import die_with, yield_cpu
 from tts_engine.config import EngineConfig
-from tts_engine.errors import EngineError
+from tts_engine.errors import EngineError, Unavailable
 from tts_engine.server import SpeechServer
 
 log = logging.getLogger(__name__)
@@ -24,22 +24,23 @@ log = logging.getLogger(__name__)
 EngineFactory = Callable[[EngineConfig], Awaitable[SpeechEngine]]
 """Returns an engine that is warm: its first request runs at full speed."""
 
-_LOOK_S = 0.5
-"""Between two looks whether the engine is still whole."""
+_LOOK_S = 0.25
+"""How often the engine is asked whether it still works."""
 
 
 def run(config: EngineConfig, factory: EngineFactory) -> int:
     """Serve until SIGTERM or SIGINT.
 
     Returns:
-        Exit code: 0 after a drain, 1 when the engine could not be started or broke for good: whoever watches this
-        process starts another.
+        Exit code: 0 after a drain, 1 when the engine could not be started or broke: a device that has failed is of no
+        use to this process any more, to a new one it is.
     """
     try:
-        return uvloop.run(_serve(config, factory))
+        uvloop.run(_serve(config, factory))
     except (EngineError, OSError) as exc:
         print(f"talkspurt engine: {exc}", file=sys.stderr)
         return 1
+    return 0
 
 
 def run_child(config: EngineConfig, factory: EngineFactory, *, parent_pid: int) -> int:
@@ -49,7 +50,7 @@ def run_child(config: EngineConfig, factory: EngineFactory, *, parent_pid: int) 
     return run(config, factory)
 
 
-async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
+async def _serve(config: EngineConfig, factory: EngineFactory) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,17 +62,15 @@ async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
     if config.metrics_port is not None:
         scraped, _ = prometheus_client.start_http_server(config.metrics_port, config.metrics_host, metrics.REGISTRY)
     starting = asyncio.create_task(_start(config, factory))
-    code = 0
     try:
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             engine = await starting
             await server.serve(engine)
             log.info("engine serves", extra={"address": server.address, "engine": config.kind})
-            code = await _until_stopped(stopping, engine)
-            if code == 0:
-                cut_short = await server.drain()
-                log.info("engine drained", extra={"cut_short": cut_short})
+            await _until_broken(engine, stopping)
+            cut_short = await server.drain()
+            log.info("engine drained", extra={"cut_short": cut_short})
     finally:
         starting.cancel()
         stopping.cancel()
@@ -81,21 +80,19 @@ async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
         if scraped is not None:
             scraped.shutdown()
             scraped.server_close()
-    return code
 
 
-async def _until_stopped(stopping: asyncio.Task[bool], engine: SpeechEngine) -> int:
-    """Wait for the signal, or until the engine is not ready any more: after a CUDA error no step of this process works.
+async def _until_broken(engine: SpeechEngine, stopping: asyncio.Task[bool]) -> None:
+    """Return when it is time to stop.
 
-    Returns:
-        0 for the signal.
+    Raises:
+        Unavailable: the engine, which was ready, is so no more.
     """
-    while (status := await engine.status()).ready:
+    while not stopping.done():
+        status = await engine.status()
+        if not status.ready:
+            raise Unavailable(f"{status.engine or 'the engine'} does not work any more: {status.detail}")
         await asyncio.wait({stopping}, timeout=_LOOK_S)
-        if stopping.done():
-            return 0
-    log.error("engine broke", extra={"model": status.model, "detail": status.detail})
-    return 1
 
 
 async def _start(config: EngineConfig, factory: EngineFactory) -> SpeechEngine:

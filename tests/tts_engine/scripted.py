@@ -1,7 +1,7 @@
 """A speech engine for tests of what stands around one: it does what the words say, one step a word.
 
-``hold`` waits for ``release``, ``break`` raises a bug, ``ruin`` breaks the engine for good, ``flood`` never ends; any
-other word is one chunk of two frames that hold it. Voices: ``nobody`` is unknown, ``full`` is refused.
+``hold`` waits for ``release``, ``break`` raises a bug, ``collapse`` leaves the engine not ready, ``flood`` never ends;
+any other word is one chunk of two frames that hold it. Voices: ``nobody`` is unknown, ``full`` is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RETRY_AFTER_S = 2.5
 
 
 class ScriptedUtterance:
-    def __init__(self, request, engine):
+    def __init__(self, request, engine=None):
         self.request = request
         self.engine = engine
         self.text = ""
@@ -52,7 +52,7 @@ class ScriptedUtterance:
                 self.steps += 1
                 if word == "break":
                     raise RuntimeError(f"cannot say {self.text}")
-                if word == "ruin":
+                if word == "collapse":
                     self.engine.ready = False
                 if word == "hold":
                     self.holding.set()
