@@ -13,6 +13,7 @@ from gateway.media.srtp import Srtp
 from sip_bridge.client import authorization
 from sip_bridge.dialog import SessionTimer
 from sip_bridge.digest import ClientAuth
+from sip_bridge.ports import PortPool
 from sip_bridge.sdp import parse as parse_sdp
 from sip_bridge.sip import Request, Response, parse, response_to
 from tests.sip_bridge.phone import PATIENCE_S, Bridge, Phone, bridge, offer, until
@@ -43,6 +44,7 @@ async def test_a_call_rings_is_answered_carries_speech_and_is_hung_up_by_the_cal
             await until(lambda: made.session.heard == [b"\x22" * 160])
             await phone.bye()
             assert made.session.closed == ["hangup"]
+            await made.empty()
 
 
 @pytest.mark.parametrize(
@@ -241,8 +243,16 @@ async def test_a_trunk_has_a_limit_of_its_own() -> None:
             await second.bye()
 
 
+def free_pair() -> str:
+    """Two ports, the first one even, that nobody has."""
+    pool = PortPool("127.0.0.1", 45000, 45999)
+    pair = pool.take()
+    pair.close()
+    return f"{pair.port}-{pair.port + 1}"
+
+
 async def test_without_a_free_port_the_call_is_refused_and_the_others_go_on() -> None:
-    async with bridge(rtp_ports="42998-42999") as made:
+    async with bridge(rtp_ports=free_pair()) as made:
         with phone_of(made) as first, phone_of(made) as second:
             await first.call()
             await second.invited(status=503)
