@@ -437,3 +437,72 @@ async def test_closing_gives_up_what_rings() -> None:
         await closing
         assert attempt.reason == "cancelled"
         assert made.bridge.kept["ports"] == made.bridge.kept["outgoing"] == 0
+
+
+class Lossy:
+    """Between the bridge and a phone: loses the first of every kind of message, both ways."""
+
+    def __init__(self, phone: Phone) -> None:
+        self._phone = phone
+        self._seen: set[str] = set()
+        self.lost: list[str] = []
+
+    def _passes(self, kind: str) -> bool:
+        if kind in self._seen:
+            return True
+        self._seen.add(kind)
+        self.lost.append(kind)
+        return False
+
+    async def asked(self, method: str) -> Request:
+        """The next request of that method that is not lost; others are repetitions."""
+        while True:
+            message = await self._phone.receive()
+            assert isinstance(message, Request)
+            if message.method == method and self._passes(method):
+                return message
+
+    async def reply(self, request: Request, status: int, **more: Any) -> None:
+        """A response; a lost one is sent again when the request comes again."""
+        if not self._passes(f"{status} {request.method}"):
+            again = await self._phone.receive()
+            assert isinstance(again, Request) and again.via.branch == request.via.branch
+        reply(self._phone, request, status, **more)
+
+
+async def test_every_message_may_be_lost_once() -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone:
+            line = Lossy(phone)
+            attempt = await place(made, phone)
+            invite = await line.asked("INVITE")
+            await line.reply(invite, 200, body=offer(phone.rtp_port, codecs="0"))
+            answer = reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0"))
+            await phone.asked("ACK")  # lost, as far as the phone knows
+            phone.send(answer)
+            await phone.asked("ACK")
+            assert await ended(made, attempt) == ("answered", 200, "")
+            made.session.call.hang_up("end")
+            bye = await line.asked("BYE")
+            await line.reply(bye, 200)
+            assert line.lost == ["INVITE", "200 INVITE", "BYE", "200 BYE"]
+            await made.empty()
+
+
+async def test_a_cancel_and_its_answer_may_be_lost() -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone:
+            line = Lossy(phone)
+            attempt = await place(made, phone)
+            invite = await line.asked("INVITE")
+            reply(phone, invite, 180)
+            await until(lambda: attempt.state == "ringing")
+            made.bridge.outgoing.cancel(attempt.call_id)
+            cancel = await line.asked("CANCEL")
+            await line.reply(cancel, 200)
+            refusal = reply(phone, invite, 487)
+            await phone.asked("ACK")
+            phone.send(refusal)  # the ACK was lost
+            await phone.asked("ACK")
+            assert line.lost == ["INVITE", "CANCEL", "200 CANCEL"]
+            await made.empty()
