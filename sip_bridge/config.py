@@ -41,8 +41,8 @@ class SipTlsConfig(Section):
 
 
 class TrunkConfig(Section):
-    """A peer whose calls are taken: known by its address, by digest, or by its TLS certificate. A trunk that names
-    several of them asks for all."""
+    """A peer whose calls are taken: known by its address, by digest, by its TLS certificate (a trunk that names several
+    of them asks for all), or by a registration of ours."""
 
     addresses: tuple[str, ...] = ()
     """Source addresses or networks. Alone they are enough only where nobody can forge them."""
@@ -95,15 +95,20 @@ class TrunkConfig(Section):
         return addresses
 
     @model_validator(mode="after")
-    def _known_by_something(self) -> TrunkConfig:
-        if not (self.addresses or self.username or self.certificate_names):
-            raise ValueError("a trunk needs addresses, a username with password, or certificate_names: who may call?")
+    def _readable(self) -> TrunkConfig:
         if bool(self.username) != bool(self.password):
             raise ValueError("a trunk has username and password, or neither")
         for name in ("proxy", "from_uri"):
             if getattr(self, name):
                 _sip_uri(getattr(self, name), f"trunk {name}")
+        if self.ping_s and not self.proxy:
+            raise ValueError("a trunk with ping_s needs a proxy")
         return self
+
+    @property
+    def asks_for_something(self) -> bool:
+        """Whether callers can be known by it. One that asks for nothing is for calls by a registration only."""
+        return bool(self.addresses or self.username or self.certificate_names)
 
 
 class RegistrationConfig(Section):
@@ -227,6 +232,13 @@ class SipConfig(Section):
         for registration in self.registrations:
             if registration.trunk and registration.trunk not in self.trunks:
                 raise ValueError(f"sip.registrations names trunk {registration.trunk!r}, which sip.trunks lacks")
+        by_registration = {registration.trunk for registration in self.registrations}
+        for name, trunk in self.trunks.items():
+            if not trunk.asks_for_something and name not in by_registration:
+                raise ValueError(
+                    f"sip.trunks.{name} needs addresses, a username with password, certificate_names, or a "
+                    "registration that names it: who may call?"
+                )
         return self
 
     @property

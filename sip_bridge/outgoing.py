@@ -525,6 +525,8 @@ class Outgoing:
             )
 
     async def _located(self, way: _Way) -> Peer:
+        if not self._host.reachable(way.name):
+            raise Rejected(f"trunk {way.name} does not answer", status=503, code="unreachable", param="trunk")
         try:
             return await locate(way.next_hop, family=_family(self._host.config))
         except Unreachable as error:

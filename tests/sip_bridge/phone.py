@@ -116,7 +116,7 @@ async def bridge(*, ready: bool = True, trunk: dict[str, Any] | None = None, **m
     config = SipConfig(
         port=0,
         rtp_ports=more.pop("rtp_ports", "42000-42999"),
-        trunks={"office": {"addresses": ["127.0.0.0/8"], **(trunk or {})}},
+        trunks={"office": {"addresses": ["127.0.0.0/8"], **(trunk or {})}, **more.pop("trunks", {})},
         **more,
     )
     made = Bridge(config, ready=ready)
