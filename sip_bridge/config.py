@@ -70,7 +70,8 @@ class TrunkConfig(Section):
     which signals, or anybody's within the first seconds (phones behind translators)."""
     early_media: bool = False
     """Speak before the call is answered (183): the greeting is heard, and the 200 follows with its end. Off: 180, then
-    200 as soon as the session can speak."""
+    200 as soon as the session can speak. Of a call that we place: the session begins with the callee's early media,
+    hears it, and is ready when the call is answered; off: it begins with the answer."""
     answer_at_once: bool = False
     """Answer before the dialogue manager is there, for routes that are led by REST alone."""
     max_calls: int = Field(0, ge=0)
@@ -205,7 +206,8 @@ class SipConfig(Section):
     """Registrars that we register at."""
     allowed_targets: tuple[str, ...] = ()
     """Where calls and transfers may go: SIP URIs or `user@host` with `*` for anything, e.g. `sip:+4930*@pbx.example`;
-    `*@pbx.example`. Empty: nowhere."""
+    `*@pbx.example`. Without a port any port of the host is meant. A number is looked for as the user at the trunk's
+    `proxy`. Empty: nowhere."""
     realm: str = "talkspurt"
     """Of our digest challenges."""
     user_to_user: bool = True
