@@ -32,9 +32,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+(IVR,) = re.findall(r"^```ini\n(.*?)^```", (SAMPLES.parents[1] / "docs/ivr.md").read_text(), flags=re.M | re.S)
 TCP, HTTP = free_port(), free_port()
 CONFIG = f"""
-engine: {{kind: embedded}}
+engine: {{kind: embedded, timeouts: {{hang_s: 120}}}}  # a loaded machine is only slow
 audiosocket: {{port: {TCP}}}
 carriers: {{asterisk: {{username: talkspurt, password: change me, media_url: "ws://127.0.0.1:{HTTP}/media"}}}}
 auth: {{api_keys: [{{key: a key of ours}}]}}
@@ -62,6 +63,14 @@ exten => keys,1,Answer()
  same => n,Wait(2)
  same => n,SendDTMF(7)
  same => n,Record({folder}/heard.wav,0,30,kqx)
+exten => account,1,Answer()
+ same => n,Wait(1)
+ same => n,SendDTMF(4711#)
+ same => n,Record({folder}/heard.wav,0,30,kqx)
+[queues]
+exten => billing,1,Verbose(1,left: in the queue with account ${{ACCOUNT}})
+exten => agent-7,1,Verbose(1,left: with agent 7)
+{IVR}
 [bot]
 exten => _[a-z].,1,Answer()
  same => n,Set(CALLERID(num)=+15550100)
@@ -180,6 +189,25 @@ async def test_a_caller_who_hangs_up_ends_the_call_and_leaves_nothing(live: Live
         await until(lambda: call.ended, "ended")
         assert call.ended == "hangup"
         await switch.over()
+
+
+@pytest.mark.parametrize(
+    ("message", "where"),
+    [
+        ({"type_": "end", "handoffData": '{"queue": "billing"}'}, "in the queue with account 4711"),
+        ({"type_": "transfer", "target": "agent-7"}, "with agent 7"),
+    ],
+)
+async def test_an_ivr_asks_hands_over_and_goes_on(
+    live: Live, switch: Asterisk, message: dict[str, str], where: str
+) -> None:
+    async with Bot(live) as bot:
+        await switch.originate("account@ear", "100@ivr")
+        call = await bot.answer()
+        assert call.setup["customParameters"] == {"account": "4711"}
+        call.send(**message)
+        await switch.over()
+    assert left_by(switch) == where
 
 
 async def test_marks_came_back_and_no_frame_was_lost(live: Live) -> None:
