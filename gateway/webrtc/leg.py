@@ -33,7 +33,9 @@ class WebRtcLeg:
         restart_s: how long a lost browser is waited for.
     """
 
-    max_lead_ms = int(__import__("os").environ.get("LEAD", 0))  # a browser's jitter buffer would take a lead for jitter, and grow
+    max_lead_ms = int(
+        __import__("os").environ.get("LEAD", 0)
+    )  # a browser's jitter buffer would take a lead for jitter, and grow
     has_marks = False
 
     def __init__(
