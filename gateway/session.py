@@ -653,6 +653,7 @@ class Session:
 
     def _send_frame(self, frame: bytes) -> bool:
         sent = self._leg.send_frame(frame)
+        self.playout.frame_sent()
         if not sent:
             self.stats.stalls += 1
             self._services.meter.stalled(transport=self.call.transport)

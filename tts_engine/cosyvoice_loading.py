@@ -181,7 +181,8 @@ def load_synthesizer(
         config=RunnerConfig(
             max_clauses=config.max_clauses,
             blocks=blocks,
-            max_chunks=64 if gpu else 48,
+            # What the language model can draw, and a voice prompt, of which a tiny model needs less.
+            max_chunks=-(-config.max_positions // chunk) + (23 if gpu else 7),
             dtype=dtype,
             finalize=config.finalize,
             first_hop=config.first_hop,

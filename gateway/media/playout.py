@@ -129,7 +129,7 @@ class Playout:
         recalls: the peer can be told to throw away what it holds; else it plays all that was sent.
         has_marks: the peer confirms what it played; then a track is played out when its mark came back (or
             ``mark_timeout_s`` after it should have), else by the timetable.
-        send_mark: asks the peer for a mark of the given name; called right after the frame before it.
+        send_mark: asks the peer for a mark of the given name; called by ``frame_sent``, behind the frame before it.
     """
 
     def __init__(
@@ -161,6 +161,7 @@ class Playout:
         """Nothing is sent while true: the leg can carry no sound now."""
         self._generation = 0
         self._marks = 0
+        self._marks_due: deque[str] = deque()
         self.last_mark_delay_s: float | None = None
 
     # --- filling ---------------------------------------------------------------------------------------------------
@@ -196,6 +197,7 @@ class Playout:
         still = self.held or self.paused
         while not still and self._tracks and self._tracks[0].done and not self._tracks[0].frames:
             self._track_sent(self._tracks.popleft())
+        self.frame_sent()  # of tracks that were found done only now, whose frames have gone long ago
         if still or not self._tracks or not self._tracks[0].frames:
             self._settle(now)
             return None
@@ -233,6 +235,13 @@ class Playout:
         self._settle(now)
         return frame
 
+    def frame_sent(self) -> None:
+        """The frame that ``pop_due`` gave out is on the wire: what has to follow it may."""
+        while self._marks_due:
+            mark = self._marks_due.popleft()
+            if self._send_mark is not None:
+                self._send_mark(mark)
+
     def _run_dry(self, front: Track | None) -> None:
         self._ended_s = self.pacer.dry_at()
         self.pacer.end()
@@ -247,7 +256,7 @@ class Playout:
         if self._send_mark is not None and track.sent:
             self._marks += 1
             mark = f"{self._generation}.{self._marks}"
-            self._send_mark(mark)
+            self._marks_due.append(mark)
         self._sent_out.append((self.pacer.sent_frames, track, mark))
 
     def _settle(self, now: float) -> None:
