@@ -302,8 +302,10 @@ async def test_the_call_button_of_the_documentation_works_on_another_site(driver
     assert button.count("https://voice.example.com") == 1
 
     async def show(request: web.Request) -> web.Response:
-        page = f"<!doctype html><title>site</title>{button.replace('https://voice.example.com', live.http)}"
-        return web.Response(text=page, content_type="text/html")
+        head = '<!doctype html><title>site</title><link rel="icon" href="data:,">'
+        return web.Response(
+            text=head + button.replace("https://voice.example.com", live.http), content_type="text/html"
+        )
 
     app = web.Application()
     app.router.add_get("/", show)
@@ -314,9 +316,8 @@ async def test_the_call_button_of_the_documentation_works_on_another_site(driver
         phone = Phone(driver)
         await phone.open(f"http://127.0.0.1:{runner.addresses[0][1]}/")
         await phone.click("#talk")
-        await phone.until(
-            lambda text: text.startswith("Hello there,"), "return document.querySelector('#words').textContent"
-        )
+        words = "return document.querySelector('#words').textContent"
+        await phone.until(lambda text: text.startswith("Hello there,"), words)
         assert await phone.do("return document.querySelector('#talk').textContent") == "Hang up"
         (call,) = await calls(live)
         assert call["route"] == "default"
