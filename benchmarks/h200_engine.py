@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from tts_engine import compile_cache
 from tts_engine.admission import Admission, AdmissionConfig
 from tts_engine.api import VoiceInfo
 from tts_engine.cosyvoice.features import VoiceFeatures
@@ -127,6 +128,9 @@ class OneVoice:
 
     def infos(self) -> Sequence[VoiceInfo]:
         return [VoiceInfo(voice_id="reference", name="reference", languages=("en-US",), engine=self._engine)]
+
+    def revision(self, voice_id: str) -> str:
+        return ""
 
 
 @dataclass
@@ -247,7 +251,8 @@ async def make_engine(arguments: argparse.Namespace) -> Engine:
     """A warm engine. ``arguments``: those of ``h200_cosyvoice.py``."""
     device, version = arguments.device, arguments.version
     sizes = (TINY if arguments.tiny else FULL)[version]
-    facts: dict[str, Any] = {"version": version}
+    # Not compiled before: a cold start.
+    facts: dict[str, Any] = {"version": version, "compiled_before": compile_cache.keep("")}
     begun = time.monotonic()
     backend, steps = make_lm(arguments, sizes, facts)
     # vLLM compiles in a process of its own; CUDA graphs of torch's are captured one after the other.

@@ -188,6 +188,7 @@ class Session:
             lead_s=min(leg.max_lead_ms, services.playout.lead_ms) / 1000,
             start=services.start,
             has_marks=leg.has_marks,
+            recalls=leg.recalls,
             mark_timeout_s=services.playout.mark_timeout_s,
             send_mark=leg.send_mark,
         )
@@ -202,6 +203,7 @@ class Session:
         heard = services.hearing.get(call.route)
         self._listening = Listening(heard, self.turns, tell=self.tell, cutting=self._cutting) if heard else None
         self._keys_told = False
+        self._transfer: Transfer | None = None
         self.listening = False
         """Whether anybody wants the caller's audio now; read for every frame that comes."""
         if services.uplink is not None:
@@ -304,6 +306,25 @@ class Session:
                 self.playout.flushed(now)
             self.wake()
 
+    def on_transferred(self, problem: str) -> None:
+        """A transfer that was under way has ended; ``problem``: it failed, and the call goes on."""
+        message, self._transfer = self._transfer, None
+        if message is None:
+            return
+        if problem:
+            self.tell(Error(description=f"transfer: {problem}", code="transfer_failed", field="target"))
+        else:
+            self._transferred(message)
+
+    def on_playback(self, *, started: bool) -> None:
+        """The peer has begun to play after silence, or has played all that it got."""
+        now = self._now()
+        if started:
+            self.playout.playback_started(now)
+        else:
+            self.playout.playback_completed(now)
+            self._after_visit(now)
+
     def on_leg_closed(self, reason: str) -> None:
         """The caller is gone."""
         self.end(reason, hang_up=False)
@@ -399,9 +420,11 @@ class Session:
                 self._subscribed_rate = message.sample_rate if message.media else 0
                 self._want()
             case Transfer():
-                if self._leg.transfer(message.target, message.handoff_data):
-                    self._leave("transferred", message.handoff_data, transfer_target=message.target)
-                    self.end("transferred", hang_up=True, handoff_data=message.handoff_data)
+                started = self._leg.transfer(message.target, message.handoff_data)
+                if started is None:
+                    self._transfer = message
+                elif started:
+                    self._transferred(message)
                 else:
                     self.tell(
                         Error(
@@ -422,6 +445,10 @@ class Session:
                 self._listening.use_language(language)
             except RecognitionError as exc:
                 self.tell(Error(description=str(exc), code="not_supported", field="transcriptionLanguage"))
+
+    def _transferred(self, message: Transfer) -> None:
+        self._leave("transferred", message.handoff_data, transfer_target=message.target)
+        self.end("transferred", hang_up=True, handoff_data=message.handoff_data)
 
     def on_dialogue_ready(self) -> None:
         """The manager has its ``setup``."""
@@ -626,6 +653,7 @@ class Session:
 
     def _send_frame(self, frame: bytes) -> bool:
         sent = self._leg.send_frame(frame)
+        self.playout.frame_sent()
         if not sent:
             self.stats.stalls += 1
             self._services.meter.stalled(transport=self.call.transport)

@@ -36,6 +36,8 @@ class MediaLeg(Protocol):
 
     max_lead_ms: int
     has_marks: bool
+    recalls: bool
+    """Whether ``send_clear`` takes back what the peer has not played yet; else all that was sent will be heard."""
 
     @property
     def outbound(self) -> AudioFormat:
@@ -66,8 +68,8 @@ class MediaLeg(Protocol):
         """End the call; ``handoff_data`` goes where the leg can carry it (REFER, BYE header, action URL)."""
         ...
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> bool:
-        """Start a transfer. False: this leg cannot."""
+    def transfer(self, target: str, handoff_data: str | None = None) -> bool | None:
+        """Start a transfer. False: this leg cannot. None: it is under way, and ``on_transferred`` tells its outcome."""
         ...
 
 

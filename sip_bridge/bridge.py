@@ -15,18 +15,20 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator
 
 from gateway.errors import Rejected
+from gateway.originate import CallOrder
 from sip_bridge.call import CallSession, IncomingCall, Invitation, SipCall, invitation_of
 from sip_bridge.client import Client, LocalAddress
 from sip_bridge.config import SipConfig, TrunkConfig
-from sip_bridge.dialog import DialogId, Refusal, dialog_id
+from sip_bridge.dialog import Dialog, DialogId, Refusal, dialog_id
 from sip_bridge.digest import ServerAuth
 from sip_bridge.endpoint import Endpoint, Limits, Peer
-from sip_bridge.errors import NotAcceptable, PortsExhausted, ProtocolError
+from sip_bridge.errors import NotAcceptable, NotAllowed, PortsExhausted, ProtocolError
 from sip_bridge.outgoing import Outgoing
 from sip_bridge.ports import PortPair, PortPool
 from sip_bridge.registration import Registration
-from sip_bridge.sip import Request, Response, response_to
+from sip_bridge.sip import Request, Response, Uri, response_to
 from sip_bridge.source_limit import SourceLimit
+from sip_bridge.targets import read_target
 from sip_bridge.tls import client_context, server_context
 from sip_bridge.transaction import Act, Key, Timing
 from sip_bridge.trunks import Trunk, Trunks
@@ -130,16 +132,14 @@ class SipBridge:
         await asyncio.gather(*(registration.close() for registration in self.registrations))
         for call in list(self._calls):
             call.end("server is closing")
-        await self.outgoing.aclose()
+        self.outgoing.drop()
         deadline = time.monotonic() + 4 * self.config.timeouts.t1
-        while self._asked and time.monotonic() < deadline:  # noqa: ASYNC110 - the last answers, one by one
+        while (self._asked or len(self.outgoing)) and time.monotonic() < deadline:  # noqa: ASYNC110 - the last answers, one by one
             await asyncio.sleep(0.01)
         for call in list(self._calls):
             call.abandon()  # one that waits for an ACK still
+        await self.outgoing.aclose()
         await self.endpoint.close()
-
-    def __len__(self) -> int:
-        return len(self._calls)
 
     def __iter__(self) -> Iterator[SipCall]:
         return iter(list(self._calls))
@@ -292,6 +292,22 @@ class SipBridge:
             self._invitations.discard(call.invitation)
         for key in call.open_invites:
             self._asked.pop(key, None)
+
+    def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:
+        """Where a transfer leads: to another call of ours, or to an allowed target."""
+        other = next((each for each in self._calls if each.session and each.session.call_id == target), None)
+        if other is not None and other is not call:
+            return other.dialog.target, other.dialog
+        proxy = Uri.parse(call.trunk.proxy) if call.trunk.proxy else call.dialog.remote.uri
+        uri = read_target(target, proxy.host if proxy.port is None else f"{proxy.host}:{proxy.port}")
+        if not self.outgoing.allowed.allow(uri):
+            raise NotAllowed("target is none of sip.allowed_targets")
+        return uri, None
+
+    def refer(self, call: SipCall, target: Uri) -> None:
+        """Place the call that a peer asks for: on the same route, with the same parameters."""
+        order = CallOrder(target=str(target), route=call.route, custom_parameters=call.caller.parameters)
+        self.outgoing.place_for(order, call.tell_referred)
 
     def on_report(self, lost: int, jitter_s: float) -> None:
         """RTP statistics."""

@@ -37,8 +37,9 @@ from sip_bridge.ports import PortPair
 from sip_bridge.rtp_leg import RtpLeg
 from sip_bridge.sdp import Agreed, Negotiation, SessionDescription
 from sip_bridge.sdp import parse as parse_sdp
-from sip_bridge.sip import Message, Request, Response, response_to
+from sip_bridge.sip import Address, Message, Request, Response, Uri, response_to
 from sip_bridge.transaction import Act, Key
+from sip_bridge.transfer import Transfer, refer_headers
 from voicecodecs.registry import AudioFormat
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,8 @@ class CallSession(CallEvents, Protocol):
 
     def on_held(self, held: bool) -> None: ...
 
+    def on_transferred(self, problem: str) -> None: ...
+
 
 class Host(Protocol):
     """What the bridge is for its calls."""
@@ -94,6 +97,14 @@ class Host(Protocol):
 
     def reserve(self, name: str, trunk: TrunkConfig) -> PortPair:
         """Ports for one more call of a trunk. Raises ``Rejected`` where there is no room for it."""
+        ...
+
+    def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:
+        """Where a transfer leads, and the dialog that it replaces. Raises ``SipError``."""
+        ...
+
+    def refer(self, call: SipCall, target: Uri) -> None:
+        """Place the call that a peer asks for, and tell it the outcome."""
         ...
 
     def on_report(self, lost: int, jitter_s: float) -> None:
@@ -177,6 +188,7 @@ class SipCall:
 
     max_lead_ms = 0  # a phone's jitter buffer would take a lead for jitter, and grow
     has_marks = False
+    recalls = False
     direction = "inbound"
     """As ``setup`` says it."""
     session_id = ""
@@ -212,6 +224,9 @@ class SipCall:
         self._refreshed_at = 0.0
         self._min_session_s = MIN_SESSION_S
         self._goodbye: HeaderItems = ()
+        self._transfer: Transfer | None = None
+        self._ending: tuple[str, HeaderItems] | None = None
+        """What ``hang_up`` wanted while a transfer was under way."""
         password = trunk.password.get_secret_value() if trunk.password else ""
         self._auth = ClientAuth(trunk.username, password) if trunk.username else None
 
@@ -252,9 +267,34 @@ class SipCall:
         """Send touch tones as events (RFC 4733). False: the peer takes none, tones go in the audio."""
         return self.rtp.send_dtmf(digits)
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> bool:
-        """Send the caller elsewhere. False: not possible."""
-        return False
+    def transfer(self, target: str, handoff_data: str | None = None) -> bool | None:
+        """Ask the peer to call somebody else in our place (REFER): a SIP URI or number among ``sip.allowed_targets``,
+        or the id of another call of ours, for an attended transfer. False: there is nobody to ask now."""
+        if self.state is not State.UP or self._transfer is not None:
+            return False
+        try:
+            uri, replaced = self._host.transfer_target(self, target)
+        except SipError as error:
+            self._loop.call_soon(self._transfer_over, str(error))
+            return None
+        transfer = self._transfer = Transfer(self._transfer_over)
+        if not self._host.config.user_to_user:
+            handoff_data = None
+        headers = refer_headers(uri, replace(self.dialog.local, params={}).uri, handoff_data, replaced)
+        self.request("REFER", [self._contact, *headers], b"", transfer.on_response)
+        # A peer that tells nothing for so long has done what it can.
+        self._later("transfer", self._timeouts.transfer, lambda: transfer.over(""))
+        return None
+
+    def _transfer_over(self, problem: str) -> None:
+        self._stop("transfer")
+        self._transfer = None
+        if problem:
+            log.info("transfer failed", extra={"trunk": self.trunk_name, "why": problem})
+        if self.session is not None:
+            self.session.on_transferred(problem)
+        elif self._ending is not None:
+            self.end(*self._ending)  # the session has left already
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
         """End the call, in whatever state it is; ``handoff_data`` goes along in User-to-User."""
@@ -264,6 +304,9 @@ class SipCall:
             handed = user_to_user(handoff_data)
             if not handed:
                 log.warning("handoff data too long for a header", extra={"bytes": len(handoff_data)})
+        if self._transfer is not None:
+            self._ending = (reason, handed)  # a BYE now could take the peer's new call with it (RFC 5589 section 6.1)
+            return
         self.end(reason, handed)
 
     # --- CallEvents of the RTP -------------------------------------------------------------------------------------
@@ -326,6 +369,8 @@ class SipCall:
         """The peer has ended the call."""
         if self.state is State.OVER:
             return
+        if self._transfer is not None:
+            reason = "transferred"  # many leave without a word once their new call stands
         self.rtp.close()
         session, self.session = self.session, None
         if session is not None:
@@ -474,6 +519,10 @@ class SipCall:
                 return self._on_info(key, request)
             case "OPTIONS":
                 self.respond(key, request, 200, [ALLOW, SUPPORTED])
+            case "NOTIFY":
+                return self._on_notify(key, request)
+            case "REFER":
+                return self._on_refer(key, request)
             case _:
                 return Refusal(405, (ALLOW,))
         return None
@@ -498,6 +547,41 @@ class SipCall:
         if found:
             self._digit(found.group(1).upper(), "INFO")
         return None
+
+    def _on_notify(self, key: Key, request: Request) -> Refusal | None:
+        """What became of a transfer."""
+        if (request.headers.get("Event") or "").partition(";")[0].strip().lower() != "refer":
+            return Refusal(489, (("Allow-Events", "refer"),))
+        if self._transfer is None:
+            return Refusal(481)
+        self.respond(key, request, 200)
+        self._transfer.on_notify(request)
+        return None
+
+    def _on_refer(self, key: Key, request: Request) -> Refusal | None:
+        """The peer wants us to call somebody: a way to make calls at our cost, so refused unless the trunk may."""
+        if self.trunk.transfers != "follow":
+            return Refusal(603)
+        wanted = request.headers.get("Refer-To")
+        if wanted is None or len(request.headers.all("Refer-To")) != 1:
+            return Refusal(400)
+        target = Address.parse(wanted).uri
+        self.respond(key, request, 202, [self._contact])
+        self._host.refer(self, target)
+        return None
+
+    def tell_referred(self, status: int, reason: str) -> None:
+        """Tell the peer what became of the call that it asked for (RFC 3515 section 2.4.4)."""
+        if self.state is not State.UP:
+            return
+        state = "active;expires=60" if status < 200 else "terminated;reason=noresource"
+        headers = [
+            self._contact,
+            ("Event", "refer"),
+            ("Subscription-State", state),
+            ("Content-Type", "message/sipfrag;version=2.0"),
+        ]
+        self.request("NOTIFY", headers, f"SIP/2.0 {status} {reason}\r\n".encode(), lambda response: None)
 
     def _on_offer(self, key: Key, request: Request) -> Refusal | None:
         """A re-INVITE or UPDATE: a new description, hold, resume, a new Contact, or only a refresh of the session."""

@@ -4,7 +4,8 @@
     ├── ProtocolError   a message that cannot be read; carries the status that a request like it deserves
     ├── NotAcceptable   a readable offer with nothing in it that we can use (488)
     ├── PortsExhausted  no RTP port left for a call (503)
-    └── Unreachable     a URI that leads nowhere (503)
+    ├── Unreachable     a URI that leads nowhere (503)
+    └── NotAllowed      a target that configuration does not name (403)
 
 A bug of ours raises something else (ValueError, RuntimeError): the two never share a type.
 """
@@ -51,3 +52,9 @@ class Unreachable(SipError):
     """A URI whose transport, host or port we cannot send to (RFC 3261 section 8.1.2)."""
 
     status = 503
+
+
+class NotAllowed(SipError):
+    """A target outside ``sip.allowed_targets``."""
+
+    status = 403

@@ -14,8 +14,9 @@ import re
 import secrets
 import socket
 from collections import OrderedDict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gateway.errors import Rejected
 from gateway.originate import Attempt, AttemptState, CallOrder
@@ -29,7 +30,7 @@ from sip_bridge.locate import locate
 from sip_bridge.parameters import Caller, headers_of, is_own, number_of
 from sip_bridge.ports import PortPair
 from sip_bridge.sdp import Agreed, SessionDescription
-from sip_bridge.sip import Address, Headers, Request, Response, Uri
+from sip_bridge.sip import REASONS, Address, Headers, Request, Response, Uri
 from sip_bridge.targets import AllowedTargets, read_target
 from sip_bridge.transaction import Act, Key, cancel_of
 
@@ -165,6 +166,11 @@ class OutgoingCall(SipCall):
         self._winner = ""
         self._declined: dict[str, tuple[Request, Peer]] = {}
         """ACKs of answers that we did not want, by the fork's tag."""
+
+    @property
+    def call_sid(self) -> str:
+        """Also before there is a dialog."""
+        return self._call_id
 
     def start(self) -> None:
         """Send the INVITE."""
@@ -410,7 +416,7 @@ class Outgoing:
         self._new_call_id = new_call_id
         self._routes = routes
         self._on_failed = on_failed
-        self._allowed = AllowedTargets(host.config.allowed_targets)
+        self.allowed = AllowedTargets(host.config.allowed_targets)
         self._invites = Invites(host.endpoint, 64 * host.config.timeouts.t1)
         self._attempts: OrderedDict[str, Attempt] = OrderedDict()
         self._calling: dict[str, OutgoingCall] = {}
@@ -421,6 +427,9 @@ class Outgoing:
 
     async def place(self, order: CallOrder) -> Attempt:
         """As ``Originator``."""
+        return (await self._begin(order))[0]
+
+    async def _begin(self, order: CallOrder) -> tuple[Attempt, asyncio.Task[None]]:
         if order.route not in self._routes:
             raise Rejected(f"no route {order.route[:40]!r}", status=404, code="unknown_route", param="route")
         try:
@@ -433,10 +442,28 @@ class Outgoing:
         attempt = Attempt(call_id=self._new_call_id(), route=order.route)
         call = self._call(attempt, order, way, peer, from_, headers)
         self._remember(attempt)
-        task = asyncio.get_running_loop().create_task(self._carry(attempt, call, order, way, from_, headers))
+        return attempt, self._own(self._carry(attempt, call, order, way, from_, headers))
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return attempt
+        return task
+
+    def place_for(self, order: CallOrder, tell: Callable[[int, str], None]) -> None:
+        """Place a call for a peer that asked for it, and tell it status and phrase: 100, ringing, the outcome."""
+        self._own(self._place_for(order, tell))
+
+    async def _place_for(self, order: CallOrder, tell: Callable[[int, str], None]) -> None:
+        tell(100, REASONS[100])
+        try:
+            attempt, task = await self._begin(order)
+        except Rejected as exc:
+            log.info("REFER not followed", extra={"why": exc.code})
+            tell(exc.status, exc.code)
+            return
+        await task
+        tell(attempt.status, REASONS.get(attempt.status, attempt.reason))
 
     def attempt(self, call_id: str) -> Attempt | None:
         """As ``Originator``."""
@@ -492,7 +519,7 @@ class Outgoing:
         return _Way("", TrunkConfig.model_construct(), uri, uri)
 
     def _check(self, uri: Uri) -> None:
-        if not self._allowed.allow(uri):
+        if not self.allowed.allow(uri):
             raise Rejected(
                 "target is none of sip.allowed_targets", status=403, code="target_not_allowed", param="target"
             )

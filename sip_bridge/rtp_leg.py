@@ -220,7 +220,7 @@ class RtpLeg:
     def _send_silence(self, now: float) -> None:
         """Show that we are there, and how quiet it is here."""
         agreed = self._agreed
-        if agreed is None or self.outgoing is None or now < self._digits_end:
+        if agreed is None or self.outgoing is None or not self._sends or now < self._digits_end:
             return
         self._sent_at, self._noise_told = now, agreed.noise_type is not None
         if agreed.noise_type is None:

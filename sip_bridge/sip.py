@@ -90,6 +90,7 @@ REASONS = {
     486: "Busy Here",
     487: "Request Terminated",
     488: "Not Acceptable Here",
+    489: "Bad Event",
     491: "Request Pending",
     500: "Server Internal Error",
     501: "Not Implemented",

@@ -112,13 +112,17 @@ class Gateway:
             on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
             trusted_proxies=config.server.trusted_proxies,
         )
-        self.sip = config.sip and SipBridge(
-            config.sip,
-            begin=self.accept_sip,
-            check_room=self.directory.check_room,
-            on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
-            on_rejected=lambda reason: self.metrics.call_rejected(reason=reason),
-        )
+        self.sip: SipBridge | None = None
+        if config.sip is not None:
+            self.sip = SipBridge(
+                config.sip,
+                begin=self.accept_sip,
+                check_room=self.directory.check_room,
+                on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
+                on_rejected=lambda reason: self.metrics.call_rejected(reason=reason),
+                new_call_id=self.directory.new_call_id,
+                routes=config.routes,
+            )
         self.audiosocket: AudioSocketServer | None = None
         if config.audiosocket is not None:
             expected = ExpectedCalls(limit=config.audiosocket.expected_calls, expiry_s=config.audiosocket.expected_s)
@@ -176,7 +180,7 @@ class Gateway:
         app = make_app(
             auth=auth,
             health=Health(self.why_not_ready, self.health),
-            calls=Calls(self.directory, self.observers),
+            calls=Calls(self.directory, self.observers, self.sip.outgoing if self.sip is not None else None),
             webhooks=Webhooks(config.server, config.carriers, config.routes, self.tokens, self.handoffs),
             hub=self.hub,
             limits=config.limits,
@@ -232,7 +236,12 @@ class Gateway:
     def accept_sip(self, call: SipCall) -> Session:
         """A call by SIP: make it a session and let it run; the leg rings until that is ready."""
         caller = call.caller
-        told = {"CallerName": caller.name, "ForwardedFrom": caller.forwarded_from, "Direction": call.direction}
+        told = {
+            "CallerName": caller.name,
+            "ForwardedFrom": caller.forwarded_from,
+            "Direction": call.direction,
+            "CallStatus": "in-progress" if call.direction == "outbound" else "",
+        }
         started = StreamStarted(
             stream_id=call.call_sid,
             call_sid=call.call_sid,
@@ -246,7 +255,14 @@ class Gateway:
                 **{PARAMETER_PREFIX + name: value for name, value in told.items() if value},
             },
         )
-        return self.start_call(call.route, self.config.routes[call.route], call, started, transport="sip")
+        return self.start_call(
+            call.route,
+            self.config.routes[call.route],
+            call,
+            started,
+            transport="sip",
+            call_id=call.session_id,
+        )
 
     def accept_audiosocket(self, leg: AudioSocketLeg, started: StreamStarted) -> Session:
         """A call came over AudioSocket: let it run."""
@@ -374,7 +390,7 @@ class Gateway:
         The listener stays: it answers new calls with 503, tells readiness, and lets lost managers back to live calls.
         """
         self.directory.draining = True
-        if self.sip:
+        if self.sip is not None:
             self.sip.drain()
         if self._calls:
             log.info("draining", extra={"calls": len(self._calls)})
@@ -408,7 +424,7 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         stack.callback(made.observers.close)
         stack.push_async_callback(made.hub.aclose)
         stack.push_async_callback(made.speech_socket.aclose)
-        if made.sip:
+        if made.sip is not None:
             await made.sip.start()
             stack.push_async_callback(made.sip.aclose)
         watcher = asyncio.create_task(made.watch_engine())

@@ -39,6 +39,9 @@ PURE = [
     "sip_bridge/dialog.py",
     "sip_bridge/source_limit.py",
     "sip_bridge/trunks.py",
+    "sip_bridge/targets.py",
+    "sip_bridge/transfer.py",
+    "sip_bridge/parameters.py",
 ]
 """Bytes in, messages out; time is an argument."""
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from gateway.dialogue.script import spoken_digits
 from talkspurt.call_script import Expect, Press, Say, Step, Wait
 from talkspurt.caller import Caller, CallOptions, read_wav_frames
 from tests.gateway.recognition.heard import speech, words
@@ -137,11 +138,9 @@ async def test_spoken_questions_get_spoken_answers(
         *(converse(live, [said(text) for text in texts], tmp_path / f"{name}.wav") for name, texts in talks.items())
     )
     heard = {name: transcribe(tmp_path / f"{name}.wav") for name in talks}
-    assert heard["hours"].count("9 a m to 5 30") == 2, heard["hours"]
+    assert heard["hours"].count("we are open") >= 2, heard["hours"]
     assert "what is the order number" in heard["order"] and "arrive on friday" in heard["order"], heard["order"]
-    digits = {"4": "four", "7": "seven", "1": "one"}
-    spelt = "".join(f" {digits.get(char, char)} " if char.isdigit() else char for char in heard["order"])
-    assert "four seven one one" in " ".join(spelt.split()), heard["order"]
+    assert "4711" in spoken_digits(heard["order"]), heard["order"]
     assert "banana" in heard["other"] and "nobody else is here" in heard["other"], heard["other"]
 
 
@@ -158,6 +157,9 @@ async def test_manager_gets_partial_prompts_then_the_final_one(live: Live, said:
         told = [message.get("value") or message["type"] for message in of(call, "prompt", "info")]
         assert told[0] == "on" and told[-2:] == ["off", "prompt"], told
         await call.spoken("It will arrive on Friday.")
+        call.call.send("language", transcriptionLanguage="de-DE")
+        await until(lambda: call.call.errors, "a refusal")
+        assert "English only" in call.call.errors[0]
 
 
 async def test_interruption_comes_before_the_words_that_made_it(live: Live, said: Callable[[str], Path]) -> None:

@@ -121,7 +121,8 @@ class Admission:
         limit = config.busy_share * (_AHEAD if ahead else 1.0)
         share = self.share(clauses + 1, now)
         if share > limit:
-            too_many = math.ceil((share - limit) / self.cost_s("next"))
+            cost_s = self.cost_s("next")  # 0: none yet, those who came so far left before
+            too_many = math.ceil((share - limit) / cost_s) if cost_s else 1
             return self._no(too_many, now, f"{clauses} clauses take what the device makes in real time")
         if (wait_s := self.wait_s(load)) > config.first_chunk_s:
             retry_s = min(max(wait_s - config.first_chunk_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)

@@ -8,6 +8,7 @@ turn, and of positions only the newest is kept. Audio that nobody takes stays in
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from types import TracebackType
@@ -18,7 +19,7 @@ import grpc
 from tts_engine import metrics, wire
 from tts_engine.api import AudioChunk, EngineStatus, UtteranceRequest, VoiceInfo
 from tts_engine.config import EngineConfig
-from tts_engine.errors import EngineError, Exhausted, InvalidRequest, Unavailable
+from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, Unavailable
 from tts_engine.position import PositionReporter
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
@@ -229,11 +230,23 @@ class GrpcEngine:
 
     async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
         request = pb.AddVoiceRequest(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
-        voices = await self._all("AddVoice", request, timeout_s=self._config.timeouts.add_voice_s)
-        return wire.decode_voice(voices[0])
+        timeout_s = self._config.timeouts.add_voice_s
+        first, *others = sorted(self._backends, key=lambda one: one.lost)
+        added = await _unary(first.stub.AddVoice(request, timeout=timeout_s))
+        request.voice_id = added.voice_id
+        for other in others:  # those that share the first one's folder have it already
+            there = await _unary(other.stub.ListVoices(pb.ListVoicesRequest(), timeout=timeout_s))
+            if all(voice.voice_id != added.voice_id for voice in there.voices):
+                await _unary(other.stub.AddVoice(request, timeout=timeout_s))
+        return wire.decode_voice(added)
 
     async def remove_voice(self, voice_id: str) -> None:
-        await self._all("RemoveVoice", pb.RemoveVoiceRequest(voice_id=voice_id))
+        request, timeout_s = pb.RemoveVoiceRequest(voice_id=voice_id), self._config.timeouts.connect_s
+        first, *others = sorted(self._backends, key=lambda one: one.lost)
+        await _unary(first.stub.RemoveVoice(request, timeout=timeout_s))
+        for other in others:
+            with contextlib.suppress(NotFound):
+                await _unary(other.stub.RemoveVoice(request, timeout=timeout_s))
 
     async def set_active_model(self, model: str) -> None:
         await self._all("SetActiveModel", pb.SetActiveModelRequest(model=model))
@@ -258,8 +271,8 @@ class GrpcEngine:
         backend = min(self._backends, key=lambda one: one.lost)
         return await _unary(getattr(backend.stub, method)(request, timeout=self._config.timeouts.connect_s))
 
-    async def _all(self, method: str, request: object, *, timeout_s: float | None = None) -> list[Any]:
-        timeout_s = timeout_s or self._config.timeouts.connect_s
+    async def _all(self, method: str, request: object) -> list[Any]:
+        timeout_s = self._config.timeouts.connect_s
         calls = [_unary(getattr(backend.stub, method)(request, timeout=timeout_s)) for backend in self._backends]
         return list(await asyncio.gather(*calls))
 

@@ -150,6 +150,10 @@ class EngineConfig(ModelConfig):
     """One engine process for each of these instead of one on ``device`` (default none): ``[cuda:0, cuda:1]`` serves
     from two GPUs. For an engine that the gateway starts; one that runs alone takes ``device``."""
 
+    voices_folder: str = ""
+    """Folder of the voices that users register, SQLite index and features, shared by all engines that name it (default:
+    ``talkspurt/voices`` in the user's data folder). CosyVoice only."""
+
     cache_folder: str = ""
     """Folder for compiled kernels and graphs, kept over restarts (default: ``talkspurt`` in the user's cache folder).
     On a disk that outlives a container, the next one starts warm. May be removed at any time."""

@@ -47,6 +47,12 @@ class VoiceSource(Protocol):
 
     def infos(self) -> Sequence[VoiceInfo]: ...
 
+    def add(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo: ...
+
+    def remove(self, voice_id: str) -> None: ...
+
+    def revision(self, voice_id: str) -> str: ...
+
 
 class StepObserver(Protocol):
     """Whoever counts. Called in the token-to-wave thread."""
@@ -106,6 +112,18 @@ class CosyVoiceSynthesizer:
 
     def voices(self) -> Sequence[VoiceInfo]:
         return self._voices.infos()
+
+    def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+        """See ``VoiceEditor``."""
+        return self._voices.add(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
+
+    def remove_voice(self, voice_id: str) -> None:
+        """See ``VoiceEditor``."""
+        self._voices.remove(voice_id)
+
+    def voice_revision(self, voice_id: str) -> str:
+        """See ``VoiceEditor``."""
+        return self._voices.revision(voice_id)
 
     def status(self) -> EngineStatus:
         return EngineStatus(

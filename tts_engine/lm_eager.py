@@ -49,6 +49,7 @@ class EagerLm:
         ids = []
         for a in admissions:
             slot = torch.tensor([a.slot])
+            self._cache.data[:, :, a.slot] = 0  # what is masked has weight 0, and 0 times a NaN left there is NaN
             hidden = self.model(
                 self._table[torch.tensor(a.ids)][None], torch.zeros(1, dtype=torch.long), self._cache, slots=slot
             )

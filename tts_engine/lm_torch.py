@@ -15,6 +15,8 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
+
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.lm import Admission, joined_table
 from tts_engine.models.config import LanguageModelConfig
@@ -197,7 +199,7 @@ class TorchLm:
                         break
                 before = len(flying)
                 if begun:
-                    flying.append((self._steps.prefill([s.admission for s in begun]), begun))
+                    begun = self._begin(begun, flying)
                 due = [s for s in self._live if s.due]
                 if len(due) > self._config.decode_rows:
                     # Those who have drawn least first: nobody falls behind.
@@ -241,6 +243,19 @@ class TorchLm:
             a = s.admission
             s.admission = Admission(slot=s.slot, ids=a.ids, seed=a.seed, min_tokens=a.min_tokens)
             begun.append(s)
+        return begun
+
+    def _begin(self, begun: list[_Sequence], flying: deque[tuple[Drawing, list[_Sequence]]]) -> list[_Sequence]:
+        """Prefill; returns those who have begun. Without memory for it none has, and the others go on."""
+        try:
+            flying.append((self._steps.prefill([s.admission for s in begun]), begun))
+        except torch.OutOfMemoryError:
+            log.exception("out of device memory")
+            for s in begun:
+                s.error, s.done = SynthesisFailed("out of device memory"), True
+                self._free.append(s.slot)
+            self._wake(begun)
+            return []
         return begun
 
     def _take(self, drawing: Drawing, sequences: list[_Sequence]) -> None:

@@ -11,7 +11,7 @@ from gateway.config import LimitsConfig
 from gateway.dialogue.hub import DialogueHub
 from gateway.http import errors
 from gateway.http.auth import Authenticator
-from gateway.http.calls import CallList, Calls, CallView
+from gateway.http.calls import AttemptView, CallList, Calls, CallView, PlaceCallBody
 from gateway.http.routes import Handler, Route, openapi
 from gateway.http.webhooks import Webhooks
 
@@ -95,6 +95,10 @@ def make_app(
         Route(method="GET", path="/v1/health", handler=health.show, summary="Gateway and engine", answer=HealthView),
         Route(
             method="GET", path="/v1/calls", handler=calls.list, summary="Live calls", answer=CallList, tags=["calls"]
+        ),
+        Route(
+            method="POST", path="/v1/calls", handler=calls.place, summary="Place a call by SIP", body=PlaceCallBody,
+            answer=AttemptView, tags=["calls"],
         ),
         Route(
             method="GET", path="/v1/calls/{id}", handler=calls.show, summary="A call", answer=CallView, tags=["calls"]

@@ -7,13 +7,14 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gateway.dialogue.observers import Observers
 from gateway.directory import Directory
 from gateway.errors import Rejected
 from gateway.handoff import Handoffs
 from gateway.http.routes import Route
+from gateway.originate import Attempt, CallOrder, Originator
 from gateway.session import Session
 
 VIEWS_AT_ONCE = 50
@@ -59,6 +60,50 @@ class CallList(BaseModel):
     calls: list[CallView]
 
 
+class PlaceCallBody(BaseModel):
+    """A call to be placed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    to: str = Field("", max_length=500)
+    """SIP URI or number, one of ``sip.allowed_targets``."""
+    target: str = Field("", max_length=500)
+    """The same under its other name."""
+    route: str = "default"
+    """What happens to the call when it is answered."""
+    from_: str = Field("", alias="from", max_length=500)
+    """SIP URI or number that the callee sees; empty: the trunk's own."""
+    trunk: str = ""
+    """By which trunk; empty: the one whose proxy the target names, for a number the first with a proxy."""
+    headers: dict[str, str] = Field({}, max_length=50)
+    """SIP headers for the callee."""
+    customParameters: dict[str, str] = Field({}, max_length=100)
+    """For the dialogue manager's ``setup``; those that the trunk's ``headers`` name are SIP headers too."""
+
+    @model_validator(mode="after")
+    def _one_target(self) -> PlaceCallBody:
+        if bool(self.to) == bool(self.target):
+            raise ValueError("expected one of to and target")
+        return self
+
+
+class AttemptView(BaseModel):
+    """A call that was placed and is not answered, or was not."""
+
+    callId: str
+    """Of the call that it becomes."""
+    route: str
+    state: str
+    """``calling``, ``ringing``, ``early_media``, ``answered``, ``failed``."""
+    sipStatus: int
+    """The callee's last answer; 0: none yet."""
+    reason: str
+    """Why it failed: ``busy``, ``no_answer``, ``declined``, ``not_found``, ``no_common_codec``, ``not_authorised``,
+    ``redirected``, ``unreachable``, ``unavailable``, ``cancelled``, ``refused``."""
+    startedAt: float
+    """Seconds since the epoch."""
+
+
 class HandoffView(BaseModel):
     """What a call left for whoever goes on with it."""
 
@@ -102,9 +147,12 @@ class Left:
 class Calls:
     """Handlers of ``/v1/calls``."""
 
-    def __init__(self, directory: Directory[Session], observers: Observers) -> None:
+    def __init__(
+        self, directory: Directory[Session], observers: Observers, originator: Originator | None = None
+    ) -> None:
         self._directory = directory
         self._observers = observers
+        self._originator = originator
 
     def _call(self, request: web.Request) -> Session:
         call_id = request.match_info["id"]
@@ -123,13 +171,42 @@ class Calls:
         return web.Response(body=orjson.dumps({"calls": views}), content_type="application/json")
 
     async def show(self, request: web.Request) -> web.Response:
-        """One call with its statistics."""
+        """One call with its statistics, or what became of one that was placed."""
+        attempt = self._attempt(request)
+        if attempt is not None:
+            return web.json_response(_attempt_view(attempt))
         return web.json_response(view(self._call(request)))
 
     async def hang_up(self, request: web.Request) -> web.Response:
-        """End a call now."""
+        """End a call now, or give up calling."""
+        if self._originator and self._originator.cancel(request.match_info["id"]):
+            return web.Response(status=204)
         self._call(request).end("hangup_by_api", hang_up=True)
         return web.Response(status=204)
+
+    async def place(self, request: web.Request) -> web.Response:
+        """Call somebody. The answer comes at once; ``GET /v1/calls/{id}`` tells how it goes."""
+        body = PlaceCallBody.model_validate_json(await request.read())
+        if self._originator is None:
+            raise Rejected("calls cannot be placed: section sip is not configured", status=503, code="not_configured")
+        attempt = await self._originator.place(
+            CallOrder(
+                target=body.to or body.target,
+                route=body.route,
+                from_=body.from_,
+                trunk=body.trunk,
+                headers=body.headers,
+                custom_parameters=body.customParameters,
+            )
+        )
+        headers = {"Location": f"/v1/calls/{attempt.call_id}"}
+        return web.json_response(_attempt_view(attempt), status=201, headers=headers)
+
+    def _attempt(self, request: web.Request) -> Attempt | None:
+        call_id = request.match_info["id"]
+        if self._originator is None or self._directory.get(call_id) is not None:
+            return None
+        return self._originator.attempt(call_id)
 
     async def message(self, request: web.Request) -> web.Response:
         """Any dialogue-manager message, for one call."""
@@ -146,6 +223,17 @@ class Calls:
             async for event in events:
                 await response.write(b"data: " + event.encode() + b"\n\n")
         return response
+
+
+def _attempt_view(attempt: Attempt) -> dict[str, Any]:
+    return AttemptView(
+        callId=attempt.call_id,
+        route=attempt.route,
+        state=attempt.state,
+        sipStatus=attempt.status,
+        reason=attempt.reason,
+        startedAt=attempt.started_at,
+    ).model_dump()
 
 
 def view(session: Session) -> dict[str, Any]:

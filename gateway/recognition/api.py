@@ -41,6 +41,10 @@ class RecognitionStream(Protocol):
         """20 ms of what the caller says: s16le mono, 16 kHz. Bounded; what is beyond the bound is dropped."""
         ...
 
+    def pause(self) -> None:
+        """The caller is silent, perhaps only to take a breath: a recogniser that can work ahead may do so now."""
+        ...
+
     def finish(self) -> None:
         """The utterance is over; its ``on_final`` follows within ``recogniser.final_timeout_ms``."""
         ...

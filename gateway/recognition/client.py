@@ -32,6 +32,8 @@ class _Utterance:
     def __init__(self) -> None:
         self.frames: list[bytes] = []
         self.sent = 0
+        self.paused = False
+        """A pause is still to be told."""
         self.finished = False
         self.finalized = False
         self.tries = 0
@@ -87,6 +89,11 @@ class ListenStream:
             return
         utterance.frames.append(pcm)
         self._wake.set()
+
+    def pause(self) -> None:
+        if self._waiting and not self._waiting[-1].finished:
+            self._waiting[-1].paused = True
+            self._wake.set()
 
     def finish(self) -> None:
         if not self._waiting or self._waiting[-1].finished:
@@ -205,6 +212,9 @@ class ListenStream:
                     continue
                 utterance.finalized = True
                 await websocket.send_str(listen.FINALIZE)
+            elif utterance is not None and utterance.paused:
+                utterance.paused = False
+                await websocket.send_str(listen.KEEP_ALIVE)
             else:
                 try:
                     async with asyncio.timeout(self._config.keep_alive_s):

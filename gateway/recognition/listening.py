@@ -189,7 +189,8 @@ class Listening:
     def on_speech_ended(self) -> None:
         """The caller is silent, perhaps only to take a breath."""
         self._speaking = False
-        if self._current is not None:
+        if self._current is not None and self._stream is not None:
+            self._stream.pause()
             self._current.unwanted = self._is_unwanted()
             self._end = self._later(self._hearing.quiet_s, self._on_quiet)
 
@@ -218,7 +219,8 @@ class Listening:
         if not utterance.cuts:
             utterance.cuts = True
             self._cut(utterance.onset)
-        if self._hearing.partial_prompts and not self._is_unwanted():
+        # Of an utterance that is over, the final prompt is on its way.
+        if self._hearing.partial_prompts and not self._finished and not self._is_unwanted():
             self._tell(Prompt(voice_prompt=text, lang=self._language, last=False))
             self._turns.on_prompt_sent()
 

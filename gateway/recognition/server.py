@@ -1,9 +1,9 @@
 """The embedded recogniser, seen from inside its process: ``listen.py``'s server on a function from sound to words.
 
 The function sees whole utterances: it is called again over all of one for every partial result, and once more when the
-caller pauses, since that is when the last word is usually there already; ``Finalize`` then finds its answer ready. Of
-a long utterance, what was said before such a pause is not worked on again. One call at a time, final results first,
-then the partial ones of whoever has waited longest; a stream never waits for more than one partial result.
+caller pauses (``KeepAlive``), since that is when the last word is usually there already; ``Finalize`` then finds its
+answer ready. Of a long utterance, what was said before such a pause is not worked on again. One call at a time, final
+results first, then the partial ones of whoever has waited longest; a stream never waits for more than one of those.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 Transcribe = Callable[[NDArray[np.float32]], str]
 """Words of mono audio at 16 kHz, shape ``(samples,)``, float32 in [-1, 1]. Called in one thread."""
 
-_PAUSE_S = 0.1  # nothing has come for this long: the gateway has heard silence
 _LONG_S = 5.0  # an utterance longer than this at a pause is cut there: the work grows with the length
 _MOST_S = 61  # of one utterance; the gateway's own bound is reached first
 _MESSAGE_BYTES = 1 << 20
@@ -69,7 +68,6 @@ class _Connection:
         self.websocket = websocket
         self.partials = partials
         self.segment = _Segment()
-        self.pause: asyncio.TimerHandle | None = None
         self.start_s = 0.0
         self.finals = 0
         """Segments whose final result is still to come."""
@@ -134,8 +132,6 @@ class ListenServer:
                 elif message.type is WSMsgType.TEXT and not self._told(connection, message.data):
                     await websocket.close()
         finally:
-            if connection.pause is not None:
-                connection.pause.cancel()
             self._partials.pop(connection, None)
             self._connections.discard(connection)
         return websocket
@@ -148,13 +144,6 @@ class ListenServer:
             return
         if connection.partials and len(segment.pcm) - segment.done_bytes >= self._partial_bytes:
             self._want(connection)
-        if connection.pause is not None:
-            connection.pause.cancel()
-        connection.pause = asyncio.get_running_loop().call_later(_PAUSE_S, self._on_pause, connection)
-
-    def _on_pause(self, connection: _Connection) -> None:
-        connection.segment.paused_bytes = len(connection.segment.pcm)
-        self._want(connection)
 
     def _told(self, connection: _Connection, data: str) -> bool:
         """A text message; False: the connection ends."""
@@ -165,11 +154,12 @@ class ListenServer:
             return False
         if kind == "Finalize":
             self._finalize(connection)
+        elif kind == "KeepAlive":  # no audio for now: the caller pauses
+            connection.segment.paused_bytes = len(connection.segment.pcm)
+            self._want(connection)
         return kind != "CloseStream" and connection.finals <= _FINALS
 
     def _finalize(self, connection: _Connection) -> None:
-        if connection.pause is not None:
-            connection.pause.cancel()
         self._partials.pop(connection, None)
         connection.finals += 1
         self._finals.append((connection, connection.segment))

@@ -43,6 +43,7 @@ class Told:
         self.heard: list[bytes] = []
         self.held: bool | None = None
         self.closed: list[str] = []
+        self.transferred: list[str] = []
 
     def on_digit(self, digit: str) -> None:
         self.digits += digit
@@ -54,6 +55,9 @@ class Told:
 
     def on_held(self, held: bool) -> None:
         self.held = held
+
+    def on_transferred(self, problem: str) -> None:
+        self.transferred.append(problem)
 
     def on_leg_closed(self, reason: str) -> None:
         self.closed.append(reason)
@@ -74,6 +78,8 @@ class Bridge:
             check_room=self._check_room,
             on_report=lambda lost, jitter_s: self.reports.append((lost, jitter_s)),
             on_rejected=self.rejected.append,
+            new_call_id=lambda: f"VX{next(_numbers):032x}",
+            routes={"default"},
         )
 
     def _check_room(self) -> None:
@@ -265,7 +271,7 @@ class Phone:
         while True:
             data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sip, 65536), PATIENCE_S)
             message = parse(data)
-            if not (isinstance(message, Response) and str(message.cseq) in self._acked):
+            if not (isinstance(message, Response) and message.status < 300 and str(message.cseq) in self._acked):
                 return message
 
     async def response(self, status: int) -> Response:

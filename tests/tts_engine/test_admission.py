@@ -177,3 +177,13 @@ def test_a_slower_device_lets_fewer_in() -> None:
         admission.observe("next", 10, 0.2)
     assert admission.share(1, 0.0) == pytest.approx(0.02, rel=0.01)
     assert not admission.judge(Load(speaking=60, silent=0), now=0.0).admitted
+
+
+def test_turns_that_leave_before_their_second_chunk_are_counted_too() -> None:
+    admission = Admission(AdmissionConfig(busy_share=0.5))
+    admission.observe("first", 1, 0.4)
+    for tenth in range(20):
+        admission.departed(tenth / 10)
+    verdict = admission.judge(Load(speaking=1, silent=0), now=2.0)
+    assert not verdict.admitted
+    assert verdict.retry_after_s > 0

@@ -128,6 +128,7 @@ async def test_pause_has_the_answer_ready_before_the_end() -> None:
     ear = Ear()
     async with serving(transcribe) as server, stream(ws(server), config(), ear) as made:
         made.push(FRAME)
+        made.pause()
         while not asked:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         made.finish()
@@ -146,6 +147,7 @@ async def test_what_was_said_before_a_pause_in_a_long_utterance_is_not_worked_on
     async with serving(transcribe) as server, stream(ws(server), config(), ear) as made:
         for _ in range(300):  # six seconds
             made.push(FRAME)
+        made.pause()
         while not asked:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         for _ in range(50):

@@ -28,6 +28,7 @@ class Words:
     events: list[RecognitionEvents] = field(default_factory=list)
     opened: list[dict[str, Any]] = field(default_factory=list)
     pushed: int = 0
+    paused: int = 0
     finished: int = 0
     closed: int = 0
 
@@ -38,6 +39,9 @@ class Words:
 
     def push(self, pcm: bytes) -> None:
         self.pushed += 1
+
+    def pause(self) -> None:
+        self.paused += 1
 
     def finish(self) -> None:
         self.finished += 1
@@ -134,7 +138,7 @@ def test_utterance_becomes_a_prompt_after_the_silence_that_ends_it() -> None:
     call.run(1.0)
     call.stops()
     call.run(0.29)
-    assert call.words.finished == 0
+    assert (call.words.paused, call.words.finished) == (1, 0)
     call.run(0.02)  # 300 ms of silence were known when the VAD said so
     assert call.words.finished == 1 and call.words.pushed == 1
     call.listening.on_final("Hello.")
@@ -181,6 +185,16 @@ def test_partial_prompts_come_first_and_only_where_asked_for() -> None:
     assert call.prompts == [("Where", False), ("Where is it?", True)]
     call = ListeningCall({})
     call.utters("Where is it?", partial="Where")
+    assert call.prompts == [("Where is it?", True)]
+
+
+def test_no_partial_prompt_comes_when_the_utterance_is_over() -> None:
+    call = ListeningCall({"partial_prompts": True, "events": ["speaker-events"]})
+    call.starts()
+    call.stops()
+    call.run(0.4)
+    call.listening.on_partial("Where")  # late
+    call.listening.on_final("Where is it?")
     assert call.prompts == [("Where is it?", True)]
 
 

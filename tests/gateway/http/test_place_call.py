@@ -1,0 +1,150 @@
+"""Placing calls over REST, to a phone on loopback."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from sip_bridge.sip import Request
+from tests.gateway.http.api_gateway import api_gateway
+from tests.sip_bridge.phone import FAST, Phone, offer
+from tests.sip_bridge.test_outgoing import next_of, reply
+
+SIP: dict[str, Any] = {
+    "port": 0,
+    "rtp_ports": "43000-43999",
+    "timeouts": FAST,
+    "allowed_targets": ["ann@127.0.0.1"],
+    "trunks": {"office": {"addresses": ["127.0.0.0/8"], "answer_at_once": True}},
+}
+
+
+async def shown(http: aiohttp.ClientSession, call_id: str) -> dict[str, Any]:
+    async with http.get(f"/v1/calls/{call_id}") as answer:
+        assert answer.status == 200
+        return dict(await answer.json())
+
+
+async def until_state(http: aiohttp.ClientSession, call_id: str, state: str) -> dict[str, Any]:
+    async with asyncio.timeout(10):
+        while (view := await shown(http, call_id))["state"] != state:
+            await asyncio.sleep(0.02)
+        return view
+
+
+async def test_a_call_is_placed_shown_answered_and_hung_up(tmp_path: Path) -> None:
+    routes = {"default": {"welcome_greeting": "Hello."}}
+    async with api_gateway(tmp_path, sip=SIP, routes=routes) as (made, _, url), aiohttp.ClientSession(url) as http:
+        assert made.sip is not None
+        with Phone(made.sip.endpoint.port) as phone:
+            body = {"to": f"sip:ann@127.0.0.1:{phone.port}", "from": "+4930", "customParameters": {"X-Case": "7"}}
+            async with http.post("/v1/calls", json=body) as answer:
+                assert answer.status == 201
+                placed = await answer.json()
+                assert answer.headers["Location"] == f"/v1/calls/{placed['callId']}"
+            invite = await phone.asked("INVITE")
+            assert invite.from_.uri.user == "+4930" and invite.headers.get("X-Case") == "7"
+            reply(phone, invite, 180)
+            assert (await until_state(http, placed["callId"], "ringing"))["sipStatus"] == 180
+            reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0"))
+            await next_of(phone, "ACK")
+            async with asyncio.timeout(10):
+                while (view := await shown(http, placed["callId"])).get("direction") != "outbound":
+                    await asyncio.sleep(0.02)
+            assert (view["transport"], view["callId"]) == ("sip", placed["callId"])
+            async with asyncio.timeout(10):
+                while (await phone.packet())[12:] == b"\xff" * 160:
+                    pass  # the greeting is heard
+            async with http.delete(f"/v1/calls/{placed['callId']}") as answer:
+                assert answer.status == 204
+            await phone.hung_up()
+
+
+async def test_a_busy_callee_and_a_call_that_is_given_up(tmp_path: Path) -> None:
+    async with api_gateway(tmp_path, sip=SIP) as (made, _, url), aiohttp.ClientSession(url) as http:
+        assert made.sip is not None
+        with Phone(made.sip.endpoint.port) as phone:
+
+            async def invited() -> tuple[str, Request]:
+                async with http.post("/v1/calls", json={"target": f"sip:ann@127.0.0.1:{phone.port}"}) as answer:
+                    return (await answer.json())["callId"], await phone.asked("INVITE")
+
+            call_id, invite = await invited()
+            reply(phone, invite, 486)
+            await next_of(phone, "ACK")
+            view = await until_state(http, call_id, "failed")
+            assert (view["sipStatus"], view["reason"]) == (486, "busy")
+            call_id, invite = await invited()
+            reply(phone, invite, 180)
+            await until_state(http, call_id, "ringing")
+            async with http.delete(f"/v1/calls/{call_id}") as answer:
+                assert answer.status == 204
+            (cancel,) = await next_of(phone, "CANCEL")
+            phone.answer(cancel, 200)
+            reply(phone, invite, 487)
+            await next_of(phone, "ACK")
+            assert (await until_state(http, call_id, "failed"))["reason"] == "cancelled"
+
+
+async def test_bodies_and_targets_that_are_refused(tmp_path: Path) -> None:
+    async with api_gateway(tmp_path, sip=SIP) as (_, _, url), aiohttp.ClientSession(url) as http:
+        for body, status, code in (
+            ({"to": "sip:bob@127.0.0.1"}, 403, "target_not_allowed"),
+            ({"to": "sip:ann@127.0.0.2"}, 403, "target_not_allowed"),
+            ({}, 422, "invalid_body"),
+            ({"to": "sip:ann@127.0.0.1", "target": "sip:ann@127.0.0.1"}, 422, "invalid_body"),
+            ({"to": "sip:ann@127.0.0.1", "colour": "red"}, 422, "invalid_body"),
+            ({"to": "sip:ann@127.0.0.1", "route": "nowhere"}, 404, "unknown_route"),
+        ):
+            async with http.post("/v1/calls", json=body) as answer:
+                assert (answer.status, (await answer.json())["error"]["code"]) == (status, code)
+        async with http.get("/v1/calls/VX" + "0" * 32) as answer:
+            assert answer.status == 404
+
+
+async def test_without_sip_no_call_can_be_placed(tmp_path: Path) -> None:
+    async with api_gateway(tmp_path) as (_, _, url), aiohttp.ClientSession(url) as http:
+        async with http.post("/v1/calls", json={"to": "sip:ann@127.0.0.1"}) as answer:
+            assert (answer.status, (await answer.json())["error"]["code"]) == (503, "not_configured")
+
+
+async def events(http: aiohttp.ClientSession, call_id: str) -> AsyncIterator[dict[str, Any]]:
+    async with http.get(f"/v1/calls/{call_id}/events") as answer:
+        async for line in answer.content:
+            if line.startswith(b"data: "):
+                yield json.loads(line[6:])
+
+
+async def test_a_transfer_that_fails_leaves_the_session_and_one_that_succeeds_ends_it(tmp_path: Path) -> None:
+    async with api_gateway(tmp_path, sip=SIP) as (made, _, url), aiohttp.ClientSession(url) as http:
+        assert made.sip is not None
+        with Phone(made.sip.endpoint.port) as phone:
+            await phone.call()
+            async with http.get("/v1/calls") as answer:
+                ((call_id),) = [call["callId"] for call in (await answer.json())["calls"]]
+            told = aiter(events(http, call_id))
+            ahead = asyncio.ensure_future(anext(told))  # subscribed before anything happens
+            await asyncio.sleep(0.05)
+            for status, notified in ((486, "Busy Here"), (200, "OK")):
+                message = {"type": "transfer", "target": "sip:ann@127.0.0.1:5099", "handoffData": "case 7"}
+                async with http.post(f"/v1/calls/{call_id}/messages", json=message) as answer:
+                    assert answer.status == 202
+                refer = await phone.asked("REFER")
+                assert b"case 7".hex() in (refer.headers.get("Refer-To") or "")
+                phone.answer(refer, 202)
+                headers = (("Event", "refer"), ("Subscription-State", "terminated"))
+                fragment = f"SIP/2.0 {status} {notified}\r\n".encode()
+                phone.send(phone.request("NOTIFY", *headers, body=fragment, content="message/sipfrag"))
+                await phone.response(200)
+                event = await asyncio.wait_for(ahead, 10)
+                if status == 486:
+                    assert (event["type"], event["code"]) == ("error", "transfer_failed")
+                    assert "486 Busy Here" in event["description"]
+                    ahead = asyncio.ensure_future(anext(told))
+                else:
+                    assert (event["type"], event["reason"]) == ("ended", "transferred")
+            await phone.hung_up()
+            await told.aclose()  # type: ignore[attr-defined]

@@ -1,0 +1,439 @@
+"""Calls of ours to a phone that does whatever a callee, a proxy or a fork may do."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from gateway.errors import Rejected
+from gateway.originate import Attempt, CallOrder
+from sip_bridge.config import SipConfig
+from sip_bridge.digest import ServerAuth, Verdict
+from sip_bridge.sip import Message, Request, Response, response_to
+from tests.sip_bridge.phone import FAST, Bridge, Phone, bridge, offer, until
+
+ANYWHERE = {"allowed_targets": ["*@127.0.0.1"]}
+"""Loopback only."""
+
+
+def callee(made: Bridge) -> Phone:
+    return Phone(made.bridge.endpoint.port)
+
+
+@asynccontextmanager
+async def trunked(**trunk: Any) -> AsyncIterator[tuple[Bridge, Phone]]:
+    """A bridge whose trunk leads to the phone."""
+    with Phone(0) as phone:
+        async with bridge(trunk={"proxy": f"sip:127.0.0.1:{phone.port}", **trunk}, **ANYWHERE) as made:
+            phone.server = ("127.0.0.1", made.bridge.endpoint.port)
+            yield made, phone
+
+
+async def place(made: Bridge, phone: Phone, **more: Any) -> Attempt:
+    order = CallOrder(**{"target": f"sip:ann@127.0.0.1:{phone.port}", **more})
+    return await made.bridge.outgoing.place(order)
+
+
+def reply(
+    phone: Phone, request: Request, status: int, *headers: tuple[str, str], tag: str = "a", body: bytes = b""
+) -> Response:
+    contact = ("Contact", f"<sip:ann@127.0.0.1:{phone.port}>")
+    more = [*([contact] if status < 300 else []), *headers, *([("Content-Type", "application/sdp")] if body else [])]
+    response = response_to(request, status, to_tag="" if status == 100 else tag, headers=more, body=body)
+    phone.send(response)
+    if response.to.tag:
+        phone.to_tag, phone.call_id = response.to.tag, response.call_id
+    return response
+
+
+async def next_of(phone: Phone, *methods: str) -> list[Request]:
+    """The next requests, of these methods in any order; INVITEs repeated in between are passed over."""
+    found: dict[str, Request] = {}
+    while found.keys() != set(methods):
+        message: Message = await phone.receive()
+        assert isinstance(message, Request)
+        if message.method in methods:
+            found[message.method] = message
+        else:
+            assert message.method == "INVITE", message
+    return [found[method] for method in methods]
+
+
+async def ended(made: Bridge, attempt: Attempt) -> tuple[str, int, str]:
+    await until(lambda: attempt.state in ("answered", "failed"))
+    return attempt.state, attempt.status, attempt.reason
+
+
+async def test_a_call_rings_is_answered_speaks_and_hangs_up() -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone:
+            attempt = await place(
+                made, phone, custom_parameters={"X-Case": "7", "Name": "Ann"}, headers={"Subject": "hi"}
+            )
+            invite = await phone.asked("INVITE")
+            assert invite.uri == f"sip:ann@127.0.0.1:{phone.port}" and str(invite.to) == f"<{invite.uri}>"
+            assert (invite.headers.get("Subject"), invite.headers.get("X-Case")) == ("hi", "7")
+            assert "Name" not in invite.headers
+            assert attempt.state == "calling" and made.bridge.outgoing.attempt(attempt.call_id) is attempt
+            reply(phone, invite, 100)
+            reply(phone, invite, 180)
+            await until(lambda: attempt.state == "ringing")
+            assert made.sessions == []
+            reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0 101"))
+            ack = (await next_of(phone, "ACK"))[0]
+            assert ack.to.tag == "a" and ack.cseq.number == invite.cseq.number
+            assert await ended(made, attempt) == ("answered", 200, "")
+            call = made.session.call
+            assert (call.session_id, call.direction, call.caller.to) == (attempt.call_id, "outbound", "ann")
+            assert dict(call.caller.parameters) == {"X-Case": "7", "Name": "Ann"}
+            assert made.session.held is False
+            call.send_frame(b"\x11" * 160)
+            assert await phone.hears(b"\x11" * 160) == 0
+            call.hang_up("end")
+            bye = await phone.hung_up()
+            assert bye.cseq.number == invite.cseq.number + 1 and bye.to.tag == "a"
+
+
+async def test_the_callee_hangs_up() -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone:
+            await place(made, phone)
+            invite = await phone.asked("INVITE")
+            reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="8"))
+            await next_of(phone, "ACK")
+            await until(lambda: made.sessions)
+            assert made.session.call.outbound.encoding == "PCMA"
+            bye = Request(
+                "BYE",
+                f"sip:talkspurt@127.0.0.1:{made.bridge.endpoint.port}",
+                phone.request("BYE").headers.replace("From", f"{invite.headers.get('To')};tag=a")
+                .replace("To", invite.headers.get("From") or "")
+                .replace("Call-ID", invite.call_id),
+            )  # fmt: skip
+            phone.send(bye)
+            await phone.response(200)
+            assert made.session.closed == ["hangup"]
+
+
+@pytest.mark.parametrize("early_session", [False, True])
+async def test_early_media_is_received_and_its_description_may_be_the_answer(early_session: bool) -> None:
+    async with trunked(early_media=early_session) as (made, phone):
+        attempt = await place(made, phone, trunk="office")
+        invite = await phone.asked("INVITE")
+        reply(phone, invite, 183, body=offer(phone.rtp_port, codecs="0 101"))
+        await until(lambda: attempt.state == "early_media")
+        assert len(made.sessions) == int(early_session)
+        if early_session:
+            assert made.session.held
+        reply(phone, invite, 200)
+        await next_of(phone, "ACK")
+        assert await ended(made, attempt) == ("answered", 200, "")
+        assert made.session.held is False
+        made.session.call.send_frame(b"\x22" * 160)
+        assert await phone.hears(b"\x22" * 160) == 0
+        made.session.call.hang_up("end")
+        await phone.hung_up()
+
+
+async def test_an_early_session_ends_with_a_call_that_is_not_answered() -> None:
+    async with trunked(early_media=True) as (made, phone):
+        attempt = await place(made, phone, trunk="office")
+        invite = await phone.asked("INVITE")
+        reply(phone, invite, 183, body=offer(phone.rtp_port, codecs="0 101"))
+        await until(lambda: made.sessions)
+        reply(phone, invite, 486)
+        await next_of(phone, "ACK")
+        assert await ended(made, attempt) == ("failed", 486, "busy")
+        assert made.session.closed == ["busy"]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [(404, "not_found"), (480, "no_answer"), (486, "busy"), (488, "no_common_codec"), (500, "unavailable"),
+     (600, "busy"), (603, "declined"), (499, "refused"), (401, "not_authorised"), (302, "redirected")],
+)  # fmt: skip
+async def test_a_refusal_is_acknowledged_and_told(status: int, reason: str) -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone:
+            attempt = await place(made, phone)
+            invite = await phone.asked("INVITE")
+            reply(phone, invite, status)
+            (ack,) = await next_of(phone, "ACK")
+            assert ack.via.branch == invite.via.branch
+            assert await ended(made, attempt) == ("failed", status, reason)
+            assert made.sessions == [] and made.rejected == [reason]
+
+
+class Challenger:
+    """What a proxy that wants a password says."""
+
+    def __init__(self, lifetime_s: float = 60.0) -> None:
+        self.auth = ServerAuth("pbx", b"0123456789abcdef", nonce_lifetime_s=lifetime_s)
+
+    def challenge(self, *, stale: bool = False, age_s: float = 0.0) -> list[tuple[str, str]]:
+        return [("Proxy-Authenticate", each) for each in self.auth.challenges(now=time.time() - age_s, stale=stale)]
+
+    def verdict(self, request: Request) -> Verdict:
+        credentials = request.headers.all("Proxy-Authorization")
+        return self.auth.check(credentials, {"bot": "secret"}, method="INVITE", uri=request.uri, now=time.time())[0]
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["fresh nonce", "stale nonce"])
+async def test_a_challenge_is_answered(old: bool) -> None:
+    async with trunked(username="bot", password="secret") as (made, phone):
+        challenger = Challenger()
+        attempt = await place(made, phone, target="+4930123", trunk="office")
+        invite = await phone.asked("INVITE")
+        assert invite.uri == f"sip:+4930123@127.0.0.1:{phone.port}" and invite.from_.uri.user == "bot"
+        reply(phone, invite, 407, *challenger.challenge(age_s=100 if old else 0))
+        ack, again = await next_two(phone)
+        assert again.cseq.number == invite.cseq.number + 1 and again.call_id == invite.call_id
+        if old:
+            assert challenger.verdict(again) is Verdict.STALE
+            reply(phone, again, 407, *challenger.challenge(stale=True))
+            ack, again = await next_two(phone)
+        assert challenger.verdict(again) is Verdict.GOOD
+        reply(phone, again, 200, body=offer(phone.rtp_port, codecs="0"))
+        (ack,) = await next_of(phone, "ACK")
+        assert "Proxy-Authorization" in ack.headers
+        assert await ended(made, attempt) == ("answered", 200, "")
+        made.session.call.hang_up("end")
+        await phone.hung_up()
+
+
+async def next_two(phone: Phone) -> tuple[Request, Request]:
+    """The ACK of a refusal and the INVITE after it."""
+    ack, invite = await phone.asked("ACK"), await phone.asked("INVITE")
+    return ack, invite
+
+
+async def test_a_wrong_password_is_tried_once() -> None:
+    async with trunked(username="bot", password="wrong") as (made, phone):
+        challenger = Challenger()
+        attempt = await place(made, phone, target="100")
+        invite = await phone.asked("INVITE")
+        reply(phone, invite, 407, *challenger.challenge())
+        _, again = await next_two(phone)
+        assert challenger.verdict(again) is Verdict.WRONG
+        reply(phone, again, 407, *challenger.challenge())
+        await phone.asked("ACK")
+        assert await ended(made, attempt) == ("failed", 407, "not_authorised")
+
+
+async def test_a_session_interval_too_small_is_raised() -> None:
+    async with bridge(timeouts={"session": 100}, **ANYWHERE) as made:
+        with callee(made) as phone:
+            attempt = await place(made, phone)
+            invite = await phone.asked("INVITE")
+            assert invite.headers.get("Session-Expires") == "100"
+            reply(phone, invite, 422, ("Min-SE", "300"))
+            _, again = await next_two(phone)
+            assert (again.headers.get("Session-Expires"), again.headers.get("Min-SE")) == ("300", "300")
+            reply(phone, again, 486)
+            await phone.asked("ACK")
+            await ended(made, attempt)
+
+
+async def test_a_redirection_is_followed_where_targets_are_allowed() -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone, callee(made) as other:
+            attempt = await place(made, phone)
+            invite = await phone.asked("INVITE")
+            reply(
+                phone, invite, 302,
+                ("Contact", "<sip:evil@192.0.2.1>;q=0.9"), ("Contact", f"<sip:bob@127.0.0.1:{other.port}>;q=0.5"),
+            )  # fmt: skip
+            await phone.asked("ACK")
+            redirected = await other.asked("INVITE")
+            assert redirected.uri == f"sip:bob@127.0.0.1:{other.port}"
+            reply(other, redirected, 200, body=offer(other.rtp_port, codecs="0"))
+            await next_of(other, "ACK")
+            assert await ended(made, attempt) == ("answered", 200, "")
+            made.session.call.hang_up("end")
+            await other.hung_up()
+
+
+async def test_a_redirection_in_a_circle_ends() -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone:
+            attempt = await place(made, phone)
+            for _ in range(2):
+                invite = await phone.asked("INVITE")
+                reply(phone, invite, 302, ("Contact", f"<sip:ann@127.0.0.1:{phone.port};user=phone>"))
+                await phone.asked("ACK")
+            assert await ended(made, attempt) == ("failed", 302, "redirected")
+
+
+async def test_of_two_forks_that_answer_the_second_is_hung_up() -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone, callee(made) as other:
+            attempt = await place(made, phone)
+            invite = await phone.asked("INVITE")
+            reply(phone, invite, 180, tag="a")
+            reply(other, invite, 183, tag="b", body=offer(other.rtp_port, codecs="0"))
+            reply(phone, invite, 200, tag="a", body=offer(phone.rtp_port, codecs="0"))
+            await next_of(phone, "ACK")
+            second = reply(other, invite, 200, tag="b", body=offer(other.rtp_port, codecs="0"))
+            ack, bye = await next_of(other, "ACK", "BYE")
+            assert (ack.to.tag, bye.to.tag) == ("b", "b")
+            other.answer(bye, 200)
+            other.send(second)  # the ACK was lost
+            assert (await other.asked("ACK")).to.tag == "b"
+            assert other.nothing()
+            reply(phone, invite, 200, tag="a", body=offer(phone.rtp_port, codecs="0"))
+            assert (await phone.asked("ACK")).to.tag == "a"
+            assert await ended(made, attempt) == ("answered", 200, "")
+            made.session.call.send_frame(b"\x33" * 160)
+            assert await phone.hears(b"\x33" * 160) == 0
+            made.session.call.hang_up("end")
+            await phone.hung_up()
+
+
+async def test_a_call_is_cancelled_only_once_it_is_known() -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone:
+            attempt = await place(made, phone)
+            invite = await phone.asked("INVITE")
+            assert made.bridge.outgoing.cancel(attempt.call_id)
+            assert await ended(made, attempt) == ("failed", 487, "cancelled")
+            assert phone.nothing()
+            reply(phone, invite, 180)
+            (cancel,) = await next_of(phone, "CANCEL")
+            assert (cancel.via.branch, cancel.cseq.number) == (invite.via.branch, invite.cseq.number)
+            reply(phone, invite, 180)  # does not make it say so again
+            phone.answer(cancel, 200)
+            reply(phone, invite, 487)
+            await next_of(phone, "ACK")
+            assert made.bridge.outgoing.cancel(attempt.call_id) is False
+
+
+async def test_an_answer_that_crosses_our_cancel_is_acknowledged_and_hung_up() -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone:
+            attempt = await place(made, phone)
+            invite = await phone.asked("INVITE")
+            reply(phone, invite, 180)
+            await until(lambda: attempt.state == "ringing")
+            made.bridge.outgoing.cancel(attempt.call_id)
+            answer = reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0"))
+            cancel, _, bye = await next_of(phone, "CANCEL", "ACK", "BYE")
+            phone.answer(cancel, 481)
+            phone.answer(bye, 200)
+            phone.send(answer)
+            await phone.asked("ACK")
+            assert await ended(made, attempt) == ("failed", 487, "cancelled")
+            assert made.sessions == []
+
+
+async def test_ringing_ends_after_a_time_and_a_callee_that_never_says_so_is_forgotten() -> None:
+    async with bridge(timeouts={"answer": 0.1}, **ANYWHERE) as made:
+        with callee(made) as phone:
+            attempt = await place(made, phone)
+            invite = await phone.asked("INVITE")
+            reply(phone, invite, 180)
+            (cancel,) = await next_of(phone, "CANCEL")
+            phone.answer(cancel, 200)
+            assert await ended(made, attempt) == ("failed", 487, "no_answer")
+            await made.empty()  # though no 487 ever comes
+
+
+async def test_nobody_there() -> None:
+    async with bridge(**ANYWHERE) as made:
+        attempt = await made.bridge.outgoing.place(CallOrder(target="sip:ann@127.0.0.1:9"))
+        assert await ended(made, attempt) == ("failed", 408, "unreachable")
+        attempt = await made.bridge.outgoing.place(CallOrder(target="sip:ann@127.0.0.1:9;transport=tcp"))
+        assert await ended(made, attempt) == ("failed", 503, "unreachable")
+
+
+@pytest.mark.parametrize("body", [b"", b"v=0\r\nnonsense", offer(9, codecs="18"), offer(0)])
+async def test_an_answer_without_a_usable_description_is_hung_up(body: bytes) -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone:
+            attempt = await place(made, phone)
+            invite = await phone.asked("INVITE")
+            reply(phone, invite, 200, body=body)
+            _, bye = await next_of(phone, "ACK", "BYE")
+            phone.answer(bye, 200)
+            assert "488" in (bye.headers.get("Reason") or "")
+            assert await ended(made, attempt) == ("failed", 488, "no_common_codec")
+
+
+async def test_a_trunk_that_requires_srtp_offers_it() -> None:
+    async with trunked(srtp="required") as (made, phone):
+        attempt = await place(made, phone, trunk="office")
+        invite = await phone.asked("INVITE")
+        assert b"RTP/SAVP" in invite.body and b"a=crypto:1 AES_CM_128_HMAC_SHA1_80" in invite.body
+        reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0"))  # without a key
+        _, bye = await next_of(phone, "ACK", "BYE")
+        phone.answer(bye, 200)
+        assert await ended(made, attempt) == ("failed", 488, "no_common_codec")
+
+
+@pytest.mark.parametrize(
+    ("order", "status", "code"),
+    [
+        ({"target": "sip:ann@192.0.2.1"}, 403, "target_not_allowed"),
+        ({"target": "sip:ann@127.0.0.1", "route": "nowhere"}, 404, "unknown_route"),
+        ({"target": "sip:ann@127.0.0.1", "trunk": "nowhere"}, 404, "unknown_trunk"),
+        ({"target": "sip:ann@127.0.0.1", "trunk": "office"}, 422, "invalid_body"),
+        ({"target": "+4930123"}, 422, "invalid_body"),
+        ({"target": "nonsense"}, 422, "invalid_body"),
+        ({"target": "sip:ann@127.0.0.1", "from_": "nonsense"}, 422, "invalid_body"),
+        ({"target": "sip:ann@127.0.0.1", "headers": {"Via": "x"}}, 422, "invalid_body"),
+        ({"target": "sip:ann@127.0.0.1", "headers": {"X-A": "b\r\nVia: x"}}, 422, "invalid_body"),
+    ],
+)
+async def test_orders_that_are_refused(order: dict[str, Any], status: int, code: str) -> None:
+    async with bridge(**ANYWHERE) as made:
+        with pytest.raises(Rejected) as refused:
+            await made.bridge.outgoing.place(CallOrder(**order))
+        assert (refused.value.status, refused.value.code) == (status, code)
+        assert made.bridge.kept["ports"] == 0
+
+
+async def test_no_room_and_no_ports() -> None:
+    async with bridge(rtp_ports="42990-42991", **ANYWHERE) as made:
+        with callee(made) as phone:
+            first = await place(made, phone)
+            with pytest.raises(Rejected) as refused:
+                await place(made, phone)
+            assert (refused.value.status, refused.value.code) == (503, "no_ports")
+            made.bridge.outgoing.cancel(first.call_id)
+            made.room = False
+            with pytest.raises(Rejected) as refused:
+                await place(made, phone)
+            assert refused.value.code == "full"
+
+
+async def test_no_room_for_the_session_when_it_is_answered() -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone:
+            attempt = await place(made, phone)
+            invite = await phone.asked("INVITE")
+            made.room = False
+            reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0"))
+            _, bye = await next_of(phone, "ACK", "BYE")
+            phone.answer(bye, 200)
+            assert await ended(made, attempt) == ("failed", 503, "unavailable")
+
+
+async def test_closing_gives_up_what_rings() -> None:
+    config = SipConfig.model_validate({"port": 0, "rtp_ports": "42000-42999", "timeouts": FAST, **ANYWHERE})
+    made = Bridge(config, ready=True)
+    await made.bridge.start()
+    with callee(made) as phone:
+        attempt = await place(made, phone)
+        invite = await phone.asked("INVITE")
+        reply(phone, invite, 180)
+        await until(lambda: attempt.state == "ringing")
+        closing = asyncio.create_task(made.bridge.aclose())
+        (cancel,) = await next_of(phone, "CANCEL")
+        phone.answer(cancel, 200)
+        reply(phone, invite, 487)
+        await next_of(phone, "ACK")
+        await closing
+        assert attempt.reason == "cancelled"
+        assert made.bridge.kept["ports"] == made.bridge.kept["outgoing"] == 0

@@ -1,0 +1,266 @@
+"""Transfers: ours by REFER, and what becomes of a peer's."""
+
+from typing import Any
+
+import pytest
+
+from gateway.originate import CallOrder
+from sip_bridge.sip import Address, Request
+from sip_bridge.transfer import fragment_status
+from tests.sip_bridge.phone import Bridge, Phone, Told, bridge, offer, until
+from tests.sip_bridge.test_outgoing import next_of, reply
+
+ALLOWED = {"allowed_targets": ["*@pbx.example", "*@127.0.0.1"]}
+TARGET = "sip:sales@pbx.example"
+
+
+async def up(made: Bridge, phone: Phone) -> Told:
+    """A call that is answered and acknowledged."""
+    await phone.call()
+    await until(lambda: made.sessions and made.sessions[-1].call.state.value == "up")
+    return made.sessions[-1]
+
+
+async def referred(phone: Phone, status: int = 202, *headers: tuple[str, str]) -> Request:
+    refer = await phone.asked("REFER")
+    phone.answer(refer, status, *headers)
+    return refer
+
+
+async def notify(phone: Phone, fragment: str, state: str = "active;expires=60", status: int = 200) -> None:
+    headers = (("Event", "refer"), ("Subscription-State", state))
+    phone.send(phone.request("NOTIFY", *headers, body=fragment.encode(), content="message/sipfrag;version=2.0"))
+    await phone.response(status)
+
+
+async def test_a_transfer_is_asked_for_followed_and_the_call_left() -> None:
+    async with bridge(**ALLOWED) as made:
+        with Phone(made.bridge.endpoint.port) as phone:
+            told = await up(made, phone)
+            assert told.call.transfer(TARGET, "case=7 ä") is None
+            assert told.call.transfer(TARGET) is False  # one at a time
+            refer = await referred(phone)
+            target = Address.parse(refer.headers.get("Refer-To") or "").uri
+            handed = "case=7 ä".encode().hex()
+            assert (target.user, target.host) == ("sales", "pbx.example")
+            assert target.headers == f"User-to-User={handed}%3Bencoding%3Dhex"
+            assert refer.headers.get("User-to-User") == f"{handed};encoding=hex"
+            assert "Referred-By" in refer.headers and "Contact" in refer.headers
+            await notify(phone, "SIP/2.0 100 Trying\r\n")
+            await notify(phone, "SIP/2.0 180 Ringing\r\n")
+            assert told.transferred == []
+            await notify(phone, "SIP/2.0 200 OK\r\n", "terminated;reason=noresource")
+            assert told.transferred == [""]
+            told.call.hang_up("transferred")
+            await phone.hung_up()
+
+
+async def test_a_number_is_a_user_at_the_peer() -> None:
+    async with bridge(allowed_targets=["+4930*@example.org"]) as made:
+        with Phone(made.bridge.endpoint.port) as phone:
+            told = await up(made, phone)
+            told.call.transfer("+49 30 123")
+            assert (await referred(phone)).headers.get("Refer-To") == "<sip:+4930123@example.org>"
+            await notify(phone, "SIP/2.0 200 OK\r\n", "terminated")
+            await phone.bye()
+
+
+@pytest.mark.parametrize(
+    ("fragment", "state", "problem"),
+    [
+        ("SIP/2.0 486 Busy Here\r\n", "terminated;reason=noresource", "486 Busy Here"),
+        ("SIP/2.0 603 Decline\r\n", "active", "603 Decline"),
+        ("SIP/2.0 100 Trying\r\n", "terminated;reason=timeout", "no outcome"),
+        ("nonsense", "terminated", "no outcome"),
+    ],
+)
+async def test_a_target_that_is_not_reached_leaves_the_call_as_it_was(fragment: str, state: str, problem: str) -> None:
+    async with bridge(**ALLOWED) as made:
+        with Phone(made.bridge.endpoint.port) as phone:
+            told = await up(made, phone)
+            told.call.transfer(TARGET)
+            await referred(phone)
+            await notify(phone, fragment, state)
+            assert len(told.transferred) == 1 and problem in told.transferred[0]
+            told.call.send_frame(b"\x11" * 160)
+            assert await phone.hears(b"\x11" * 160) == 0
+            told.call.transfer(TARGET)  # and may be tried again
+            await referred(phone)
+            await notify(phone, "SIP/2.0 200 OK\r\n", "terminated")
+            assert told.transferred[1:] == [""]
+            await phone.bye()
+
+
+@pytest.mark.parametrize("status", [405, 501, 403, 603])
+async def test_a_peer_that_refuses_refer_leaves_the_call_as_it_was(status: int) -> None:
+    async with bridge(**ALLOWED) as made:
+        with Phone(made.bridge.endpoint.port) as phone:
+            told = await up(made, phone)
+            told.call.transfer(TARGET)
+            await referred(phone, status)
+            await until(lambda: told.transferred)
+            assert str(status) in told.transferred[0]
+            await phone.bye()
+            assert told.closed == ["hangup"]
+
+
+@pytest.mark.parametrize("target", ["sip:sales@elsewhere.example", "http://pbx.example", "sip:a@pbx.example?X=y", ""])
+async def test_a_target_outside_the_list_is_not_even_asked_for(target: str) -> None:
+    async with bridge(**ALLOWED) as made:
+        with Phone(made.bridge.endpoint.port) as phone:
+            told = await up(made, phone)
+            assert told.call.transfer(target) is None
+            await until(lambda: told.transferred)
+            assert "target" in told.transferred[0] or "URI" in told.transferred[0]
+            await phone.bye()  # the next request that passes is ours to answer: no REFER came before it
+
+
+async def test_a_peer_that_notifies_nothing_is_taken_at_its_word() -> None:
+    async with bridge(**ALLOWED) as made:
+        with Phone(made.bridge.endpoint.port) as phone:
+            told = await up(made, phone)
+            told.call.transfer(TARGET)
+            await referred(phone, 202, ("Refer-Sub", "false"))
+            await until(lambda: told.transferred)
+            assert told.transferred == [""]
+            await phone.bye()
+
+
+async def test_an_outcome_that_never_comes_counts_as_done() -> None:
+    async with bridge(timeouts={"transfer": 0.1}, **ALLOWED) as made:
+        with Phone(made.bridge.endpoint.port) as phone:
+            told = await up(made, phone)
+            told.call.transfer(TARGET)
+            await referred(phone)
+            await until(lambda: told.transferred)
+            assert told.transferred == [""]
+            await phone.bye()
+
+
+async def test_a_peer_that_leaves_during_the_transfer_has_transferred() -> None:
+    async with bridge(**ALLOWED) as made:
+        with Phone(made.bridge.endpoint.port) as phone:
+            told = await up(made, phone)
+            told.call.transfer(TARGET)
+            await referred(phone)
+            await phone.bye()
+            assert told.closed == ["transferred"]
+
+
+async def test_a_session_that_leaves_at_once_hangs_up_after_the_outcome() -> None:
+    async with bridge(**ALLOWED) as made:
+        with Phone(made.bridge.endpoint.port) as phone:
+            told = await up(made, phone)
+            told.call.transfer(TARGET)
+            told.call.hang_up("end")
+            await referred(phone)
+            await notify(phone, "SIP/2.0 180 Ringing\r\n")
+            assert phone.nothing()
+            await notify(phone, "SIP/2.0 200 OK\r\n", "terminated")
+            await phone.hung_up()
+
+
+async def test_notifies_that_nobody_waits_for_are_refused() -> None:
+    async with bridge(**ALLOWED) as made:
+        with Phone(made.bridge.endpoint.port) as phone:
+            await up(made, phone)
+            await notify(phone, "SIP/2.0 200 OK\r\n", "terminated", status=481)
+            phone.send(phone.request("NOTIFY", ("Event", "message-summary"), body=b"x", content="text/plain"))
+            assert (await phone.response(489)).headers.get("Allow-Events") == "refer"
+            await phone.bye()
+
+
+async def test_attended_the_call_to_the_target_is_replaced() -> None:
+    async with bridge(**ALLOWED) as made:
+        with Phone(made.bridge.endpoint.port) as phone, Phone(made.bridge.endpoint.port) as expert:
+            caller = await up(made, phone)
+            await made.bridge.outgoing.place(CallOrder(target=f"sip:expert@127.0.0.1:{expert.port}"))
+            invite = await expert.asked("INVITE")
+            reply(expert, invite, 200, tag="theirs", body=offer(expert.rtp_port, codecs="0"))
+            await next_of(expert, "ACK")
+            await until(lambda: len(made.sessions) == 2)
+            consulted = made.sessions[1]
+            consulted.call_id = "VX" + "1" * 32
+            assert caller.call.transfer(consulted.call_id) is None
+            target = Address.parse((await referred(phone)).headers.get("Refer-To") or "").uri
+            assert (target.host, target.port) == ("127.0.0.1", expert.port)
+            replaces = f"{invite.call_id}%3Bto-tag%3Dtheirs%3Bfrom-tag%3D{invite.from_.tag}"
+            assert target.headers == f"Replaces={replaces}"
+            await notify(phone, "SIP/2.0 200 OK\r\n", "terminated")
+            assert caller.transferred == [""]
+            caller.call.hang_up("transferred")
+            await phone.hung_up()
+            consulted.call.hang_up("end")
+            await expert.hung_up()
+
+
+@pytest.mark.parametrize(
+    ("trunk", "refer_to", "status"),
+    [
+        ({}, "<sip:x@127.0.0.1>", 603),
+        ({"transfers": "follow"}, "", 400),
+        ({"transfers": "follow"}, "<nonsense", 400),
+    ],
+)
+async def test_a_peers_refer_is_refused(trunk: dict[str, Any], refer_to: str, status: int) -> None:
+    async with bridge(trunk=trunk, **ALLOWED) as made:
+        with Phone(made.bridge.endpoint.port) as phone:
+            await up(made, phone)
+            phone.send(phone.request("REFER", *([("Refer-To", refer_to)] if refer_to else [])))
+            await phone.response(status)
+            await phone.bye()
+
+
+@pytest.mark.parametrize(("answer", "told"), [(200, "200 OK"), (486, "486 Busy Here"), (0, "403 target_not_allowed")])
+async def test_a_peers_refer_is_followed_where_the_trunk_may(answer: int, told: str) -> None:
+    async with bridge(trunk={"transfers": "follow"}, **ALLOWED) as made:
+        with Phone(made.bridge.endpoint.port) as phone, Phone(made.bridge.endpoint.port) as other:
+            await up(made, phone)
+            host = "127.0.0.1" if answer else "192.0.2.1"
+            phone.send(phone.request("REFER", ("Refer-To", f"<sip:other@{host}:{other.port}>")))
+            messages = [await phone.receive(), await phone.receive()]
+            assert {getattr(m, "status", 0) for m in messages} == {202, 0}
+            first = next(m for m in messages if isinstance(m, Request))
+            assert first.method == "NOTIFY" and fragment_status(first.body) == (100, "Trying")
+            phone.answer(first, 200)
+            if answer:
+                invite = await other.asked("INVITE")
+                reply(other, invite, answer, body=offer(other.rtp_port, codecs="0") if answer == 200 else b"")
+                await next_of(other, "ACK")
+            last = await phone.asked("NOTIFY")
+            phone.answer(last, 200)
+            assert last.body.decode() == f"SIP/2.0 {told}\r\n"
+            assert (last.headers.get("Subscription-State") or "").startswith("terminated")
+            await phone.bye()
+            if answer == 200:
+                made.sessions[1].call.hang_up("end")
+                await other.hung_up()
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"SIP/2.0 200 OK", (200, "OK")),
+        (b"SIP/2.0 486 Busy Here\r\nTo: x", (486, "Busy Here")),
+        (b"SIP/2.0 180", (180, "")),
+        (b"", None),
+        (b"SIP/2.0 999 x", None),
+    ],
+)
+def test_fragments(body: bytes, status: tuple[int, str] | None) -> None:
+    assert fragment_status(body) == status
+
+
+async def test_who_asked_for_a_call_may_leave_before_its_outcome() -> None:
+    async with bridge(trunk={"transfers": "follow"}, **ALLOWED) as made:
+        with Phone(made.bridge.endpoint.port) as phone, Phone(made.bridge.endpoint.port) as other:
+            await up(made, phone)
+            phone.send(phone.request("REFER", ("Refer-To", f"<sip:other@127.0.0.1:{other.port}>")))
+            for _ in range(2):
+                message = await phone.receive()
+                if isinstance(message, Request):
+                    phone.answer(message, 200)
+            invite = await other.asked("INVITE")
+            await phone.bye()  # who asked has left; the call that was asked for goes on, and is refused
+            reply(other, invite, 486)
+            await next_of(other, "ACK")
