@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from tts_engine.models.flow_v3 import FlowV3
 from tts_engine.models.hift import Hift
 from tts_engine.models.hift_causal import CausalHift, VocoderCache
 from tts_engine.models.llm import KeyValueCache, SpeechLanguageModel
+from tts_engine.quantised import quantise
 from tts_engine.vllm_plugin.ras import ras_pick, uniforms
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -104,6 +106,18 @@ def test_language_model_steps_give_the_logits_and_ids_of_the_plain_network(versi
         want = plain.logits(plain(plain.embed_speech(tokens)[:, None], length + step, cache)[:, 0])
         got = fused.decode_logits(slots)
         assert fused.state.positions[slots].tolist() == (length + step).tolist()
+
+
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+@pytest.mark.parametrize("rows", [3, 20, 40])
+def test_products_with_weights_of_eight_bits(kind: Literal["int8", "fp8"], rows: int) -> None:
+    x, bias = torch.randn(rows, 48, device=DEVICE), torch.randn(70, device=DEVICE)
+    weight = quantise(torch.randn(70, 48, device=DEVICE), kind)
+    want = x @ weight.wide().t()
+    got = kernels.matmul_8bit(x, weight.values, weight.scale, None)
+    torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+    got = kernels.matmul_8bit(x, weight.values, weight.scale, bias)
+    torch.testing.assert_close(got, want + bias, atol=1e-4, rtol=1e-4)
 
 
 @torch.inference_mode()
