@@ -203,8 +203,8 @@ def _uniform(seed, counter):
 
 @triton.jit
 def _sample(
-    logits, slots, seeds, steps, least, rings, positions, last, tokens, stride, ids, first_stop, max_length, top_p,
-    ADVANCE: tl.constexpr, TOP_K: tl.constexpr, WINDOW: tl.constexpr, BLOCK: tl.constexpr,
+    logits, slots, seeds, steps, least, rings, positions, last, draws, tokens, stride, ids, first_stop, fill,
+    max_length, top_p, ADVANCE: tl.constexpr, TOP_K: tl.constexpr, WINDOW: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     slot = tl.load(slots + row)
@@ -215,7 +215,9 @@ def _sample(
     # NaN means a broken request: it shows as an id that cannot be, and the host fails that request alone.
     broken = tl.sum((x != x).to(tl.int32)) > 0
     x = tl.where(broken, 0.0, x)
-    x = tl.where((column >= first_stop) & (step < tl.load(least + slot)), float("-inf"), x)
+    early = tl.load(least + slot)
+    masked = (step < early) | ((early < 0) & (column != fill))
+    x = tl.where((column >= first_stop) & masked, float("-inf"), x)
     x = tl.where(column < ids, x, float("-inf"))
     e = tl.exp(x - tl.max(x))
     p = e / tl.sum(e)
@@ -247,27 +249,30 @@ def _sample(
             second = tl.sum((shares <= _uniform(seed, 2 * step + 2) * total).to(tl.int32))
             final = tl.max(tl.where(others > 0, column, 0))
             token = tl.minimum(second, final)
-    tl.store(tokens + row, tl.where(broken, -1, token).to(tl.int64))
-    tl.store(last + slot, token.to(tl.int64))
-    tl.store(rings + slot * WINDOW + step % WINDOW, token.to(tl.int64))
-    tl.store(steps + slot, step + 1)
+    draw = tl.load(draws + slot)
+    drawn = tl.where(draw >= 0, draw, token.to(tl.int64))
+    tl.store(tokens + row, tl.where(broken, -1, drawn))
+    if draw != -2:  # lm.FEED draws nothing
+        tl.store(last + slot, drawn)
+        tl.store(rings + slot * WINDOW + step % WINDOW, drawn)
+        tl.store(steps + slot, step + 1)
     position = tl.load(positions + slot) + ADVANCE
     tl.store(positions + slot, tl.minimum(position, max_length - 1))
 
 
 def sample(
-    logits: Tensor, slots: Tensor, state: Any, tokens: Tensor, *, ids: int, first_stop: int, advance: bool
+    logits: Tensor, slots: Tensor, state: Any, tokens: Tensor, *, ids: int, first_stop: int, fill: int, advance: bool
 ) -> None:
     """Repetition-aware sampling (``sampling.ras``'s rule) of one id a row, into ``tokens`` ``(rows,)``; -1: NaN.
 
-    The first ``ids`` columns of ``logits`` count.
+    The first ``ids`` columns of ``logits`` count. ``state.draws`` and ``state.least`` are ``lm.Input``'s.
 
     ``state`` (``lm_cuda.SlotState``) moves on: step, ring of the last ten, last id and, on ``advance``, the position.
     """
     rows, stride = logits.shape
     _sample[(rows,)](
-        logits, slots, state.seeds, state.steps, state.least, state.rings, state.positions, state.last, tokens, stride,
-        ids, first_stop, state.max_length, 0.8,
+        logits, slots, state.seeds, state.steps, state.least, state.rings, state.positions, state.last, state.draws,
+        tokens, stride, ids, first_stop, fill, state.max_length, 0.8,
         ADVANCE=int(advance), TOP_K=25, WINDOW=10, BLOCK=triton.next_power_of_2(ids), num_warps=8,
     )  # fmt: skip
 

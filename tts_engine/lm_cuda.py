@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tts_engine import kernels
-from tts_engine.lm import Admission
+from tts_engine.lm import DRAW, Admission, Input
 from tts_engine.models.llm import SpeechLanguageModel
 from tts_engine.quantised import Quantised, WeightKind, quantise
 
@@ -38,6 +38,7 @@ class SlotState:
         self.max_length = max_length
         self.seeds, self.steps, self.least, self.positions, self.last = (zeros(slots) for _ in range(5))
         self.rings = zeros(slots, 10)
+        self.draws = torch.full((slots,), DRAW, dtype=torch.long, device=device)
 
     def begin(self, slots: Tensor, lengths: Tensor, seeds: Tensor, least: Tensor) -> None:
         self.positions.index_copy_(0, slots, lengths)
@@ -45,6 +46,14 @@ class SlotState:
         self.least.index_copy_(0, slots, least)
         self.steps.index_fill_(0, slots, 0)
         self.rings.index_fill_(0, slots, -1)
+        self.draws.index_fill_(0, slots, DRAW)
+
+    def give(self, inputs: Tensor) -> None:
+        """What slots are fed next, ``(n, 4)``: slot, joined id, draw, least (``lm.Input``)."""
+        slots, ids, draws, least = inputs.T.contiguous().unbind(0)
+        self.last.index_copy_(0, slots, ids)
+        self.draws.index_copy_(0, slots, draws)
+        self.least.index_copy_(0, slots, least)
 
 
 class Pending:
@@ -207,6 +216,7 @@ class CudaLm:
             tokens,
             ids=config.speech_vocab_size,
             first_stop=config.speech_token_size,
+            fill=config.fill,
             advance=advance,
         )
 
@@ -266,14 +276,17 @@ class CudaLm:
             return self._send(tokens, rows)
 
     @torch.inference_mode()
-    def decode(self, slots: Sequence[int]) -> Pending:
-        """Draw the next id of each slot."""
+    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Pending:
+        """Draw the next id of each slot, after its last one or what is given."""
         rows = len(slots)
         count = min(r for r in self._decode if r >= rows)
         graph, buffer, tokens = self._decode[count]
         host = torch.full((count,), self.scratch, dtype=torch.long, pin_memory=True)
         host.numpy()[:rows] = slots
         with torch.cuda.stream(self.stream):
+            if inputs:
+                given = torch.tensor([(i.slot, i.id, i.draw, i.min_tokens) for i in inputs]).pin_memory()
+                self.state.give(given.to(self.device, non_blocking=True))
             buffer.copy_(host, non_blocking=True)
             graph.replay()
             return self._send(tokens, rows)
