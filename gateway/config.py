@@ -690,8 +690,9 @@ class AudioSocketConfig(Section):
     """Announced calls that are waited for at a time; one more is answered with 503."""
     expected_s: float = Field(60.0, gt=0)
     """How long an announced call is waited for. Longer suits callers who still hear ringing."""
-    first_audio_ms: int = Field(200, ge=0)
-    """The first audio frame tells the rate; a call that sends none for this long speaks 8 kHz."""
+    first_audio_ms: int = Field(800, ge=0)
+    """The first audio frame tells the rate; a call that sends none for this long speaks 8 kHz. Asterisk's `Answer` lets
+    audio through half a second late; less starts mute callers sooner."""
     keepalive_ms: int = Field(1000, ge=100, le=1900)
     """Silence of ours after which one frame of it is sent: Asterisk ends a call that hears nothing for 2000 ms."""
 

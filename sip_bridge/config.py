@@ -12,7 +12,7 @@ from sip_bridge.errors import ProtocolError
 from sip_bridge.sip import Uri
 
 CodecName = Literal["PCMU", "PCMA", "G722", "OPUS"]
-SrtpPolicy = Literal["off", "optional", "required"]
+SrtpPolicy = Literal["off", "optional", "preferred", "required"]
 TrunkName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 
 
@@ -63,14 +63,16 @@ class TrunkConfig(Section):
     codecs: tuple[CodecName, ...] = Field(("PCMU", "PCMA", "G722", "OPUS"), min_length=1)
     """What we speak, best first; our order decides. G722 and OPUS sound better and cost more time to encode."""
     srtp: SrtpPolicy = "optional"
-    """`optional` takes what is offered (RTP/SAVP, or RTP/AVP with a key) and offers plain RTP; `required` refuses plain
-    RTP; `off` refuses RTP/SAVP. The key is secret only over TLS."""
+    """`optional` takes what is offered (RTP/SAVP, or RTP/AVP with a key) and offers plain RTP; `preferred` offers
+    RTP/AVP with a key, which some PBXs take for a fault; `required` offers RTP/SAVP and refuses plain RTP; `off`
+    refuses RTP/SAVP. The key is secret only over TLS."""
     media: Literal["strict", "host", "any"] = "host"
     """Whose RTP is followed when it does not come from the address that the peer named: nobody's, that of the host
     which signals, or anybody's within the first seconds (phones behind translators)."""
     early_media: bool = False
     """Speak before the call is answered (183): the greeting is heard, and the 200 follows with its end. Off: 180, then
-    200 as soon as the session can speak."""
+    200 as soon as the session can speak. Of a call that we place: the session begins with the callee's early media,
+    hears it, and is ready when the call is answered; off: it begins with the answer."""
     answer_at_once: bool = False
     """Answer before the dialogue manager is there, for routes that are led by REST alone."""
     max_calls: int = Field(0, ge=0)
@@ -205,7 +207,8 @@ class SipConfig(Section):
     """Registrars that we register at."""
     allowed_targets: tuple[str, ...] = ()
     """Where calls and transfers may go: SIP URIs or `user@host` with `*` for anything, e.g. `sip:+4930*@pbx.example`;
-    `*@pbx.example`. Empty: nowhere."""
+    `*@pbx.example`. Without a port any port of the host is meant. A number is looked for as the user at the trunk's
+    `proxy`. Empty: nowhere."""
     realm: str = "talkspurt"
     """Of our digest challenges."""
     user_to_user: bool = True

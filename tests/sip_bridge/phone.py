@@ -349,6 +349,15 @@ class Phone:
         """The next RTP packet."""
         return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.rtp, 4096), PATIENCE_S)
 
+    def waiting(self) -> set[bytes]:
+        """Payloads of the RTP packets that have come and were not read."""
+        found = set()
+        while True:
+            try:
+                found.add(self.rtp.recv(4096)[12:])
+            except BlockingIOError:
+                return found
+
     async def hears(self, payload: bytes) -> int:
         """Payload type of the packet with this payload; others before it are skipped."""
         while (data := await self.packet())[12:] != payload:
