@@ -394,6 +394,9 @@ class WebRtcConfig(Section):
     out a bad network. Browsers check every 2 to 5 s."""
     restart_s: float = Field(15.0, ge=0)
     """How long a lost browser may come back with a new offer for its call."""
+    lead_ms: int = Field(40, ge=0, le=200)
+    """How far ahead of real time frames are sent, at most `playout.lead_ms`. A browser plays on smoothly only once its
+    jitter buffer has filled: with a lead that is at once. Less is heard of a cut turn without one."""
     data_channel: bool = True
     """Let a browser join its call's dialogue on the data channel `talkspurt`: it hears everything and may say anything.
     Off for phones whose callers must not."""

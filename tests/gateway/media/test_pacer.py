@@ -118,6 +118,15 @@ def test_what_a_flush_threw_away_of_other_tracks_is_sent_again() -> None:
     assert made.heard_frames(second, 10.03) == pytest.approx(0.5)
 
 
+def test_what_cannot_be_recalled_is_neither_sent_again_nor_begun_before_it_has_played_out() -> None:
+    made, first = playout(b"a", b"b", b"c", b"d", b"e", b"f", lead_s=0.04, recalls=False)
+    assert [made.pop_due(10.0) for _ in range(4)] == [b"a", b"b", b"c", None]
+    assert made.flushed(10.01) == b"c"  # the last that is heard: a fade follows it
+    made.events.clear()
+    assert made.pop_due(10.02) == b"d"
+    assert made.remove(first, 10.03)
+
+
 def test_the_start_waits_as_long_as_the_engine_has_needed() -> None:
     policy = StartPolicy(quantile=0.9, max_delay_s=0.4)
     for _ in range(20):
