@@ -606,8 +606,8 @@ def test_freeswitch_files() -> None:
 
 
 def test_telnyx_client_state_comes_along_where_it_is_text() -> None:
-    for given, expected in (("eyJhIjoxfQ==", {"clientState": '{"a":1}'}), ("/w==", {}), ("!", {}), ("", {})):
-        start = {"start": {"client_state": given, "media_format": {"encoding": "PCMU", "sample_rate": 8000}}}
+    for state, expected in (("eyJhIjoxfQ==", {"clientState": '{"a":1}'}), ("/w==", {}), ("!", {}), ("", {})):
+        start = {"start": {"client_state": state, "media_format": {"encoding": "PCMU", "sample_rate": 8000}}}
         (started,) = fresh("telnyx").decode(json.dumps({"event": "start", "stream_id": "st", **start}))
         assert isinstance(started, StreamStarted) and started.custom_parameters == expected
 
