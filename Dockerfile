@@ -5,7 +5,7 @@
 #
 #   docker build --target cuda -t talkspurt:cuda .          # driver 580 or newer, NVIDIA container toolkit
 #   docker run --rm --gpus all -p 127.0.0.1:8080:8080 -e TALKSPURT__SERVER__INSECURE=true \
-#     -v ./models:/app/models:ro -v talkspurt-cache:/var/cache/talkspurt talkspurt:cuda
+#     -v ./models:/app/models:ro -v cache:/var/cache/talkspurt -v voices:/var/lib/talkspurt talkspurt:cuda
 #
 # Inside a container the listener has to leave loopback. `INSECURE` opens the console, /v1 and /metrics without a key
 # and takes unsigned calls: for a port published on 127.0.0.1 only. For a real carrier mount a configuration and pass
@@ -53,7 +53,7 @@ FROM python:3.12-slim-bookworm AS cuda
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install -y --no-install-recommends gcc g++ && rm -rf /var/lib/apt/lists/* \
     && useradd --system --uid 10001 --create-home --shell /usr/sbin/nologin talkspurt \
-    && mkdir /var/cache/talkspurt && chown talkspurt /var/cache/talkspurt
+    && mkdir -p /var/cache/talkspurt /var/lib/talkspurt && chown talkspurt /var/cache/talkspurt /var/lib/talkspurt
 COPY --from=build-cuda /opt/talkspurt /opt/talkspurt
 COPY configs /app/configs
 ENV PATH=/opt/talkspurt/bin:$PATH \
@@ -61,6 +61,7 @@ ENV PATH=/opt/talkspurt/bin:$PATH \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility \
     TALKSPURT__ENGINE__CACHE_FOLDER=/var/cache/talkspurt \
+    TALKSPURT__ENGINE__VOICES_FOLDER=/var/lib/talkspurt/voices \
     TALKSPURT__SERVER__HOST=0.0.0.0 \
     TALKSPURT__SERVER__PORT=8080
 WORKDIR /app

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from tts_engine import compile_cache
 from tts_engine.admission import Admission, AdmissionConfig
 from tts_engine.api import VoiceInfo
 from tts_engine.cosyvoice.features import VoiceFeatures
@@ -128,6 +129,9 @@ class OneVoice:
     def infos(self) -> Sequence[VoiceInfo]:
         return [VoiceInfo(voice_id="reference", name="reference", languages=("en-US",), engine=self._engine)]
 
+    def revision(self, voice_id: str) -> str:
+        return ""
+
 
 @dataclass
 class Engine:
@@ -200,7 +204,8 @@ def make_lm(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, Any]) 
         return TorchLm(eager := EagerLm(llm, slots=200, max_length=1024), drawing), eager
     from tts_engine.lm_cuda import CudaLm
 
-    steps = CudaLm(llm, slots=200, max_length=1024, device=device)
+    steps = CudaLm(llm, slots=200, max_length=1024, device=device, weights=arguments.lm_weights)
+    facts["lm_weights"] = arguments.lm_weights
     facts["lm_logits_relative_error_bf16"] = lm_error(llm, steps, device)
     return TorchLm(steps, drawing), steps
 
@@ -247,7 +252,8 @@ async def make_engine(arguments: argparse.Namespace) -> Engine:
     """A warm engine. ``arguments``: those of ``h200_cosyvoice.py``."""
     device, version = arguments.device, arguments.version
     sizes = (TINY if arguments.tiny else FULL)[version]
-    facts: dict[str, Any] = {"version": version}
+    # Not compiled before: a cold start.
+    facts: dict[str, Any] = {"version": version, "compiled_before": compile_cache.keep("")}
     begun = time.monotonic()
     backend, steps = make_lm(arguments, sizes, facts)
     # vLLM compiles in a process of its own; CUDA graphs of torch's are captured one after the other.

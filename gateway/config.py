@@ -394,6 +394,9 @@ class WebRtcConfig(Section):
     out a bad network. Browsers check every 2 to 5 s."""
     restart_s: float = Field(15.0, ge=0)
     """How long a lost browser may come back with a new offer for its call."""
+    lead_ms: int = Field(40, ge=0, le=200)
+    """How far ahead of real time frames are sent, at most `playout.lead_ms`. A browser plays on smoothly only once its
+    jitter buffer has filled: with a lead that is at once. Less is heard of a cut turn without one."""
     data_channel: bool = True
     """Let a browser join its call's dialogue on the data channel `talkspurt`: it hears everything and may say anything.
     Off for phones whose callers must not."""
@@ -466,6 +469,12 @@ class TelnyxConfig(CarrierSection):
     """Rate of L16, hertz."""
     l16_byte_order: Literal["little", "big"] = "little"
     """Byte order of L16, on which reports differ. Wrong: loud noise."""
+    api_key: SecretStr | None = Field(None, min_length=1)
+    """Ends and transfers calls that Call Control leads (a stream not started by our TeXML); without it they go on."""
+    api_url: str = Field("https://api.telnyx.com/v2", pattern=r"^https?://")
+    """Where that API is."""
+    api_timeout_s: float = Field(10.0, gt=0)
+    """Longest wait for one of its answers."""
 
 
 class PlivoConfig(CarrierSection):
@@ -681,8 +690,9 @@ class AudioSocketConfig(Section):
     """Announced calls that are waited for at a time; one more is answered with 503."""
     expected_s: float = Field(60.0, gt=0)
     """How long an announced call is waited for. Longer suits callers who still hear ringing."""
-    first_audio_ms: int = Field(200, ge=0)
-    """The first audio frame tells the rate; a call that sends none for this long speaks 8 kHz."""
+    first_audio_ms: int = Field(800, ge=0)
+    """The first audio frame tells the rate; a call that sends none for this long speaks 8 kHz. Asterisk's `Answer` lets
+    audio through half a second late; less starts mute callers sooner."""
     keepalive_ms: int = Field(1000, ge=100, le=1900)
     """Silence of ours after which one frame of it is sent: Asterisk ends a call that hears nothing for 2000 ms."""
 

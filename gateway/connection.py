@@ -28,6 +28,8 @@ from gateway.wire.messages import (
     MediaReceived,
     Message,
     PeerError,
+    PlaybackCompleted,
+    PlaybackStarted,
     Reply,
     StreamStarted,
     StreamStopped,
@@ -76,6 +78,7 @@ class MediaConnection(WSListener):
         self.outbound = AudioFormat()
         self.max_lead_ms = dialect.max_lead_ms if max_lead_ms is None else max_lead_ms
         self.has_marks = dialect.has_marks
+        self.recalls = True
         self.request: WSUpgradeRequest | None = None
         self._accept = accept
         self._setup_timeout_s = setup_timeout_s
@@ -230,6 +233,8 @@ class MediaConnection(WSListener):
             session.on_digit(message.digit)
         elif isinstance(message, MarkReached):
             session.on_mark(message.name)
+        elif isinstance(message, PlaybackStarted | PlaybackCompleted):
+            session.on_playback(started=isinstance(message, PlaybackStarted))
         elif isinstance(message, StreamStopped):
             session.on_leg_closed(message.reason or "hangup")
 

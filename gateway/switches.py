@@ -1,4 +1,4 @@
-"""The switches that the configuration names, as parts: joining their calls, and leading them beside their streams."""
+"""The switches and carriers that the configuration names: joining their calls, leading them beside their streams."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gateway.config import CarriersConfig, LimitsConfig, ServerConfig
 from gateway.connection import MediaConnection
 from gateway.freeswitch_calls import FreeSwitchCalls
 from gateway.http.attach import Attach
+from gateway.telnyx_calls import TelnyxCalls
 from gateway.tokens import StreamTokens
 
 MakeConnection = Callable[[str, str, Mapping[str, str]], MediaConnection]
@@ -54,6 +55,10 @@ class Switches:
 
             return url
 
+        self._telnyx: TelnyxCalls | None = None
+        if carriers.telnyx.api_key is not None:
+            self._telnyx = TelnyxCalls(carriers.telnyx)
+            self.call_apis["telnyx"] = self._telnyx.open
         stream, fork = carriers.freeswitch, carriers.freeswitch_fork
         if stream.esl is not None:
             binary = stream.playback == "binary"
@@ -100,3 +105,5 @@ class Switches:
         """Disconnect; what was told to them before gets its time."""
         for switch in self._freeswitches:
             await switch.esl.aclose()
+        if self._telnyx is not None:
+            await self._telnyx.aclose()

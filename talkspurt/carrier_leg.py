@@ -14,6 +14,7 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from talkspurt.carrier_playout import CarrierPlayout
 from talkspurt.carriers import Carrier, Clear, Command, HangUp, Mark, Media, Message, Tones, Violation
+from talkspurt.carriers.carrier import TellsPlayback
 from talkspurt.figures import Talkspurt
 from talkspurt.peer_socket import connect
 from voicecodecs import pcm, registry
@@ -50,6 +51,8 @@ class Leg:
         self.marks = 0
         """Marks returned because their audio was played."""
         self.clears = 0
+        self.cleared_at = 0.0
+        """When the last of them came."""
         self.tones = ""
         """Keys that the gateway had us press."""
         self.cuts_ms: list[float] = []
@@ -71,6 +74,7 @@ class Leg:
         self._onset_pending = False
         self._interrupted_at: float | None = None
         self._mark_timer: asyncio.TimerHandle | None = None
+        self._dry_timer: asyncio.TimerHandle | None = None
 
     # --- the socket ---
 
@@ -105,8 +109,9 @@ class Leg:
 
     def _disconnected(self) -> None:
         self.closed_at = time.monotonic()
-        if self._mark_timer is not None:
-            self._mark_timer.cancel()
+        for timer in (self._mark_timer, self._dry_timer):
+            if timer is not None:
+                timer.cancel()
         self.on_closed()
         self.on_change()
 
@@ -167,6 +172,7 @@ class Leg:
             self._return_marks()
         elif isinstance(command, Clear):
             self.clears += 1
+            self.cleared_at = now
             self.turn_under_way = False  # what may still come is a fade, and no gap lies before it
             self.messages_since_clear = 0
             if self._interrupted_at is not None:
@@ -174,6 +180,7 @@ class Leg:
                 self._interrupted_at = None
             for answer in self.carrier.cleared(self.playout.clear(now=now)):
                 self._send(answer)
+            self._tell_playback()
         elif isinstance(command, HangUp):
             for answer in command.answers:
                 self._send(answer)
@@ -190,6 +197,9 @@ class Leg:
             self.spurts.append(Talkspurt(dry))
             if self.turn_under_way:
                 self.gaps.append(dry)
+            if isinstance(self.carrier, TellsPlayback):
+                self._send(self.carrier.playback(started=True))
+        self._tell_playback()
         spurt = self.spurts[-1]
         spurt.arrivals.append(now)
         spurt.samples.append(len(payload) // self.sample_bytes)
@@ -198,6 +208,15 @@ class Leg:
         if self.on_audible is not None and pcm.is_audible(self._decode(payload)):
             heard, self.on_audible = self.on_audible, None
             heard(now)
+
+    def _tell_playback(self) -> None:
+        """Where the carrier says when it has played all, say so then."""
+        if isinstance(self.carrier, TellsPlayback):
+            if self._dry_timer is not None:
+                self._dry_timer.cancel()
+            told = self.carrier.playback
+            left_s = max(0.0, self.playout.runs_dry_at() - time.monotonic())
+            self._dry_timer = asyncio.get_running_loop().call_later(left_s, lambda: self._send(told(started=False)))
 
     def _return_marks(self) -> None:
         """Report the marks that are due, and come back for the next one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -23,7 +24,7 @@ from tts_engine.synthesizer import Synthesizer
 log = logging.getLogger(__name__)
 
 
-def make_synthesizer(config: ModelConfig, *, name: str = "engine", cache_folder: str = "") -> Synthesizer:
+def make_synthesizer(config: ModelConfig, whole: EngineConfig, *, name: str = "engine") -> Synthesizer:
     """The voice model of a section of the configuration, whose ``name`` is for messages."""
     if config.kind == "tone":
         from tts_engine.tone import ToneSynthesizer
@@ -32,7 +33,7 @@ def make_synthesizer(config: ModelConfig, *, name: str = "engine", cache_folder:
     if config.kind == "embedded":
         from tts_engine.embedded import EmbeddedSynthesizer
 
-        return EmbeddedSynthesizer(config.embedded if isinstance(config, EngineConfig) else None)
+        return EmbeddedSynthesizer(whole.embedded)
     if not config.model_folder:
         raise Unavailable(f"engine {config.kind} needs {name}.model_folder, a model directory")
     try:
@@ -50,6 +51,7 @@ def make_synthesizer(config: ModelConfig, *, name: str = "engine", cache_folder:
         busy_share=chosen.busy_share,
         first_chunk_s=chosen.first_chunk_s,
         rl=chosen.rl,
+        lm_weights=chosen.lm_weights,
         finalize=chosen.finalize,
         first_hop=chosen.first_hop,
         euler_steps=chosen.euler_steps,
@@ -59,12 +61,17 @@ def make_synthesizer(config: ModelConfig, *, name: str = "engine", cache_folder:
             max_num_seqs=min(chosen.max_clauses, 128),
             kv_cache_bytes=round(chosen.vllm_cache_gb * 1e9),
         ),
-        export_folder=compile_cache.folder(cache_folder) / "vllm-models",
+        voices_folder=Path(whole.voices_folder) if whole.voices_folder else _user_data() / "voices",
+        export_folder=compile_cache.folder(whole.cache_folder) / "vllm-models",
     )
     synthesizer = load_synthesizer(Path(config.model_folder), loading, observer=PrometheusObserver())
     if synthesizer.name != config.kind:
         raise Unavailable(f"{name}.model_folder {config.model_folder} is {synthesizer.name}, expected {config.kind}")
     return synthesizer
+
+
+def _user_data() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "talkspurt"
 
 
 async def make_engine(config: EngineConfig) -> SpeechEngine:
@@ -77,7 +84,7 @@ async def make_engine(config: EngineConfig) -> SpeechEngine:
             raise Unavailable(f"engine.more_models.{name} has the name of the first model")
         section = "engine" if model is config else f"engine.more_models.{name}"
         # In a thread: health checks and a signal to end are answered meanwhile.
-        made[name] = await asyncio.to_thread(make_synthesizer, model, name=section, cache_folder=config.cache_folder)
+        made[name] = await asyncio.to_thread(make_synthesizer, model, config, name=section)
     engine = Engine(made, config.speech, observer=PrometheusObserver())
     try:
         await engine.start()

@@ -34,6 +34,8 @@ engine:
   kind: cosyvoice{version}
   model_folder: {folder}
   device: cpu
+  voices_folder: {folder}-voices
+  cache_folder: {folder}-cache
   cosyvoice: {{max_clauses: 8, busy_share: 100, first_chunk_s: 100}}  # this machine may be too slow for two
   more_models: {{hum: {{kind: tone}}}}
 routes: {{talk: {{}}}}

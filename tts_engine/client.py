@@ -8,6 +8,7 @@ turn, and of positions only the newest is kept. Audio that nobody takes stays in
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from types import TracebackType
@@ -18,10 +19,13 @@ import grpc
 from tts_engine import metrics, wire
 from tts_engine.api import AudioChunk, EngineStatus, UtteranceRequest, VoiceInfo
 from tts_engine.config import EngineConfig
-from tts_engine.errors import EngineError, Exhausted, InvalidRequest, Unavailable
+from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, Unavailable
 from tts_engine.position import PositionReporter
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
+
+_GONE_S = 1.0
+"""How long an engine that drains or is gone is left alone."""
 
 
 def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
@@ -124,8 +128,7 @@ class GrpcUtterance:
         except grpc.aio.AioRpcError as exc:
             self._release()
             error = _engine_error(exc)
-            if isinstance(error, Exhausted):
-                self._backend.full_until = time.monotonic() + error.retry_after_s
+            self._backend.refused(error)
             raise error from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -186,17 +189,23 @@ class _Backend:
         self.channel = grpc.aio.insecure_channel(target, options=channel_options(config))
         self.stub = pb_grpc.SpeechEngineStub(self.channel)
         self.active = 0
-        self.full_until = 0.0
-        """Monotonic second up to which it has asked to be left alone."""
+        self._avoid_until = 0.0
+        """Monotonic second up to which it is left alone while there are others."""
 
     @property
     def lost(self) -> bool:
         return self.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
+    def refused(self, error: EngineError) -> None:
+        """An utterance failed: one that is full says for how long, one that is gone is tried again in a second."""
+        if isinstance(error, Exhausted | Unavailable):
+            delay_s = error.retry_after_s if isinstance(error, Exhausted) else _GONE_S
+            self._avoid_until = time.monotonic() + delay_s
+
     @property
     def load(self) -> tuple[bool, bool, int]:
         """What to compare: a lost connection comes last, one that has just refused before it."""
-        return self.lost, time.monotonic() < self.full_until, self.active
+        return self.lost, time.monotonic() < self._avoid_until, self.active
 
 
 class GrpcEngine:
@@ -229,11 +238,23 @@ class GrpcEngine:
 
     async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
         request = pb.AddVoiceRequest(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
-        voices = await self._all("AddVoice", request, timeout_s=self._config.timeouts.add_voice_s)
-        return wire.decode_voice(voices[0])
+        timeout_s = self._config.timeouts.add_voice_s
+        first, *others = sorted(self._backends, key=lambda one: one.lost)
+        added = await _unary(first.stub.AddVoice(request, timeout=timeout_s))
+        request.voice_id = added.voice_id
+        for other in others:  # those that share the first one's folder have it already
+            there = await _unary(other.stub.ListVoices(pb.ListVoicesRequest(), timeout=timeout_s))
+            if all(voice.voice_id != added.voice_id for voice in there.voices):
+                await _unary(other.stub.AddVoice(request, timeout=timeout_s))
+        return wire.decode_voice(added)
 
     async def remove_voice(self, voice_id: str) -> None:
-        await self._all("RemoveVoice", pb.RemoveVoiceRequest(voice_id=voice_id))
+        request, timeout_s = pb.RemoveVoiceRequest(voice_id=voice_id), self._config.timeouts.connect_s
+        first, *others = sorted(self._backends, key=lambda one: one.lost)
+        await _unary(first.stub.RemoveVoice(request, timeout=timeout_s))
+        for other in others:
+            with contextlib.suppress(NotFound):
+                await _unary(other.stub.RemoveVoice(request, timeout=timeout_s))
 
     async def set_active_model(self, model: str) -> None:
         await self._all("SetActiveModel", pb.SetActiveModelRequest(model=model))
@@ -258,8 +279,8 @@ class GrpcEngine:
         backend = min(self._backends, key=lambda one: one.lost)
         return await _unary(getattr(backend.stub, method)(request, timeout=self._config.timeouts.connect_s))
 
-    async def _all(self, method: str, request: object, *, timeout_s: float | None = None) -> list[Any]:
-        timeout_s = timeout_s or self._config.timeouts.connect_s
+    async def _all(self, method: str, request: object) -> list[Any]:
+        timeout_s = self._config.timeouts.connect_s
         calls = [_unary(getattr(backend.stub, method)(request, timeout=timeout_s)) for backend in self._backends]
         return list(await asyncio.gather(*calls))
 

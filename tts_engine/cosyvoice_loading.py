@@ -17,11 +17,11 @@ import torch
 
 from tts_engine.admission import Admission, AdmissionConfig
 from tts_engine.api import VoiceInfo
-from tts_engine.cosyvoice.features import VoiceFeatures
+from tts_engine.cosyvoice.features import FeatureExtractor, VoiceFeatures
 from tts_engine.cosyvoice.frontend import Frontend
 from tts_engine.cosyvoice.spk2info import read_spk2info
 from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer, StepObserver
-from tts_engine.errors import NotFound, Unavailable
+from tts_engine.errors import InvalidRequest, NotFound, Unavailable
 from tts_engine.lm_eager import EagerLm
 from tts_engine.lm_torch import LmSteps, TorchLm, TorchLmConfig
 from tts_engine.lm_vllm import VllmBackend, VllmConfig, export_model
@@ -29,6 +29,7 @@ from tts_engine.model_runner import ModelRunner, RunnerConfig
 from tts_engine.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS
 from tts_engine.models.dit import DiT
 from tts_engine.models.llm import SpeechLanguageModel
+from tts_engine.quantised import WeightKind, round_linear_layers
 from tts_engine.scheduler import SchedulerConfig
 from tts_engine.vllm_plugin.joined_table import TABLE_FILE
 from tts_engine.voices import VoiceRegistry
@@ -40,12 +41,22 @@ log = logging.getLogger(__name__)
 class DirectoryVoices:
     """The voices of ``spk2info.pt`` beside the weights, then those of the registry."""
 
-    def __init__(self, folder: Path, frontend: Frontend, registry: VoiceRegistry | None) -> None:
+    def __init__(self, folder: Path, frontend: Frontend, registered: Path | None) -> None:
+        """
+        Args:
+            registered: folder of the voices that users add; None: they cannot.
+        """
         path = folder / "spk2info.pt"
         self._engine = f"cosyvoice{frontend.version}"
         self._builtin = read_spk2info(path, frontend.tokenizer) if path.exists() else {}
-        self._registry = registry
+        self._infos = [
+            VoiceInfo(voice_id=voice_id, name=voice_id, languages=(), engine=self._engine) for voice_id in self._builtin
+        ]
         self._cached: dict[object, VoiceFeatures] = {}
+        self._registry: VoiceRegistry | None = None
+        if registered is not None:
+            extractor = FeatureExtractor(folder, version=frontend.version)
+            self._registry = VoiceRegistry(registered, engine=self._engine, builtin=self._infos, extractor=extractor)
 
     def features(self, voice_id: str) -> tuple[object, VoiceFeatures]:
         """See ``VoiceSource``; an empty id is the first voice. Raises NotFound."""
@@ -65,9 +76,28 @@ class DirectoryVoices:
         return key, self._cached[key]
 
     def infos(self) -> Sequence[VoiceInfo]:
-        return [
-            VoiceInfo(voice_id=voice_id, name=voice_id, languages=(), engine=self._engine) for voice_id in self._builtin
-        ]
+        """Those of the weights first, then those that were registered for this version."""
+        if self._registry is None:
+            return self._infos
+        return [voice for voice in self._registry.voices() if voice.engine == self._engine]
+
+    def add(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+        """See ``VoiceRegistry.add``."""
+        if self._registry is None:
+            raise InvalidRequest("this engine has no folder for voices", field="audio")
+        return self._registry.add(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
+
+    def remove(self, voice_id: str) -> None:
+        """See ``VoiceRegistry.remove``."""
+        if self._registry is None:
+            raise NotFound(f"no registered voice {voice_id!r}")
+        self._registry.remove(voice_id)
+
+    def revision(self, voice_id: str) -> str:
+        """See ``VoiceEditor``."""
+        if self._registry is None or not voice_id or voice_id in self._builtin:
+            return ""
+        return self._registry.get(voice_id).revision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +122,11 @@ class LoadingConfig:
     euler_steps: int = 10
     """Of the flow; published are 10."""
     language_model: Literal["torch", "vllm"] = "torch"
+    lm_weights: WeightKind = "full"
+    """Of the torch language model."""
     vllm: VllmConfig = VllmConfig()
+    voices_folder: Path | None = None
+    """Where registered voices are kept: one folder for all engines that share them. None: none can be registered."""
     export_folder: Path = Path("vllm-models")
     """Where the language model is written in vLLM's own layout, 1 GB, once for each ``llm`` file."""
 
@@ -101,7 +135,6 @@ def load_synthesizer(
     folder: Path,
     config: LoadingConfig | None = None,
     *,
-    registry: VoiceRegistry | None = None,
     observer: StepObserver | None = None,
 ) -> CosyVoiceSynthesizer:
     """Read the weights (seconds to a minute) and build the engine; ``start`` it then.
@@ -151,7 +184,8 @@ def load_synthesizer(
         config=RunnerConfig(
             max_clauses=config.max_clauses,
             blocks=blocks,
-            max_chunks=64 if gpu else 48,
+            # What the language model can draw, and a voice prompt, of which a tiny model needs less.
+            max_chunks=-(-config.max_positions // chunk) + (23 if gpu else 7),
             dtype=dtype,
             finalize=config.finalize,
             first_hop=config.first_hop,
@@ -163,7 +197,7 @@ def load_synthesizer(
         frontend=frontend,
         lm=lm,
         runner=runner,
-        voices=DirectoryVoices(folder, frontend, registry),
+        voices=DirectoryVoices(folder, frontend, config.voices_folder),
         start_lm=lm.start,
         filter_silence=model.config.version == 3,
         gpu=torch.cuda.get_device_name(device) if gpu else "",
@@ -182,8 +216,15 @@ def _torch_lm(network: SpeechLanguageModel, config: LoadingConfig, device: torch
     if device.type == "cuda":
         from tts_engine.lm_cuda import CudaLm
 
-        steps = CudaLm(network, slots=config.max_clauses, max_length=config.max_positions, device=device)
+        steps = CudaLm(
+            network,
+            slots=config.max_clauses,
+            max_length=config.max_positions,
+            device=device,
+            weights=config.lm_weights,
+        )
     else:
+        round_linear_layers(network, config.lm_weights)
         steps = EagerLm(network, slots=config.max_clauses, max_length=config.max_positions)
     bursts = sorted({hop + LOOK_AHEAD_TOKENS for hop in (config.first_hop, chunk)})
     return TorchLm(steps, TorchLmConfig(first_bursts=bursts, burst=chunk))

@@ -26,7 +26,7 @@ from tts_engine.api import AudioChunk, EngineStatus, TextSpan, UtteranceRequest,
 from tts_engine.clause_cache import ClauseCache, SpokenClause
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, SynthesisFailed, Unavailable
 from tts_engine.silence import SilenceTrimmer
-from tts_engine.synthesizer import ClauseRequest, Playhead, Synthesizer, WordSpan
+from tts_engine.synthesizer import ClauseRequest, Playhead, Synthesizer, VoiceEditor, WordSpan
 from tts_engine.text.clauses import Clause, ClauseConfig, ClauseSplitter, Pause
 from tts_engine.text.scripts import is_speakable
 from voicecodecs.packetizer import Packetizer
@@ -178,22 +178,38 @@ class Engine:
         return self.synthesizer.voices()
 
     async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
-        """Not possible with a voice that is fixed.
+        """Register a voice with the active model, in a thread.
 
         Raises:
-            InvalidRequest: always.
+            InvalidRequest: that model has fixed voices, or the recording or a field cannot serve.
         """
-        raise InvalidRequest(
-            f"the {self.synthesizer.name} engine has built-in voices only and cannot clone one from a recording; "
-            "the models that can are cosyvoice2 and cosyvoice3 (engine.kind)",
-            field="audio",
+        if not isinstance(self.synthesizer, VoiceEditor):
+            raise InvalidRequest(
+                f"the {self.synthesizer.name} engine has built-in voices only and cannot clone one from a recording; "
+                "the models that can are cosyvoice2 and cosyvoice3 (engine.kind)",
+                field="audio",
+            )
+        return await asyncio.to_thread(
+            self.synthesizer.add_voice,
+            voice_id=voice_id,
+            name=name,
+            wav=wav,
+            transcript=transcript,
+            language=language,
         )
 
     async def remove_voice(self, voice_id: str) -> None:
-        """Raises: InvalidRequest: always, see ``add_voice``."""
-        raise InvalidRequest(
-            f"the voices of the {self.synthesizer.name} engine are built in and cannot be removed", field="voice_id"
-        )
+        """Forget a registered voice; utterances that speak with it finish.
+
+        Raises:
+            NotFound: there is none of that id.
+            InvalidRequest: it is built in.
+        """
+        if not isinstance(self.synthesizer, VoiceEditor):
+            raise InvalidRequest(
+                f"the voices of the {self.synthesizer.name} engine are built in and cannot be removed", field="voice_id"
+            )
+        await asyncio.to_thread(self.synthesizer.remove_voice, voice_id)
 
     async def set_active_model(self, model: str) -> None:
         """Speak what is opened from now on with another model; utterances that are open keep theirs to the end.
@@ -441,7 +457,10 @@ class _Utterance:
         if silence_ms > 0:
             await self._encode(self._silence(silence_ms), [], _Times(), flush=True)
         base = self._packetizer.samples_out
-        key = (request.voice, clause.text, request.speed, request.instruct, request.language, self._model)
+        voice = request.voice
+        if isinstance(self._synthesizer, VoiceEditor):
+            voice = f"{voice} {self._synthesizer.voice_revision(voice)}"
+        key = (voice, clause.text, request.speed, request.instruct, request.language, self._model)
         spoken = self._engine.cache.get(key)
         if self._engine.observer is not None:
             self._engine.observer.text_cache(hit=spoken is not None, cache_bytes=self._engine.cache.bytes)

@@ -68,6 +68,8 @@ class Voice:
     blocks: list[int]
     clauses: int = 0
     used: float = 0.0
+    gone: bool = False
+    """It has made room for another."""
 
     @property
     def shared(self) -> int:
@@ -104,6 +106,38 @@ class _Job:
     future: asyncio.Future[NDArray[np.float32]]
     started: float = 0.0
     ended: float = 0.0
+
+
+class _Task:
+    """Something for the runner's thread to do, and whoever waits for it."""
+
+    def __init__(self, work: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
+        self._work, self._loop = work, loop
+        self.future: asyncio.Future[object] = loop.create_future()
+
+    def run(self) -> None:
+        """A fault of one request fails that alone; another one, CUDA's say, is raised here as well."""
+        try:
+            result = self._work()
+        except EngineError as exc:
+            self.fail(exc)
+        except torch.OutOfMemoryError:
+            log.exception("out of device memory")
+            self.fail(SynthesisFailed("out of device memory"))
+        except Exception as exc:
+            self.fail(SynthesisFailed(f"token to wave failed: {type(exc).__name__}"))
+            raise
+        else:
+            self._call(_resolve, result)
+
+    def fail(self, error: EngineError) -> None:
+        self._call(_reject, error)
+
+    def _call(self, settle: Callable[..., None], value: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(settle, self.future, value)
+        except RuntimeError:
+            log.debug("the event loop of who waits is closed")
 
 
 class ModelRunner:
@@ -150,7 +184,7 @@ class ModelRunner:
         self._jobs: list[_Job] = []
         self._renderings: set[Rendering] = set()
         self._closed: list[Rendering] = []
-        self._tasks: list[Callable[[], None]] = []
+        self._tasks: list[_Task] = []
         self._changed = threading.Condition()
         self._closing = False
         self._opened = 0
@@ -162,6 +196,8 @@ class ModelRunner:
         """Open clauses that have made no sound yet."""
         self.on_batch: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
         """Told of every batch in the runner's thread: shape, clauses in it, seconds."""
+        self.on_calibrated: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
+        """Told in the warm-up what a batch of so many clauses takes on the idle device; not on a CPU."""
 
     # -- from the event loop ---------------------------------------------------------------------------------------
 
@@ -198,37 +234,32 @@ class ModelRunner:
         if (voice := self._voices.get(key)) is not None:
             return voice
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Voice] = loop.create_future()
-
-        def task() -> None:
-            try:
-                voice = self._voices.get(key) or self._make_voice(key, tokens, mel, speaker)
-            except EngineError as exc:
-                loop.call_soon_threadsafe(_reject, future, exc)
-            else:
-                loop.call_soon_threadsafe(_resolve, future, voice)
-
+        task = _Task(lambda: self._voices.get(key) or self._make_voice(key, tokens, mel, speaker), loop)
         with self._changed:
             if self._closing:
                 raise Unavailable("the model is shut down")
             self._tasks.append(task)
             self._changed.notify()
-        return await future
+        made = await task.future
+        assert isinstance(made, Voice)
+        return made
 
     def open(self, voice: Voice, playhead: Playhead) -> Rendering:
         """Begin a clause. ``close`` it.
 
         Raises:
-            Exhausted: the engine is full.
+            Exhausted: the engine is full, or the voice has made room for another since it was asked for.
         """
         limit = min(self._policy.max_clauses, self.config.max_clauses)
         if len(self._renderings) >= limit:
             raise Exhausted(f"{limit} clauses are being spoken", retry_after_s=0.5)
         self._opened += 1
         rendering = Rendering(voice=voice, playhead=playhead, order=self._opened, fed=voice.shared)
-        voice.clauses += 1
-        voice.used = time.monotonic()
         with self._changed:
+            if voice.gone:
+                raise Exhausted("the voice made room for another; ask again", retry_after_s=0.1)
+            voice.clauses += 1
+            voice.used = time.monotonic()
             self._renderings.add(rendering)
             self.silent += 1
         return rendering
@@ -272,8 +303,8 @@ class ModelRunner:
         """Leave: everything of the clause is free before the next batch. Idempotent."""
         if not rendering.closed:
             rendering.closed = True
-            rendering.voice.clauses -= 1
             with self._changed:
+                rendering.voice.clauses -= 1
                 self._closed.append(rendering)
                 self._changed.notify()
 
@@ -295,12 +326,12 @@ class ModelRunner:
                         self._changed.wait()
                     if self._closing:
                         break
-                    tasks, self._tasks = self._tasks, []
                     self._sweep()
+                    task = self._tasks.pop(0) if self._tasks else None
                     jobs = list(self._jobs)
-                for task in tasks:
+                if task is not None:
                     with self._on_stream():
-                        task()
+                        task.run()
                 if jobs:
                     self._round(jobs)
             self._fail(Unavailable("the model is shut down"))
@@ -502,25 +533,28 @@ class ModelRunner:
 
     def _fail(self, error: EngineError) -> None:
         with self._changed:
-            jobs = list(self._jobs)
+            jobs, tasks, self._tasks = list(self._jobs), self._tasks, []
         for job in jobs:
             self._settle(job, error)
+        for task in tasks:
+            task.fail(error)
 
     def _make_voice(
         self, key: object, tokens: NDArray[np.int32], mel: NDArray[np.float32], speaker: NDArray[np.float32]
     ) -> Voice:
-        """Compute the shared part of a prompt, chunk by chunk."""
-        chunk, device = self.chunk, self.device
+        """Find a place for a prompt and compute its shared part."""
+        chunk = self.chunk
         count = len(tokens) // chunk
         if count >= self.config.max_chunks:
             raise InvalidRequest(f"the voice prompt has {count} chunks; the engine keeps {self.config.max_chunks}")
-        if len(self._voices) >= self.config.max_voices or len(self._free_blocks) < count:
-            idle = [(voice.used, k) for k, voice in self._voices.items() if not voice.clauses]
-            if not idle:
-                raise Exhausted("every place for a voice prompt is in use", retry_after_s=1.0)
-            gone = self._voices.pop(min(idle, key=lambda pair: pair[0])[1])
-            self._free_blocks += gone.blocks
-            self._voice_slots.append(gone.slot)
+        while not self._voice_slots or len(self._free_blocks) < max(count - 1, 0):
+            with self._changed:
+                idle = [(voice.used, k) for k, voice in self._voices.items() if not voice.clauses]
+                if not idle:
+                    raise Exhausted("every place for a voice prompt is in use", retry_after_s=1.0)
+                gone = self._voices.pop(min(idle, key=lambda pair: pair[0])[1])
+                gone.gone = True
+            self._release(gone)
         slot = self._voice_slots.pop()
         voice = Voice(
             index=slot - 1 - self.config.max_clauses,
@@ -529,7 +563,22 @@ class ModelRunner:
             blocks=[],
             used=time.monotonic(),
         )
-        state = self.state
+        try:
+            self._compute_prompt(voice, mel, speaker)
+        except BaseException:
+            self._release(voice)
+            raise
+        self._voices[key] = voice
+        return voice
+
+    def _release(self, voice: Voice) -> None:
+        self._free_blocks += voice.blocks
+        self._voice_slots.append(voice.slot)
+
+    def _compute_prompt(self, voice: Voice, mel: NDArray[np.float32], speaker: NDArray[np.float32]) -> None:
+        """Fill the voice's slot and blocks, chunk by chunk."""
+        state, chunk, device, slot = self.state, self.chunk, self.device, voice.slot
+        count = len(voice.prompt_tokens) // chunk
         vector = state.flow.speaker(torch.from_numpy(np.array(speaker, np.float32)).to(device)[None])
         state.speakers[voice.index] = vector[0]
         frames = torch.from_numpy(np.array(mel[: count * chunk * FRAMES_PER_TOKEN], np.float32)).to(device)
@@ -551,8 +600,6 @@ class ModelRunner:
             state.flow.advance(part, valid, cond, vector, rows, state.flow_cache)
         if self._stream is not None:
             self._stream.synchronize()
-        self._voices[key] = voice
-        return voice
 
     # -- graphs ----------------------------------------------------------------------------------------------------
 
@@ -605,7 +652,17 @@ class ModelRunner:
             with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
                 batch.compute()
             batch.graph, pool = graph, pool or graph.pool()
+            if not chunks:
+                self.on_calibrated(shape, rows, self._replay_s(graph))
         self._stream.synchronize()
+
+    def _replay_s(self, graph: torch.cuda.CUDAGraph) -> float:
+        graph.replay()
+        torch.cuda.synchronize()
+        begun = time.monotonic()
+        graph.replay()
+        torch.cuda.synchronize()
+        return time.monotonic() - begun
 
 
 def _resolve(future: asyncio.Future[Any], result: object) -> None:

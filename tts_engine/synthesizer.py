@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,3 +97,20 @@ class Synthesizer(Protocol):
     def status(self) -> EngineStatus: ...
 
     async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class VoiceEditor(Protocol):
+    """A voice model that takes voices from recordings. Calls may block: on the disk, and ``add_voice`` for seconds."""
+
+    def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+        """Raises InvalidRequest for a recording or a field that cannot serve, or an id that is taken."""
+        ...
+
+    def remove_voice(self, voice_id: str) -> None:
+        """Raises NotFound; InvalidRequest for a built-in voice."""
+        ...
+
+    def voice_revision(self, voice_id: str) -> str:
+        """Another one for every registration of an id, whichever process registered it. Raises NotFound."""
+        ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict
 
+from gateway.errors import Rejected
 from gateway.http.routes import Route
 from tts_engine.api import SpeechEngine
 
@@ -60,5 +61,11 @@ class Models:
     async def activate(self, request: web.Request) -> web.Response:
         """New utterances are spoken by that model; those under way finish on theirs."""
         body = ActiveModelBody.model_validate_json(await request.read())
+        status = await self._engine.status()
+        if body.model not in (loaded := status.models or (status.model,)):
+            raise Rejected(
+                f"model {body.model[:40]!r} is not loaded; there is {', '.join(loaded)}",
+                status=404, code="model_not_found", param="model",
+            )  # fmt: skip
         await self._engine.set_active_model(body.model)
         return await self.list(request)

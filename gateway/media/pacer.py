@@ -73,6 +73,11 @@ class Pacer:
         heard = (now - self._anchor_s - self.path_delay_s) / self.ptime_s
         return min(float(self.sent_frames), self._anchor_frame + max(heard, 0.0))
 
+    def playback_began(self, *, now: float) -> None:
+        """The peer says that it has begun to play this talkspurt: its delay is known, and not an average."""
+        if self._anchor_s is not None:
+            self.path_delay_s = max(0.0, now - self._anchor_s)
+
     def learn_delay(self, frame: int, *, now: float) -> float:
         """A peer's mark says that every frame before ``frame`` has been played; returns how late that came, seconds.
 

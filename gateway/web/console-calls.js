@@ -50,10 +50,11 @@ export function describe(message) {
     case "ended": return `ended: ${message.reason}, ${duration(message.durationMs / 1000)}`;
     case "turn": switch (message.event) {
       case "started": {
+        if (message.firstPacketMs < 1) return `${turn}follows without a pause`; // nobody waited for it
         const stages = STAGES.filter(name => message.stages?.[name] >= 1).map(name => `${name} ${Math.round(message.stages[name])}`);
         return `${turn}first packet after ${ms(message.firstPacketMs)}${stages.length ? ` (${stages.join(", ")})` : ""}`;
       }
-      case "finished": return `${turn}finished, ${(message.audioMs / 1000).toFixed(1)} s${message.gaps ? `, ${message.gaps} gaps` : ""}`;
+      case "finished": return `${turn}finished, ${(message.audioMs / 1000).toFixed(1)} s${message.gaps ? `, ${message.gaps} gap${message.gaps > 1 ? "s" : ""}` : ""}`;
       case "failed": return `${turn}failed: ${message.description}`;
       default: return "";
     }
@@ -87,6 +88,9 @@ class Row {
     this.words.append(line);
     this.firstPacket = cell("number", "first packet");
     this.gaps = cell("number", "gaps");
+    this.gapCount = element("span", {text: "0"});
+    this.gapTime = element("span", {className: "small"});
+    this.gaps.append(this.gapCount, this.gapTime);
     this.lastCut = cell("number", "last cut");
     this.lasts = cell("number", "lasts");
     const end = cell("end");
@@ -106,7 +110,8 @@ class Row {
     this.cut.hidden = call.outcome !== "interrupted";
     write(this.queued, call.queuedText.replaceAll("\n", " ¶ "));
     write(this.firstPacket, ms(call.firstPacketMs.at(-1)));
-    write(this.gaps, call.gaps ? `${call.gaps} (${ms(call.gapS * 1000)})` : "0");
+    write(this.gapCount, String(call.gaps));
+    write(this.gapTime, call.gaps ? ` ${ms(call.gapS * 1000)}` : "");
     this.gaps.classList.toggle("bad", call.gaps > 0);
     write(this.lastCut, ms(call.lastCutMs));
     write(this.lasts, duration(now - call.startedAt));

@@ -109,6 +109,11 @@ export class Call extends EventTarget {
     return this.#stream !== null;
   }
 
+  /** The connection of now, for who wants more than `stats()`. @returns {RTCPeerConnection|null} */
+  get connection() {
+    return this.#link?.pc ?? null;
+  }
+
   /**
    * Call. Browsers want it in answer to a click or key, else they may not play.
    * @returns {Promise<void>} settled when media flows.

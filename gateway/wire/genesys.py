@@ -2,9 +2,10 @@
 
 Every text message is numbered on both sides; ``open`` is answered with ``opened`` (one of the offered media), ``ping``
 with ``pong`` and ``close`` with ``closed``, at once. An ``open`` with null UUIDs is a probe and starts no call. Audio
-is binary, 8 kHz; the peer allows about five messages a second, so frames are 200 ms. It reports no marks: what has
-been heard is told by the timetable. We end with ``disconnect``, which the peer answers with ``close`` before it closes
-the socket; hand-off data travels as an output variable to the Architect flow.
+is binary, 8 kHz; the peer allows about five messages a second, so frames are 200 ms. It has no marks, but tells when it
+begins to play after silence and when it has played all: what has been heard is the time since then. We end with
+``disconnect``, which the peer answers with ``close`` before it closes the socket; hand-off data travels as an output
+variable to the Architect flow.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from gateway.wire.messages import (
     MediaReceived,
     Message,
     PeerError,
+    PlaybackCompleted,
+    PlaybackStarted,
     Reply,
     StreamStarted,
     StreamStopped,
@@ -189,6 +192,6 @@ class Genesys(JsonEvents):
         "paused": lambda self, body: [Ignored()],
         "resumed": lambda self, body: [Ignored()],
         "discarded": lambda self, body: [Ignored()],
-        "playback_started": lambda self, body: [Ignored()],
-        "playback_completed": lambda self, body: [Ignored()],
+        "playback_started": lambda self, body: [PlaybackStarted()],
+        "playback_completed": lambda self, body: [PlaybackCompleted()],
     }

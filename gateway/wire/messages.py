@@ -51,6 +51,16 @@ class PlayoutCleared:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaybackStarted:
+    """The peer has begun to play, after silence."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackCompleted:
+    """The peer has played all that it was sent."""
+
+
+@dataclass(frozen=True, slots=True)
 class StreamStopped:
     """The peer ended the stream; ``reason`` is the peer's own word, or empty."""
 
@@ -96,6 +106,8 @@ Message = (
     | DtmfReceived
     | MarkReached
     | PlayoutCleared
+    | PlaybackStarted
+    | PlaybackCompleted
     | StreamStopped
     | Reply
     | FlowControl

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from voicecodecs.registry import AudioFormat
 
@@ -104,3 +104,10 @@ class Carrier(Protocol):
     def signature(url: str, secret: str) -> Mapping[str, str]:
         """Request headers that prove who connects; ``url`` as the carrier was told it."""
         ...
+
+
+@runtime_checkable
+class TellsPlayback(Protocol):
+    """A carrier that says when it begins to play after silence, and when it has played all."""
+
+    def playback(self, *, started: bool) -> Message: ...

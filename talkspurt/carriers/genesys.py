@@ -71,6 +71,9 @@ class GenesysCarrier:
     def mark(self, name: str) -> str:
         raise NotImplementedError("Genesys has no marks")
 
+    def playback(self, *, started: bool) -> str:
+        return self._message("playback_started" if started else "playback_completed")
+
     def cleared(self, marks: Sequence[str]) -> Sequence[str]:
         return []
 

@@ -30,6 +30,7 @@ class Listener:
         self.audio = bytearray()
         self.digits = ""
         self.marks: list[str] = []
+        self.playback: list[bool] = []
         self.closed: list[str] = []
 
     def on_audio(self, payload: bytes) -> None:
@@ -40,6 +41,9 @@ class Listener:
 
     def on_mark(self, name: str) -> None:
         self.marks.append(name)
+
+    def on_playback(self, *, started: bool) -> None:
+        self.playback.append(started)
 
     def on_leg_closed(self, reason: str) -> None:
         self.closed.append(reason)
@@ -93,6 +97,8 @@ async def test_audio_keys_marks_and_clear_cross_the_socket(line: Line, dialect: 
     connection.send_clear()
     if connection.dialect.has_clear:
         await until(lambda: leg.clears == 1)
+    if dialect == "genesys":
+        await until(lambda: call.playback == [True, False])
     await leg.aclose()
     await until(lambda: bool(call.closed))
     assert not leg.violations

@@ -13,8 +13,8 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "h200_cosyvoice.py"
 
 
-def run(out: Path, version: int, rows: str) -> list[dict[str, Any]]:
-    arguments = ["--version", str(version), "--rows", rows, "--device", "cpu", "--tiny", "--blocks", "300"]
+def run(out: Path, version: int, rows: str, *more: str) -> list[dict[str, Any]]:
+    arguments = [*more, "--version", str(version), "--rows", rows, "--device", "cpu", "--tiny", "--blocks", "300"]
     subprocess.run([sys.executable, str(SCRIPT), str(out), *arguments, "--seconds", "1"], check=True, timeout=100)
     return [json.loads(line) for line in out.read_text().splitlines()]
 
@@ -31,3 +31,12 @@ def test_rows_are_written_and_not_taken_twice(version: int, how: str, tmp_path: 
     assert burst["audio_s"] > 2 * 30 / 25
     names = [row["row"].removesuffix(how) for row in run(out, version, "burst:2,flow,lm")]
     assert names == ["start", "burst:2", "cancel:5", "start", "flow", "lm"]
+
+
+@pytest.mark.slow
+def test_the_same_rows_through_grpc(tmp_path: Path) -> None:
+    rows = {row["row"]: row for row in run(tmp_path / "rows.jsonl", 3, "burst:2", "--grpc")}
+    burst = rows["burst:2 grpc"]
+    assert burst["turns"] == 2 and burst["refused"] == 0
+    assert burst["audio_s"] > 2 * 30 / 25
+    assert burst["first_ms"]["p50"] > burst["of_it_token_to_wave_ms_p50"] > 0

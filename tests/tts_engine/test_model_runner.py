@@ -12,7 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tts_engine.errors import Exhausted, SynthesisFailed, Unavailable
+from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.model_runner import ModelRunner, RunnerConfig, Voice
 from tts_engine.models.config import FlowV2Config, FlowV3Config, HiftConfig, SolverConfig
 from tts_engine.models.flow import Flow
@@ -213,7 +213,7 @@ async def test_a_shorter_first_chunk_sounds_sooner_and_the_rest_of_it_later(vers
         voice = await voice_of(runner, prompt)
         first = await say(runner, voice, tokens[:18], chunks=1)
         whole = await say(runner, voice, tokens)
-        assert runner.free_blocks == SIZES["blocks"] - len(voice.blocks)
+        await until(lambda: runner.free_blocks == SIZES["blocks"] - len(voice.blocks))
     early = mel_of(prompt, tokens[:18], version, streaming=True, final=False)
     assert early.shape[1] == 30
     mel = mel_of(prompt, tokens, version, streaming=True)
@@ -304,3 +304,50 @@ async def test_out_of_memory_fails_one_batch_only(monkeypatch: pytest.MonkeyPatc
             with pytest.raises(SynthesisFailed, match="memory"):
                 await say(runner, voice, CLAUSES[0])
         np.testing.assert_allclose(await say(runner, voice, CLAUSES[0]), one_pass(Prompt(25), CLAUSES[0]), atol=1e-5)
+
+
+async def test_without_memory_for_a_voice_its_request_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as runner:
+        blocks = runner.free_blocks
+
+        def fail(*arguments: object) -> None:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(runner.state.flow, "advance", fail)
+            with pytest.raises(SynthesisFailed, match="memory"):
+                await voice_of(runner, Prompt(75))
+        assert runner.free_blocks == blocks
+        assert runner.alive
+        voice = await voice_of(runner, Prompt(75))
+        assert_same(await say(runner, voice, CLAUSES[1]), one_pass(Prompt(75), CLAUSES[1]))
+
+
+async def test_a_device_error_while_a_voice_is_made_reaches_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as runner:
+
+        def fail(*arguments: object) -> None:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+        monkeypatch.setattr(runner.state.flow, "speaker", fail)
+        waiting = (voice_of(runner, Prompt(tokens)) for tokens in (25, 50))
+        for error in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(error, (SynthesisFailed, Unavailable))
+        await until(lambda: not runner.alive)
+
+
+async def test_a_voice_that_made_room_is_asked_for_again() -> None:
+    async with running(max_voices=1) as runner:
+        old = await voice_of(runner, Prompt(25))
+        await voice_of(runner, Prompt(50))
+        with pytest.raises(Exhausted, match="again"):
+            runner.open(old, Playhead())
+
+
+async def test_what_does_not_fit_the_caches_is_refused() -> None:
+    async with running() as runner:
+        with pytest.raises(InvalidRequest, match="12 chunks"):
+            await voice_of(runner, Prompt(12 * 25))
+        voice = await voice_of(runner, Prompt(11 * 25))
+        with pytest.raises(InvalidRequest, match="303 speech tokens; 300"):
+            await say(runner, voice, CLAUSES[2])

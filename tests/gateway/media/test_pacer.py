@@ -79,11 +79,29 @@ def test_marks_of_a_cleared_generation_are_not_progress() -> None:
     marks: list[str] = []
     made, track = playout(b"a", has_marks=True, send_mark=marks.append)
     made.pop_due(10.0)
+    made.frame_sent()
     made.flushed(10.005)
     made.remove(track, 10.005)
     made.events.clear()
     made.mark_reached(marks[0], 10.006)
     assert not made.events
+
+
+def test_a_mark_follows_the_frame_that_it_is_about() -> None:
+    wire: list[str] = []
+    made, track = playout(b"a", b"b", lead_s=0.1, has_marks=True, send_mark=wire.append)
+    while (frame := made.pop_due(10.0)) is not None:
+        wire.append(frame.decode())
+        made.frame_sent()
+    assert wire == ["a", "b", "0.1"]
+
+    made, track = playout(b"a", done=False, has_marks=True, send_mark=wire.append)
+    assert made.pop_due(10.0) == b"a"
+    made.frame_sent()
+    track.done = True  # the engine tells its end only now
+    wire.clear()
+    made.pop_due(10.01)
+    assert wire == ["0.1"]
 
 
 def test_what_a_flush_threw_away_of_other_tracks_is_sent_again() -> None:
@@ -98,6 +116,15 @@ def test_what_a_flush_threw_away_of_other_tracks_is_sent_again() -> None:
     made.flushed(10.01)
     assert [made.pop_due(10.02), made.pop_due(10.02)] == [b"c", b"d"]
     assert made.heard_frames(second, 10.03) == pytest.approx(0.5)
+
+
+def test_what_cannot_be_recalled_is_neither_sent_again_nor_begun_before_it_has_played_out() -> None:
+    made, first = playout(b"a", b"b", b"c", b"d", b"e", b"f", lead_s=0.04, recalls=False)
+    assert [made.pop_due(10.0) for _ in range(4)] == [b"a", b"b", b"c", None]
+    assert made.flushed(10.01) == b"c"  # the last that is heard: a fade follows it
+    made.events.clear()
+    assert made.pop_due(10.02) == b"d"
+    assert made.remove(first, 10.03)
 
 
 def test_the_start_waits_as_long_as_the_engine_has_needed() -> None:
@@ -122,3 +149,34 @@ def test_a_whole_utterance_does_not_wait() -> None:
         policy.observe(0.15)
     made, _ = playout(b"a", done=True, start=policy)
     assert made.pop_due(10.0) == b"a"
+
+
+def test_a_peer_that_tells_when_it_began_to_play_sets_the_position() -> None:
+    made, track = playout(*[b"x"] * 5, lead_s=1.0)
+    while made.pop_due(10.0) is not None:
+        pass
+    made.playback_started(10.13)
+    assert made.heard_frames(track, 10.10) == 0
+    assert made.heard_frames(track, 10.13 + 2.5 * P) == pytest.approx(2.5)
+    assert made.heard_frames(track, 99.0) == 5, "no more than was sent"
+
+
+def test_a_peer_that_has_played_all_ends_the_track_unless_more_is_on_its_way() -> None:
+    made, track = playout(*[b"x"] * 5, lead_s=1.0)
+    while made.pop_due(10.0) is not None:
+        pass
+    made.playback_started(10.5)
+    made.events.clear()
+    made.playback_completed(10.05)
+    assert not made.events, "said of what came before: this cannot have been played yet"
+    made.playback_completed(10.45)
+    assert list(made.events) == [PlayedOut(track, 10.45)]
+    assert made.idle or made.pacer.running
+
+
+def test_running_dry_in_the_middle_of_a_track_does_not_end_it() -> None:
+    made, track = playout(b"a", done=False)
+    made.pop_due(10.0)
+    made.pop_due(10.05)
+    made.playback_completed(10.06)
+    assert PlayedOut(track, 10.06) not in made.events

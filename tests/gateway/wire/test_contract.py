@@ -23,6 +23,7 @@ from gateway.wire.messages import (
     MediaReceived,
     Message,
     PeerError,
+    PlaybackStarted,
     PlayoutCleared,
     Reply,
     StreamStarted,
@@ -478,7 +479,7 @@ def test_genesys_answers_pings_and_the_close_with_its_own_numbers() -> None:
     assert json.loads(pong.data) | {"id": ""} == {
         "version": "2", "type": "pong", "seq": 2, "clientseq": 2, "id": "", "parameters": {},
     }  # fmt: skip
-    assert dialect.decode(genesys("playback_started", 3)) == [Ignored()]
+    assert dialect.decode(genesys("playback_started", 3)) == [PlaybackStarted()]
     closed, stopped = dialect.decode(genesys("close", 4, reason="end"))
     assert isinstance(closed, Reply) and stopped == StreamStopped()
     answer = json.loads(closed.data)
