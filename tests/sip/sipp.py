@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ SCENARIOS = Path(__file__).parent / "scenarios"
 
 def _port(transport: str) -> int:
     """Away from 6000 and what follows, where its media is."""
-    return free_port(socket.SOCK_STREAM if transport == "tcp" else socket.SOCK_DGRAM)
+    return free_port()
 
 
 async def sipp(
