@@ -15,11 +15,6 @@ INSTALLED = shutil.which("sipp") is not None
 SCENARIOS = Path(__file__).parent / "scenarios"
 
 
-def _port(transport: str) -> int:
-    """Away from 6000 and what follows, where its media is."""
-    return free_port()
-
-
 async def sipp(
     scenario: str,
     port: int,
@@ -44,7 +39,7 @@ async def sipp(
     (folder / "tone.ulaw").write_bytes(encode_ulaw(tone.astype(np.int16)))
     words = [
         "sipp", f"127.0.0.1:{port}", "-sf", str(SCENARIOS / f"{scenario}.xml"), "-s", service,
-        "-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", str(_port(transport)), "-t", "t1" if transport == "tcp" else "u1",
+        "-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", str(free_port()), "-t", "t1" if transport == "tcp" else "u1",
         "-m", str(calls), "-l", str(concurrent), "-r", str(rate), "-d", str(pause_ms),
         "-nostdin", "-trace_err", "-error_file", str(folder / "errors"),
         "-timeout", f"{timeout_s:g}s", "-timeout_error",

@@ -285,6 +285,8 @@ class Phone:
         """The response of that status; provisional ones before it are skipped. A failed INVITE is acknowledged."""
         while True:
             message = await self.receive()
+            if isinstance(message, Request) and not self.is_new(message):
+                continue
             assert isinstance(message, Response), message
             if message.status >= 300 and self.invite and message.cseq == self.invite.cseq:
                 self.send(failure_ack(self.invite, message))
