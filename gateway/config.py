@@ -228,7 +228,7 @@ class EmbeddedRecogniserConfig(Section):
     """The embedded recogniser's own process."""
 
     partial_ms: int = Field(500, ge=100)
-    """New speech between two partial results. Each costs as much as a final one: about 0.1 s of a core."""
+    """New speech between two partial results. Each costs as much as a final one: about 0.05 s of a core."""
     nice: int = Field(1, ge=0, le=19)
     """How far below the gateway in priority."""
     hang_s: float = Field(10.0, gt=0)
