@@ -43,6 +43,7 @@ from h200_engine import Engine, Line, Sound, make_engine, used_gib
 
 from tts_engine.errors import Exhausted
 from tts_engine.lm import Admission
+from tts_engine.quantised import Quantised
 from tts_engine.synthesizer import ClauseRequest, Playhead
 from tts_engine.wave_batch import Row, WaveBatch
 
@@ -77,6 +78,11 @@ def batch_ms(batch: WaveBatch) -> float:
     return (time.perf_counter() - begun) * 1000
 
 
+def weight_bytes(weight: Any) -> int:
+    values = weight.values if isinstance(weight, Quantised) else weight
+    return int(values.numel() * values.element_size())
+
+
 @torch.inference_mode()
 def lm_row(engine: Engine) -> dict[str, Any]:
     """Decode step and prefill per batch size at 250 positions, beside the time to read the weights once."""
@@ -89,8 +95,8 @@ def lm_row(engine: Engine) -> dict[str, Any]:
         for _ in range(10):
             steps.decode([0])
         return {"step_ms": {1: (time.perf_counter() - begun) * 100}, "prefill_ms": {"1x177": prefill_ms}}
-    weights = sum(t.numel() for layer in steps.layers for t in (layer.qkv, layer.o, layer.gate_up, layer.down))
-    floor = (weights + steps.head.numel()) * 2 / BANDWIDTH * 1000
+    floor = sum(weight_bytes(w) for layer in steps.layers for w in (layer.qkv, layer.o, layer.gate_up, layer.down))
+    floor = (floor + weight_bytes(steps.head)) / BANDWIDTH * 1000
     decode = {}
     for rows, (graph, slots, _) in sorted(steps._decode.items()):
         slots.copy_(torch.arange(rows, device=slots.device))
@@ -371,6 +377,7 @@ async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
     how += " plain" if arguments.plain else ""
     how += " causal" if arguments.finalize == "causal" else ""
     how += f" hop {arguments.first_hop}" if arguments.first_hop != 25 else ""
+    how += f" {arguments.lm_weights}" if arguments.lm_weights != "full" else ""
     how += f" steps {arguments.euler_steps}" if arguments.euler_steps != 10 else ""
     how += (" vllm" if arguments.lm == "vllm" else "") + (" grpc" if arguments.grpc else "")
 
@@ -409,6 +416,7 @@ def main() -> None:
     parser.add_argument("--finalize", choices=("upstream", "causal"), default="upstream")
     parser.add_argument("--first-hop", type=int, default=25)
     parser.add_argument("--euler-steps", type=int, default=10)
+    parser.add_argument("--lm-weights", choices=("full", "int8", "fp8"), default="full")
     parser.add_argument("--tiny", action="store_true", help="small networks: for a look at the path on a CPU")
     parser.add_argument("--device", type=torch.device)
     arguments = parser.parse_args()

@@ -204,7 +204,8 @@ def make_lm(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, Any]) 
         return TorchLm(eager := EagerLm(llm, slots=200, max_length=1024), drawing), eager
     from tts_engine.lm_cuda import CudaLm
 
-    steps = CudaLm(llm, slots=200, max_length=1024, device=device)
+    steps = CudaLm(llm, slots=200, max_length=1024, device=device, weights=arguments.lm_weights)
+    facts["lm_weights"] = arguments.lm_weights
     facts["lm_logits_relative_error_bf16"] = lm_error(llm, steps, device)
     return TorchLm(steps, drawing), steps
 

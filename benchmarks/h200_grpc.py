@@ -76,7 +76,7 @@ async def remote(arguments: argparse.Namespace) -> AsyncIterator[tuple[Remote, d
     command += ["--blocks", str(arguments.blocks), "--device", str(arguments.device)]
     command += ["--version", str(arguments.version), *["--tiny"] * arguments.tiny, *["--plain"] * arguments.plain]
     command += ["--finalize", arguments.finalize, "--first-hop", str(arguments.first_hop)]
-    command += ["--euler-steps", str(arguments.euler_steps)]
+    command += ["--euler-steps", str(arguments.euler_steps), "--lm-weights", arguments.lm_weights]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     client = GrpcEngine(address, engine_config(address, arguments.version))
     try:
@@ -112,6 +112,7 @@ def main() -> int:
     parser.add_argument("--finalize", required=True)
     parser.add_argument("--first-hop", type=int, required=True)
     parser.add_argument("--euler-steps", type=int, required=True)
+    parser.add_argument("--lm-weights", required=True)
     parser.add_argument("--tiny", action="store_true")
     arguments = parser.parse_args()
 

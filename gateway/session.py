@@ -420,6 +420,9 @@ class Session:
                 self._subscribed_rate = message.sample_rate if message.media else 0
                 self._want()
             case Transfer():
+                if self._transfer is not None:
+                    self.tell(Error(description="transfer: one is under way", code="transfer_failed", field="type"))
+                    return
                 started = self._leg.transfer(message.target, message.handoff_data)
                 if started is None:
                     self._transfer = message

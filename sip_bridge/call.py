@@ -83,6 +83,10 @@ class Host(Protocol):
         """Make the call's session. Raises ``Rejected``."""
         ...
 
+    def reachable(self, trunk: str) -> bool:
+        """Whether a trunk's proxy is alive, as far as that is known."""
+        ...
+
     def joined(self, call: SipCall) -> None:
         """The call has a dialog: what comes in it is the call's."""
         ...

@@ -51,6 +51,7 @@ def make_synthesizer(config: ModelConfig, whole: EngineConfig, *, name: str = "e
         busy_share=chosen.busy_share,
         first_chunk_s=chosen.first_chunk_s,
         rl=chosen.rl,
+        lm_weights=chosen.lm_weights,
         finalize=chosen.finalize,
         first_hop=chosen.first_hop,
         euler_steps=chosen.euler_steps,

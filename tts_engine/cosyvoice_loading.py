@@ -29,6 +29,7 @@ from tts_engine.model_runner import ModelRunner, RunnerConfig
 from tts_engine.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS
 from tts_engine.models.dit import DiT
 from tts_engine.models.llm import SpeechLanguageModel
+from tts_engine.quantised import WeightKind, round_linear_layers
 from tts_engine.scheduler import SchedulerConfig
 from tts_engine.vllm_plugin.joined_table import TABLE_FILE
 from tts_engine.voices import VoiceRegistry
@@ -121,6 +122,8 @@ class LoadingConfig:
     euler_steps: int = 10
     """Of the flow; published are 10."""
     language_model: Literal["torch", "vllm"] = "torch"
+    lm_weights: WeightKind = "full"
+    """Of the torch language model."""
     vllm: VllmConfig = VllmConfig()
     voices_folder: Path | None = None
     """Where registered voices are kept: one folder for all engines that share them. None: none can be registered."""
@@ -213,8 +216,15 @@ def _torch_lm(network: SpeechLanguageModel, config: LoadingConfig, device: torch
     if device.type == "cuda":
         from tts_engine.lm_cuda import CudaLm
 
-        steps = CudaLm(network, slots=config.max_clauses, max_length=config.max_positions, device=device)
+        steps = CudaLm(
+            network,
+            slots=config.max_clauses,
+            max_length=config.max_positions,
+            device=device,
+            weights=config.lm_weights,
+        )
     else:
+        round_linear_layers(network, config.lm_weights)
         steps = EagerLm(network, slots=config.max_clauses, max_length=config.max_positions)
     bursts = sorted({hop + LOOK_AHEAD_TOKENS for hop in (config.first_hop, chunk)})
     return TorchLm(steps, TorchLmConfig(first_bursts=bursts, burst=chunk))

@@ -203,8 +203,8 @@ def _uniform(seed, counter):
 
 @triton.jit
 def _sample(
-    logits, slots, seeds, steps, least, rings, positions, last, tokens, stride, ids, first_stop, max_length, top_p,
-    ADVANCE: tl.constexpr, TOP_K: tl.constexpr, WINDOW: tl.constexpr, BLOCK: tl.constexpr,
+    logits, slots, seeds, steps, least, rings, positions, last, draws, tokens, stride, ids, first_stop, fill,
+    max_length, top_p, ADVANCE: tl.constexpr, TOP_K: tl.constexpr, WINDOW: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     slot = tl.load(slots + row)
@@ -215,7 +215,9 @@ def _sample(
     # NaN means a broken request: it shows as an id that cannot be, and the host fails that request alone.
     broken = tl.sum((x != x).to(tl.int32)) > 0
     x = tl.where(broken, 0.0, x)
-    x = tl.where((column >= first_stop) & (step < tl.load(least + slot)), float("-inf"), x)
+    early = tl.load(least + slot)
+    masked = (step < early) | ((early < 0) & (column != fill))
+    x = tl.where((column >= first_stop) & masked, float("-inf"), x)
     x = tl.where(column < ids, x, float("-inf"))
     e = tl.exp(x - tl.max(x))
     p = e / tl.sum(e)
@@ -247,29 +249,73 @@ def _sample(
             second = tl.sum((shares <= _uniform(seed, 2 * step + 2) * total).to(tl.int32))
             final = tl.max(tl.where(others > 0, column, 0))
             token = tl.minimum(second, final)
-    tl.store(tokens + row, tl.where(broken, -1, token).to(tl.int64))
-    tl.store(last + slot, token.to(tl.int64))
-    tl.store(rings + slot * WINDOW + step % WINDOW, token.to(tl.int64))
-    tl.store(steps + slot, step + 1)
+    draw = tl.load(draws + slot)
+    drawn = tl.where(draw >= 0, draw, token.to(tl.int64))
+    tl.store(tokens + row, tl.where(broken, -1, drawn))
+    if draw != -2:  # lm.FEED draws nothing
+        tl.store(last + slot, drawn)
+        tl.store(rings + slot * WINDOW + step % WINDOW, drawn)
+        tl.store(steps + slot, step + 1)
     position = tl.load(positions + slot) + ADVANCE
     tl.store(positions + slot, tl.minimum(position, max_length - 1))
 
 
 def sample(
-    logits: Tensor, slots: Tensor, state: Any, tokens: Tensor, *, ids: int, first_stop: int, advance: bool
+    logits: Tensor, slots: Tensor, state: Any, tokens: Tensor, *, ids: int, first_stop: int, fill: int, advance: bool
 ) -> None:
     """Repetition-aware sampling (``sampling.ras``'s rule) of one id a row, into ``tokens`` ``(rows,)``; -1: NaN.
 
-    The first ``ids`` columns of ``logits`` count.
+    The first ``ids`` columns of ``logits`` count. ``state.draws`` and ``state.least`` are ``lm.Input``'s.
 
     ``state`` (``lm_cuda.SlotState``) moves on: step, ring of the last ten, last id and, on ``advance``, the position.
     """
     rows, stride = logits.shape
     _sample[(rows,)](
-        logits, slots, state.seeds, state.steps, state.least, state.rings, state.positions, state.last, tokens, stride,
-        ids, first_stop, state.max_length, 0.8,
+        logits, slots, state.seeds, state.steps, state.least, state.rings, state.positions, state.last, state.draws,
+        tokens, stride, ids, first_stop, fill, state.max_length, 0.8,
         ADVANCE=int(advance), TOP_K=25, WINDOW=10, BLOCK=triton.next_power_of_2(ids), num_warps=8,
     )  # fmt: skip
+
+
+@triton.jit
+def _matmul_8bit(
+    x, weight, scale, bias, out, m, n, k,
+    HAS_BIAS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < n
+    source = tl.where(inside, column, 0).to(tl.int64)
+    acc = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for begin in range(0, k, BLOCK):
+        index = begin + tl.arange(0, BLOCK)
+        a = tl.load(x + row[:, None].to(tl.int64) * k + index[None], mask=(row < m)[:, None], other=0.0)
+        b = tl.load(weight + source[None] * k + index[:, None])
+        acc += tl.dot(a, b.to(a.dtype), input_precision="ieee")
+    acc *= tl.load(scale + column, mask=inside, other=0.0)[None]
+    if HAS_BIAS:
+        acc += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)[None]
+    target = out + row[:, None].to(tl.int64) * n + column[None]
+    tl.store(target, acc.to(out.dtype.element_ty), mask=(row < m)[:, None] & inside[None])
+
+
+def matmul_8bit(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+    """``x @ (weight * scale[:, None]).T + bias``: ``(m, n)``, in the dtype of ``x``.
+
+    Args:
+        x: ``(m, k)``. weight: ``(n, k)``, int8 or float8_e4m3fn; ``k`` a multiple of 16. scale: ``(n,)``, fp32.
+    """
+    x = x.contiguous()
+    (m, k), n = x.shape, weight.shape[0]
+    out = torch.empty(m, n, device=x.device, dtype=x.dtype)
+    few = m <= 32  # then the weights are all the work, and many small programs read them fastest
+    rows, columns = (16 if m <= 16 else 32, 16) if few else (64, 64)
+    block = next(size for size in (128, 64, 32, 16) if k % size == 0)
+    _matmul_8bit[(triton.cdiv(n, columns), triton.cdiv(m, rows))](
+        x, weight, scale, bias, out, m, n, k,
+        HAS_BIAS=bias is not None, ROWS=rows, COLUMNS=columns, BLOCK=block, num_warps=4,
+    )  # fmt: skip
+    return out
 
 
 # -- diffusion transformer -----------------------------------------------------------------------------------------

@@ -52,6 +52,26 @@ class Admission:
     ids: Sequence[int]
     seed: int
     min_tokens: int
+    """Ids before which all control ids are masked; or ``INTERLEAVED``."""
+
+
+DRAW, FEED = -1, -2
+"""For ``Input.draw``: draw an id; or only feed, and draw nothing."""
+INTERLEAVED = -1
+"""As ``min_tokens``: every control id is masked but the one that asks for text, for text that is streamed in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """What a slot is fed in one decode step instead of the id it has drawn last."""
+
+    slot: int
+    id: int
+    """Joined id."""
+    draw: int
+    """``DRAW``, ``FEED``, or the id that is taken without drawing."""
+    min_tokens: int
+    """From now on, see ``Admission``."""
 
 
 def joined_table(config: LanguageModelConfig) -> JoinedTable:

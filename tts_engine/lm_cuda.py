@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tts_engine import kernels
-from tts_engine.lm import Admission
+from tts_engine.lm import DRAW, Admission, Input
 from tts_engine.models.llm import SpeechLanguageModel
+from tts_engine.quantised import Quantised, WeightKind, quantise
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class SlotState:
         self.max_length = max_length
         self.seeds, self.steps, self.least, self.positions, self.last = (zeros(slots) for _ in range(5))
         self.rings = zeros(slots, 10)
+        self.draws = torch.full((slots,), DRAW, dtype=torch.long, device=device)
 
     def begin(self, slots: Tensor, lengths: Tensor, seeds: Tensor, least: Tensor) -> None:
         self.positions.index_copy_(0, slots, lengths)
@@ -44,6 +46,14 @@ class SlotState:
         self.least.index_copy_(0, slots, least)
         self.steps.index_fill_(0, slots, 0)
         self.rings.index_fill_(0, slots, -1)
+        self.draws.index_fill_(0, slots, DRAW)
+
+    def give(self, inputs: Tensor) -> None:
+        """What slots are fed next, ``(n, 4)``: slot, joined id, draw, least (``lm.Input``)."""
+        slots, ids, draws, least = inputs.T.contiguous().unbind(0)
+        self.last.index_copy_(0, slots, ids)
+        self.draws.index_copy_(0, slots, draws)
+        self.least.index_copy_(0, slots, least)
 
 
 class Pending:
@@ -59,13 +69,22 @@ class Pending:
         return out
 
 
+Weight = Tensor | Quantised
+
+
+def _product(x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
+    if isinstance(weight, Quantised):
+        return kernels.matmul_8bit(x, weight.values, weight.scale, bias)
+    return x @ weight.t() if bias is None else torch.addmm(bias, x, weight.t())
+
+
 @dataclass(slots=True)
 class _Layer:
-    qkv: Tensor
+    qkv: Weight
     qkv_bias: Tensor
-    o: Tensor
-    gate_up: Tensor
-    down: Tensor
+    o: Weight
+    gate_up: Weight
+    down: Weight
     norm1: Tensor
     norm2: Tensor
 
@@ -81,8 +100,9 @@ class CudaLm:
         max_length: int,
         device: torch.device,
         dtype: torch.dtype = torch.bfloat16,
+        weights: WeightKind = "full",
     ) -> None:
-        """``model`` is read and may be dropped after."""
+        """``model`` is read and may be dropped after. ``weights``: of the products; the tables of ids stay full."""
         config = self.config = model.config
         network: Any = model  # submodules are Tensor | Module to a type checker
         self.device, self.dtype, self.slots, self.max_length = device, dtype, slots, max_length
@@ -90,15 +110,20 @@ class CudaLm:
         def take(*parts: Tensor) -> Tensor:
             return torch.cat([p.detach().to(device=device, dtype=dtype) for p in parts]).contiguous()
 
+        def weight(*parts: Tensor) -> Weight:
+            if weights == "full":
+                return take(*parts)
+            return quantise(torch.cat([p.detach().to(device) for p in parts]), weights)
+
         head = [network.llm_embedding.weight] if config.version == 2 else []
         self.table = take(network.speech_embedding.weight, *head, network.backbone.embed_tokens.weight)
         self.layers = [
             _Layer(
-                qkv=take(a.q_proj.weight, a.k_proj.weight, a.v_proj.weight),
+                qkv=weight(a.q_proj.weight, a.k_proj.weight, a.v_proj.weight),
                 qkv_bias=take(a.q_proj.bias, a.k_proj.bias, a.v_proj.bias),
-                o=take(a.o_proj.weight),
-                gate_up=take(m.gate_proj.weight, m.up_proj.weight),
-                down=take(m.down_proj.weight),
+                o=weight(a.o_proj.weight),
+                gate_up=weight(m.gate_proj.weight, m.up_proj.weight),
+                down=weight(m.down_proj.weight),
                 norm1=take(layer.input_layernorm.weight),
                 norm2=take(layer.post_attention_layernorm.weight),
             )
@@ -109,7 +134,7 @@ class CudaLm:
         # An odd number of columns would keep cuBLAS off its fast kernels: 28 us against 7 at 128 rows.
         ids, bias = config.speech_vocab_size, network.llm_decoder.bias
         padding = -ids % 64
-        self.head = F.pad(take(network.llm_decoder.weight), (0, 0, 0, padding))
+        self.head = weight(F.pad(network.llm_decoder.weight, (0, 0, 0, padding)))
         self.head_bias = None if bias is None else F.pad(take(bias), (0, padding))
         # One slot more than is given out: rows of padding write there.
         self.scratch = slots
@@ -137,13 +162,13 @@ class CudaLm:
         y: Tensor | None = None
         for number, layer in enumerate(self.layers):
             x = kernels.add_rms_norm(y, h, layer.norm1, config.rms_norm_eps)
-            qkv = torch.addmm(layer.qkv_bias, x, layer.qkv.t())
+            qkv = _product(x, layer.qkv, layer.qkv_bias)
             x = kernels.decode_attention(
                 qkv, self.cache[number], slots, self.state.positions, self.cos, self.sin, config.heads
             )
-            y = x @ layer.o.t()
+            y = _product(x, layer.o)
             x = kernels.add_rms_norm(y, h, layer.norm2, config.rms_norm_eps)
-            y = kernels.silu_mul(x @ layer.gate_up.t()) @ layer.down.t()
+            y = _product(kernels.silu_mul(_product(x, layer.gate_up)), layer.down)
         return self._logits(kernels.add_rms_norm(y, h, self.norm, config.rms_norm_eps))
 
     def prefill_logits(self, ids: Tensor, slots: Tensor, lengths: Tensor) -> Tensor:
@@ -154,15 +179,15 @@ class CudaLm:
         y: Tensor | None = None
         for number, layer in enumerate(self.layers):
             x = kernels.add_rms_norm(y, h, layer.norm1, config.rms_norm_eps)
-            qkv = torch.addmm(layer.qkv_bias, x, layer.qkv.t()).view(rows, n, -1)
+            qkv = _product(x, layer.qkv, layer.qkv_bias).view(rows, n, -1)
             kernels.rotate_store(qkv, self.cache[number], slots, self.cos, self.sin, config.heads)
             heads = qkv.view(rows, n, -1, config.head_dim).transpose(1, 2)
             q, k, v = torch.split(heads, [config.heads, config.kv_heads, config.kv_heads], dim=1)
             # Padding is on the right: the causal mask alone hides it from the real positions.
             x = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-            y = x.transpose(1, 2).reshape(rows * n, -1) @ layer.o.t()
+            y = _product(x.transpose(1, 2).reshape(rows * n, -1), layer.o)
             x = kernels.add_rms_norm(y, h, layer.norm2, config.rms_norm_eps)
-            y = kernels.silu_mul(x @ layer.gate_up.t()) @ layer.down.t()
+            y = _product(kernels.silu_mul(_product(x, layer.gate_up)), layer.down)
         assert y is not None
         last = (lengths - 1).clamp(min=0) + torch.arange(rows, device=ids.device) * n
         return self._logits(
@@ -170,7 +195,7 @@ class CudaLm:
         )
 
     def _logits(self, x: Tensor) -> Tensor:
-        return x @ self.head.t() if self.head_bias is None else torch.addmm(self.head_bias, x, self.head.t())
+        return _product(x, self.head, self.head_bias)
 
     def _decode_step(self, slots: Tensor, tokens: Tensor) -> None:
         logits = self.decode_logits(slots)
@@ -191,6 +216,7 @@ class CudaLm:
             tokens,
             ids=config.speech_vocab_size,
             first_stop=config.speech_token_size,
+            fill=config.fill,
             advance=advance,
         )
 
@@ -250,14 +276,17 @@ class CudaLm:
             return self._send(tokens, rows)
 
     @torch.inference_mode()
-    def decode(self, slots: Sequence[int]) -> Pending:
-        """Draw the next id of each slot."""
+    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Pending:
+        """Draw the next id of each slot, after its last one or what is given."""
         rows = len(slots)
         count = min(r for r in self._decode if r >= rows)
         graph, buffer, tokens = self._decode[count]
         host = torch.full((count,), self.scratch, dtype=torch.long, pin_memory=True)
         host.numpy()[:rows] = slots
         with torch.cuda.stream(self.stream):
+            if inputs:
+                given = torch.tensor([(i.slot, i.id, i.draw, i.min_tokens) for i in inputs]).pin_memory()
+                self.state.give(given.to(self.device, non_blocking=True))
             buffer.copy_(host, non_blocking=True)
             graph.replay()
             return self._send(tokens, rows)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tts_engine.lm import Admission
+from tts_engine.lm import DRAW, INTERLEAVED, Admission, Input
 from tts_engine.models.config import SamplingConfig
 from tts_engine.models.llm import KeyValueCache, SpeechLanguageModel
 from tts_engine.sampling import push, ras, stop_mask
@@ -40,6 +40,7 @@ class EagerLm:
         self._seeds, self._steps, self._least = (torch.zeros(slots, dtype=torch.long) for _ in range(3))
         self._history = torch.full((slots, SamplingConfig().window), -1)
         self._stops = stop_mask(config)
+        self._fill = torch.arange(config.speech_vocab_size) == config.fill
 
     def warm_up(self) -> None:
         pass
@@ -59,20 +60,43 @@ class EagerLm:
         return Drawn(ids)
 
     @torch.inference_mode()
-    def decode(self, slots: Sequence[int]) -> Drawn:
+    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Drawn:
         rows = torch.tensor(slots)
-        embedded = self._table[self._history[rows, -1]][:, None]
-        hidden = self.model(embedded, self._positions[rows], self._cache, slots=rows)
+        fed = self._history[rows, -1]
+        draws = torch.full_like(rows, DRAW)
+        for given in inputs:
+            row = slots.index(given.slot)
+            fed[row], draws[row], self._least[given.slot] = given.id, given.draw, given.min_tokens
+        hidden = self.model(self._table[fed][:, None], self._positions[rows], self._cache, slots=rows)
         self._positions[rows] += 1
-        return Drawn(self._draw(self.model.logits(hidden[:, 0]), rows))
+        logits = self.model.logits(hidden[:, 0])
+        ids = torch.zeros_like(rows)
+        drawing = draws == DRAW
+        if drawing.any():
+            ids[drawing] = torch.tensor(self._draw(logits[drawing], rows[drawing]))
+        forced = draws >= 0
+        ids[forced] = draws[forced]
+        self._push(rows[forced], ids[forced])
+        out: list[int] = ids.tolist()
+        return Drawn(out)
 
     def _draw(self, logits: Tensor, rows: Tensor) -> list[int]:
-        early = (self._steps[rows] < self._least[rows])[:, None] & self._stops
-        draws = uniforms(self._seeds[rows], self._steps[rows])
         broken = ~logits.isfinite().all(dim=1)
-        logits = logits.nan_to_num().masked_fill(early, float("-inf"))
-        ids, _ = ras(logits, self._history[rows], draws, SamplingConfig())
-        self._history[rows] = push(self._history[rows], ids)
-        self._steps[rows] += 1
+        logits = logits.nan_to_num().masked_fill(self._masked(rows), float("-inf"))
+        ids = self._pick(logits, rows)
+        self._push(rows, ids)
         out: list[int] = ids.masked_fill(broken, -1).tolist()
         return out
+
+    def _masked(self, rows: Tensor) -> Tensor:
+        """Ids that must not be drawn now, ``(rows, ids)``."""
+        least = self._least[rows][:, None]
+        return self._stops & ((self._steps[rows][:, None] < least) | (least == INTERLEAVED) & ~self._fill)
+
+    def _pick(self, logits: Tensor, rows: Tensor) -> Tensor:
+        ids, _ = ras(logits, self._history[rows], uniforms(self._seeds[rows], self._steps[rows]), SamplingConfig())
+        return ids
+
+    def _push(self, rows: Tensor, ids: Tensor) -> None:
+        self._history[rows] = push(self._history[rows], ids)
+        self._steps[rows] += 1

@@ -11,15 +11,18 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
+from tts_engine.bistream import Bistream
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
-from tts_engine.lm import Admission, joined_table
-from tts_engine.models.config import LanguageModelConfig
+from tts_engine.lm import Admission, Input, joined_table
+from tts_engine.lm_sequence import LmSequence, StreamedLmSequence, wake
+from tts_engine.models.config import LanguageModelConfig, SamplingConfig
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +42,7 @@ class LmSteps(Protocol):
 
     def prefill(self, admissions: Sequence[Admission]) -> Drawing: ...
 
-    def decode(self, slots: Sequence[int]) -> Drawing: ...
+    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Drawing: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,30 +70,6 @@ class TorchLmConfig:
         return next((count for count in self.first_bursts if count > taken), taken + self.burst)
 
 
-class _Sequence:
-    """A clause on its way through the loop. ``tokens`` only grows; the loop writes, the reader reads."""
-
-    __slots__ = (
-        "admission", "cancelled", "done", "error", "launched", "limit", "loop", "max_tokens", "slot", "tokens",
-        "wake_at", "waker",
-    )  # fmt: skip
-
-    def __init__(self, admission: Admission, max_tokens: int, wake_at: int, limit: int) -> None:
-        self.admission, self.max_tokens, self.wake_at, self.limit = admission, max_tokens, wake_at, limit
-        self.loop = asyncio.get_running_loop()
-        self.waker = asyncio.Event()
-        self.tokens: list[int] = []
-        self.slot = -1
-        self.launched = 0
-        self.cancelled = self.done = False
-        self.error: EngineError | None = None
-
-    @property
-    def due(self) -> bool:
-        """Whether the next id may be drawn."""
-        return self.launched < min(self.max_tokens, self.limit)
-
-
 class TorchLm:
     """``LmBackend`` over steps on this process's device. ``start`` it, ``aclose`` it."""
 
@@ -98,8 +77,10 @@ class TorchLm:
         self._steps, self._config = steps, config or TorchLmConfig()
         self.table = joined_table(steps.config)
         self._changed = threading.Condition()
-        self._waiting: deque[_Sequence] = deque()
-        self._live: list[_Sequence] = []
+        self._waiting: deque[LmSequence] = deque()
+        self._listening: list[StreamedLmSequence] = []
+        """Streamed clauses without enough text to begin."""
+        self._live: list[LmSequence] = []
         self._free = list(range(steps.slots))[::-1]
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="lm", daemon=True)
@@ -143,15 +124,76 @@ class TorchLm:
                 f"{max(min_tokens, 1)} are needed for speech"
             )
         admission = Admission(slot=-1, ids=prompt, seed=seed, min_tokens=min(min_tokens, max_tokens))
-        first, ahead = self._config.wake_at(0), self._config.ahead
-        sequence = _Sequence(admission, min(max_tokens, room), first, first + ahead)
+        sequence = LmSequence(admission, min(max_tokens, room))
+        self._enter(sequence, self._waiting)
+        async with aclosing(self._read(sequence)) as tokens:
+            async for token in tokens:
+                yield token
+
+    async def generate_streamed(
+        self,
+        text: AsyncIterator[Sequence[int]],
+        *,
+        prompt_text: Sequence[int],
+        prompt_speech: Sequence[int],
+        seed: int,
+    ) -> AsyncGenerator[int, None]:
+        """Draw the speech ids of a clause whose text ids come in meanwhile, in groups of any size.
+
+        The interleaved layout that the published models know (``bistream``): the first ids are drawn after five of
+        text. Ends are masked until the text has ended.
+
+        Raises:
+            InvalidRequest: CosyVoice3's prompt text has no end-of-prompt id.
+            others: as ``generate``, and whatever ``text`` raises.
+        """
+        try:
+            machine = Bistream(self._steps.config, prompt_text=prompt_text, prompt_speech=prompt_speech)
+        except ValueError as exc:
+            raise InvalidRequest(str(exc)) from exc
+        sequence = StreamedLmSequence(
+            machine, self.table, SamplingConfig(), positions=self._steps.max_length, seed=seed
+        )
+        self._enter(sequence, self._listening)
+        feeding = asyncio.create_task(self._feed(sequence, text), name="text into the language model")
+        try:
+            async with aclosing(self._read(sequence)) as tokens:
+                async for token in tokens:
+                    yield token
+            if feeding.done():
+                feeding.result()
+        finally:
+            feeding.cancel()
+            await asyncio.wait([feeding])
+
+    async def _feed(self, sequence: StreamedLmSequence, text: AsyncIterator[Sequence[int]]) -> None:
+        try:
+            async for ids in text:
+                with self._changed:
+                    sequence.incoming += ids
+                    self._changed.notify()
+        except Exception:  # the reader gets it: there will be no more text
+            sequence.done = True
+            sequence.waker.set()
+            raise
+        finally:
+            with self._changed:
+                sequence.text_ended = True
+                self._changed.notify()
+
+    def _enter(self, sequence: LmSequence, queue: Any) -> None:
+        sequence.wake_at = self._config.wake_at(0)
+        sequence.limit = sequence.wake_at + self._config.ahead
         with self._changed:
             if self._closing:
                 raise Unavailable("the language model is shut down")
-            if len(self._waiting) >= self._config.max_waiting:
-                raise Exhausted(f"{len(self._waiting)} clauses wait for the language model", retry_after_s=1.0)
-            self._waiting.append(sequence)
+            if (count := len(self._waiting) + len(self._listening)) >= self._config.max_waiting:
+                raise Exhausted(f"{count} clauses wait for the language model", retry_after_s=1.0)
+            queue.append(sequence)
             self._changed.notify()
+
+    async def _read(self, sequence: LmSequence) -> AsyncGenerator[int, None]:
+        """The ids as they come; closing it takes the sequence out of the next step."""
         taken = 0
         try:
             while True:
@@ -165,7 +207,7 @@ class TorchLm:
                 sequence.waker.clear()
                 with self._changed:
                     sequence.wake_at = self._config.wake_at(taken)
-                    sequence.limit = sequence.wake_at + ahead
+                    sequence.limit = sequence.wake_at + self._config.ahead
                     self._changed.notify()
                 if not sequence.done and len(sequence.tokens) < sequence.wake_at:
                     await sequence.waker.wait()
@@ -187,7 +229,7 @@ class TorchLm:
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        flying: deque[tuple[Drawing, list[_Sequence]]] = deque()
+        flying: deque[tuple[Drawing, list[LmSequence]]] = deque()
         try:
             while True:
                 with self._changed:
@@ -207,10 +249,9 @@ class TorchLm:
                 for s in begun:
                     s.launched = 1
                 if due:
-                    flying.append((self._steps.decode([s.slot for s in due]), due))
+                    inputs = [given for s in due if (given := s.launch()) is not None]
+                    flying.append((self._steps.decode([s.slot for s in due], inputs), due))
                     self.rounds += 1
-                    for s in due:
-                        s.launched += 1
                 self._live += begun
                 for _ in range(before if begun or due else len(flying)):
                     self._take(*flying.popleft())
@@ -221,20 +262,25 @@ class TorchLm:
                 self._closing = True
             self._fail(SynthesisFailed(f"the language model failed: {type(exc).__name__}"))
 
-    def _admit(self) -> list[_Sequence]:
+    def _admit(self) -> list[LmSequence]:
         """Drop who left, give slots to who waits. Under the lock."""
         gone = [s for s in self._live if s.cancelled or s.done]
         for s in gone:
             self._free.append(s.slot)
         if gone:
             self._live = [s for s in self._live if not (s.cancelled or s.done)]
-        begun: list[_Sequence] = []
+        for s in (*self._live, *self._listening):
+            s.listen()
+        begun: list[LmSequence] = []
+        self._waiting += [s for s in self._listening if s.admission is not None]
+        self._listening = [s for s in self._listening if s.admission is None and not (s.cancelled or s.done)]
         longest = 0
         while self._waiting and self._free and len(begun) < self._config.prefill_rows:
             s = self._waiting[0]
-            if s.cancelled:
+            if s.cancelled or s.done:
                 self._waiting.popleft()
                 continue
+            assert s.admission is not None
             longest = max(longest, len(s.admission.ids))
             if begun and longest * (len(begun) + 1) > self._config.prefill_positions:
                 break
@@ -245,10 +291,10 @@ class TorchLm:
             begun.append(s)
         return begun
 
-    def _begin(self, begun: list[_Sequence], flying: deque[tuple[Drawing, list[_Sequence]]]) -> list[_Sequence]:
+    def _begin(self, begun: list[LmSequence], flying: deque[tuple[Drawing, list[LmSequence]]]) -> list[LmSequence]:
         """Prefill; returns those who have begun. Without memory for it none has, and the others go on."""
         try:
-            flying.append((self._steps.prefill([s.admission for s in begun]), begun))
+            flying.append((self._steps.prefill([s.admission for s in begun if s.admission is not None]), begun))
         except torch.OutOfMemoryError:
             log.exception("out of device memory")
             for s in begun:
@@ -258,42 +304,27 @@ class TorchLm:
             return []
         return begun
 
-    def _take(self, drawing: Drawing, sequences: list[_Sequence]) -> None:
-        first_stop = self._steps.config.speech_token_size
-        wake: list[_Sequence] = []
+    def _take(self, drawing: Drawing, sequences: list[LmSequence]) -> None:
+        woken: list[LmSequence] = []
         for s, token in zip(sequences, drawing.ids(), strict=True):
             if s.done or s.cancelled:
                 continue
-            if 0 <= token < first_stop:
-                s.tokens.append(token)
-                s.done = len(s.tokens) >= s.max_tokens
-            else:
-                if token < 0:
-                    s.error = SynthesisFailed("the language model gave no number for this clause")
-                s.done = True
+            s.take(token, self._steps.config)
             if s.done or len(s.tokens) >= s.wake_at:
-                wake.append(s)
-        self._wake(wake)
+                woken.append(s)
+        self._wake(woken)
 
     def _fail(self, error: EngineError) -> None:
         with self._changed:
-            left = [*self._live, *self._waiting]
-            self._live, self._waiting = [], deque()
+            left = [*self._live, *self._waiting, *self._listening]
+            self._live, self._waiting, self._listening = [], deque(), []
         for s in left:
             s.error, s.done = s.error or error, True
         self._wake(left)
 
     @staticmethod
-    def _wake(sequences: list[_Sequence]) -> None:
-        if not sequences:
-            return
-        loop = sequences[0].loop
+    def _wake(sequences: list[LmSequence]) -> None:
         try:
-            loop.call_soon_threadsafe(_set_all, [s.waker for s in sequences])
+            wake(sequences)
         except RuntimeError:  # the loop is closed: nobody waits
             log.debug("a reader's event loop is closed")
-
-
-def _set_all(wakers: list[asyncio.Event]) -> None:
-    for waker in wakers:
-        waker.set()

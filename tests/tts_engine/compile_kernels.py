@@ -54,7 +54,11 @@ def main() -> None:
     sizes: dict[str, Any] = {"HEADS": 14, "KV_HEADS": 2, "HALF": 32}
     print(compiled(k._decode_attention, types, num_stages=2, GROUP=16, BLOCK=256, **sizes))
     print(compiled(k._rotate_store, "*bf16 *bf16 *i64 *fp32 *fp32 i32 i32 i32", num_warps=1, **sizes))
-    types = "*bf16 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 i32 i32 i32 i32 fp32"
+    for kind, bias, rows in (("*i8", "*bf16", 16), ("*fp8e4nv", "-", 16), ("*i8", "-", 64), ("*fp8e4nv", "*bf16", 64)):
+        types = f"*bf16 {kind} *fp32 {bias} *bf16 i32 i32 i32"
+        tile = {"ROWS": rows, "COLUMNS": rows, "BLOCK": 128}
+        print(compiled(k._matmul_8bit, types, HAS_BIAS=bias != "-", **tile))
+    types = "*bf16 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 i32 i32 i32 i32 i32 fp32"
     print(compiled(k._sample, types, num_warps=8, ADVANCE=1, TOP_K=25, WINDOW=10, BLOCK=8192))
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from tts_engine import kernels
 from tts_engine.fused_dit import FusedDiT
 from tts_engine.fused_hift import fuse
 from tts_engine.fused_unet import FusedUNet
-from tts_engine.lm import joined_table
+from tts_engine.lm import DRAW, FEED, INTERLEAVED, joined_table
 from tts_engine.lm_cuda import CudaLm
 from tts_engine.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig, SolverConfig
 from tts_engine.models.flow import Flow, FlowCache, FlowRows
@@ -28,6 +29,7 @@ from tts_engine.models.flow_v3 import FlowV3
 from tts_engine.models.hift import Hift
 from tts_engine.models.hift_causal import CausalHift, VocoderCache
 from tts_engine.models.llm import KeyValueCache, SpeechLanguageModel
+from tts_engine.quantised import quantise
 from tts_engine.vllm_plugin.ras import ras_pick, uniforms
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -97,6 +99,7 @@ def test_language_model_steps_give_the_logits_and_ids_of_the_plain_network(versi
             tokens,
             ids=ids,
             first_stop=config.speech_token_size,
+            fill=config.fill,
             advance=step > 0,
         )
         assert tokens.tolist() == drawn.tolist()
@@ -106,6 +109,18 @@ def test_language_model_steps_give_the_logits_and_ids_of_the_plain_network(versi
         assert fused.state.positions[slots].tolist() == (length + step).tolist()
 
 
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+@pytest.mark.parametrize("rows", [3, 20, 40])
+def test_products_with_weights_of_eight_bits(kind: Literal["int8", "fp8"], rows: int) -> None:
+    x, bias = torch.randn(rows, 48, device=DEVICE), torch.randn(70, device=DEVICE)
+    weight = quantise(torch.randn(70, 48, device=DEVICE), kind)
+    want = x @ weight.wide().t()
+    got = kernels.matmul_8bit(x, weight.values, weight.scale, None)
+    torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+    got = kernels.matmul_8bit(x, weight.values, weight.scale, bias)
+    torch.testing.assert_close(got, want + bias, atol=1e-4, rtol=1e-4)
+
+
 @torch.inference_mode()
 def test_logits_without_a_number_draw_no_id() -> None:
     logits = torch.randn(2, 64, device=DEVICE)
@@ -113,9 +128,26 @@ def test_logits_without_a_number_draw_no_id() -> None:
     state = _state(2)
     tokens = torch.zeros(2, dtype=torch.long, device=DEVICE)
     slots = torch.arange(2, device=DEVICE)
-    kernels.sample(logits, slots, state, tokens, ids=60, first_stop=50, advance=True)
+    kernels.sample(logits, slots, state, tokens, ids=60, first_stop=50, fill=53, advance=True)
     assert tokens[0] >= 0
     assert tokens[1] == -1
+
+
+@torch.inference_mode()
+def test_slots_that_are_only_fed_or_forced_or_may_not_end() -> None:
+    logits = torch.full((4, 64), -5.0, device=DEVICE)
+    logits[:, 55] = 9.0  # a control id, by far the likeliest
+    logits[3, 53] = 5.0  # the one that asks for text
+    state: Any = _state(4)
+    inputs = [(0, 70, FEED, 0), (1, 71, 53, INTERLEAVED), (2, 72, DRAW, 0), (3, 73, DRAW, INTERLEAVED)]
+    state.give(torch.tensor(inputs, device=DEVICE))
+    assert state.last.tolist() == [70, 71, 72, 73]
+    tokens, slots = (torch.arange(4, device=DEVICE) for _ in range(2))
+    kernels.sample(logits, slots, state, tokens, ids=60, first_stop=50, fill=53, advance=True)
+    assert tokens[1:].tolist() == [53, 55, 53]
+    assert state.last.tolist() == [70, 53, 55, 53]
+    assert state.steps.tolist() == [0, 1, 1, 1]
+    assert state.positions.tolist() == [1, 1, 1, 1]
 
 
 def _state(slots: int) -> object:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
-from tts_engine.lm import Admission
+from tts_engine.lm import Admission, Input
 from tts_engine.lm_eager import Drawn, EagerLm
 from tts_engine.lm_torch import TorchLm, TorchLmConfig
 from tts_engine.models.config import LanguageModelConfig, SamplingConfig
@@ -167,7 +167,7 @@ async def test_a_clause_without_numbers_fails_alone() -> None:
 
 
 class DeadDevice(EagerLm):
-    def decode(self, slots: Sequence[int]) -> Drawn:
+    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Drawn:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
 
