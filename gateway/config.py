@@ -444,6 +444,8 @@ class SignalWireConfig(CarrierSection):
 
     signing_key: SecretStr | None = Field(None, min_length=1)
     """Checks `X-SignalWire-Signature` on webhooks."""
+    stream_token: SecretStr | None = Field(None, min_length=1)
+    """The `authBearerToken` of streams that were not started by our webhook."""
     after_url: str = ""
     """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
     codec: Literal["PCMU@8000h", "L16@16000h", "L16@24000h"] = "PCMU@8000h"

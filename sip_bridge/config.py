@@ -12,7 +12,7 @@ from sip_bridge.errors import ProtocolError
 from sip_bridge.sip import Uri
 
 CodecName = Literal["PCMU", "PCMA", "G722", "OPUS"]
-SrtpPolicy = Literal["off", "optional", "required"]
+SrtpPolicy = Literal["off", "optional", "preferred", "required"]
 TrunkName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 
 
@@ -63,8 +63,9 @@ class TrunkConfig(Section):
     codecs: tuple[CodecName, ...] = Field(("PCMU", "PCMA", "G722", "OPUS"), min_length=1)
     """What we speak, best first; our order decides. G722 and OPUS sound better and cost more time to encode."""
     srtp: SrtpPolicy = "optional"
-    """`optional` takes what is offered (RTP/SAVP, or RTP/AVP with a key) and offers plain RTP; `required` refuses plain
-    RTP; `off` refuses RTP/SAVP. The key is secret only over TLS."""
+    """`optional` takes what is offered (RTP/SAVP, or RTP/AVP with a key) and offers plain RTP; `preferred` offers
+    RTP/AVP with a key, which some PBXs take for a fault; `required` offers RTP/SAVP and refuses plain RTP; `off`
+    refuses RTP/SAVP. The key is secret only over TLS."""
     media: Literal["strict", "host", "any"] = "host"
     """Whose RTP is followed when it does not come from the address that the peer named: nobody's, that of the host
     which signals, or anybody's within the first seconds (phones behind translators)."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
+import itertools
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -313,8 +314,8 @@ class Negotiation:
         host: address that the peer can reach.
         port: of our RTP; RTCP is the next one unless the peer wants both on one.
         codecs: names out of ``KNOWN``, best first.
-        srtp: ``off`` refuses RTP/SAVP, ``optional`` takes what comes and offers plain RTP, ``required`` refuses
-            plain RTP.
+        srtp: ``off`` refuses RTP/SAVP, ``optional`` takes what comes and offers plain RTP, ``preferred`` offers keys
+            that the peer may leave (best effort), ``required`` refuses plain RTP.
         ptime_ms: where the peer wishes nothing that we can do.
         random_bytes: source of keys and of the session's id.
     """
@@ -325,7 +326,7 @@ class Negotiation:
         host: str,
         port: int,
         codecs: Sequence[str] = ("PCMU", "PCMA", "G722", "OPUS"),
-        srtp: Literal["off", "optional", "required"] = "optional",
+        srtp: Literal["off", "optional", "preferred", "required"] = "optional",
         ptime_ms: int = 20,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
@@ -365,8 +366,7 @@ class Negotiation:
         """
         if self.offering:
             raise RuntimeError("answer() while an offer of ours is open")
-        at, media, codec = self._choose(offer)
-        theirs = self._their_crypto(media)
+        at, media, codec, theirs = self._acceptable(offer)
         ours = Crypto(theirs.tag, theirs.suite, self._key(theirs.suite)) if theirs else None
         events = _events(media, codec.clock_hz)
         noise = _noise(media, codec.clock_hz)
@@ -414,8 +414,8 @@ class Negotiation:
             clocks = sorted({codec.clock_hz for codec in self._codecs})
             noise = [_OUR_NOISE] if _OUR_NOISE.clock_hz in clocks else []
             codecs = self._codecs + noise + [_OUR_EVENTS[clock_hz] for clock_hz in clocks]
-            suites = list(_OFFERED_SUITES) if self._srtp == "required" else []
-            protocol = "RTP/SAVP" if suites else "RTP/AVP"
+            suites = list(_OFFERED_SUITES) if self._srtp in ("preferred", "required") else []
+            protocol = "RTP/SAVP" if self._srtp == "required" else "RTP/AVP"
         cryptos = [Crypto(tag, suite, self._key(suite)) for tag, suite in enumerate(suites, 1)]
         self._offer = _Offer(codecs, cryptos, wish)
         return self._describe([self._audio(protocol, codecs, wish, cryptos, False)])
@@ -432,7 +432,7 @@ class Negotiation:
         offered, self._offer = self._offer, None
         _, media, codec = self._choose(answer)
         ours = theirs = None
-        if offered.cryptos:
+        if offered.cryptos and not (self._best_effort and not media.cryptos):
             pairs = [(mine, line) for mine in offered.cryptos for line in media.cryptos]
             matching = [(mine, line) for mine, line in pairs if (mine.tag, mine.suite) == (line.tag, line.suite)]
             if not matching:
@@ -453,26 +453,49 @@ class Negotiation:
         )
         return self.agreed
 
+    @property
+    def _best_effort(self) -> bool:
+        """The peer may leave our first offer's keys; once agreed, they are not given up."""
+        return self._srtp == "preferred" and not (self.agreed and self.agreed.send_crypto)
+
     def withdraw(self) -> None:
         """Our offer was refused (488, 491 ...): what was agreed before goes on."""
         self._offer = None
 
-    def _choose(self, description: SessionDescription) -> tuple[int, Media, Codec]:
-        """The first audio section with a codec of ours; our order decides, not the peer's. A call keeps its codec."""
-        codecs = [self.agreed.codec] if self.agreed else self._codecs
+    def _acceptable(self, offer: SessionDescription) -> tuple[int, Media, Codec, Crypto | None]:
+        """The first choice whose encryption we can take: an offer may have a section with and one without."""
+        refused: NotAcceptable | None = None
+        for at, media, codec in self._choices(offer):
+            try:
+                return at, media, codec, self._their_crypto(media)
+            except NotAcceptable as error:
+                refused = refused or error
+        raise refused or self._nothing_common(offer)
+
+    def _choose(self, answer: SessionDescription) -> tuple[int, Media, Codec]:
+        for choice in self._choices(answer):
+            return choice
+        raise self._nothing_common(answer)
+
+    def _choices(self, description: SessionDescription) -> Iterator[tuple[int, Media, Codec]]:
+        """Audio sections with a codec of ours; our order decides, not the peer's. A call keeps its codec."""
         for at, media in enumerate(description.media):
-            if media.kind != "audio" or not media.port or media.protocol.upper() not in _PROTOCOLS:
-                continue
-            for ours in codecs:
-                for theirs in media.codecs:
-                    if ours.same(theirs):
-                        return at, media, theirs
+            if media.kind == "audio" and media.port and media.protocol.upper() in _PROTOCOLS:
+                found = (theirs for ours in self._wanted for theirs in media.codecs if ours.same(theirs))
+                for codec in itertools.islice(found, 1):
+                    yield at, media, codec
+
+    @property
+    def _wanted(self) -> Sequence[Codec]:
+        return [self.agreed.codec] if self.agreed else self._codecs
+
+    def _nothing_common(self, description: SessionDescription) -> NotAcceptable:
         offered = "; ".join(
             f"{media.kind} {media.protocol} {'refused' if not media.port else ' '.join(c.name for c in media.codecs)}"
             for media in description.media
         )
-        ours_text = ", ".join(codec.name for codec in codecs)
-        raise NotAcceptable(f"no common codec: got {offered[:200] or 'no media'}, expected audio in one of {ours_text}")
+        ours = ", ".join(codec.name for codec in self._wanted)
+        return NotAcceptable(f"no common codec: got {offered[:200] or 'no media'}, expected audio in one of {ours}")
 
     def _their_crypto(self, media: Media) -> Crypto | None:
         secure = "SAVP" in media.protocol.upper()

@@ -19,7 +19,7 @@ from tests.live_server import Live, serve, until
 from voicecodecs.pcm import to_float32
 from voicecodecs.resample import Resampler
 
-pytestmark = [needs_asterisk, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.asterisk, needs_asterisk, pytest.mark.asyncio(loop_scope="module")]
 
 SAMPLES = Path(__file__).parents[2] / "configs/asterisk"
 KEY = {"Authorization": "Bearer a key of ours"}

@@ -15,7 +15,7 @@ import trustme
 
 from tests.live_server import Live, serve, until
 from tests.sip.baresip import INSTALLED, baresip, free_port
-from tests.sip.test_baresip import SENTENCE, SPEAK, recognised, share_heard  # noqa: F401  a fixture
+from tests.sip.conftest import SPEAK, share_heard
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
