@@ -15,7 +15,8 @@ import trustme
 
 from tests.live_server import Live, serve, until
 from tests.sip.baresip import INSTALLED, baresip, free_port
-from tests.sip.conftest import SPEAK, share_heard
+from tests.sip.conftest import SENTENCE
+from tests.sip.test_baresip import recognised, share_heard  # noqa: F401  a fixture
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -38,6 +39,14 @@ routes:
     dialogue: {{script: speak.yaml}}
   keys:
     dialogue: {{script: keys.yaml}}
+"""
+
+SPEAK = f"""
+start: one
+steps:
+  one:
+    - say: {SENTENCE}
+    - hang_up
 """
 
 KEYS = """
