@@ -59,8 +59,8 @@ const [text, pause_s, done] = arguments;
 (async () => {
   // Before the first packet there is no report.
   const none = {jitterBufferDelay: 0, jitterBufferEmittedCount: 0, concealedSamples: 0, silentConcealedSamples: 0};
-  const report = async () =>
-    [...(await call.connection.getStats()).values()].find(one => one.type === "inbound-rtp") ?? {packetsLost: 0, ...none};
+  const reports = async () => [...(await call.connection.getStats()).values()];
+  const report = async () => (await reports()).find(one => one.type === "inbound-rtp") ?? {packetsLost: 0, ...none};
   await new Promise(silent => setTimeout(silent, pause_s * 1000));
   const before = await report();
   const sound = new Promise(heard => { window.waiting = heard; });
@@ -122,7 +122,9 @@ async def run(args: argparse.Namespace) -> dict[str, Any]:
     load = read_load(STANDARD)
     async with serving(args.config, overrides(route=ROUTE, calls=1)) as server:
         rows = await asyncio.to_thread(measure, f"http://{server.address}", load, args.turns, args.pause_s)
-    names = ("sound_ms", "told_ms", "first_packet_ms", "buffer_ms")
+    for row in rows:  # from the server's first frame to the page: network, jitter buffer, decoder
+        row["path_ms"] = row["sound_ms"] - row["told_ms"]
+    names = ("sound_ms", "path_ms", "told_ms", "first_packet_ms", "buffer_ms")
     return {
         "commit": commit(),
         "machine": machine(),

@@ -40,6 +40,7 @@ class AudioSocketLeg(asyncio.Protocol):
 
     max_lead_ms = 0
     has_marks = False
+    recalls = False
 
     def __init__(self, server: AudioSocketServer) -> None:
         self.expected = ExpectedCall("")

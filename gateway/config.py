@@ -228,7 +228,7 @@ class EmbeddedRecogniserConfig(Section):
     """The embedded recogniser's own process."""
 
     partial_ms: int = Field(500, ge=100)
-    """New speech between two partial results. Each costs as much as a final one: about 0.1 s of a core."""
+    """New speech between two partial results. Each costs as much as a final one: about 0.05 s of a core."""
     nice: int = Field(1, ge=0, le=19)
     """How far below the gateway in priority."""
     hang_s: float = Field(10.0, gt=0)
@@ -394,6 +394,9 @@ class WebRtcConfig(Section):
     out a bad network. Browsers check every 2 to 5 s."""
     restart_s: float = Field(15.0, ge=0)
     """How long a lost browser may come back with a new offer for its call."""
+    lead_ms: int = Field(40, ge=0, le=200)
+    """How far ahead of real time frames are sent, at most `playout.lead_ms`. A browser plays on smoothly only once its
+    jitter buffer has filled: with a lead that is at once. Less is heard of a cut turn without one."""
     data_channel: bool = True
     """Let a browser join its call's dialogue on the data channel `talkspurt`: it hears everything and may say anything.
     Off for phones whose callers must not."""
@@ -441,6 +444,8 @@ class SignalWireConfig(CarrierSection):
 
     signing_key: SecretStr | None = Field(None, min_length=1)
     """Checks `X-SignalWire-Signature` on webhooks."""
+    stream_token: SecretStr | None = Field(None, min_length=1)
+    """The `authBearerToken` of streams that were not started by our webhook."""
     after_url: str = ""
     """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
     codec: Literal["PCMU@8000h", "L16@16000h", "L16@24000h"] = "PCMU@8000h"
@@ -687,8 +692,9 @@ class AudioSocketConfig(Section):
     """Announced calls that are waited for at a time; one more is answered with 503."""
     expected_s: float = Field(60.0, gt=0)
     """How long an announced call is waited for. Longer suits callers who still hear ringing."""
-    first_audio_ms: int = Field(200, ge=0)
-    """The first audio frame tells the rate; a call that sends none for this long speaks 8 kHz."""
+    first_audio_ms: int = Field(800, ge=0)
+    """The first audio frame tells the rate; a call that sends none for this long speaks 8 kHz. Asterisk's `Answer` lets
+    audio through half a second late; less starts mute callers sooner."""
     keepalive_ms: int = Field(1000, ge=100, le=1900)
     """Silence of ours after which one frame of it is sent: Asterisk ends a call that hears nothing for 2000 ms."""
 

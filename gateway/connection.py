@@ -78,6 +78,7 @@ class MediaConnection(WSListener):
         self.outbound = AudioFormat()
         self.max_lead_ms = dialect.max_lead_ms if max_lead_ms is None else max_lead_ms
         self.has_marks = dialect.has_marks
+        self.recalls = True
         self.request: WSUpgradeRequest | None = None
         self._accept = accept
         self._setup_timeout_s = setup_timeout_s

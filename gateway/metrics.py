@@ -7,7 +7,7 @@ exposition; the rest happens per turn or call, where prometheus_client is cheap 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info, generate_latest
 from prometheus_client import Histogram as PrometheusHistogram
@@ -95,6 +95,12 @@ class Metrics(Collector):
             "How much later than computed a carrier reports a mark as played.",
             buckets=LATENCY_BUCKETS_S, registry=registry,
         )  # fmt: skip
+        self._sip_kept = Gauge(
+            "talkspurt_sip_kept",
+            "Entries of the SIP side's tables; all fall to nothing after the last call.",
+            ["table"], registry=registry,
+        )  # fmt: skip
+        self._tasks = Gauge("talkspurt_tasks", "Tasks on the gateway's event loop.", registry=registry)
         self._rtp_lost = Counter("talkspurt_rtp_lost", "RTP packets from callers that never came.", registry=registry)
         self._rtp_jitter = PrometheusHistogram(
             "talkspurt_rtp_jitter_seconds",
@@ -122,6 +128,12 @@ class Metrics(Collector):
     def call_rejected(self, *, reason: str) -> None:
         """A call was refused; ``reason`` is the code of ``Rejected``."""
         self._calls_rejected.labels(reason).inc()
+
+    def kept(self, *, tasks: int, sip: Mapping[str, int]) -> None:
+        """What the process holds now: its tasks, and the SIP side's tables by name."""
+        self._tasks.set(tasks)
+        for table, entries in sip.items():
+            self._sip_kept.labels(table).set(entries)
 
     def rtp(self, *, lost: int, jitter_s: float) -> None:
         """An RTP leg reports (at its end, or with every RTCP report): new losses, jitter now."""

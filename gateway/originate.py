@@ -57,7 +57,7 @@ class Originator(Protocol):
         ...
 
     def attempt(self, call_id: str) -> Attempt | None:
-        """What became of a call that was placed."""
+        """What became of a call that was placed; None: unknown, or answered and so a session's."""
         ...
 
     def cancel(self, call_id: str) -> bool:

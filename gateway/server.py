@@ -136,6 +136,9 @@ class GatewayServer:
         """Close everything."""
         await self.stop_accepting()
         await self._runner.cleanup()
+        for sockets in self._by_address.values():
+            for transport in list(sockets):  # browsers open some ahead, without a request: neither stack has those
+                transport.close()
 
     def admit(self, address: str, transport: asyncio.BaseTransport) -> bool:
         """Whether one more socket of this remote address may stay."""

@@ -188,6 +188,7 @@ class Session:
             lead_s=min(leg.max_lead_ms, services.playout.lead_ms) / 1000,
             start=services.start,
             has_marks=leg.has_marks,
+            recalls=leg.recalls,
             mark_timeout_s=services.playout.mark_timeout_s,
             send_mark=leg.send_mark,
         )
@@ -419,6 +420,9 @@ class Session:
                 self._subscribed_rate = message.sample_rate if message.media else 0
                 self._want()
             case Transfer():
+                if self._transfer is not None:
+                    self.tell(Error(description="transfer: one is under way", code="transfer_failed", field="type"))
+                    return
                 started = self._leg.transfer(message.target, message.handoff_data)
                 if started is None:
                     self._transfer = message
@@ -652,6 +656,7 @@ class Session:
 
     def _send_frame(self, frame: bytes) -> bool:
         sent = self._leg.send_frame(frame)
+        self.playout.frame_sent()
         if not sent:
             self.stats.stalls += 1
             self._services.meter.stalled(transport=self.call.transport)

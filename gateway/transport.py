@@ -36,6 +36,8 @@ class MediaLeg(Protocol):
 
     max_lead_ms: int
     has_marks: bool
+    recalls: bool
+    """Whether ``send_clear`` takes back what the peer has not played yet; else all that was sent will be heard."""
 
     @property
     def outbound(self) -> AudioFormat:

@@ -112,6 +112,7 @@ _PROOFS: Mapping[str, Proof] = {
     "vonage": _vonage,
     "genesys": _genesys,
     "jambonz": lambda carriers, upgrade: _credentials(upgrade, carriers.jambonz.username, carriers.jambonz.password),
+    "signalwire": lambda carriers, upgrade: _bearer(upgrade, carriers.signalwire.stream_token),
     "freeswitch": lambda carriers, upgrade: _bearer(upgrade, carriers.freeswitch.token),
     "freeswitch-fork": lambda carriers, upgrade: _credentials(
         upgrade, carriers.freeswitch_fork.username, carriers.freeswitch_fork.password

@@ -24,6 +24,7 @@ from sip_bridge.digest import ServerAuth
 from sip_bridge.endpoint import Endpoint, Limits, Peer
 from sip_bridge.errors import NotAcceptable, NotAllowed, PortsExhausted, ProtocolError
 from sip_bridge.outgoing import Outgoing
+from sip_bridge.pings import Pings
 from sip_bridge.ports import PortPair, PortPool
 from sip_bridge.registration import Registration
 from sip_bridge.sip import Request, Response, Uri, response_to
@@ -101,6 +102,7 @@ class SipBridge:
         self._asked: dict[Key, SipCall] = {}
         self.outgoing = Outgoing(self, new_call_id=new_call_id, routes=routes, on_failed=on_rejected)
         self.registrations: list[Registration] = []
+        self._pings: dict[str, Pings] = {}
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -118,8 +120,15 @@ class SipBridge:
             )
         self.local = LocalAddress(self.config.advertised, self.endpoint.port, self.endpoint.tls_port)
         self.registrations = [Registration(each, self.client, self.local) for each in self.config.registrations]
+        self._pings = {
+            name: Pings(name, trunk.proxy, self.client, self.local, every_s=trunk.ping_s)
+            for name, trunk in self.config.trunks.items()
+            if trunk.ping_s
+        }
         for registration in self.registrations:
             registration.start()
+        for pings in self._pings.values():
+            pings.start()
         log.info("SIP listens", extra={"host": self.config.host, "port": self.endpoint.port})
 
     def drain(self) -> None:
@@ -129,6 +138,7 @@ class SipBridge:
     async def aclose(self) -> None:
         """End what is left of the calls, give their last messages a moment, close the sockets."""
         self.drain()
+        await asyncio.gather(*(pings.close() for pings in self._pings.values()))
         await asyncio.gather(*(registration.close() for registration in self.registrations))
         for call in list(self._calls):
             call.end("server is closing")
@@ -169,11 +179,8 @@ class SipBridge:
             else:
                 call.on_request(key, request)
             return
-        names = self.endpoint.certificate_names(peer)
-        admitted = self._trunks.admit(
-            request, peer.host, certificate_names=names, now=time.monotonic(), wall=time.time()
-        )
-        if not isinstance(admitted, Trunk):
+        admitted = self._admit(request, peer)
+        if not isinstance(admitted, str):
             self._rejected("unknown" if admitted is None else f"sip_{admitted.status}", peer)
             answer = None
             if admitted is not None:
@@ -186,6 +193,17 @@ class SipBridge:
             if refusal is not None:
                 tag = secrets.token_hex(4)
                 self.endpoint.respond(key, response_to(request, refusal.status, to_tag=tag, headers=refusal.headers))
+
+    def _admit(self, request: Request, peer: Peer) -> str | Refusal | None:
+        """The trunk whose request this is, or as ``Trunks.admit``."""
+        for registration in self.registrations:
+            if registration.brings(request.uri, peer.host):
+                return registration.config.trunk
+        names = self.endpoint.certificate_names(peer)
+        admitted = self._trunks.admit(
+            request, peer.host, certificate_names=names, now=time.monotonic(), wall=time.time()
+        )
+        return admitted.name if isinstance(admitted, Trunk) else admitted
 
     def on_ack(self, request: Request) -> None:
         """The ACK of a 2xx."""
@@ -221,14 +239,14 @@ class SipBridge:
 
     # --- new calls -------------------------------------------------------------------------------------------------
 
-    def _invited(self, key: Key, request: Request, peer: Peer, trunk: Trunk) -> Refusal | None:
+    def _invited(self, key: Key, request: Request, peer: Peer, name: str) -> Refusal | None:
         if invitation_of(request) in self._invitations:
             return Refusal(482)
-        config = self.config.trunks[trunk.name]
+        config = self.config.trunks[name]
         try:
-            ports = self.reserve(trunk.name, config)
+            ports = self.reserve(name, config)
             self.endpoint.respond(key, response_to(request, 100))
-            call = IncomingCall(self, trunk.name, config, peer, ports, key, request)
+            call = IncomingCall(self, name, config, peer, ports, key, request)
         except Rejected as exc:
             self._rejected(exc.code, peer, str(exc))
             return Refusal(503, _RETRY)
@@ -270,6 +288,10 @@ class SipBridge:
     def begin(self, call: SipCall) -> CallSession:
         """Make a call's session."""
         return self._begin(call)
+
+    def reachable(self, trunk: str) -> bool:
+        """Whether a trunk's proxy answers, as far as it is asked."""
+        return trunk not in self._pings or self._pings[trunk].alive
 
     def joined(self, call: SipCall) -> None:
         """Find the call by its dialog from now on."""
@@ -325,4 +347,5 @@ def _trunks(config: SipConfig) -> list[Trunk]:
             route=trunk.route,
         )
         for name, trunk in config.trunks.items()
+        if trunk.asks_for_something
     ]

@@ -83,6 +83,10 @@ class Host(Protocol):
         """Make the call's session. Raises ``Rejected``."""
         ...
 
+    def reachable(self, trunk: str) -> bool:
+        """Whether a trunk's proxy is alive, as far as that is known."""
+        ...
+
     def joined(self, call: SipCall) -> None:
         """The call has a dialog: what comes in it is the call's."""
         ...
@@ -188,6 +192,7 @@ class SipCall:
 
     max_lead_ms = 0  # a phone's jitter buffer would take a lead for jitter, and grow
     has_marks = False
+    recalls = False
     direction = "inbound"
     """As ``setup`` says it."""
     session_id = ""

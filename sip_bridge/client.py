@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from sip_bridge.digest import ClientAuth, is_stale
 from sip_bridge.endpoint import Endpoint, Peer
+from sip_bridge.errors import ProtocolError
 from sip_bridge.sip import BRANCH_MAGIC, Request, Response, Uri, Via, response_to
 from sip_bridge.transaction import Act, Key
 
@@ -62,7 +63,10 @@ def authorization(response: Response, request: Request, auth: ClientAuth) -> tup
 def wants_fresh_nonce(response: Response) -> bool:
     """Whether credentials were refused for their nonce's age alone."""
     challenges = response.headers.all("WWW-Authenticate") + response.headers.all("Proxy-Authenticate")
-    return any("stale" in challenge.lower() and is_stale(challenge) for challenge in challenges)
+    try:
+        return any("stale" in challenge.lower() and is_stale(challenge) for challenge in challenges)
+    except ProtocolError:
+        return False
 
 
 class Client:

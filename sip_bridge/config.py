@@ -12,7 +12,7 @@ from sip_bridge.errors import ProtocolError
 from sip_bridge.sip import Uri
 
 CodecName = Literal["PCMU", "PCMA", "G722", "OPUS"]
-SrtpPolicy = Literal["off", "optional", "required"]
+SrtpPolicy = Literal["off", "optional", "preferred", "required"]
 TrunkName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 
 
@@ -41,8 +41,8 @@ class SipTlsConfig(Section):
 
 
 class TrunkConfig(Section):
-    """A peer whose calls are taken: known by its address, by digest, or by its TLS certificate. A trunk that names
-    several of them asks for all."""
+    """A peer whose calls are taken: known by its address, by digest, by its TLS certificate (a trunk that names several
+    of them asks for all), or by a registration of ours."""
 
     addresses: tuple[str, ...] = ()
     """Source addresses or networks. Alone they are enough only where nobody can forge them."""
@@ -63,14 +63,16 @@ class TrunkConfig(Section):
     codecs: tuple[CodecName, ...] = Field(("PCMU", "PCMA", "G722", "OPUS"), min_length=1)
     """What we speak, best first; our order decides. G722 and OPUS sound better and cost more time to encode."""
     srtp: SrtpPolicy = "optional"
-    """`optional` takes what is offered (RTP/SAVP, or RTP/AVP with a key) and offers plain RTP; `required` refuses plain
-    RTP; `off` refuses RTP/SAVP. The key is secret only over TLS."""
+    """`optional` takes what is offered (RTP/SAVP, or RTP/AVP with a key) and offers plain RTP; `preferred` offers
+    RTP/AVP with a key, which some PBXs take for a fault; `required` offers RTP/SAVP and refuses plain RTP; `off`
+    refuses RTP/SAVP. The key is secret only over TLS."""
     media: Literal["strict", "host", "any"] = "host"
     """Whose RTP is followed when it does not come from the address that the peer named: nobody's, that of the host
     which signals, or anybody's within the first seconds (phones behind translators)."""
     early_media: bool = False
     """Speak before the call is answered (183): the greeting is heard, and the 200 follows with its end. Off: 180, then
-    200 as soon as the session can speak."""
+    200 as soon as the session can speak. Of a call that we place: the session begins with the callee's early media,
+    hears it, and is ready when the call is answered; off: it begins with the answer."""
     answer_at_once: bool = False
     """Answer before the dialogue manager is there, for routes that are led by REST alone."""
     max_calls: int = Field(0, ge=0)
@@ -95,15 +97,20 @@ class TrunkConfig(Section):
         return addresses
 
     @model_validator(mode="after")
-    def _known_by_something(self) -> TrunkConfig:
-        if not (self.addresses or self.username or self.certificate_names):
-            raise ValueError("a trunk needs addresses, a username with password, or certificate_names: who may call?")
+    def _readable(self) -> TrunkConfig:
         if bool(self.username) != bool(self.password):
             raise ValueError("a trunk has username and password, or neither")
         for name in ("proxy", "from_uri"):
             if getattr(self, name):
                 _sip_uri(getattr(self, name), f"trunk {name}")
+        if self.ping_s and not self.proxy:
+            raise ValueError("a trunk with ping_s needs a proxy")
         return self
+
+    @property
+    def asks_for_something(self) -> bool:
+        """Whether callers can be known by it. One that asks for nothing is for calls by a registration only."""
+        return bool(self.addresses or self.username or self.certificate_names)
 
 
 class RegistrationConfig(Section):
@@ -200,7 +207,8 @@ class SipConfig(Section):
     """Registrars that we register at."""
     allowed_targets: tuple[str, ...] = ()
     """Where calls and transfers may go: SIP URIs or `user@host` with `*` for anything, e.g. `sip:+4930*@pbx.example`;
-    `*@pbx.example`. Empty: nowhere."""
+    `*@pbx.example`. Without a port any port of the host is meant. A number is looked for as the user at the trunk's
+    `proxy`. Empty: nowhere."""
     realm: str = "talkspurt"
     """Of our digest challenges."""
     user_to_user: bool = True
@@ -227,6 +235,13 @@ class SipConfig(Section):
         for registration in self.registrations:
             if registration.trunk and registration.trunk not in self.trunks:
                 raise ValueError(f"sip.registrations names trunk {registration.trunk!r}, which sip.trunks lacks")
+        by_registration = {registration.trunk for registration in self.registrations}
+        for name, trunk in self.trunks.items():
+            if not trunk.asks_for_something and name not in by_registration:
+                raise ValueError(
+                    f"sip.trunks.{name} needs addresses, a username with password, certificate_names, or a "
+                    "registration that names it: who may call?"
+                )
         return self
 
     @property

@@ -203,6 +203,7 @@ class Endpoint:
         self._unsent: dict[Peer, list[tuple[bytes, Key | None]]] = {}
         """What waits for a connection that is being made."""
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
         self._loop: asyncio.AbstractEventLoop
 
     async def start(self, host: str, port: int) -> None:
@@ -376,11 +377,12 @@ class Endpoint:
 
     def _set_timer(self) -> None:
         due = self._transactions.next_due
-        if self._timer and (due is None or self._timer.when() != due):
+        if self._timer and due != self._timer_due:
             self._timer.cancel()
             self._timer = None
         if due is not None and self._timer is None:
-            self._timer = self._loop.call_at(due, self._tick)
+            # Kept beside the handle, for uvloop's does not tell it when it is due at once.
+            self._timer, self._timer_due = self._loop.call_at(due, self._tick), due
 
     def _tick(self) -> None:
         self._timer = None

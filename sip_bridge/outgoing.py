@@ -23,9 +23,9 @@ from gateway.originate import Attempt, AttemptState, CallOrder
 from sip_bridge.call import Host, SipCall, State, description_of
 from sip_bridge.client import HeaderItems, authorization, wants_fresh_nonce
 from sip_bridge.config import SipConfig, TrunkConfig
-from sip_bridge.dialog import Dialog, min_session_s, session_agreed, session_offer
+from sip_bridge.dialog import Dialog, SessionTimer, min_session_s, session_agreed, session_offer
 from sip_bridge.endpoint import ALLOW, SUPPORTED, Endpoint, Peer
-from sip_bridge.errors import ProtocolError, SipError, Unreachable
+from sip_bridge.errors import NotAcceptable, ProtocolError, SipError, Unreachable
 from sip_bridge.locate import locate
 from sip_bridge.parameters import Caller, headers_of, is_own, number_of
 from sip_bridge.ports import PortPair
@@ -243,7 +243,8 @@ class OutgoingCall(SipCall):
             if description is not None and response.to.tag not in self._early:
                 # The first fork that has sound is heard; which one answers is not known yet, so nothing is settled.
                 if not self._early:
-                    self.apply(copy.copy(self.negotiation).accept(description))
+                    self.negotiation.agreed = copy.copy(self.negotiation).accept(description)
+                    self.apply(self.negotiation.agreed)
                     early = True
                 if len(self._early) < 10:
                     self._early[response.to.tag] = description
@@ -288,8 +289,11 @@ class OutgoingCall(SipCall):
             answer = description_of(response) or self._early.get(response.to.tag)
             if answer is None:
                 raise ProtocolError("2xx without the answer to our offer (RFC 3261 section 13.2.1)")
+            begun = self.outbound if self.session is not None else None
             agreed = self.negotiation.accept(answer)
-            self.set_timer(session_agreed(response))
+            if begun not in (None, self.outbound):
+                raise NotAcceptable(f"another fork answered with {self.outbound}, the session speaks {begun}")
+            self.set_timer(self._agreed_timer(response))
             if self.session is None:
                 self.session = self._host.begin(self)
             self.apply(agreed)
@@ -304,6 +308,13 @@ class OutgoingCall(SipCall):
         else:
             self._tell(Outcome(200))
 
+    def _agreed_timer(self, response: Response) -> SessionTimer | None:
+        try:
+            return session_agreed(response)
+        except ProtocolError as error:
+            log.info("SIP session timer refused", extra={"why": str(error)})
+            return None
+
     def _refused(self, response: Response) -> None:
         """A final refusal; its ACK is the transaction's."""
         if self.state is not State.EARLY:
@@ -317,7 +328,10 @@ class OutgoingCall(SipCall):
     def _may_try_again(self, response: Response) -> bool:
         assert self._invite
         if response.status == 422:
-            self._min_session_s = max(self._min_session_s, min_session_s(response))
+            try:
+                self._min_session_s = max(self._min_session_s, min_session_s(response))
+            except ProtocolError:
+                return False
             return True
         answer = authorization(response, self._invite, self._auth) if self._auth else None
         if answer is None or (answer[0] in self._credentials and not wants_fresh_nonce(response)):
@@ -525,6 +539,8 @@ class Outgoing:
             )
 
     async def _located(self, way: _Way) -> Peer:
+        if not self._host.reachable(way.name):
+            raise Rejected(f"trunk {way.name} does not answer", status=503, code="unreachable", param="trunk")
         try:
             return await locate(way.next_hop, family=_family(self._host.config))
         except Unreachable as error:
@@ -595,6 +611,7 @@ class Outgoing:
         attempt.status = outcome.status
         if outcome.status == 200:
             attempt.state = "answered"
+            self._attempts.pop(attempt.call_id, None)  # from here on its session is what is asked for
         else:
             attempt.state, attempt.reason = "failed", outcome.reason
             self._on_failed(outcome.reason)

@@ -70,6 +70,19 @@ class Registration:
         """Where the registrar sends calls to."""
         return self._local.contact(self.peer.transport if self.peer else "UDP", self.config.username)
 
+    def brings(self, uri: str, host: str) -> bool:
+        """Whether a request comes by this registration: from its registrar's address, to the contact told to it.
+
+        Args:
+            uri: the Request-URI.
+        """
+        if not (self.config.trunk and self.registered and self.peer and self.peer.host == host):
+            return False
+        try:
+            return Uri.parse(uri).user == self.config.username
+        except ProtocolError:
+            return False
+
     def start(self) -> None:
         """Register, now and again and again."""
         self._task = asyncio.get_running_loop().create_task(self._keep())

@@ -161,10 +161,13 @@ class RtpLeg:
         self._send_silence(now)
 
     def send_frame(self, payload: bytes) -> bool:
-        """Number, encrypt and send one frame. False: on hold, a digit is under way, or nobody to send to."""
+        """Number, encrypt and send one frame; nothing while a digit stands in its place. False: on hold, or the socket
+        takes no more."""
         now = self._loop.time()
-        if self.outgoing is None or not self._sends or now < self._digits_end:
+        if self.outgoing is None or not self._sends:
             return False
+        if now < self._digits_end:
+            return True
         self._sent_at, self._noise_told = now, False
         return self._send(self.outgoing.packet(payload, now=now))
 

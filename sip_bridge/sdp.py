@@ -313,8 +313,8 @@ class Negotiation:
         host: address that the peer can reach.
         port: of our RTP; RTCP is the next one unless the peer wants both on one.
         codecs: names out of ``KNOWN``, best first.
-        srtp: ``off`` refuses RTP/SAVP, ``optional`` takes what comes and offers plain RTP, ``required`` refuses
-            plain RTP.
+        srtp: ``off`` refuses RTP/SAVP, ``optional`` takes what comes and offers plain RTP, ``preferred`` offers keys
+            that the peer may leave (best effort), ``required`` refuses plain RTP.
         ptime_ms: where the peer wishes nothing that we can do.
         random_bytes: source of keys and of the session's id.
     """
@@ -325,7 +325,7 @@ class Negotiation:
         host: str,
         port: int,
         codecs: Sequence[str] = ("PCMU", "PCMA", "G722", "OPUS"),
-        srtp: Literal["off", "optional", "required"] = "optional",
+        srtp: Literal["off", "optional", "preferred", "required"] = "optional",
         ptime_ms: int = 20,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
@@ -414,8 +414,8 @@ class Negotiation:
             clocks = sorted({codec.clock_hz for codec in self._codecs})
             noise = [_OUR_NOISE] if _OUR_NOISE.clock_hz in clocks else []
             codecs = self._codecs + noise + [_OUR_EVENTS[clock_hz] for clock_hz in clocks]
-            suites = list(_OFFERED_SUITES) if self._srtp == "required" else []
-            protocol = "RTP/SAVP" if suites else "RTP/AVP"
+            suites = list(_OFFERED_SUITES) if self._srtp in ("preferred", "required") else []
+            protocol = "RTP/SAVP" if self._srtp == "required" else "RTP/AVP"
         cryptos = [Crypto(tag, suite, self._key(suite)) for tag, suite in enumerate(suites, 1)]
         self._offer = _Offer(codecs, cryptos, wish)
         return self._describe([self._audio(protocol, codecs, wish, cryptos, False)])
@@ -432,7 +432,7 @@ class Negotiation:
         offered, self._offer = self._offer, None
         _, media, codec = self._choose(answer)
         ours = theirs = None
-        if offered.cryptos:
+        if offered.cryptos and not (self._best_effort and not media.cryptos):
             pairs = [(mine, line) for mine in offered.cryptos for line in media.cryptos]
             matching = [(mine, line) for mine, line in pairs if (mine.tag, mine.suite) == (line.tag, line.suite)]
             if not matching:
@@ -452,6 +452,11 @@ class Negotiation:
             theirs=theirs,
         )
         return self.agreed
+
+    @property
+    def _best_effort(self) -> bool:
+        """The peer may leave our first offer's keys; once agreed, they are not given up."""
+        return self._srtp == "preferred" and not (self.agreed and self.agreed.send_crypto)
 
     def withdraw(self) -> None:
         """Our offer was refused (488, 491 ...): what was agreed before goes on."""

@@ -369,6 +369,7 @@ class Gateway:
         for route, lines in self.dialogue_stats.connected.items():
             self.metrics.dialogue_connected(route=route, lines=lines)
         self.metrics.dialogue_reconnects(total=self.dialogue_stats.reconnects)
+        self.metrics.kept(tasks=len(asyncio.all_tasks()), sip=self.sip.kept if self.sip is not None else {})
         ours = self.metrics.exposition()
         try:
             return ours + await self.engine.metrics()

@@ -51,6 +51,8 @@ class Leg:
         self.marks = 0
         """Marks returned because their audio was played."""
         self.clears = 0
+        self.cleared_at = 0.0
+        """When the last of them came."""
         self.tones = ""
         """Keys that the gateway had us press."""
         self.cuts_ms: list[float] = []
@@ -170,6 +172,7 @@ class Leg:
             self._return_marks()
         elif isinstance(command, Clear):
             self.clears += 1
+            self.cleared_at = now
             self.turn_under_way = False  # what may still come is a fade, and no gap lies before it
             self.messages_since_clear = 0
             if self._interrupted_at is not None:

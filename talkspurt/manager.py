@@ -60,6 +60,8 @@ class ManagedCall:
         self.on_turn_end: Callable[[Turn], None] = lambda turn: None
         self.on_message: Callable[[Mapping[str, Any], float], None] = lambda message, now: None
         """Every message after ``setup``, with its arrival."""
+        self.on_audio: Callable[[bytes], None] = lambda pcm: None
+        """Caller audio after ``subscribe``, s16le."""
         self._send = send
 
     def send(self, type_: str, **fields: Any) -> None:
@@ -135,6 +137,14 @@ class _Socket(WSListener):
                 self._set_up(message)
             elif (call := self._call(message)) is not None:
                 call.receive(message, now)
+        elif frame.msg_type == WSMsgType.BINARY:
+            data = frame.get_payload_as_bytes()
+            if self._multiplexed:  # headed by the 16 bytes of the session id
+                call, data = self._calls.get("VX" + data[:16].hex()), data[16:]
+            else:
+                call = next(iter(self._calls.values()), None)
+            if call is not None:
+                call.on_audio(data)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self._manager.sockets.discard(self)

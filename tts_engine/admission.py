@@ -4,6 +4,9 @@ Two things can go wrong when one more turn begins: those who speak run dry, or i
 is watched as a share of the device: a clause that speaks needs one chunk for every second of sound, at the measured
 cost of a clause in a full batch, and those who leave are followed by first chunks. The second is the wait behind the
 first chunks that are due already.
+
+Where something else is short (the language model, the host), the measured steps do not show it, but late chunks do:
+each second with one takes a seventh off the number of clauses at which it happened, which then grows back.
 """
 
 from __future__ import annotations
@@ -21,6 +24,12 @@ _PACE_S = 5.0
 """Departures are counted over so long: shorter makes a pause of a few answers look like the pace."""
 _DEPARTURES = 4096
 _AHEAD = 0.75
+_SLOWDOWN_SMOOTHING = 0.05
+_CUT = 6 / 7
+_CUT_PERIOD_S = 1.0
+_REGROWTH_PER_S = 0.05
+LATE_S = 0.05
+"""A chunk that comes with less sound in hand than this is late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,24 +76,49 @@ class Admission:
 
     def __init__(self, config: AdmissionConfig | None = None) -> None:
         self.config = config or AdmissionConfig()
+        self._warm: dict[Shape, dict[int, float]] = {}
+        self._slowdown = 1.0
         self._costs: dict[tuple[Shape, int], float] = {}
+        self._ceiling, self._cut_at = math.inf, -math.inf
         self._departures: deque[float] = deque(maxlen=_DEPARTURES)
 
     # -- measured
 
+    def calibrate(self, shape: Shape, rows: int, seconds: float) -> None:
+        """A batch of so many clauses takes so long on the idle device: known before the first caller."""
+        self._warm.setdefault(shape, {})[rows] = seconds
+
     def observe(self, shape: Shape, rows: int, seconds: float) -> None:
         """A batch of so many clauses took so long."""
+        if warm := self._warm.get(shape):
+            size = min((size for size in warm if size >= rows), default=max(warm))
+            self._slowdown += _SLOWDOWN_SMOOTHING * (seconds / warm[size] - self._slowdown)
+            return
         key = (shape, 1 << (rows - 1).bit_length())
         cost = seconds / rows
         before = self._costs.get(key, cost)
         self._costs[key] = before + _SMOOTHING * (cost - before)
+
+    def late(self, clauses: int, now: float) -> None:
+        """A chunk of a clause that speaks came with less than ``LATE_S`` in hand while so many clauses were alive."""
+        if now - self._cut_at >= _CUT_PERIOD_S and self.config.busy_share <= 1:
+            self._ceiling, self._cut_at = max(min(clauses, self._ceiling_at(now)) * _CUT, 1.0), now
+
+    def _ceiling_at(self, now: float) -> float:
+        return self._ceiling * (1 + _REGROWTH_PER_S * (now - self._cut_at)) if self._cut_at > -math.inf else math.inf
 
     def departed(self, now: float) -> None:
         """A clause has ended at monotonic second ``now``."""
         self._departures.append(now)
 
     def cost_s(self, shape: Shape) -> float:
-        """Seconds of the device for a chunk of one clause, in the batch that serves it best; 0 before any was seen."""
+        """Seconds of the device for a chunk of one clause, in the batch that serves it best; 0 before any was seen.
+
+        A calibrated shape costs what it costs on the idle device, times how much slower batches have been of late: with
+        a full history, beside others on the same device.
+        """
+        if warm := self._warm.get(shape):
+            return min(seconds / rows for rows, seconds in warm.items()) * self._slowdown
         return min((cost for (seen, _), cost in list(self._costs.items()) if seen == shape), default=0.0)
 
     def pace(self, now: float) -> float:
@@ -118,6 +152,8 @@ class Admission:
             return self._no(1, now, f"{clauses} clauses are being spoken, as many as there are places")
         if goes_on or not clauses:
             return _YES  # a device that is too slow for a single call still serves one
+        if clauses + 1 > self._ceiling_at(now):
+            return self._no(1, now, f"sound came late at about so many clauses: {clauses}")
         limit = config.busy_share * (_AHEAD if ahead else 1.0)
         share = self.share(clauses + 1, now)
         if share > limit:

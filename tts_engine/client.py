@@ -24,6 +24,9 @@ from tts_engine.position import PositionReporter
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 
+_GONE_S = 1.0
+"""How long an engine that drains or is gone is left alone."""
+
 
 def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
     """gRPC settings of a connection to an engine."""
@@ -125,8 +128,7 @@ class GrpcUtterance:
         except grpc.aio.AioRpcError as exc:
             self._release()
             error = _engine_error(exc)
-            if isinstance(error, Exhausted):
-                self._backend.full_until = time.monotonic() + error.retry_after_s
+            self._backend.refused(error)
             raise error from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -187,17 +189,23 @@ class _Backend:
         self.channel = grpc.aio.insecure_channel(target, options=channel_options(config))
         self.stub = pb_grpc.SpeechEngineStub(self.channel)
         self.active = 0
-        self.full_until = 0.0
-        """Monotonic second up to which it has asked to be left alone."""
+        self._avoid_until = 0.0
+        """Monotonic second up to which it is left alone while there are others."""
 
     @property
     def lost(self) -> bool:
         return self.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
+    def refused(self, error: EngineError) -> None:
+        """An utterance failed: one that is full says for how long, one that is gone is tried again in a second."""
+        if isinstance(error, Exhausted | Unavailable):
+            delay_s = error.retry_after_s if isinstance(error, Exhausted) else _GONE_S
+            self._avoid_until = time.monotonic() + delay_s
+
     @property
     def load(self) -> tuple[bool, bool, int]:
         """What to compare: a lost connection comes last, one that has just refused before it."""
-        return self.lost, time.monotonic() < self.full_until, self.active
+        return self.lost, time.monotonic() < self._avoid_until, self.active
 
 
 class GrpcEngine:

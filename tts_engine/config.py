@@ -127,8 +127,8 @@ class CosyVoiceConfig(EngineModel):
 
     busy_share: float = Field(default=0.9, gt=0, le=100)
     """Share of the device, by measured step times, that turns which speak may take before a new one is refused (default
-    0.9). More fills the device, and far above 1 nobody is refused for it; less leaves room for a burst of first chunks.
-    Turns that nobody waits for yet are let in up to three quarters of it."""
+    0.9). More fills the device; less leaves room for a burst of first chunks. Above 1 nobody is refused for it, nor for
+    chunks that came late. Turns that nobody waits for yet are let in up to three quarters of it."""
 
 
 class ModelConfig(EngineModel):

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
-from tts_engine.admission import Admission, AdmissionConfig, Load
+from tts_engine.admission import LATE_S, Admission, AdmissionConfig, Load
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.cosyvoice.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend import Clause, LmPrompt
@@ -105,6 +105,7 @@ class CosyVoiceSynthesizer:
         runner.on_batch = self._on_batch
         self._streamed_lm = streamed_lm
         self.streams_text = streamed_lm is not None
+        runner.on_calibrated = self._admission.calibrate
         self._ready = False
 
     async def start(self) -> None:
@@ -165,14 +166,14 @@ class CosyVoiceSynthesizer:
                     if silence is None or silence.keep(token):
                         rendering.tokens.append(token)
                     if len(rendering.tokens) - rendering.sounded >= self._runner.hop(rendering) + LOOK_AHEAD_TOKENS:
-                        yield await self._chunk(rendering, words, begun, final=False)
+                        yield await self._chunk(rendering, words, playhead, begun, final=False)
                         await self._give_way(playhead)
                         begun = time.monotonic()
             if not rendering.tokens:
                 raise SynthesisFailed("the language model made no speech for this clause")
             words.total = len(rendering.tokens) * SAMPLES_PER_TOKEN
             while len(rendering.tokens) > rendering.sounded:
-                yield await self._chunk(rendering, words, begun, final=self._runner.is_last(rendering))
+                yield await self._chunk(rendering, words, playhead, begun, final=self._runner.is_last(rendering))
                 begun = time.monotonic()
         finally:
             self._runner.close(rendering)
@@ -246,10 +247,16 @@ class CosyVoiceSynthesizer:
         while self._runner.silent and (spare := playhead.slack_s(time.monotonic()) - ENOUGH_S) > 0:  # noqa: ASYNC110
             await asyncio.sleep(min(spare, 0.05))
 
-    async def _chunk(self, rendering: Rendering, words: _Words, begun: float, *, final: bool) -> PcmChunk:
+    async def _chunk(
+        self, rendering: Rendering, words: _Words, playhead: Playhead, begun: float, *, final: bool
+    ) -> PcmChunk:
         asked = time.monotonic()
+        begins = not rendering.sounded
         pcm = await self._runner.submit(rendering, final=final)
         done = time.monotonic()
+        # Before its first chunk a clause may have waited for its text.
+        if not begins and playhead.played_at is not None and playhead.slack_s(done) < LATE_S:
+            self._admission.late(self._runner.open_clauses, done)
         return PcmChunk(
             pcm=pcm,
             words=words.take(len(pcm), last=final),

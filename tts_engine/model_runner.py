@@ -196,6 +196,8 @@ class ModelRunner:
         """Open clauses that have made no sound yet."""
         self.on_batch: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
         """Told of every batch in the runner's thread: shape, clauses in it, seconds."""
+        self.on_calibrated: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
+        """Told in the warm-up what a batch of so many clauses takes on the idle device; not on a CPU."""
 
     # -- from the event loop ---------------------------------------------------------------------------------------
 
@@ -650,7 +652,17 @@ class ModelRunner:
             with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
                 batch.compute()
             batch.graph, pool = graph, pool or graph.pool()
+            if not chunks:
+                self.on_calibrated(shape, rows, self._replay_s(graph))
         self._stream.synchronize()
+
+    def _replay_s(self, graph: torch.cuda.CUDAGraph) -> float:
+        graph.replay()
+        torch.cuda.synchronize()
+        begun = time.monotonic()
+        graph.replay()
+        torch.cuda.synchronize()
+        return time.monotonic() - begun
 
 
 def _resolve(future: asyncio.Future[Any], result: object) -> None:

@@ -126,9 +126,10 @@ class Playout:
         ptime_s: audio per frame.
         lead_s: how far ahead of real time the peer lets us send.
         start: when a track that begins a talkspurt may start.
+        recalls: the peer can be told to throw away what it holds; else it plays all that was sent.
         has_marks: the peer confirms what it played; then a track is played out when its mark came back (or
             ``mark_timeout_s`` after it should have), else by the timetable.
-        send_mark: asks the peer for a mark of the given name; called right after the frame before it.
+        send_mark: asks the peer for a mark of the given name; called by ``frame_sent``, behind the frame before it.
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class Playout:
         ptime_s: float,
         lead_s: float = 0.0,
         start: StartPolicy | None = None,
+        recalls: bool = True,
         has_marks: bool = False,
         mark_timeout_s: float = 5.0,
         send_mark: Callable[[str], None] | None = None,
@@ -145,6 +147,7 @@ class Playout:
         self.events: deque[PlayoutEvent] = deque()
         """What happened since somebody looked last; bounded by the tracks and gaps of the call in flight."""
         self._start = start or StartPolicy(quantile=1.0, max_delay_s=0.0)
+        self._recalls = recalls
         self._send_mark = send_mark if has_marks else None
         self._mark_timeout_s = mark_timeout_s
         self._tracks: deque[Track] = deque()
@@ -158,6 +161,7 @@ class Playout:
         """Nothing is sent while true: the leg can carry no sound now."""
         self._generation = 0
         self._marks = 0
+        self._marks_due: deque[str] = deque()
         self.last_mark_delay_s: float | None = None
 
     # --- filling ---------------------------------------------------------------------------------------------------
@@ -193,6 +197,7 @@ class Playout:
         still = self.held or self.paused
         while not still and self._tracks and self._tracks[0].done and not self._tracks[0].frames:
             self._track_sent(self._tracks.popleft())
+        self.frame_sent()  # of tracks that were found done only now, whose frames have gone long ago
         if still or not self._tracks or not self._tracks[0].frames:
             self._settle(now)
             return None
@@ -230,6 +235,13 @@ class Playout:
         self._settle(now)
         return frame
 
+    def frame_sent(self) -> None:
+        """The frame that ``pop_due`` gave out is on the wire: what has to follow it may."""
+        while self._marks_due:
+            mark = self._marks_due.popleft()
+            if self._send_mark is not None:
+                self._send_mark(mark)
+
     def _run_dry(self, front: Track | None) -> None:
         self._ended_s = self.pacer.dry_at()
         self.pacer.end()
@@ -244,7 +256,7 @@ class Playout:
         if self._send_mark is not None and track.sent:
             self._marks += 1
             mark = f"{self._generation}.{self._marks}"
-            self._send_mark(mark)
+            self._marks_due.append(mark)
         self._sent_out.append((self.pacer.sent_frames, track, mark))
 
     def _settle(self, now: float) -> None:
@@ -319,12 +331,17 @@ class Playout:
         return sounding
 
     def flushed(self, now: float) -> bytes | None:
-        """The peer's buffer was emptied: the talkspurt ends here. Returns the frame that was being heard, for a fade.
+        """The talkspurt ends here, and the peer's buffer is emptied where it can be. Returns the last frame that is
+        heard, for a fade.
 
         What the peer threw away of tracks that were not removed is queued again.
         """
         sounding: bytes | None = None
-        if self.pacer.running:
+        if self.pacer.running and not self._recalls:
+            sounding = self._history[-1][1] if self._history else None
+            self._ended_s = max(now, self.pacer.dry_at())
+            self.pacer.end()
+        elif self.pacer.running:
             heard = self.pacer.played_frames(now)
             lost = self.pacer.sent_frames - int(heard)  # the frame under way included
             for track, frame in reversed(list(self._history)[-lost:] if lost else []):

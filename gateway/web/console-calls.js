@@ -50,6 +50,7 @@ export function describe(message) {
     case "ended": return `ended: ${message.reason}, ${duration(message.durationMs / 1000)}`;
     case "turn": switch (message.event) {
       case "started": {
+        if (message.firstPacketMs < 1) return `${turn}follows without a pause`; // nobody waited for it
         const stages = STAGES.filter(name => message.stages?.[name] >= 1).map(name => `${name} ${Math.round(message.stages[name])}`);
         return `${turn}first packet after ${ms(message.firstPacketMs)}${stages.length ? ` (${stages.join(", ")})` : ""}`;
       }

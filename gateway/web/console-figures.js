@@ -106,9 +106,9 @@ export class History {
     }, windowS);
   }
 
-  /** A gauge as it was. */
+  /** A gauge as it was; 0 before its first value. */
   gauge(name) {
-    return this.snapshots.map(({at, values}) => ({at, value: values.get(name) ?? null}));
+    return this.snapshots.map(({at, values}) => ({at, value: values.get(name) ?? 0}));
   }
 
   #map(work, windowS) {

@@ -132,6 +132,7 @@ export function mountPhone(element, {url, token, route = "default"} = {}) {
     if (state === "ended") {
       scope.rest();
       rows.end();
+      showKeys(false);
       part.mute.setAttribute("aria-pressed", "false");
     }
   }
@@ -175,10 +176,11 @@ export function mountPhone(element, {url, token, route = "default"} = {}) {
     part.mute.setAttribute("aria-pressed", String(call.muted));
     part.mute.lastElementChild.textContent = call.muted ? "Muted" : "Mute";
   };
-  part.toggle.onclick = () => {
-    const open = grid.classList.toggle("keys-open");
+  function showKeys(open) {
+    grid.classList.toggle("keys-open", open);
     part.toggle.setAttribute("aria-expanded", String(open));
-  };
+  }
+  part.toggle.onclick = () => showKeys(!grid.classList.contains("keys-open"));
   part.cancel.onclick = () => call.cancel();
   part.say.onsubmit = event => {
     event.preventDefault();

@@ -31,12 +31,11 @@ class WebRtcLeg:
         forget: called once, when the call is over here.
         later: runs work that may take a moment (closing), and owns it.
         restart_s: how long a lost browser is waited for.
+        lead_ms: how far ahead of real time frames leave.
     """
 
-    max_lead_ms = int(
-        __import__("os").environ.get("LEAD", 0)
-    )  # a browser's jitter buffer would take a lead for jitter, and grow
     has_marks = False
+    recalls = False
 
     def __init__(
         self,
@@ -52,7 +51,9 @@ class WebRtcLeg:
         later: Callable[[Coroutine[Any, Any, None]], None],
         browser: BrowserDialogue | None,
         restart_s: float,
+        lead_ms: int,
     ) -> None:
+        self.max_lead_ms = lead_ms
         self.call_id = call_id
         self.route = route
         self.address = address

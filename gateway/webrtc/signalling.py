@@ -266,6 +266,7 @@ class WebRtc:
             parameters=dict(parameters or {}), make_peer=self._make_peer,
             begin=self._begin, forget=self._forget, later=self._later,
             browser=BrowserDialogue(self._limits) if joins else None, restart_s=self._config.restart_s,
+            lead_ms=self._config.lead_ms,
         )  # fmt: skip
         self._legs[leg.call_id] = leg
         self._by_address[address] += 1

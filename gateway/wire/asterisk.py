@@ -29,7 +29,8 @@ from gateway.wire.reading import Body, JsonEvents, WholeSamples, digit, integer,
 from voicecodecs.registry import AudioFormat
 
 MAX_TEXT_BYTES = 128
-_SLIN = {"slin": 8000, "slin12": 12000, "slin16": 16000, "slin24": 24000, "slin32": 32000, "slin48": 48000}
+_SLIN = {"slin": 8000, "slin12": 12000, "slin16": 16000, "slin24": 24000, "slin32": 32000, "slin44": 44100}
+_SLIN |= {"slin48": 48000, "slin96": 96000, "slin192": 192000}
 _FORMATS = {"ulaw": ("PCMU", 8000), "alaw": ("PCMA", 8000), "g722": ("G722", 16000)} | {
     name: ("L16", rate) for name, rate in _SLIN.items()
 }

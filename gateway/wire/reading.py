@@ -66,10 +66,11 @@ def payload(value: Any) -> bytes:
 
 
 def digit(value: Any) -> DtmfReceived:
-    """One key."""
-    if text(value) not in _DIGITS:
+    """One key; letters in either case."""
+    key = text(value).upper()
+    if key not in _DIGITS:
         raise ValueError("digit is not one of 0-9 * # A-D")
-    return DtmfReceived(value)
+    return DtmfReceived(key)
 
 
 def parameters(value: Any) -> dict[str, str]:

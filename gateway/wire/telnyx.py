@@ -7,7 +7,7 @@ at once. Hang-up and DTMF towards the caller are REST; closing the socket lets T
 
 from __future__ import annotations
 
-from binascii import b2a_base64
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -53,6 +53,14 @@ class InOrder:
             ready.append(self._held.pop(self._next))
             self._next += 1
         return ready
+
+
+def _client_state(value: Any) -> dict[str, str]:
+    """What the application that leads the call has given along, base64 of anything: as ``clientState`` where text."""
+    try:
+        return {"clientState": a2b_base64(text(value), strict_mode=True).decode()} if value else {}
+    except (ValueError, TypeError):
+        return {}
 
 
 class Telnyx(JsonEvents):
@@ -118,7 +126,10 @@ class Telnyx(JsonEvents):
             to=text(start.get("to") or ""),
             inbound=inbound,
             outbound=self._outbound,
-            custom_parameters=parameters(start.get("custom_parameters")),
+            custom_parameters={
+                **_client_state(start.get("client_state")),
+                **parameters(start.get("custom_parameters")),
+            },
         )
 
     def _media(self, body: Body) -> Iterable[Message]:

@@ -21,13 +21,13 @@ PROGRAM = ROOT / "usr/sbin/asterisk"
 needs_asterisk = pytest.mark.skipif(not PROGRAM.exists(), reason="no Asterisk: run tests/asterisk/install")
 
 MODULES = (
-    "pbx_config", "codec_resample", "codec_ulaw", "codec_alaw", "format_wav", "format_pcm", "res_sorcery_config",
-    "res_sorcery_memory", "res_http_websocket", "res_websocket_client", "chan_websocket", "res_audiosocket",
-    "app_audiosocket", "chan_audiosocket", "app_dial", "app_record", "app_playback", "app_senddtmf", "app_echo",
-    "app_verbose", "app_mixmonitor", "app_originate", "app_stack", "app_exec", "func_callerid", "func_channel",
-    "func_curl", "res_curl", "func_json", "func_logic", "func_strings", "func_uuid", "func_uri", "func_timeout",
-    "res_timing_timerfd", "bridge_simple", "bridge_builtin_features", "bridge_softmix", "app_read", "app_bridgewait",
-    "res_clioriginate", "res_clialiases",
+    "pbx_config", "codec_resample", "codec_ulaw", "codec_alaw", "codec_gsm", "format_wav", "format_pcm", "format_gsm",
+    "res_sorcery_config", "res_sorcery_memory", "res_http_websocket", "res_websocket_client", "chan_websocket",
+    "res_audiosocket", "app_audiosocket", "chan_audiosocket", "app_dial", "app_record", "app_playback",
+    "app_senddtmf", "app_playtones", "codec_g722", "app_echo", "app_verbose", "app_mixmonitor", "app_originate",
+    "app_stack", "app_exec", "func_callerid", "func_channel", "func_curl", "res_curl", "func_json", "func_logic",
+    "func_strings", "func_uuid", "func_uri", "func_timeout", "res_timing_timerfd", "bridge_simple",
+    "bridge_builtin_features", "bridge_softmix", "app_read", "app_bridgewait", "res_clioriginate", "res_clialiases",
 )  # fmt: skip
 
 
@@ -102,6 +102,7 @@ astlogdir => {folder}/log
 [options]
 verbose = 3
 nocolor = yes
+defaultlanguage = en_US_f_Allison
 """)
     out = (folder / "console.log").open("wb")
     process = await asyncio.create_subprocess_exec(*server.command("-f"), stdout=out, stderr=out)

@@ -19,7 +19,7 @@ from tests.live_server import Live, serve, until
 from voicecodecs.pcm import to_float32
 from voicecodecs.resample import Resampler
 
-pytestmark = [needs_asterisk, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.asterisk, needs_asterisk, pytest.mark.asyncio(loop_scope="module")]
 
 SAMPLES = Path(__file__).parents[2] / "configs/asterisk"
 KEY = {"Authorization": "Bearer a key of ours"}
@@ -32,19 +32,25 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+(IVR,) = re.findall(r"^```ini\n(.*?)^```", (SAMPLES.parents[1] / "docs/ivr.md").read_text(), flags=re.M | re.S)
 TCP, HTTP = free_port(), free_port()
 CONFIG = f"""
-engine: {{kind: embedded}}
-audiosocket: {{port: {TCP}}}
+engine: {{kind: embedded, timeouts: {{hang_s: 120}}}}  # a loaded machine is only slow
+audiosocket: {{port: {TCP}, route: default}}
 carriers: {{asterisk: {{username: talkspurt, password: change me, media_url: "ws://127.0.0.1:{HTTP}/media"}}}}
 auth: {{api_keys: [{{key: a key of ours}}]}}
 routes: {{default: {{}}}}
+clips: {{folder: FOLDER}}
 """
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
-    async with serve(tmp_path_factory.mktemp("gateway"), CONFIG) as running:
+    folder = tmp_path_factory.mktemp("gateway")
+    with wave.open(str(folder / "1000.wav"), "wb") as out:
+        out.setparams((1, 2, 16000, 0, "NONE", ""))
+        out.writeframes((8000 * np.sin(2 * np.pi * 1000 * np.arange(16000) / 16000)).astype("<i2").tobytes())
+    async with serve(folder / "server", CONFIG.replace("FOLDER", str(folder))) as running:
         running.headers = KEY
         yield running
 
@@ -62,6 +68,29 @@ exten => keys,1,Answer()
  same => n,Wait(2)
  same => n,SendDTMF(7)
  same => n,Record({folder}/heard.wav,0,30,kqx)
+exten => account,1,Answer()
+ same => n,Wait(1)
+ same => n,SendDTMF(4711#)
+ same => n,Record({folder}/heard.wav,0,30,kqx)
+exten => tone,1,Answer()
+ same => n,Playtones(700)
+ same => n,Record({folder}/heard.wav,0,30,kqx)
+[app]
+exten => slin,1,Answer()
+ same => n,AudioSocket(${{UUID()}},127.0.0.1:{TCP})
+[driver]
+exten => _[a-z].,1,Answer()
+ same => n,Dial(AudioSocket/127.0.0.1:{TCP}/${{UUID()}}/c(${{EXTEN}}))
+[json]
+exten => _[a-z].,1,Answer()
+ same => n,Dial(WebSocket/talkspurt/c(${{EXTEN}})f(json))
+[plain]
+exten => _[a-z].,1,Answer()
+ same => n,Dial(WebSocket/talkspurt/c(${{EXTEN}})f(plain-text))
+[queues]
+exten => billing,1,Verbose(1,left: in the queue with account ${{ACCOUNT}})
+exten => agent-7,1,Verbose(1,left: with agent 7)
+{IVR}
 [bot]
 exten => _[a-z].,1,Answer()
  same => n,Set(CALLERID(num)=+15550100)
@@ -106,17 +135,22 @@ class Bot:
         return self.call
 
 
+def recorded(switch: Asterisk) -> tuple[np.ndarray, int]:
+    """What the latest caller heard, and its rate."""
+    with wave.open(str(switch.folder / "heard.wav")) as source:
+        rate, data = source.getframerate(), source.readframes(source.getnframes())
+    return to_float32(np.frombuffer(data, "<i2")), rate
+
+
 @pytest.fixture(scope="module")
 def transcribe() -> Any:
     from moonshine_voice import ModelArch, Transcriber, get_model_path
 
     model = Transcriber(str(get_model_path("tiny-en")), ModelArch.TINY)
 
-    def transcribed(path: Path) -> str:
-        with wave.open(str(path)) as source:
-            rate, data = source.getframerate(), source.readframes(source.getnframes())
+    def transcribed(switch: Asterisk) -> str:
+        pcm, rate = recorded(switch)
         up = Resampler(rate, 16000)
-        pcm = to_float32(np.frombuffer(data, "<i2"))
         sound = np.concatenate((up.process(pcm), up.flush(), np.zeros(8000, np.float32)))
         return " ".join(line.text for line in model.transcribe_without_streaming(sound.tolist(), 16000).lines)
 
@@ -127,6 +161,12 @@ def transcribe() -> Any:
 def left_by(switch: Asterisk) -> str:
     """What the bot of the latest call left, as the dialplan saw it."""
     return re.findall(r"app_verbose.c: left: (.*)", switch.log())[-1]
+
+
+def hertz(pcm: np.ndarray, rate: int) -> float:
+    """The loudest frequency, at 1 Hz."""
+    spectrum = np.abs(np.fft.rfft(pcm * np.hanning(len(pcm)), rate))
+    return float(spectrum.argmax())
 
 
 def words(text: str) -> list[str]:
@@ -151,9 +191,46 @@ async def test_a_sentence_is_understood_and_a_result_goes_back(
         call.send("end", handoffData='{"balance": "12,50 & more"}')
         await switch.over()
     assert left_by(switch) == 'reason=ended result={"balance": "12,50 & more"} target=.'
-    heard = words(transcribe(switch.folder / "heard.wav"))
+    heard = words(transcribe(switch))
     missing = [word for word in words(SPOKEN) if word not in heard]
     assert len(missing) <= 1, heard
+
+
+@pytest.mark.parametrize(
+    ("way", "codec"),
+    [
+        ("slin@app", "L16/8000"),
+        ("slin@driver", "L16/8000"),
+        ("slin16@driver", "L16/16000"),
+        ("slin48@driver", "L16/48000"),
+        ("ulaw@json", "PCMU/8000"),
+        ("alaw@plain", "PCMA/8000"),
+        ("g722@plain", "G722/16000"),
+        ("slin24@json", "L16/24000"),
+        ("slin48@plain", "L16/48000"),
+    ],
+)
+async def test_a_tone_stays_one_in_both_directions(live: Live, switch: Asterisk, way: str, codec: str) -> None:
+    """Wrong rates shift it, a wrong byte order drowns it, lost bytes break it up."""
+    async with Bot(live) as bot:
+        await switch.originate("tone@ear", way)
+        call = await bot.answer()
+        assert call.setup["codec"] == codec
+        theirs = bytearray()
+        call.on_audio = theirs.extend
+        call.send("subscribe", media=True, sampleRate=16000)
+        call.send("play", source="1000.wav")
+        call.send("mark", name="played")
+        await until(lambda: any(m["type"] == "mark" for m in bot.messages), "the clip's end")
+        await until(lambda: len(theirs) >= 2 * 16000, "a second of the caller")
+        call.send("end")
+        await switch.over()
+    assert abs(hertz(to_float32(np.frombuffer(theirs, "<i2"))[-8000:], 16000) - 700) <= 2
+    pcm, rate = recorded(switch)
+    (at,) = np.nonzero(np.abs(pcm) > 0.05)
+    sound = pcm[at[0] : at[-1] + 1]
+    assert abs(len(sound) / rate - 1.0) < 0.1, "a second, without holes and without repetitions"
+    assert abs(hertz(sound[: rate // 2], rate) - 1000) <= 2
 
 
 @pytest.mark.parametrize("way", ["audiosocket", "websocket", "incoming"])
@@ -180,6 +257,25 @@ async def test_a_caller_who_hangs_up_ends_the_call_and_leaves_nothing(live: Live
         await until(lambda: call.ended, "ended")
         assert call.ended == "hangup"
         await switch.over()
+
+
+@pytest.mark.parametrize(
+    ("message", "where"),
+    [
+        ({"type_": "end", "handoffData": '{"queue": "billing"}'}, "in the queue with account 4711"),
+        ({"type_": "transfer", "target": "agent-7"}, "with agent 7"),
+    ],
+)
+async def test_an_ivr_asks_hands_over_and_goes_on(
+    live: Live, switch: Asterisk, message: dict[str, str], where: str
+) -> None:
+    async with Bot(live) as bot:
+        await switch.originate("account@ear", "100@ivr")
+        call = await bot.answer()
+        assert call.setup["customParameters"] == {"account": "4711"}
+        call.send(**message)
+        await switch.over()
+    assert left_by(switch) == where
 
 
 async def test_marks_came_back_and_no_frame_was_lost(live: Live) -> None:

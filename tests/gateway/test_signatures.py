@@ -93,6 +93,7 @@ def test_jambonz_signs_time_and_body() -> None:
 CARRIERS_CONFIG = CarriersConfig.model_validate(
     {
         "twilio": {"auth_token": SECRET},
+        "signalwire": {"stream_token": SECRET},
         "telnyx": {"stream_token": SECRET},
         "exotel": {"api_key": "key", "api_token": "token"},
         "vonage": {"signature_secret": SECRET},
@@ -105,6 +106,7 @@ CARRIERS_CONFIG = CarriersConfig.model_validate(
 )
 GIVEN = {
     "twilio": SECRET,
+    "signalwire": SECRET,
     "telnyx": SECRET,
     "exotel": "key:token",
     "vonage": SECRET,

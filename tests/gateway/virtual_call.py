@@ -150,6 +150,7 @@ class VirtualCall:
             if frame is None:
                 break
             self.sent.append((self.now, frame))
+            self.playout.frame_sent()
         self.turns.settle(self.now)
 
     def run(self, seconds: float, *, step_s: float = 0.002) -> None:

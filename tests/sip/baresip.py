@@ -33,8 +33,10 @@ def modules_folder() -> Path:
 class Baresip:
     """One phone. Made by ``baresip``."""
 
-    def __init__(self, folder: Path, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, folder: Path, port: int, process: asyncio.subprocess.Process) -> None:
         self.folder = folder
+        self.port = port
+        """Of SIP; TLS is the next."""
         self.events: list[dict[str, Any]] = []
         self._process = process
         self._changed = asyncio.Event()
@@ -101,13 +103,20 @@ def free_port(kind: socket.SocketKind = socket.SOCK_DGRAM) -> int:
 
 @asynccontextmanager
 async def baresip(
-    folder: Path, *, codec: str = "pcmu", account: str = "", config: str = "", says: bytes | None = None
+    folder: Path,
+    *,
+    codec: str = "pcmu",
+    account: str = "",
+    config: str = "",
+    says: bytes | None = None,
+    port: int = 0,
 ) -> AsyncIterator[Baresip]:
     """A phone that speaks one codec.
 
     Args:
         account: further parameters of the account, ``;mediaenc=srtp-mand``.
         config: further lines of the configuration.
+        port: of SIP; 0: any.
         says: s16le at the codec's rate and channels; None: a minute of silence.
     """
     folder.mkdir(parents=True)
@@ -117,7 +126,7 @@ async def baresip(
         source.setsampwidth(2)
         source.setframerate(rate)
         source.writeframes(says or bytes(2 * channels * rate * 60))
-    port, control, media = free_port(), free_port(socket.SOCK_STREAM), 43000 + 20 * (next(_rtp) % 40)
+    port, control, media = port or free_port(), free_port(socket.SOCK_STREAM), 43000 + 20 * (next(_rtp) % 40)
     (folder / "config").write_text(
         f"sip_listen 127.0.0.1:{port}\nnet_interface 127.0.0.1\nmodule_path {modules_folder()}\n"
         + "".join(f"module {name}.so\n" for name in _MODULES.split())
@@ -131,7 +140,7 @@ async def baresip(
         process = await asyncio.create_subprocess_exec(
             "baresip", "-f", str(folder), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, env=os.environ
         )
-    phone = Baresip(folder, process)
+    phone = Baresip(folder, port, process)
     try:
         await phone._attach(control)
         yield phone

@@ -3,17 +3,16 @@
 import asyncio
 import re
 import wave
-from collections.abc import AsyncIterator
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import pytest_asyncio
 
-from tests.live_server import Live, serve, until
-from tests.sip.baresip import INSTALLED, baresip, free_port
+from tests.live_server import Live, until
+from tests.sip.baresip import INSTALLED, baresip
+from tests.sip.conftest import SENTENCE
 from tests.sip_bridge.phone import Phone, offer
 from voicecodecs.pcm import to_float32
 from voicecodecs.registry import AudioFormat, decoder
@@ -23,53 +22,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(not INSTALLED, reason="baresip is not installed (Debian: baresip-core)"),
 ]
-
-SENTENCE = "The quick brown fox jumps over the lazy dog, and then it sleeps under a tree until the morning."
-
-CONFIG = """
-sip:
-  port: {port}
-  rtp_ports: 44000-44199
-  trunks:
-    phones:
-      addresses: [127.0.0.1]
-      numbers: {{"100": speak, "200": keys}}
-routes:
-  default: {{}}
-  speak:
-    dialogue: {{script: speak.yaml}}
-  keys:
-    dialogue: {{script: keys.yaml}}
-"""
-
-SPEAK = f"""
-start: one
-steps:
-  one:
-    - say: {SENTENCE}
-    - hang_up
-"""
-
-KEYS = """
-start: one
-steps:
-  one:
-    - gather: {timeout_s: 30, max_digits: 3, variable: typed, otherwise: bye}
-    - say: You typed {typed:spaced}.
-    - hang_up
-  bye:
-    - hang_up
-"""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Live, int]]:
-    folder = tmp_path_factory.mktemp("sip")
-    port = free_port()
-    (folder / "speak.yaml").write_text(SPEAK)
-    (folder / "keys.yaml").write_text(KEYS)
-    async with serve(folder, CONFIG.format(port=port)) as live:
-        yield live, port
 
 
 @pytest.fixture(scope="module")

@@ -116,7 +116,7 @@ async def bridge(*, ready: bool = True, trunk: dict[str, Any] | None = None, **m
     config = SipConfig(
         port=0,
         rtp_ports=more.pop("rtp_ports", "42000-42999"),
-        trunks={"office": {"addresses": ["127.0.0.0/8"], **(trunk or {})}},
+        trunks={"office": {"addresses": ["127.0.0.0/8"], **(trunk or {})}, **more.pop("trunks", {})},
         **more,
     )
     made = Bridge(config, ready=ready)
@@ -342,6 +342,15 @@ class Phone:
     async def packet(self) -> bytes:
         """The next RTP packet."""
         return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.rtp, 4096), PATIENCE_S)
+
+    def waiting(self) -> set[bytes]:
+        """Payloads of the RTP packets that have come and were not read."""
+        found = set()
+        while True:
+            try:
+                found.add(self.rtp.recv(4096)[12:])
+            except BlockingIOError:
+                return found
 
     async def hears(self, payload: bytes) -> int:
         """Payload type of the packet with this payload; others before it are skipped."""

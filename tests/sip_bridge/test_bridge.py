@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 import pytest
+import uvloop
 
 from gateway.media.srtp import Srtp
 from sip_bridge.client import authorization
@@ -710,3 +711,19 @@ async def test_a_flood_from_one_address_leaves_the_others_alone() -> None:
             await other.call()
             assert len(made.sessions) <= 6
             await other.bye()
+
+
+def test_timers_that_are_due_at_once_on_the_servers_own_loop() -> None:
+    """uvloop's handle of such a timer is of another kind."""
+
+    async def run() -> None:
+        async with bridge(ready=False, timeouts={"t1": 0.0002, "t2": 0.0008}) as made:
+            with phone_of(made) as first, phone_of(made) as second:
+                await first.invited(status=180)
+                await second.invited(status=180)
+                for told in made.sessions:
+                    told.call.hang_up("end")
+                await second.response(480)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())

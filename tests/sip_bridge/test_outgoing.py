@@ -1,9 +1,13 @@
 """Calls of ours to a phone that does whatever a callee, a proxy or a fork may do."""
 
 import asyncio
+import os
+import random
+import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -437,3 +441,163 @@ async def test_closing_gives_up_what_rings() -> None:
         await closing
         assert attempt.reason == "cancelled"
         assert made.bridge.kept["ports"] == made.bridge.kept["outgoing"] == 0
+
+
+class Lossy:
+    """Between the bridge and a phone: loses the first of every kind of message, both ways."""
+
+    def __init__(self, phone: Phone) -> None:
+        self._phone = phone
+        self._seen: set[str] = set()
+        self.lost: list[str] = []
+
+    def _passes(self, kind: str) -> bool:
+        if kind in self._seen:
+            return True
+        self._seen.add(kind)
+        self.lost.append(kind)
+        return False
+
+    async def asked(self, method: str) -> Request:
+        """The next request of that method that is not lost; others are repetitions."""
+        while True:
+            message = await self._phone.receive()
+            assert isinstance(message, Request)
+            if message.method == method and self._passes(method):
+                return message
+
+    async def reply(self, request: Request, status: int, **more: Any) -> None:
+        """A response; a lost one is sent again when the request comes again."""
+        if not self._passes(f"{status} {request.method}"):
+            again = await self._phone.receive()
+            assert isinstance(again, Request) and again.via.branch == request.via.branch
+        reply(self._phone, request, status, **more)
+
+
+async def test_every_message_may_be_lost_once() -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone:
+            line = Lossy(phone)
+            attempt = await place(made, phone)
+            invite = await line.asked("INVITE")
+            await line.reply(invite, 200, body=offer(phone.rtp_port, codecs="0"))
+            answer = reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0"))
+            await phone.asked("ACK")  # lost, as far as the phone knows
+            phone.send(answer)
+            await phone.asked("ACK")
+            assert await ended(made, attempt) == ("answered", 200, "")
+            made.session.call.hang_up("end")
+            bye = await line.asked("BYE")
+            await line.reply(bye, 200)
+            assert line.lost == ["INVITE", "200 INVITE", "BYE", "200 BYE"]
+            await made.empty()
+
+
+async def test_a_cancel_and_its_answer_may_be_lost() -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone:
+            line = Lossy(phone)
+            attempt = await place(made, phone)
+            invite = await line.asked("INVITE")
+            reply(phone, invite, 180)
+            await until(lambda: attempt.state == "ringing")
+            made.bridge.outgoing.cancel(attempt.call_id)
+            cancel = await line.asked("CANCEL")
+            await line.reply(cancel, 200)
+            refusal = reply(phone, invite, 487)
+            await phone.asked("ACK")
+            phone.send(refusal)  # the ACK was lost
+            await phone.asked("ACK")
+            assert line.lost == ["INVITE", "CANCEL", "200 CANCEL"]
+            await made.empty()
+
+
+async def test_a_fork_with_another_codec_cannot_take_over_an_early_session() -> None:
+    async with trunked(early_media=True) as (made, phone):
+        attempt = await place(made, phone, trunk="office")
+        invite = await phone.asked("INVITE")
+        reply(phone, invite, 183, tag="a", body=offer(phone.rtp_port, codecs="0"))
+        await until(lambda: made.sessions)
+        assert made.session.call.outbound.encoding == "PCMU"
+        reply(phone, invite, 200, tag="b", body=offer(phone.rtp_port, codecs="9"))
+        _, bye = await next_of(phone, "ACK", "BYE")
+        phone.answer(bye, 200)
+        assert await ended(made, attempt) == ("failed", 488, "no_common_codec")
+
+
+async def test_mutated_responses_end_in_an_outcome_and_raise_nothing() -> None:
+    rng = random.Random(5)
+    raised: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+    trunk = {"username": "bot", "password": "secret"}
+    headers = {401: Challenger().challenge(), 407: Challenger().challenge(), 422: [("Min-SE", "100")], 302: []}
+    async with trunked(**trunk) as (made, phone):
+        for number in range(60):
+            attempt = await place(made, phone, trunk="office")
+            invite = await phone.asked("INVITE")
+            status = rng.choice([183, 200, 302, 401, 407, 422])
+            body = offer(phone.rtp_port, codecs="0 101") if status < 300 else b""
+            more = [*headers.get(status, []), ("Session-Expires", "90"), ("Contact", "<sip:x@127.0.0.1:9>")]
+            data = bytearray(response_to(invite, status, to_tag="t", headers=more, body=body).serialise())
+            for _ in range(rng.randrange(1, 4)):
+                at = rng.randrange(len(data))
+                data[at : at + rng.randrange(4)] = rng.choice([b"", b"\r\n", b"\0", b"<", b'"', b"\xff", b";", b"99"])
+            phone.send(bytes(data))
+            await asyncio.sleep(0.002)
+            made.bridge.outgoing.cancel(attempt.call_id)
+            reply(phone, invite, 486, tag=f"end{number}")
+            while not phone.nothing():
+                await phone.receive()
+        for call in made.bridge:
+            call.hang_up("end")
+    assert raised == []
+
+
+@pytest.mark.skipif(shutil.which("sipp") is None, reason="sipp is not installed (Debian: sip-tester)")
+async def test_a_hundred_calls_to_sipp_are_all_answered_and_leave_nothing(tmp_path: Path) -> None:
+    with Phone(0) as free:
+        port = free.port
+    sipp = await asyncio.create_subprocess_exec(
+        "sipp", "-sn", "uas", "-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", str(port), "-nostdin", "-timeout", "60s",
+        cwd=tmp_path, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        # Timers near the real ones: what is asserted must not be that this machine is quick.
+        async with bridge(timeouts={"t1": 0.1, "t2": 0.4, "t4": 0.1, "media": 60}, **ANYWHERE) as made:
+            files = len(os.listdir("/proc/self/fd"))
+            attempts = []
+            for _ in range(100):
+                attempts.append(await made.bridge.outgoing.place(CallOrder(target=f"sip:x@127.0.0.1:{port}")))
+                await asyncio.sleep(0.01)
+            async with asyncio.timeout(30):
+                while any(attempt.state != "answered" for attempt in attempts):
+                    assert not any(attempt.state == "failed" for attempt in attempts)
+                    await asyncio.sleep(0.05)
+            for told in made.sessions:
+                told.call.hang_up("end")
+            async with asyncio.timeout(30):
+                while any(made.bridge.kept.values()):
+                    await asyncio.sleep(0.05)
+            assert len(os.listdir("/proc/self/fd")) == files
+            assert len(asyncio.all_tasks()) == 1
+    finally:
+        sipp.terminate()
+        await sipp.wait()
+
+
+async def test_acknowledgement_and_bye_visit_the_proxies_of_the_answer() -> None:
+    async with bridge(**ANYWHERE) as made:
+        with callee(made) as phone, callee(made) as proxy:
+            await place(made, phone)
+            invite = await phone.asked("INVITE")
+            near, far = f"<sip:127.0.0.1:{proxy.port};lr>", "<sip:192.0.2.7;lr>"
+            reply(
+                phone, invite, 200, ("Record-Route", f"{far}, {near}"), body=offer(phone.rtp_port, codecs="0")
+            )  # fmt: skip
+            ack = await proxy.asked("ACK")
+            assert ack.headers.all("Route") == (near, far) and ack.uri == f"sip:ann@127.0.0.1:{phone.port}"
+            await until(lambda: made.sessions)
+            made.session.call.hang_up("end")
+            bye = await proxy.hung_up()
+            assert bye.headers.all("Route") == (near, far)

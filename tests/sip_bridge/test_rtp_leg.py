@@ -83,7 +83,7 @@ async def test_frames_and_digits_arrive(srtp: str) -> None:
         await told.until(frames=5)
         assert [frame[0] for frame in told.frames] == list(range(5))
         assert ours.send_dtmf("1#")
-        assert not ours.send_frame(bytes(160))  # the digit stands in the place of audio
+        assert ours.send_frame(bytes(160))  # the digit stands in its place
         await told.until(frames=5, digits="1#")
         assert theirs.send_frame(bytes(160))
         await heard.until(frames=1)

@@ -267,6 +267,20 @@ def test_two_of_us_agree(codecs: tuple[str, ...], srtp: str) -> None:
     assert bool(mine.send_crypto) is (srtp == "required")
 
 
+@pytest.mark.parametrize(("theirs", "encrypted"), [("optional", True), ("off", False), ("required", True)])
+def test_best_effort_offers_keys_that_the_peer_may_leave(theirs: str, encrypted: bool) -> None:
+    caller, bot = negotiation(srtp="preferred"), negotiation(srtp=theirs)
+    offered = caller.offer()
+    assert b" RTP/AVP " in offered and b"a=crypto:1 " in offered
+    mine = caller.accept(parse(bot.answer(parse(offered))))
+    assert bool(mine.send_crypto) is bool(mine.receive_crypto) is encrypted
+    again = caller.offer()
+    assert (b"a=crypto:" in again) is encrypted
+    if encrypted:
+        with pytest.raises(NotAcceptable, match="SRTP"):
+            caller.accept(parse(described("m=audio 6000 RTP/AVP 0\r\n")))
+
+
 def test_a_new_offer_keeps_codec_numbers_and_keys() -> None:
     bot = negotiation()
     keys = SECURE[SECURE.index("a=crypto") :]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tts_engine.admission import Admission, AdmissionConfig, Load
+from tts_engine.admission import LATE_S, Admission, AdmissionConfig, Load
 from tts_engine.scheduler import Candidate, SchedulerConfig, Shape, choose
 
 
@@ -40,8 +40,14 @@ class Outcome:
         return max(turn.first_at - turn.asked_at for turn in self.turns if turn.first_at is not None)
 
 
-def simulate(admission: Admission, *, turns_per_s: float, seconds: float = 20.0, burst: int = 0) -> Outcome:
-    """Turns of 3 to 9 s arrive at random, ``burst`` of them in the first instant; each chunk is a second of sound."""
+def simulate(
+    admission: Admission, *, turns_per_s: float, seconds: float = 20.0, burst: int = 0, seen: float = 1.0
+) -> Outcome:
+    """Turns of 3 to 9 s arrive at random, ``burst`` of them in the first instant; each chunk is a second of sound.
+
+    Args:
+        seen: share of what a batch costs that the measurement sees; the rest is spent elsewhere.
+    """
     rng = random.Random(1)
     arrivals = [0.0] * burst
     at = 0.0
@@ -76,11 +82,13 @@ def simulate(admission: Admission, *, turns_per_s: float, seconds: float = 20.0,
             continue
         took = batch_s(chosen[0].shape, len(chosen))
         now += took
-        admission.observe(chosen[0].shape, len(chosen), took)
+        admission.observe(chosen[0].shape, len(chosen), took * seen)
         for candidate in chosen:
             turn = candidate.owner
             if turn.first_at is None:
                 turn.first_at = turn.dry_at = now
+            elif turn.dry_at - now < LATE_S:
+                admission.late(len(live), now)
             turn.gaps += now > turn.dry_at + 1e-9
             turn.dry_at = max(turn.dry_at, now) + 1.0
             turn.submitted_at = now
@@ -102,6 +110,41 @@ def test_under_twice_the_capacity_who_is_let_in_hears_no_gap() -> None:
     assert guarded.worst_first_s < 1.5 < unguarded.worst_first_s
     assert 0.3 < len(guarded.refused) / (len(guarded.refused) + len(guarded.turns)) < 0.7
     assert all(0.1 <= delay <= 10 for delay in guarded.refused)
+
+
+def test_late_chunks_close_the_door_where_the_steps_do_not_show_what_is_short() -> None:
+    blind = simulate(Admission(UNGUARDED), turns_per_s=110, seen=0.3)
+    heeding = simulate(Admission(AdmissionConfig(max_clauses=10**6)), turns_per_s=110, seen=0.3)
+    assert heeding.refused
+    assert heeding.gaps < blind.gaps / 20
+    assert heeding.worst_first_s < blind.worst_first_s
+
+
+def test_after_late_chunks_the_door_opens_again_step_by_step() -> None:
+    admission = Admission(AdmissionConfig())
+    admission.late(70, now=100.0)
+    admission.late(70, now=100.5)  # within the same second: the same event
+    assert admission.judge(Load(speaking=59, silent=0), now=100.5).admitted
+    assert not admission.judge(Load(speaking=61, silent=0), now=100.5).admitted
+    assert admission.judge(Load(speaking=61, silent=0), now=100.5, goes_on=True).admitted
+    assert admission.judge(Load(speaking=85, silent=0), now=110.0).admitted
+
+
+def test_a_device_that_was_calibrated_is_known_before_the_first_caller() -> None:
+    admission = Admission(AdmissionConfig(first_chunk_s=0.2))
+    for rows in (1, 2, 4, 8):
+        admission.calibrate("first", rows, batch_s("first", rows))
+        admission.calibrate("next", rows, batch_s("next", rows))
+    assert admission.cost_s("first") == batch_s("first", 8) / 8
+    # A single call at a time says nothing about what a full batch costs.
+    for _ in range(100):
+        admission.observe("first", 1, batch_s("first", 1))
+    assert admission.cost_s("first") == pytest.approx(batch_s("first", 8) / 8)
+    # Everything twice as slow: half as many.
+    for _ in range(200):
+        admission.observe("next", 7, 2 * batch_s("next", 8))
+    assert admission.cost_s("next") == pytest.approx(2 * batch_s("next", 8) / 8, rel=0.01)
+    assert admission.cost_s("first") == pytest.approx(2 * batch_s("first", 8) / 8, rel=0.01)
 
 
 def test_within_capacity_nobody_is_refused() -> None:

@@ -148,3 +148,28 @@ async def test_a_transfer_that_fails_leaves_the_session_and_one_that_succeeds_en
                     assert (event["type"], event["reason"]) == ("ended", "transferred")
             await phone.hung_up()
             await told.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_session_that_begins_with_early_media_greets_after_the_answer(tmp_path: Path) -> None:
+    with Phone(0) as phone:
+        trunk = {"proxy": f"sip:127.0.0.1:{phone.port}", "early_media": True, "addresses": ["127.0.0.0/8"]}
+        sip = SIP | {"trunks": {"early": trunk}}
+        routes = {"default": {"welcome_greeting": "Hello."}}
+        async with api_gateway(tmp_path, sip=sip, routes=routes) as (made, _, url), aiohttp.ClientSession(url) as http:
+            assert made.sip is not None
+            phone.server = ("127.0.0.1", made.sip.endpoint.port)
+            async with http.post("/v1/calls", json={"to": "sip:ann@127.0.0.1", "trunk": "early"}) as answer:
+                placed = await answer.json()
+            invite = await phone.asked("INVITE")
+            reply(phone, invite, 183, body=offer(phone.rtp_port, codecs="9"))
+            await until_state(http, placed["callId"], "listening")  # the session is there
+            await asyncio.sleep(0.3)
+            before = phone.waiting()
+            assert len(before) <= 1  # silence, always the same
+            reply(phone, invite, 200)
+            await next_of(phone, "ACK")
+            async with asyncio.timeout(10):
+                while (await phone.packet())[12:] in before:
+                    pass
+            made.directory.get(placed["callId"]).end("test", hang_up=True)  # type: ignore[union-attr]
+            await phone.hung_up()

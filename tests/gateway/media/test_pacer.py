@@ -79,11 +79,29 @@ def test_marks_of_a_cleared_generation_are_not_progress() -> None:
     marks: list[str] = []
     made, track = playout(b"a", has_marks=True, send_mark=marks.append)
     made.pop_due(10.0)
+    made.frame_sent()
     made.flushed(10.005)
     made.remove(track, 10.005)
     made.events.clear()
     made.mark_reached(marks[0], 10.006)
     assert not made.events
+
+
+def test_a_mark_follows_the_frame_that_it_is_about() -> None:
+    wire: list[str] = []
+    made, track = playout(b"a", b"b", lead_s=0.1, has_marks=True, send_mark=wire.append)
+    while (frame := made.pop_due(10.0)) is not None:
+        wire.append(frame.decode())
+        made.frame_sent()
+    assert wire == ["a", "b", "0.1"]
+
+    made, track = playout(b"a", done=False, has_marks=True, send_mark=wire.append)
+    assert made.pop_due(10.0) == b"a"
+    made.frame_sent()
+    track.done = True  # the engine tells its end only now
+    wire.clear()
+    made.pop_due(10.01)
+    assert wire == ["0.1"]
 
 
 def test_what_a_flush_threw_away_of_other_tracks_is_sent_again() -> None:
@@ -98,6 +116,15 @@ def test_what_a_flush_threw_away_of_other_tracks_is_sent_again() -> None:
     made.flushed(10.01)
     assert [made.pop_due(10.02), made.pop_due(10.02)] == [b"c", b"d"]
     assert made.heard_frames(second, 10.03) == pytest.approx(0.5)
+
+
+def test_what_cannot_be_recalled_is_neither_sent_again_nor_begun_before_it_has_played_out() -> None:
+    made, first = playout(b"a", b"b", b"c", b"d", b"e", b"f", lead_s=0.04, recalls=False)
+    assert [made.pop_due(10.0) for _ in range(4)] == [b"a", b"b", b"c", None]
+    assert made.flushed(10.01) == b"c"  # the last that is heard: a fade follows it
+    made.events.clear()
+    assert made.pop_due(10.02) == b"d"
+    assert made.remove(first, 10.03)
 
 
 def test_the_start_waits_as_long_as_the_engine_has_needed() -> None:

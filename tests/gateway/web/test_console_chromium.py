@@ -367,10 +367,15 @@ async def test_both_schemes_can_be_read_and_the_choice_is_kept(driver: webdriver
         await page.do("localStorage.clear()")
 
 
-@pytest.mark.parametrize("width", [1280, 1024, 768, 390, 320])
+@pytest.mark.parametrize("width", [1600, 1280, 1024, 900, 768, 390, 320])
 async def test_nothing_sticks_out_of_the_screen(driver: webdriver.Chrome, tmp_path: Path, width: int) -> None:
     async with console(driver, tmp_path) as page, TestCall(page.live, "talk") as call:
         await resize(driver, width)
+        room = await page.do(
+            "const card = document.querySelector('.dial').getBoundingClientRect();"
+            "return card.bottom - document.querySelector('#phone [data-part=call]').getBoundingClientRect().bottom"
+        )
+        assert room >= 8, "the idle phone, which is the highest, fits its card"
         await call.spoken(TEXT)
         await page.until_text(row(call, ".played"), "ten.")
         await page.do("document.querySelector('#register').open = true")
@@ -403,6 +408,16 @@ async def test_the_phone_calls_from_the_console_and_hears_what_is_typed(
         await page.until_text("#phone [data-part=rows]", "Hello", "console.")
         await page.click("#phone [data-part=call]")
         await page.until(lambda rows: rows == 0, "return document.querySelector('#call-rows').childElementCount")
+
+
+async def test_a_server_that_is_gone_is_told(driver: webdriver.Chrome, tmp_path: Path) -> None:
+    async with api_gateway(tmp_path, **SECTIONS) as (_, engine, url):
+        page = Console(driver, Live("", None, tmp_path), engine)  # type: ignore[arg-type]
+        await page.open(f"{url}/")
+        await page.until_text("#status", "ready")
+    await page.until_text("#status", "cannot be reached")
+    assert await page.do("return document.querySelector('#status').dataset.state") == "unreachable"
+    await page.open("about:blank")
 
 
 async def test_with_keys_the_page_asks_for_one_first(driver: webdriver.Chrome, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import aiohttp
 import numpy as np
 import pytest
 import pytest_asyncio
+from aiohttp import web
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
@@ -294,6 +295,36 @@ async def test_a_call_survives_the_loss_of_its_network(driver: webdriver.Chrome,
         assert [call["callId"] for call in await calls(live)] == [setup["sessionId"]] == [before["callId"]]
         await phone.say("And on we go.")
         assert await phone.said(4) == "And on we go."
+
+
+async def test_the_call_button_of_the_documentation_works_on_another_site(driver: webdriver.Chrome, live: Live) -> None:
+    (button,) = re.findall(r"^```html\n(.*?)^```", (ROOT / "docs/browser.md").read_text(), flags=re.M | re.S)
+    assert button.count("https://voice.example.com") == 1
+
+    async def show(request: web.Request) -> web.Response:
+        head = '<!doctype html><title>site</title><link rel="icon" href="data:,">'
+        return web.Response(
+            text=head + button.replace("https://voice.example.com", live.http), content_type="text/html"
+        )
+
+    app = web.Application()
+    app.router.add_get("/", show)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        phone = Phone(driver)
+        await phone.open(f"http://127.0.0.1:{runner.addresses[0][1]}/")
+        await phone.click("#talk")
+        words = "return document.querySelector('#words').textContent"
+        await phone.until(lambda text: text.startswith("Hello there,"), words)
+        assert await phone.do("return document.querySelector('#talk').textContent") == "Hang up"
+        (call,) = await calls(live)
+        assert call["route"] == "default"
+        await phone.click("#talk")
+        await until(lambda: no_calls(live), "the end of the call")
+    finally:
+        await runner.cleanup()
 
 
 async def test_twenty_calls_leave_nothing_behind(driver: webdriver.Chrome, live: Live) -> None:

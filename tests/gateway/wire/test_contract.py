@@ -323,7 +323,7 @@ def test_the_opening_starts_one_stream_with_both_formats(name: str) -> None:
     assert (started.inbound.encoding, started.inbound.sample_rate) == (peer.inbound.encoding, peer.inbound.sample_rate)
     assert started.outbound == peer.outbound
     assert started.call_sid == peer.call_sid
-    assert started.custom_parameters == peer.custom
+    assert {name: value for name, value in started.custom_parameters.items() if name != "clientState"} == peer.custom
     assert all(isinstance(message, StreamStarted | Ignored | Reply) for message in messages)
 
 
@@ -605,6 +605,13 @@ def test_freeswitch_files() -> None:
     }
 
 
+def test_telnyx_client_state_comes_along_where_it_is_text() -> None:
+    for state, expected in (("eyJhIjoxfQ==", {"clientState": '{"a":1}'}), ("/w==", {}), ("!", {}), ("", {})):
+        start = {"start": {"client_state": state, "media_format": {"encoding": "PCMU", "sample_rate": 8000}}}
+        (started,) = fresh("telnyx").decode(json.dumps({"event": "start", "stream_id": "st", **start}))
+        assert isinstance(started, StreamStarted) and started.custom_parameters == expected
+
+
 PLAIN_START = (
     "MEDIA_START connection_id:c-1 channel:WebSocket/x channel_id:17.7 format:ulaw optimal_frame_size:160 ptime:20"
 )
@@ -628,7 +635,7 @@ def test_asterisk_in_plain_text() -> None:
     assert dialect.decode("SOMETHING_NEW x:y") == [UnknownEvent("SOMETHING_NEW")]
 
 
-@pytest.mark.parametrize("fmt", ["opus", "format:slin192", ""])
+@pytest.mark.parametrize("fmt", ["opus", "format:slin19", ""])
 def test_asterisk_codecs_that_cannot_be_sent_are_refused_with_what_can(fmt: str) -> None:
     with pytest.raises(ProtocolError):
         fresh("asterisk").decode(PLAIN_START.replace("ulaw", fmt))
