@@ -100,14 +100,14 @@ def test_the_configuration_reaches_the_engine(folder: Path) -> None:
     kind = "cosyvoice2" if folder.name == "tiny2" else "cosyvoice3"
     settings = {"finalize": "causal", "first_hop": 15, "euler_steps": 5, "text_streaming": True, "max_positions": 256}
     config = EngineConfig(kind=kind, model_folder=str(folder), device="cpu", cosyvoice=settings)
-    model = make_synthesizer(config)
+    model = make_synthesizer(config, config)
     assert isinstance(model, CosyVoiceSynthesizer)
     runner = model._runner
     assert (runner.config.finalize, runner.config.first_hop, runner.state.flow.solver.steps) == ("causal", 15, 5)
     assert model.streams_text
     other = config.model_copy(update={"kind": "cosyvoice3" if kind == "cosyvoice2" else "cosyvoice2"})
     with pytest.raises(Unavailable, match=f"is {kind}"):
-        make_synthesizer(other)
+        make_synthesizer(other, other)
 
 
 async def test_a_short_first_chunk_and_a_causal_end_are_heard_whole(folder: Path) -> None:
