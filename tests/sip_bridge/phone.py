@@ -192,6 +192,7 @@ class Phone:
         self.media: Media | None = None
         self._acked: set[str] = set()
         self._branches = itertools.count(1)
+        self._known: set[tuple[str, str]] = set()
 
     def _socket(self) -> socket.socket:
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -284,6 +285,8 @@ class Phone:
         """The response of that status; provisional ones before it are skipped. A failed INVITE is acknowledged."""
         while True:
             message = await self.receive()
+            if isinstance(message, Request) and not self.is_new(message):
+                continue
             assert isinstance(message, Response), message
             if message.status >= 300 and self.invite and message.cseq == self.invite.cseq:
                 self.send(failure_ack(self.invite, message))
@@ -296,6 +299,13 @@ class Phone:
         message = await self.receive()
         assert isinstance(message, Request) and message.method == method, message
         return message
+
+    def is_new(self, request: Request) -> bool:
+        """Whether a request is no repetition of one that this was asked of before."""
+        key = (request.method, request.via.branch)
+        known = key in self._known
+        self._known.add(key)
+        return not known
 
     def nothing(self) -> bool:
         """Whether nothing waits to be read now."""
