@@ -235,6 +235,9 @@ class Session:
                 self._listening.start()
             self._want()
             await self._over.wait()
+        except BaseException:
+            self._hang_up_leg = True  # nobody leads the call any more
+            raise
         finally:
             await self._finish()
         return self._reason

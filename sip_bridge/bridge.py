@@ -176,8 +176,13 @@ class SipBridge:
             call = self._dialogs.get(dialog_id(request, received=True))
             if call is None:
                 self.endpoint.respond(key, response_to(request, 481))
-            else:
+                return
+            try:
                 call.on_request(key, request)
+            except Exception:  # a bug in one call ends that call only, and no transaction waits for ever
+                log.exception("SIP request failed", extra={"method": request.method})
+                self.endpoint.respond(key, response_to(request, 500))
+                call.end("internal error")
             return
         admitted = self._admit(request, peer)
         if not isinstance(admitted, str):
@@ -196,6 +201,8 @@ class SipBridge:
 
     def _admit(self, request: Request, peer: Peer) -> str | Refusal | None:
         """The trunk whose request this is, or as ``Trunks.admit``."""
+        if not peer.host:
+            return None  # a connection that was gone before it could be asked whose it is
         for registration in self.registrations:
             if registration.brings(request.uri, peer.host):
                 return registration.config.trunk
@@ -242,30 +249,30 @@ class SipBridge:
     def _invited(self, key: Key, request: Request, peer: Peer, name: str) -> Refusal | None:
         if invitation_of(request) in self._invitations:
             return Refusal(482)
-        config = self.config.trunks[name]
+        config, call = self.config.trunks[name], None
+        refusal: Refusal | None
         try:
             ports = self.reserve(name, config)
             self.endpoint.respond(key, response_to(request, 100))
             call = IncomingCall(self, name, config, peer, ports, key, request)
-        except Rejected as exc:
-            self._rejected(exc.code, peer, str(exc))
-            return Refusal(503, _RETRY)
-        except (ProtocolError, NotAcceptable) as exc:
-            self._rejected(f"sip_{exc.status}", peer, str(exc))
-            accept = (("Accept", "application/sdp"),) if exc.status == 415 else ()
-            return Refusal(exc.status, accept)
-        self._invites[key] = call
-        self._invitations.add(call.invitation)
-        self.joined(call)
-        try:
+            self._invites[key] = call
+            self._invitations.add(call.invitation)
+            self.joined(call)
             refusal = call.start()
         except Rejected as exc:
-            self._rejected(exc.code, peer)
+            self._rejected(exc.code, peer, str(exc))
             refusal = Refusal(503, _RETRY)
-        if refusal is not None:
-            call.abandon()
-        else:
+        except (ProtocolError, NotAcceptable) as exc:
+            self._rejected(f"sip_{exc.status}", peer, str(exc))
+            refusal = Refusal(exc.status, (("Accept", "application/sdp"),) if exc.status == 415 else ())
+        except Exception:  # a bug in one call ends that call only
+            log.exception("SIP call failed")
+            self._rejected("internal", peer)
+            refusal = Refusal(500)
+        if refusal is None:
             self.counts["accepted"] += 1
+        elif call is not None:
+            call.abandon()
         return refusal
 
     def _rejected(self, reason: str, peer: Peer, why: str = "") -> None:

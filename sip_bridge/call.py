@@ -161,15 +161,15 @@ def description_of(message: Message) -> SessionDescription | None:
     """
     if not message.body.strip():
         return None
-    if message.headers.get(
-        "Content-Encoding",
-    ) not in (None, "identity"):
+    if message.headers.get("Content-Encoding") not in (None, "identity"):
         raise ProtocolError("body is compressed, expected it plain", status=415)
     if message.content_type == "application/sdp":
         return parse_sdp(message.body)
     if message.content_type.startswith("multipart/"):
         boundary = re.search(r'boundary="?([^";]+)', message.headers.get("Content-Type") or "", re.IGNORECASE)
-        for part in message.body.split(b"--" + boundary.group(1).encode())[1:] if boundary else ():
+        for part in (
+            message.body.split(b"--" + boundary.group(1).encode("utf-8", "surrogateescape"))[1:] if boundary else ()
+        ):
             head, _, body = part.replace(b"\r\n", b"\n").lstrip(b"\n").partition(b"\n\n")
             if re.search(rb"^content-type:\s*application/sdp", head, re.IGNORECASE | re.MULTILINE):
                 return parse_sdp(body)
@@ -383,8 +383,7 @@ class SipCall:
 
     def abandon(self) -> None:
         """Let go of a call whose INVITE somebody else answers."""
-        self.rtp.close()
-        self._release()
+        self._peer_left("refused")
 
     def _release(self) -> None:
         self.state = State.OVER
@@ -749,12 +748,20 @@ class SipCall:
                 self.set_timer(session_agreed(response))
             except ProtocolError as error:
                 log.info("SIP session timer refused", extra={"why": str(error)})
-        elif response.status == 422:
-            self._min_session_s = max(self._min_session_s, min_session_s(response))
+        elif response.status == 422 and self._raise_interval(response):
             self._refresh()
         else:
             # Their offer crossed ours, or they will not have it now: again, until the session has expired.
             self._later("refresh", self.dialog.glare_wait_s(secrets.randbelow(1000) / 999), self._refresh)
+
+    def _raise_interval(self, response: Response) -> bool:
+        """Ask for longer sessions from now on, as a 422 wants it. False: it does not say anything new."""
+        try:
+            wanted_s = min_session_s(response)
+        except ProtocolError:
+            return False
+        before, self._min_session_s = self._min_session_s, max(self._min_session_s, wanted_s)
+        return self._min_session_s > before
 
 
 class IncomingCall(SipCall):

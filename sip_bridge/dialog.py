@@ -40,6 +40,12 @@ class Refusal:
     headers: tuple[tuple[str, str], ...] = ()
 
 
+def _readable(routes: tuple[str, ...]) -> tuple[str, ...]:
+    for route in routes:
+        Address.parse(route)
+    return routes
+
+
 class Dialog:
     """One dialog of one side. Made by ``as_server`` or ``as_client``.
 
@@ -57,7 +63,7 @@ class Dialog:
         self.local = local
         self.remote = remote
         self.target = target
-        self.routes = routes
+        self.routes = _readable(routes)
         self.owns_call_id = owns_call_id
         self.local_cseq = 0
         self.remote_cseq = -1
@@ -71,7 +77,7 @@ class Dialog:
         """The dialog that our answer with this tag makes (section 12.1.1).
 
         Raises:
-            ProtocolError: a request without a Contact.
+            ProtocolError: a request without a Contact, or a Record-Route that cannot be read.
         """
         if invite.contact is None:
             raise ProtocolError(f"{invite.method} without Contact, expected one (RFC 3261 section 8.1.1.8)")
@@ -91,7 +97,7 @@ class Dialog:
         """The dialog that a 101 to 299 with a tag makes (section 12.1.2); each fork makes its own.
 
         Raises:
-            ProtocolError: a 2xx without Contact, or no tag.
+            ProtocolError: a 2xx without Contact, no tag, or a Record-Route that cannot be read.
         """
         if not response.to.tag:
             raise ProtocolError(f"{response.status} without a To tag, expected one (RFC 3261 section 12.1.2)")
@@ -120,8 +126,12 @@ class Dialog:
         return Address.parse(self.routes[0]).uri if self.routes else self.target
 
     def confirm(self, response: Response) -> None:
-        """The 2xx of an early dialog: its Record-Route counts, not that of the 18x (section 13.2.2.4)."""
-        self.routes = response.headers.all("Record-Route")[::-1]
+        """The 2xx of an early dialog: its Record-Route counts, not that of the 18x (section 13.2.2.4).
+
+        Raises:
+            ProtocolError: a route that cannot be read; nothing changed.
+        """
+        self.routes = _readable(response.headers.all("Record-Route")[::-1])
         self.refresh(response)
 
     def refresh(self, message: Message) -> None:

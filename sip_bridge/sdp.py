@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
+import itertools
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -365,8 +366,7 @@ class Negotiation:
         """
         if self.offering:
             raise RuntimeError("answer() while an offer of ours is open")
-        at, media, codec = self._choose(offer)
-        theirs = self._their_crypto(media)
+        at, media, codec, theirs = self._acceptable(offer)
         ours = Crypto(theirs.tag, theirs.suite, self._key(theirs.suite)) if theirs else None
         events = _events(media, codec.clock_hz)
         noise = _noise(media, codec.clock_hz)
@@ -462,22 +462,40 @@ class Negotiation:
         """Our offer was refused (488, 491 ...): what was agreed before goes on."""
         self._offer = None
 
-    def _choose(self, description: SessionDescription) -> tuple[int, Media, Codec]:
-        """The first audio section with a codec of ours; our order decides, not the peer's. A call keeps its codec."""
-        codecs = [self.agreed.codec] if self.agreed else self._codecs
+    def _acceptable(self, offer: SessionDescription) -> tuple[int, Media, Codec, Crypto | None]:
+        """The first choice whose encryption we can take: an offer may have a section with and one without."""
+        refused: NotAcceptable | None = None
+        for at, media, codec in self._choices(offer):
+            try:
+                return at, media, codec, self._their_crypto(media)
+            except NotAcceptable as error:
+                refused = refused or error
+        raise refused or self._nothing_common(offer)
+
+    def _choose(self, answer: SessionDescription) -> tuple[int, Media, Codec]:
+        for choice in self._choices(answer):
+            return choice
+        raise self._nothing_common(answer)
+
+    def _choices(self, description: SessionDescription) -> Iterator[tuple[int, Media, Codec]]:
+        """Audio sections with a codec of ours; our order decides, not the peer's. A call keeps its codec."""
         for at, media in enumerate(description.media):
-            if media.kind != "audio" or not media.port or media.protocol.upper() not in _PROTOCOLS:
-                continue
-            for ours in codecs:
-                for theirs in media.codecs:
-                    if ours.same(theirs):
-                        return at, media, theirs
+            if media.kind == "audio" and media.port and media.protocol.upper() in _PROTOCOLS:
+                found = (theirs for ours in self._wanted for theirs in media.codecs if ours.same(theirs))
+                for codec in itertools.islice(found, 1):
+                    yield at, media, codec
+
+    @property
+    def _wanted(self) -> Sequence[Codec]:
+        return [self.agreed.codec] if self.agreed else self._codecs
+
+    def _nothing_common(self, description: SessionDescription) -> NotAcceptable:
         offered = "; ".join(
             f"{media.kind} {media.protocol} {'refused' if not media.port else ' '.join(c.name for c in media.codecs)}"
             for media in description.media
         )
-        ours_text = ", ".join(codec.name for codec in codecs)
-        raise NotAcceptable(f"no common codec: got {offered[:200] or 'no media'}, expected audio in one of {ours_text}")
+        ours = ", ".join(codec.name for codec in self._wanted)
+        return NotAcceptable(f"no common codec: got {offered[:200] or 'no media'}, expected audio in one of {ours}")
 
     def _their_crypto(self, media: Media) -> Crypto | None:
         secure = "SAVP" in media.protocol.upper()

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parent.parent
 CONFIG = f"""
 carriers: {{twilio: {{verify: false}}}}
 playout: {{lead_ms: 500}}  # a test machine that does much else may stop for a moment
-recogniser: {{final_timeout_ms: 20000, embedded: {{partial_ms: 200, restart_backoff_s: 0.05}}}}
+recogniser: {{final_timeout_ms: 20000, embedded: {{partial_ms: 400, restart_backoff_s: 0.05}}}}
 routes:
   demo:
     dialogue: {{script: "{ROOT}/configs/demo-script.yaml"}}
@@ -42,7 +42,7 @@ routes:
   deaf: {{}}
 """
 PATIENT_MS = 20_000
-LONG = "This is a long story about a telephone. It was invented in a house near the sea, and nobody knew why. " * 2
+LONG = "This is a long story about a telephone. It was invented in a house near the sea, and nobody knew why. " * 4
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +98,17 @@ def speak(call: TestCall, sound: Path) -> None:
     call.leg.say(read_wav_frames(sound, call.leg.carrier.format))
 
 
+async def interject(call: TestCall, sound: Path) -> None:
+    """Speak over our voice as people do: again, where that went under."""
+    for _ in range(4):
+        speak(call, sound)
+        for _ in range(200):
+            await asyncio.sleep(0.02)
+            if of(call, "interrupt", "prompt"):
+                return
+    raise AssertionError("not heard at all")
+
+
 def of(call: TestCall, *kinds: str) -> list[Mapping[str, Any]]:
     return [message for message in call.messages if message["type"] in kinds]
 
@@ -116,8 +127,8 @@ async def live(tmp_path_factory: pytest.TempPathFactory, said: Callable[[str], P
 
 
 async def converse(live: Live, questions: Sequence[Path], heard: Path) -> None:
-    """Ask one after the other at the demo, each when the answer to the one before is over."""
-    steps: list[Step] = [Expect("speech", PATIENT_MS), Wait(1500)]
+    """A key that cuts the menu; then the questions, each when the answer to the one before is over."""
+    steps: list[Step] = [Expect("speech", PATIENT_MS), Press("3"), Wait(1000), Expect("quiet", PATIENT_MS)]
     for question in questions:
         steps += [Say(question), Expect("speech", PATIENT_MS), Expect("quiet", PATIENT_MS)]
     caller = Caller(CallOptions(url=f"{live.ws}/media/twilio/demo", steps=tuple(steps)))
@@ -138,7 +149,7 @@ async def test_spoken_questions_get_spoken_answers(
         *(converse(live, [said(text) for text in texts], tmp_path / f"{name}.wav") for name, texts in talks.items())
     )
     heard = {name: transcribe(tmp_path / f"{name}.wav") for name in talks}
-    assert heard["hours"].count("we are open") >= 2, heard["hours"]
+    assert heard["hours"].count("we are open") >= 3, heard["hours"]
     assert "what is the order number" in heard["order"] and "arrive on friday" in heard["order"], heard["order"]
     assert "4711" in spoken_digits(heard["order"]), heard["order"]
     assert "banana" in heard["other"] and "nobody else is here" in heard["other"], heard["other"]
@@ -151,9 +162,7 @@ async def test_manager_gets_partial_prompts_then_the_final_one(live: Live, said:
         prompts = of(call, "prompt")
         assert "package" in words(prompts[-1]["voicePrompt"])
         assert len(prompts) >= 2 and all(prompt["lang"] == "en-US" for prompt in prompts)
-        assert all(
-            len(words(prompt["voicePrompt"])) <= len(words(prompts[-1]["voicePrompt"])) + 2 for prompt in prompts
-        )
+        assert words(prompts[-2]["voicePrompt"])[:2] == ["i", "would"] and not prompts[-2]["last"]
         told = [message.get("value") or message["type"] for message in of(call, "prompt", "info")]
         assert told[0] == "on" and told[-2:] == ["off", "prompt"], told
         await call.spoken("It will arrive on Friday.")
@@ -167,7 +176,7 @@ async def test_interruption_comes_before_the_words_that_made_it(live: Live, said
         turn = call.call.speak(LONG)
         await until(lambda: call.leg.spurts, "our voice")
         await asyncio.sleep(1.0)
-        speak(call, said("Excuse me, I have a question."))
+        await interject(call, said("Wait a moment, I have a question."))
         await until(lambda: finals(call), "a final prompt")
         kinds = [message["type"] for message in of(call, "interrupt", "prompt")]
         assert kinds[0] == "interrupt" and kinds.count("interrupt") == 1
@@ -184,7 +193,7 @@ async def test_acknowledgement_lets_the_voice_go_on_and_a_question_does_not(
         speak(call, said("Yeah."))
         await asyncio.sleep(2.5)
         assert not turn.outcome and of(call, "interrupt", "prompt") == []
-        speak(call, said("No, I want to speak to a person."))
+        await interject(call, said("No, I want to speak to a person."))
         await until(lambda: finals(call), "a final prompt")
         assert [message["type"] for message in of(call, "interrupt", "prompt")] == ["interrupt", "prompt"]
         assert "person" in words(finals(call)[0])

@@ -1,53 +1,22 @@
 """A phone of others hears what we say, in each codec, and is heard."""
 
 import asyncio
-import re
 import wave
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.live_server import Live, until
 from tests.sip.baresip import INSTALLED, baresip
-from tests.sip.conftest import SENTENCE
+from tests.sip.conftest import share_heard
 from tests.sip_bridge.phone import Phone, offer
-from voicecodecs.pcm import to_float32
 from voicecodecs.registry import AudioFormat, decoder
-from voicecodecs.resample import Resampler
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(not INSTALLED, reason="baresip is not installed (Debian: baresip-core)"),
 ]
-
-
-@pytest.fixture(scope="module")
-def recognised() -> Any:
-    """A function from a WAV file to the words in it."""
-    from moonshine_voice import ModelArch, Transcriber, get_model_path
-
-    transcriber = Transcriber(str(get_model_path("tiny-en")), ModelArch.TINY)
-
-    def words(path: Path) -> list[str]:
-        with wave.open(str(path), "rb") as source:
-            pcm = np.frombuffer(source.readframes(source.getnframes()), "<i2").reshape(-1, source.getnchannels())
-            up = Resampler(source.getframerate(), 16000)
-        sound = np.concatenate((up.process(to_float32(np.ascontiguousarray(pcm[:, 0]))), up.flush()))
-        lines = transcriber.transcribe_without_streaming(sound.tolist(), 16000).lines
-        return re.findall(r"[a-z]+", " ".join(line.text for line in lines).lower())
-
-    yield words
-    transcriber.close()
-
-
-def share_heard(heard: list[str]) -> float:
-    """Of the sentence's words, in their order."""
-    wanted = re.findall("[a-z]+", SENTENCE.lower())
-    matches = SequenceMatcher(None, wanted, heard, autojunk=False).get_matching_blocks()
-    return sum(block.size for block in matches) / len(wanted)
 
 
 async def test_a_sentence_is_intelligible_in_every_codec(

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import random
 import re
 import struct
 from typing import Any
@@ -13,6 +14,7 @@ from gateway.media.srtp import Srtp
 from sip_bridge.client import authorization
 from sip_bridge.dialog import SessionTimer
 from sip_bridge.digest import ClientAuth
+from sip_bridge.ports import PortPool
 from sip_bridge.sdp import parse as parse_sdp
 from sip_bridge.sip import Request, Response, parse, response_to
 from tests.sip_bridge.phone import PATIENCE_S, Bridge, Phone, bridge, offer, until
@@ -43,6 +45,7 @@ async def test_a_call_rings_is_answered_carries_speech_and_is_hung_up_by_the_cal
             await until(lambda: made.session.heard == [b"\x22" * 160])
             await phone.bye()
             assert made.session.closed == ["hangup"]
+            await made.empty()
 
 
 @pytest.mark.parametrize(
@@ -241,8 +244,16 @@ async def test_a_trunk_has_a_limit_of_its_own() -> None:
             await second.bye()
 
 
+def free_pair() -> str:
+    """Two ports, the first one even, that nobody has."""
+    pool = PortPool("127.0.0.1", 45000, 45999)
+    pair = pool.take()
+    pair.close()
+    return f"{pair.port}-{pair.port + 1}"
+
+
 async def test_without_a_free_port_the_call_is_refused_and_the_others_go_on() -> None:
-    async with bridge(rtp_ports="42998-42999") as made:
+    async with bridge(rtp_ports=free_pair()) as made:
         with phone_of(made) as first, phone_of(made) as second:
             await first.call()
             await second.invited(status=503)
@@ -374,6 +385,58 @@ async def test_requests_that_do_not_fit_are_refused_and_disturb_nothing() -> Non
             await phone.response(400)
             assert not made.session.closed
             await phone.bye()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("Record-Route", "<sip:proxy;lr"),
+        ("Session-Expires", "soon"),
+        ("Min-SE", "-1"),
+        ("Contact", "*"),
+        ("Content-Type", 'multipart/mixed;boundary="\udcff"'),
+    ],
+)
+async def test_an_invite_with_one_bad_header_is_refused_and_leaves_nothing(header: tuple[str, str]) -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            await phone.invited(header, status=415 if header[0] == "Content-Type" else 400)
+            assert not made.sessions
+            await made.empty(whole=False)
+
+
+def damaged(data: bytes, chance: random.Random) -> bytes:
+    """A few bytes changed, left out, put in, or said twice."""
+    out = bytearray(data)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(out) + 1)
+        piece = chance.choice([b"\r\n", b"\0", b"<", b'"', b";", b"\xff", b"9" * 12, bytes(out[:50]), b""])
+        out[at : at + chance.choice([0, 1, 10])] = piece
+    return bytes(out)
+
+
+async def test_damaged_messages_disturb_nothing() -> None:
+    chance = random.Random(5)
+    broken: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
+    async with bridge(limits={"requests_per_s": 1e6, "burst": 10**6, "calls_per_s": 1e6, "calls_burst": 10**6}) as made:
+        with phone_of(made) as phone, phone_of(made) as other:
+            await phone.call(("Allow", "UPDATE"))
+            seeds = [
+                other.request(method, body=offer(other.rtp_port) if method in ("INVITE", "UPDATE") else b"").serialise()
+                for method in "INVITE BYE ACK CANCEL OPTIONS INFO UPDATE REFER NOTIFY REGISTER".split()
+            ]
+            # In the dialog of a live call too, but for what would rightly end it.
+            seeds += [phone.request("INFO", body=b"1", content="application/dtmf").serialise()]
+            seeds += [response_to(phone.request("INVITE", cseq=1), 200).serialise()]
+            for _ in range(1500):
+                other.send(damaged(chance.choice(seeds), chance))
+                await asyncio.sleep(0)  # no faster than they are read, or the good ones are lost too
+            made.sessions[0].call.send_frame(b"\x77" * 160)
+            await phone.hears(b"\x77" * 160)
+            assert not made.sessions[0].closed
+            await phone.bye()
+    assert not broken
 
 
 async def test_messages_cut_short_or_too_large_get_one_status_or_none() -> None:

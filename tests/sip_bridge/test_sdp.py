@@ -378,3 +378,21 @@ def test_garbage_raises_only_protocol_error(body: bytes) -> None:
             parse(data)
         except ProtocolError:
             pass
+
+
+@pytest.mark.parametrize(("srtp", "refused"), [("off", 0), ("required", 1), ("optional", 1)])
+def test_of_two_sections_the_one_is_taken_whose_encryption_we_can_have(srtp: str, refused: int) -> None:
+    ours = negotiation(srtp=srtp)
+    answer = parse(ours.answer(parse(described(SECURE + G711))))
+    assert [bool(media.port) for media in answer.media] == [bool(refused), not refused]
+    assert ours.agreed and bool(ours.agreed.send_crypto) == bool(refused)
+
+
+def test_a_call_keeps_its_codec_and_its_frame_length() -> None:
+    ours = negotiation()
+    ours.answer(parse(described(G711 + "a=ptime:30\r\n")))
+    agreed = ours.agreed
+    ours.answer(parse(described(G711.replace("0 8 101", "8 0 101"))))
+    assert ours.agreed == agreed and agreed and agreed.ptime_ms == 30
+    with pytest.raises(NotAcceptable, match="expected audio in one of PCMU"):
+        ours.answer(parse(described(G711.replace("0 8 101", "8 101"))))

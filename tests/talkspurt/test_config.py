@@ -16,8 +16,20 @@ EXAMPLES = sorted(
 )  # the others there belong to Prometheus and Grafana
 SECRETS = {
     name: f"value-of-{name.lower()}"
-    for name in ("TWILIO_AUTH_TOKEN", "TWILIO_ACCOUNT_SID", "TALKSPURT_API_KEY", "STREAM_TOKEN_SECRET")
-} | {"PUBLIC_HOST": "voice.example.com", "DIALOGUE_URL": "wss://bot.example.com/relay"}
+    for name in (
+        "TWILIO_AUTH_TOKEN",
+        "TWILIO_ACCOUNT_SID",
+        "TALKSPURT_API_KEY",
+        "STREAM_TOKEN_SECRET",
+        "CARRIER_PASSWORD",
+    )
+} | {
+    "PUBLIC_HOST": "voice.example.com",
+    "DIALOGUE_URL": "wss://bot.example.com/relay",
+    "SIP_ADDRESS": "192.0.2.9",
+    "PBX_NETWORK": "192.0.2.0/28",
+    "PBX_HOST": "pbx.example.com",
+}
 
 
 def problems(tmp_path: Path, text: str | bytes, **environment: str) -> list[str]:

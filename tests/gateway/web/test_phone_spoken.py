@@ -32,8 +32,8 @@ async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
 @pytest.fixture(scope="module")
 def microphone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two questions, with time for the answers."""
-    silence = np.zeros(9 * 48000, np.float32)
-    pieces = (silence, speech("What are your opening hours?", rate=48000), silence)
+    silence = np.zeros(9 * 48000, np.float32)  # as long as an answer; two of them: greeting and menu
+    pieces = (silence, silence, speech("What are your opening hours?", rate=48000), silence)
     sound = np.concatenate((*pieces, speech("I would like a banana.", rate=48000), silence, silence, silence))
     path = tmp_path_factory.mktemp("microphone") / "questions.wav"
     with wave.open(str(path), "wb") as file:
@@ -47,6 +47,7 @@ async def test_spoken_questions_are_shown_and_answered(live: Live, microphone: P
         phone = Phone(driver)
         await phone.open(f"{live.http}/phone")
         await phone.call("default", microphone=True)
+        await phone.until(lambda rows: any("just ask" in text for _, text in rows), ROWS)
         for question, answer in (("opening", "We are open from Monday"), ("banana", "I have no answer to that")):
             rows = await phone.until(lambda rows, answer=answer: any(answer in text for _, text in rows), ROWS)
             asked = next(i for i, (kind, text) in enumerate(rows) if "caller" in kind and question in words(text))
