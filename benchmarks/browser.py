@@ -36,7 +36,7 @@ const [route, done] = arguments;
   const {Call} = await import("/web/talkspurt.js");
   const call = window.call = new Call({route, microphone: false});
   await call.start();
-  const processor = new MediaStreamTrackProcessor({track: call.audio.srcObject.getAudioTracks()[0]});
+  window.processor = new MediaStreamTrackProcessor({track: call.audio.srcObject.getAudioTracks()[0]});
   const reader = processor.readable.getReader();
   window.waiting = null;
   (async () => {

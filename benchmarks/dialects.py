@@ -41,9 +41,11 @@ from talkspurt.bench import commit, machine
 from talkspurt.carrier_leg import CarrierLeg, Leg, Uplink
 from talkspurt.carriers import CARRIERS
 from talkspurt.carriers.audiosocket import AudioSocketCarrier
+from talkspurt.carriers.sip import SipCarrier
 from talkspurt.figures import summary
 from talkspurt.manager import ManagedCall, Manager, Turn
 from talkspurt.server_process import ServerUnderTest, overrides, serving
+from talkspurt.sip_leg import SipLeg
 from voicecodecs import registry
 from voicecodecs.pcm import to_float32
 
@@ -112,13 +114,15 @@ def sounding_s(leg: Leg, first: int) -> float:
 class DialectCall:
     """One call, turn after turn."""
 
-    def __init__(self, dialect: str, server: ServerUnderTest, audiosocket: int) -> None:
+    def __init__(self, dialect: str, server: ServerUnderTest, ports: Sequence[int]) -> None:
         self.figures = Figures(dialect)
         self._server = server
-        self._audiosocket = audiosocket
+        self._ports = ports
         self.leg: Leg
         if dialect == AudioSocketCarrier.dialect:
             self.leg = AudioSocketLeg(AudioSocketCarrier(1, {}), record=True)
+        elif dialect == SipCarrier.dialect:
+            self.leg = SipLeg(SipCarrier(1, {}), record=True)
         else:
             self.leg = CarrierLeg(CARRIERS[dialect](1, {}), record=True)
         self._manager = Manager(self._on_setup)
@@ -141,7 +145,9 @@ class DialectCall:
         await self._manager.dial_in(f"ws://{address}/v1/dialogue?route={ROUTE}")
         url = f"ws://{address}/media/{dialect}/{ROUTE}"
         if dialect == AudioSocketCarrier.dialect:
-            url = f"audiosocket://127.0.0.1:{self._audiosocket}/{ROUTE}?http={address.rpartition(':')[2]}"
+            url = f"audiosocket://127.0.0.1:{self._ports[0]}/{ROUTE}?http={address.rpartition(':')[2]}"
+        elif dialect == SipCarrier.dialect:
+            url = f"sip:100@127.0.0.1:{self._ports[1]}"
         try:
             await self.leg.connect(url)
             self._uplink.join(self.leg)
@@ -237,10 +243,12 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def environment(audiosocket: int) -> dict[str, str]:
-    """Of a gateway that takes every dialect unsigned."""
+def environment(ports: Sequence[int]) -> dict[str, str]:
+    """Of a gateway that takes every dialect unsigned; ports of AudioSocket and SIP."""
     unsigned = {f"carriers__{name.replace('-', '_')}__verify": "false" for name in CARRIERS}
-    more = {"engine__kind": "tone", "audiosocket__port": str(audiosocket), **unsigned}
+    more = {"engine__kind": "tone", "audiosocket__port": str(ports[0]), **unsigned}
+    more |= {"sip__port": str(ports[1]), "sip__rtp_ports": f"{ports[2]}-{ports[2] + 20}"}
+    more["sip__trunks"] = f"{{bench: {{addresses: [127.0.0.1], route: {ROUTE}}}}}"
     return overrides(route=ROUTE, calls=4, **more)
 
 
@@ -248,17 +256,23 @@ def dialects() -> Iterator[str]:
     """All of them, in the order of the table."""
     yield from sorted(CARRIERS)
     yield AudioSocketCarrier.dialect
+    yield SipCarrier.dialect
+
+
+def free_port() -> int:
+    """One that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 async def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     """All dialects, one after the other; returns the rows."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        audiosocket = int(probe.getsockname()[1])
+    ports = [free_port(), free_port(), min(free_port(), 65_000) & ~1]  # RTP takes pairs
     rows = []
-    async with serving(None, environment(audiosocket)) as server:
+    async with serving(None, environment(ports)) as server:
         for dialect in args.dialects:
-            call = DialectCall(dialect, server, audiosocket)
+            call = DialectCall(dialect, server, ports)
             await call.run(args.turns, args.seed)
             rows.append(call.figures.row())
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)

@@ -88,7 +88,7 @@ def build(make: Callable[[], nn.Module], device: torch.device) -> Any:
         if p.ndim > 1:
             p.data.normal_(0, 1 / math.sqrt(p[0].numel()))
         else:
-            p.data.fill_(1.0 if "norm" in name and "weight" in name or "alpha" in name else 0.0)
+            p.data.fill_(1.0 if name.endswith((".weight", ".alpha")) else 0.0)  # of norms and of snakes
     return network
 
 

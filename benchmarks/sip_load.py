@@ -47,6 +47,7 @@ sip:
   limits: {{requests_per_s: 100000, burst: 100000, calls_per_s: 100000, calls_burst: 100000}}
 routes:
   default:
+    interruptible: {interruptible}
     dialogue: {{script: talk.yaml}}
 """
 
@@ -65,6 +66,7 @@ class Settings:
     """Of a run."""
 
     engine: str
+    interruptible: str
     calls: int
     rate: float
     seconds: float
@@ -267,7 +269,12 @@ async def measure(settings: Settings, steps: Sequence[str]) -> dict[str, Any]:
         tone = 8000 * np.sin(2 * np.pi * 440 / 8000 * np.arange(8000))
         (folder / "tone.ulaw").write_bytes(encode_ulaw(tone.astype(np.int16)))
         (folder / "talk.yaml").write_text(_SCRIPT)
-        config = _CONFIG.format(engine=settings.engine, port=port, last_port=20003 + 4 * settings.calls)
+        config = _CONFIG.format(
+            engine=settings.engine,
+            interruptible=settings.interruptible,
+            port=port,
+            last_port=20003 + 4 * settings.calls,
+        )
         (folder / "sip.yaml").write_text(config)
         environment = overrides(route="load", calls=max(settings.calls, settings.beside + 200))
         results: dict[str, Any] = {}
@@ -283,6 +290,9 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", default="tone", choices=("tone", "embedded"))
+    parser.add_argument(
+        "--interruptible", default="dtmf", choices=("dtmf", "any"), help="any: caller speech is listened for too"
+    )
     parser.add_argument("--calls", type=int, default=200)
     parser.add_argument("--rate", type=float, default=20)
     parser.add_argument("--seconds", type=float, default=15)

@@ -24,7 +24,7 @@ from gateway.errors import ProtocolError, Rejected
 from gateway.expected import ExpectedCall, ExpectedCalls
 from gateway.transport import CallEvents
 from gateway.wire.audiosocket import END, AudioSocketWire
-from gateway.wire.messages import DtmfReceived, MediaReceived, Message, PeerError, StreamStarted, StreamStopped
+from gateway.wire.messages import DtmfReceived, Ignored, MediaReceived, Message, PeerError, StreamStarted, StreamStopped
 from voicecodecs.registry import AudioFormat
 
 log = logging.getLogger(__name__)
@@ -111,8 +111,7 @@ class AudioSocketLeg(asyncio.Protocol):
             except ProtocolError as exc:
                 self._bad(exc)
             except Rejected as exc:
-                log.info("call rejected", extra={"why": exc.code, "transport": "audiosocket"})
-                self._close()
+                self._refused(exc)
 
     def _bad(self, exc: ProtocolError) -> None:
         self._errors += 1
@@ -136,7 +135,7 @@ class AudioSocketLeg(asyncio.Protocol):
             self._close()
         elif isinstance(message, PeerError):
             log.warning("peer complains", extra={"why": message.description, "transport": "audiosocket"})
-        elif self.uuid is not None and session is None and not self._wire.started:
+        elif isinstance(message, Ignored):  # the UUID
             self._server.identify(self)
             self._later(self._server.config.first_audio_ms / 1000, self._no_audio)
 
@@ -157,8 +156,12 @@ class AudioSocketLeg(asyncio.Protocol):
         try:
             self._begin(self._wire.start(_DEFAULT_RATE))
         except Rejected as exc:
-            log.info("call rejected", extra={"why": exc.code, "transport": "audiosocket"})
-            self._close()
+            self._refused(exc)
+
+    def _refused(self, exc: Rejected) -> None:
+        log.info("call rejected", extra={"why": exc.code, "transport": "audiosocket"})
+        self._server.on_rejected(exc.code)
+        self._close()
 
     def _keep_alive(self) -> None:
         """One frame of silence where none of speech was sent since the last look."""
@@ -229,9 +232,17 @@ class AudioSocketServer:
     Args:
         expected: calls that were announced.
         begin: makes a session.
+        on_rejected: told why a call was refused, by code.
     """
 
-    def __init__(self, config: AudioSocketConfig, limits: LimitsConfig, expected: ExpectedCalls, begin: Begin) -> None:
+    def __init__(
+        self,
+        config: AudioSocketConfig,
+        limits: LimitsConfig,
+        expected: ExpectedCalls,
+        begin: Begin,
+        on_rejected: Callable[[str], None] = lambda code: None,
+    ) -> None:
         self.config = config
         self.setup_timeout_s = limits.setup_timeout_s
         self.max_errors = limits.errors_in_a_row
@@ -240,6 +251,7 @@ class AudioSocketServer:
         self._allowed = [ipaddress.ip_network(network) for network in config.allowed]
         self.expected = expected
         self.begin = begin
+        self.on_rejected = on_rejected
         self._legs: dict[AudioSocketLeg, str] = {}
         self._by_address: Counter[str] = Counter()
         self._listener: asyncio.Server | None = None

@@ -126,7 +126,13 @@ class Gateway:
         self.audiosocket: AudioSocketServer | None = None
         if config.audiosocket is not None:
             expected = ExpectedCalls(limit=config.audiosocket.expected_calls, expiry_s=config.audiosocket.expected_s)
-            self.audiosocket = AudioSocketServer(config.audiosocket, config.limits, expected, self.accept_audiosocket)
+            self.audiosocket = AudioSocketServer(
+                config.audiosocket,
+                config.limits,
+                expected,
+                self.accept_audiosocket,
+                on_rejected=lambda code: self.metrics.call_rejected(reason=code),
+            )
         self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
         self.services = Services(
             engine=engine,

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import uvloop
@@ -40,10 +40,12 @@ from talkspurt.call_script import (
 from talkspurt.carrier_leg import CarrierLeg, Leg, Uplink
 from talkspurt.carriers import CARRIERS
 from talkspurt.carriers.audiosocket import AudioSocketCarrier
+from talkspurt.carriers.sip import SipCarrier
 from talkspurt.cli import JobError, UsageError
 from talkspurt.figures import interarrival_errors_ms, pacing_errors_ms, summary
 from talkspurt.manager import ManagedCall, Manager
 from talkspurt.peer_socket import PeerError
+from talkspurt.sip_leg import SipLeg
 from voicecodecs import registry
 from voicecodecs.pcm import to_float32, to_int16
 from voicecodecs.registry import AudioFormat
@@ -90,6 +92,8 @@ def default_url(dialect: str) -> str:
     """Where a gateway of this machine takes calls of a dialect."""
     if dialect == AudioSocketCarrier.dialect:
         return "audiosocket://127.0.0.1:9092"
+    if dialect == SipCarrier.dialect:
+        return "sip:100@127.0.0.1:5060"
     return f"ws://127.0.0.1:8080/media/{dialect}"
 
 
@@ -102,6 +106,11 @@ def media_and_dialogue_urls(url: str, *, managed: bool) -> tuple[str, str]:
         CallFailed: not a media URL of ours.
     """
     parts = urlsplit(url)
+    if parts.scheme == "sip":
+        host = parts.path.rpartition("@")[2].partition(":")[0]
+        options = parse_qs(parts.query)
+        route = options.get("route", [DEMO_ROUTE])[0]
+        return url, f"ws://{host}:{options.get('http', ['8080'])[0]}/v1/dialogue?route={route}"
     if parts.scheme == "audiosocket" and parts.hostname:
         route = parts.path.strip("/") or (DEMO_ROUTE if managed else "")
         http = parts._replace(scheme="ws", netloc=f"{parts.hostname}:{http_port(url)}")
@@ -128,6 +137,8 @@ class Caller:
         self.leg: Leg
         if options.dialect == AudioSocketCarrier.dialect:
             self.leg = AudioSocketLeg(AudioSocketCarrier(number, options.parameters), record=True)
+        elif options.dialect == SipCarrier.dialect:
+            self.leg = SipLeg(SipCarrier(number, options.parameters), record=True)
         else:
             self.leg = CarrierLeg(CARRIERS[options.dialect](number, options.parameters), record=True)
         self.first_packets_ms: list[float] = []
@@ -372,7 +383,7 @@ def run(args: argparse.Namespace) -> int:
         UsageError: the options make no call.
         JobError: the call failed; what was measured until then is printed first.
     """
-    known = sorted((*CARRIERS, AudioSocketCarrier.dialect))
+    known = sorted((*CARRIERS, AudioSocketCarrier.dialect, SipCarrier.dialect))
     if args.dialect not in known:
         raise UsageError(f"--dialect {args.dialect!r} is unknown, known are {', '.join(known)}")
     try:

@@ -52,6 +52,7 @@ def make_synthesizer(config: ModelConfig, whole: EngineConfig, *, name: str = "e
         first_chunk_s=chosen.first_chunk_s,
         rl=chosen.rl,
         lm_weights=chosen.lm_weights,
+        text_streaming=chosen.text_streaming,
         finalize=chosen.finalize,
         first_hop=chosen.first_hop,
         euler_steps=chosen.euler_steps,

@@ -34,7 +34,7 @@ def chromium(*flags: str, microphone: Path | None = None) -> Iterator[webdriver.
     ):  # fmt: skip
         options.add_argument(f"--{flag}")
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    driver.set_script_timeout(20)
+    driver.set_script_timeout(40)
     try:
         yield driver
     finally:
@@ -64,7 +64,7 @@ class Page:
         """Run JavaScript again and again until its result satisfies; that result."""
         value = None
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(40):
                 while not condition(value := await self.do(script)):
                     await asyncio.sleep(0.05)
         except TimeoutError:

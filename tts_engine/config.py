@@ -88,6 +88,11 @@ class CosyVoiceConfig(EngineModel):
     """Weights of the torch language model (default ``full``: bf16 on a GPU). Eight bits halve their 0.7 GB;
     the logits of small random networks move by 1.4 % (``int8``) or 6.5 % (``fp8``). vLLM has its own ways."""
 
+    text_streaming: bool = False
+    """Begin a turn's first clause before its text is whole (default off). The language model takes text between its own
+    ids, five for fifteen, as it was trained to: sound comes sooner when text comes slowly. Numbers are then read as
+    they are written, and upstream reports that ends of the voice prompt may be repeated. Torch's only."""
+
     finalize: Literal["upstream", "causal"] = "upstream"
     """How the last chunk of a clause is made. ``upstream`` (default): as upstream does, by full attention over voice
     prompt and clause, all of it computed again. ``causal``: as the chunks before it go on, for a chunk's work. On

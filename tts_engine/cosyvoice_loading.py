@@ -124,6 +124,8 @@ class LoadingConfig:
     language_model: Literal["torch", "vllm"] = "torch"
     lm_weights: WeightKind = "full"
     """Of the torch language model."""
+    text_streaming: bool = False
+    """Speak a turn's first clause before its text is whole; torch's language model only."""
     vllm: VllmConfig = VllmConfig()
     voices_folder: Path | None = None
     """Where registered voices are kept: one folder for all engines that share them. None: none can be registered."""
@@ -159,6 +161,8 @@ def load_synthesizer(
     flow.prepare()
     chunk = flow.solver.chunk_tokens
     lm: TorchLm | VllmBackend
+    if config.text_streaming and config.language_model == "vllm":
+        raise Unavailable("text_streaming needs language_model torch: vLLM is given whole prompts")
     if config.language_model == "vllm":
         lm = VllmBackend(_exported(model.llm, folder, config), config.vllm)
     else:
@@ -199,6 +203,7 @@ def load_synthesizer(
         runner=runner,
         voices=DirectoryVoices(folder, frontend, config.voices_folder),
         start_lm=lm.start,
+        streamed_lm=lm if config.text_streaming and isinstance(lm, TorchLm) else None,
         filter_silence=model.config.version == 3,
         gpu=torch.cuda.get_device_name(device) if gpu else "",
         admission=Admission(

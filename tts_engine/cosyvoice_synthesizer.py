@@ -10,17 +10,17 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
 from tts_engine.admission import LATE_S, Admission, AdmissionConfig, Load
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.cosyvoice.features import VoiceFeatures
-from tts_engine.cosyvoice.frontend import Clause
+from tts_engine.cosyvoice.frontend import Clause, LmPrompt
 from tts_engine.cosyvoice.words import SYLLABLE_S
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed
-from tts_engine.lm import LmBackend
+from tts_engine.lm import LmBackend, StreamedLm
 from tts_engine.model_runner import ModelRunner, Rendering, Voice
 from tts_engine.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS, SAMPLE_RATE
 from tts_engine.scheduler import Shape
@@ -36,6 +36,10 @@ class ClauseFrontend(Protocol):
     """``cosyvoice.frontend.Frontend`` is one."""
 
     def clause(self, text: str, voice: VoiceFeatures, *, language: str = "", instruct: str = "") -> Clause: ...
+
+    def streamed(self, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt | None: ...
+
+    def piece(self, text: str, language: str = "") -> tuple[Sequence[int], Sequence[tuple[int, int, float]]]: ...
 
 
 class VoiceSource(Protocol):
@@ -76,6 +80,7 @@ class CosyVoiceSynthesizer:
         runner: ModelRunner,
         voices: VoiceSource,
         start_lm: Callable[[], object] | None = None,
+        streamed_lm: StreamedLm | None = None,
         filter_silence: bool = True,
         gpu: str = "",
         admission: Admission | None = None,
@@ -85,6 +90,7 @@ class CosyVoiceSynthesizer:
         """
         Args:
             name: ``cosyvoice2`` or ``cosyvoice3``.
+            streamed_lm: draws clauses whose text is still coming; None: they wait for all of it.
             start_lm: coroutine function that starts the language model, where it is not running yet.
             filter_silence: drop long runs of silent codes, as upstream does for CosyVoice3.
             admission: who is let in; None: everybody, while there are places.
@@ -97,6 +103,8 @@ class CosyVoiceSynthesizer:
         self._observer, self._block_bytes = observer, block_bytes
         self._waiting = 0
         runner.on_batch = self._on_batch
+        self._streamed_lm = streamed_lm
+        self.streams_text = streamed_lm is not None
         runner.on_calibrated = self._admission.calibrate
         self._ready = False
 
@@ -148,20 +156,12 @@ class CosyVoiceSynthesizer:
             raise InvalidRequest(f"speed {clause.speed}: {self.name} streams at its own pace only", field="speed")
         begun = time.monotonic()
         features, voice = await self._voice(clause.voice)
-        prompt = self._frontend.clause(clause.text, features, language=clause.language, instruct=clause.instruct)
-        lm = prompt.lm
-        words = _Words(prompt.words)
+        words = _Words([])
+        drawing = await self._draw(clause, features, words)
         silence = SilenceFilter() if self._filter_silence else None
         rendering = await self._open(voice, playhead, goes_on=not clause.first)
         try:
-            async with aclosing(
-                self._lm.generate(
-                    self._lm.table.prompt(lm.prompt_text, lm.text, lm.prompt_speech),
-                    min_tokens=lm.min_tokens,
-                    max_tokens=lm.max_tokens,
-                    seed=random.getrandbits(63),
-                )
-            ) as tokens:
+            async with aclosing(drawing) as tokens:
                 async for token in tokens:
                     if silence is None or silence.keep(token):
                         rendering.tokens.append(token)
@@ -178,6 +178,40 @@ class CosyVoiceSynthesizer:
         finally:
             self._runner.close(rendering)
             self._admission.departed(time.monotonic())
+
+    async def _draw(self, clause: ClauseRequest, features: VoiceFeatures, words: _Words) -> AsyncGenerator[int, None]:
+        """The clause's speech ids; its words are handed over as they are known."""
+        front, seed, text = self._frontend, random.getrandbits(63), clause.text
+        if clause.more is not None:
+            layout = front.streamed(features, instruct=clause.instruct)
+            if self._streamed_lm is not None and layout is not None:
+                return self._streamed_lm.generate_streamed(
+                    self._pieces(clause, clause.more, words),
+                    prompt_text=layout.prompt_text.tolist(),
+                    prompt_speech=layout.prompt_speech.tolist(),
+                    seed=seed,
+                )
+            text += "".join([piece async for piece in clause.more])
+        prompt = front.clause(text, features, language=clause.language, instruct=clause.instruct)
+        words.add(prompt.words)
+        lm = prompt.lm
+        return self._lm.generate(
+            self._lm.table.prompt(lm.prompt_text, lm.text, lm.prompt_speech),
+            min_tokens=lm.min_tokens,
+            max_tokens=lm.max_tokens,
+            seed=seed,
+        )
+
+    async def _pieces(
+        self, clause: ClauseRequest, more: AsyncIterator[str], words: _Words
+    ) -> AsyncIterator[Sequence[int]]:
+        """Text ids of a clause that grows."""
+        length = 0
+        async for piece in more:
+            ids, found = self._frontend.piece(piece, clause.language)
+            words.add([(start + length, end + length, weight) for start, end, weight in found])
+            length += len(piece)
+            yield ids
 
     async def _open(self, voice: Voice, playhead: Playhead, *, goes_on: bool) -> Rendering:
         """A place for the clause. A turn that speaks, and one that nobody waits for yet, wait until there is one.
@@ -246,6 +280,10 @@ class _Words:
         self._heard = 0
         self.total: int | None = None
         """Samples of the clause, once known."""
+
+    def add(self, words: Sequence[tuple[int, int, float]]) -> None:
+        """Words that follow those known so far."""
+        self._left += words
 
     def take(self, samples: int, *, last: bool) -> Sequence[WordSpan]:
         """The words that begin in the next ``samples`` samples."""

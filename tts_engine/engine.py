@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tts_engine.api import AudioChunk, EngineStatus, TextSpan, UtteranceRequest, VoiceInfo
 from tts_engine.clause_cache import ClauseCache, SpokenClause
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, SynthesisFailed, Unavailable
+from tts_engine.growing import GrowingText
 from tts_engine.silence import SilenceTrimmer
 from tts_engine.synthesizer import ClauseRequest, Playhead, Synthesizer, VoiceEditor, WordSpan
 from tts_engine.text.clauses import Clause, ClauseConfig, ClauseSplitter, Pause
@@ -277,6 +278,8 @@ class _Utterance:
         """Something above changed: producer and consumer look again."""
         self._task: asyncio.Task[None] | None = None
         self._first_sent = False
+        self._growing: GrowingText | None = None
+        """The first clause, where its beginning is given to a model that streams text."""
 
     # -- the caller's side
 
@@ -298,6 +301,7 @@ class _Utterance:
             return
         begun = self._engine.clock()
         self._accept(self._splitter.feed(text), begun)
+        self._grow()
         if self._settle is not None:
             self._settle.cancel()
         loop = asyncio.get_running_loop()
@@ -366,11 +370,25 @@ class _Utterance:
     # -- the engine's side
 
     def _accept(self, clauses: Sequence[Clause], begun: float) -> None:
+        if clauses and self._growing is not None and not self._growing.ended:
+            self._growing.end(clauses[0].text)
+            clauses = clauses[1:]
         if clauses:
             text_ms = (self._engine.clock() - begun) * 1e3
             self._clauses.extend((clause, begun, text_ms) for clause in clauses)
             self._start()
             self._changed.set()
+
+    def _grow(self) -> None:
+        """Begin with the first clause before it is whole, where the model can; later ones have time to wait for it."""
+        if self._growing is not None:
+            self._growing.grow(self._splitter.pending)
+        elif self._task is None and getattr(self._synthesizer, "streams_text", False):
+            growing = GrowingText(self._splitter.pending_start)
+            enough = self._engine.config.clauses.first_min_words
+            if growing.grow(self._splitter.pending) >= enough and is_speakable(growing.text):
+                self._growing = growing
+                self._start()
 
     def _on_settled(self) -> None:
         self._accept(self._splitter.settle(), self._engine.clock())
@@ -384,6 +402,8 @@ class _Utterance:
         self._error = error
         self._clauses.clear()
         self._ended = True
+        if self._growing is not None:
+            self._growing.end(self._growing.text)
         self._start()
         self._changed.set()
 
@@ -394,6 +414,8 @@ class _Utterance:
 
     async def _run(self) -> None:
         try:
+            if self._growing is not None:
+                await self._speak_growing(self._growing, self._engine.clock())
             while not self._error:
                 if self._clauses:
                     await self._speak(*self._clauses.popleft())
@@ -457,21 +479,35 @@ class _Utterance:
         if silence_ms > 0:
             await self._encode(self._silence(silence_ms), [], _Times(), flush=True)
         base = self._packetizer.samples_out
-        voice = request.voice
-        if isinstance(self._synthesizer, VoiceEditor):
-            voice = f"{voice} {self._synthesizer.voice_revision(voice)}"
-        key = (voice, clause.text, request.speed, request.instruct, request.language, self._model)
+        key = self._key(clause.text)
         spoken = self._engine.cache.get(key)
         if self._engine.observer is not None:
             self._engine.observer.text_cache(hit=spoken is not None, cache_bytes=self._engine.cache.bytes)
         if spoken is not None:
             await self._send(spoken.pcm, self._spans(spoken.words, 0, clause, base), times, flush=True, fed_at=fed_at)
             return
-        await self._synthesize(clause, key, base, times, fed_at)
+        if (spoken := await self._synthesize(clause, base, times, fed_at)) is not None:
+            self._engine.cache.put(key, spoken)
+
+    async def _speak_growing(self, growing: GrowingText, fed_at: float) -> None:
+        """The first clause while its text comes; remembered, but not looked up."""
+        clause = Clause("", growing.start_char, growing.start_char, first=True, pause=Pause.NONE)
+        spoken = await self._synthesize(clause, 0, _Times(), fed_at, more=growing.pieces())
+        if spoken is not None and not self._error:
+            self._engine.cache.put(self._key(growing.text), spoken)
+
+    def _key(self, text: str) -> tuple[str | float, ...]:
+        """What a clause is remembered by."""
+        request = self._request
+        voice = request.voice
+        if isinstance(self._synthesizer, VoiceEditor):
+            voice = f"{voice} {self._synthesizer.voice_revision(voice)}"
+        return voice, text, request.speed, request.instruct, request.language, self._model
 
     async def _synthesize(
-        self, clause: Clause, key: tuple[str | float, ...], base: int, times: _Times, fed_at: float
-    ) -> None:
+        self, clause: Clause, base: int, times: _Times, fed_at: float, *, more: AsyncIterator[str] | None = None
+    ) -> SpokenClause | None:
+        """Speak a clause as the model makes it; returns it whole, None if it has no sound."""
         engine, request = self._engine, self._request
         asked = ClauseRequest(
             text=clause.text,
@@ -480,6 +516,7 @@ class _Utterance:
             speed=request.speed,
             instruct=request.instruct,
             first=clause.first,
+            more=more,
         )
         trimmer = SilenceTrimmer(self._synthesizer.sample_rate)
         words: list[WordSpan] = []
@@ -507,16 +544,17 @@ class _Utterance:
         heard.append(tail)
         await self._send(tail, [], times, flush=True, fed_at=fed_at)
         pcm = np.concatenate(heard)
-        if len(pcm):
-            lead = trimmer.trimmed or 0
-            moved = [
-                WordSpan(w.start_char, w.end_char, max(0, w.first_sample - lead), max(0, w.end_sample - lead), w.exact)
-                for w in words
-            ]
-            engine.cache.put(key, SpokenClause(pcm, moved))
-            if engine.observer is not None:
-                seconds = len(pcm) / self._synthesizer.sample_rate
-                engine.observer.realtime_factor(self._synthesizer.name, engine_ms / 1e3 / seconds)
+        if not len(pcm):
+            return None
+        if engine.observer is not None:
+            seconds = len(pcm) / self._synthesizer.sample_rate
+            engine.observer.realtime_factor(self._synthesizer.name, engine_ms / 1e3 / seconds)
+        lead = trimmer.trimmed or 0
+        moved = [
+            WordSpan(w.start_char, w.end_char, max(0, w.first_sample - lead), max(0, w.end_sample - lead), w.exact)
+            for w in words
+        ]
+        return SpokenClause(pcm, moved)
 
     def _silence(self, ms: float) -> Pcm:
         return np.zeros(int(ms * self._synthesizer.sample_rate / 1000), np.float32)

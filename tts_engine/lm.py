@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,6 +42,21 @@ class LmBackend(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+class StreamedLm(Protocol):
+    """A backend that takes text while it draws: ``lm_torch.TorchLm``."""
+
+    def generate_streamed(
+        self,
+        text: AsyncIterator[Sequence[int]],
+        *,
+        prompt_text: Sequence[int],
+        prompt_speech: Sequence[int],
+        seed: int,
+    ) -> AsyncGenerator[int, None]:
+        """Speech ids of a clause whose text ids come in meanwhile; otherwise as ``LmBackend.generate``."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -35,6 +35,8 @@ class ClauseRequest:
     instruct: str
     first: bool
     """True for the first clause of an utterance: somebody hears silence until it comes."""
+    more: AsyncIterator[str] | None = None
+    """Text that follows ``text`` while it is spoken already; for models that have ``streams_text``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,7 +105,7 @@ def hello(call: UUID = CALL) -> bytes:
 async def test_a_call_brings_its_announcement_and_its_audio_and_keys_get_through() -> None:
     async with Line() as line:
         line.expected.put(CALL, ExpectedCall("sales", {"bot": "billing"}))
-        reader = await line.open(hello() + b"\x10\x00\x02\x01\x02" + b"\x03\x00\x015")
+        reader = await line.open(hello() + b"\x77\x00\x00" + b"\x10\x00\x02\x01\x02" + b"\x03\x00\x015")
         await until(lambda: line.calls and line.calls[0].digits == "5")
         call = line.calls[0]
         assert (call.leg.expected.route, call.started.custom_parameters) == ("sales", {"bot": "billing"})
@@ -296,6 +296,15 @@ async def test_who_is_expected(live: Live) -> None:
             assert answer.status == 404
         for n in range(2):
             await http.delete(f"/v1/calls/expected/{UUID(int=n)}")
+
+
+@whole
+async def test_a_call_that_nobody_expects_is_refused_and_counted(live: Live) -> None:
+    before = await live.metric("talkspurt_calls_rejected_total", reason="unknown_call")
+    leg = Asterisk(AudioSocketCarrier(98, {}))
+    await leg.connect(f"audiosocket://127.0.0.1:{PORT}")
+    await until(lambda: leg.closed_at is not None)
+    assert await live.metric("talkspurt_calls_rejected_total", reason="unknown_call") == before + 1
 
 
 @whole

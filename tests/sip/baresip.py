@@ -94,11 +94,22 @@ class Baresip:
         await self._process.wait()
 
 
-def free_port(kind: socket.SocketKind = socket.SOCK_DGRAM) -> int:
-    with socket.socket(socket.AF_INET, kind) as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+def free_port() -> int:
+    """A port that is free by UDP and TCP, and the next by TCP too (TLS)."""
+    while True:
+        kinds = (socket.SOCK_DGRAM, socket.SOCK_STREAM, socket.SOCK_STREAM)
+        sockets = [socket.socket(socket.AF_INET, kind) for kind in kinds]
+        try:
+            sockets[0].bind(("127.0.0.1", 0))
+            port: int = sockets[0].getsockname()[1]
+            sockets[1].bind(("127.0.0.1", port))
+            sockets[2].bind(("127.0.0.1", port + 1))
+            return port
+        except (OSError, OverflowError):
+            continue
+        finally:
+            for each in sockets:
+                each.close()
 
 
 @asynccontextmanager
@@ -126,7 +137,7 @@ async def baresip(
         source.setsampwidth(2)
         source.setframerate(rate)
         source.writeframes(says or bytes(2 * channels * rate * 60))
-    port, control, media = port or free_port(), free_port(socket.SOCK_STREAM), 43000 + 20 * (next(_rtp) % 40)
+    port, control, media = port or free_port(), free_port(), 43000 + 20 * (next(_rtp) % 40)
     (folder / "config").write_text(
         f"sip_listen 127.0.0.1:{port}\nnet_interface 127.0.0.1\nmodule_path {modules_folder()}\n"
         + "".join(f"module {name}.so\n" for name in _MODULES.split())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +13,6 @@ from voicecodecs.g711 import encode_ulaw
 
 INSTALLED = shutil.which("sipp") is not None
 SCENARIOS = Path(__file__).parent / "scenarios"
-
-
-def _port(transport: str) -> int:
-    """Away from 6000 and what follows, where its media is."""
-    return free_port(socket.SOCK_STREAM if transport == "tcp" else socket.SOCK_DGRAM)
 
 
 async def sipp(
@@ -45,7 +39,7 @@ async def sipp(
     (folder / "tone.ulaw").write_bytes(encode_ulaw(tone.astype(np.int16)))
     words = [
         "sipp", f"127.0.0.1:{port}", "-sf", str(SCENARIOS / f"{scenario}.xml"), "-s", service,
-        "-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", str(_port(transport)), "-t", "t1" if transport == "tcp" else "u1",
+        "-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", str(free_port()), "-t", "t1" if transport == "tcp" else "u1",
         "-m", str(calls), "-l", str(concurrent), "-r", str(rate), "-d", str(pause_ms),
         "-nostdin", "-trace_err", "-error_file", str(folder / "errors"),
         "-timeout", f"{timeout_s:g}s", "-timeout_error",

@@ -15,8 +15,7 @@ import trustme
 
 from tests.live_server import Live, serve, until
 from tests.sip.baresip import INSTALLED, baresip, free_port
-from tests.sip.conftest import SENTENCE
-from tests.sip.test_baresip import recognised, share_heard  # noqa: F401  a fixture
+from tests.sip.conftest import SPEAK, share_heard
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -39,14 +38,6 @@ routes:
     dialogue: {{script: speak.yaml}}
   keys:
     dialogue: {{script: keys.yaml}}
-"""
-
-SPEAK = f"""
-start: one
-steps:
-  one:
-    - say: {SENTENCE}
-    - hang_up
 """
 
 KEYS = """
@@ -103,7 +94,7 @@ async def calling(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cal
         yield Calling(live, port, tls, pbx, secure, folder / "phone.pem", folder / "ca.pem")
 
 
-async def test_a_phone_that_we_call_hears_a_sentence(calling: Calling, recognised: Any, tmp_path: Path) -> None:  # noqa: F811
+async def test_a_phone_that_we_call_hears_a_sentence(calling: Calling, recognised: Any, tmp_path: Path) -> None:
     async with baresip(tmp_path / "phone", account=";answermode=auto") as phone:
         await calling.place(f"sip:alice@127.0.0.1:{phone.port}", route="speak")
         await phone.until("CALL_ESTABLISHED")
@@ -112,7 +103,7 @@ async def test_a_phone_that_we_call_hears_a_sentence(calling: Calling, recognise
     assert share_heard(heard) >= 0.85, heard
 
 
-async def test_keys_go_both_ways_in_a_call_of_ours(calling: Calling, recognised: Any, tmp_path: Path) -> None:  # noqa: F811
+async def test_keys_go_both_ways_in_a_call_of_ours(calling: Calling, recognised: Any, tmp_path: Path) -> None:
     async with baresip(tmp_path / "phone", account=";answermode=auto") as phone:
         await calling.place(f"sip:alice@127.0.0.1:{phone.port}", route="keys")
         await phone.until("CALL_ESTABLISHED")
@@ -144,7 +135,7 @@ async def test_a_phone_that_rings_for_too_long_is_given_up(calling: Calling, tmp
 async def test_a_call_over_tls_with_srtp_is_heard(
     outgoing: bool,
     calling: Calling,
-    recognised: Any,  # noqa: F811
+    recognised: Any,
     tmp_path: Path,
 ) -> None:
     config = f"sip_certificate {calling.certificate}\nsip_cafile {calling.authority}\nsip_verify_server yes\n"

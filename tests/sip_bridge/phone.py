@@ -192,6 +192,7 @@ class Phone:
         self.media: Media | None = None
         self._acked: set[str] = set()
         self._branches = itertools.count(1)
+        self._known: set[tuple[str, str]] = set()
 
     def _socket(self) -> socket.socket:
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -280,15 +281,20 @@ class Phone:
             if not (isinstance(message, Response) and message.status < 300 and str(message.cseq) in self._acked):
                 return message
 
-    async def response(self, status: int) -> Response:
-        """The response of that status; provisional ones before it are skipped. A failed INVITE is acknowledged."""
+    async def response(self, status: int | None) -> Response:
+        """The response of that status (None: the final one); provisional ones before it are skipped.
+
+        A failed INVITE is acknowledged.
+        """
         while True:
             message = await self.receive()
+            if isinstance(message, Request) and not self.is_new(message):
+                continue
             assert isinstance(message, Response), message
             if message.status >= 300 and self.invite and message.cseq == self.invite.cseq:
                 self.send(failure_ack(self.invite, message))
             if message.status >= 200 or message.status == status:
-                assert message.status == status, message
+                assert status is None or message.status == status, message
                 return message
 
     async def asked(self, method: str) -> Request:
@@ -296,6 +302,13 @@ class Phone:
         message = await self.receive()
         assert isinstance(message, Request) and message.method == method, message
         return message
+
+    def is_new(self, request: Request) -> bool:
+        """Whether a request is no repetition of one that this was asked of before."""
+        key = (request.method, request.via.branch)
+        known = key in self._known
+        self._known.add(key)
+        return not known
 
     def nothing(self) -> bool:
         """Whether nothing waits to be read now."""
@@ -314,7 +327,7 @@ class Phone:
         return ok
 
     async def invited(
-        self, *headers: tuple[str, str], status: int = 200, body: bytes | None = None, **more: Any
+        self, *headers: tuple[str, str], status: int | None = 200, body: bytes | None = None, **more: Any
     ) -> Response:
         """INVITE, up to the response of that status."""
         self.invite = self.request("INVITE", *headers, body=offer(self.rtp_port) if body is None else body, **more)

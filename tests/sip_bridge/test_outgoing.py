@@ -16,7 +16,7 @@ from gateway.errors import Rejected
 from gateway.originate import Attempt, CallOrder
 from sip_bridge.config import SipConfig
 from sip_bridge.digest import ServerAuth, Verdict
-from sip_bridge.sip import Message, Request, Response, response_to
+from sip_bridge.sip import Message, Request, Response, parse, response_to
 from tests.sip_bridge.phone import FAST, Bridge, Phone, bridge, offer, until
 
 ANYWHERE = {"allowed_targets": ["*@127.0.0.1"]}
@@ -54,16 +54,39 @@ def reply(
 
 
 async def next_of(phone: Phone, *methods: str) -> list[Request]:
-    """The next requests, of these methods in any order; INVITEs repeated in between are passed over."""
+    """The next new requests, of these methods in any order. Repetitions are passed over: on a busy machine the bridge's
+    quick timers make some."""
     found: dict[str, Request] = {}
     while found.keys() != set(methods):
         message: Message = await phone.receive()
         assert isinstance(message, Request)
-        if message.method in methods:
+        if phone.is_new(message):
+            assert message.method in methods, message
             found[message.method] = message
-        else:
-            assert message.method == "INVITE", message
     return [found[method] for method in methods]
+
+
+async def fresh(phone: Phone, method: str) -> Request:
+    """The next new request, of that method."""
+    return (await next_of(phone, method))[0]
+
+
+async def repeated(phone: Phone, method: str) -> Request:
+    """A repetition of a request of that method; of others they are passed over."""
+    while True:
+        message = await phone.receive()
+        assert isinstance(message, Request) and not phone.is_new(message), message
+        if message.method == method:
+            return message
+
+
+def only_repetitions(phone: Phone) -> bool:
+    """Whether nothing new waits to be read now."""
+    while not phone.nothing():
+        message = parse(phone.sip.recv(65536))
+        if not isinstance(message, Request) or phone.is_new(message):
+            return False
+    return True
 
 
 async def ended(made: Bridge, attempt: Attempt) -> tuple[str, int, str]:
@@ -77,7 +100,7 @@ async def test_a_call_rings_is_answered_speaks_and_hangs_up() -> None:
             attempt = await place(
                 made, phone, custom_parameters={"X-Case": "7", "Name": "Ann"}, headers={"Subject": "hi"}
             )
-            invite = await phone.asked("INVITE")
+            invite = await fresh(phone, "INVITE")
             assert invite.uri == f"sip:ann@127.0.0.1:{phone.port}" and str(invite.to) == f"<{invite.uri}>"
             assert (invite.headers.get("Subject"), invite.headers.get("X-Case")) == ("hi", "7")
             assert "Name" not in invite.headers
@@ -105,7 +128,7 @@ async def test_the_callee_hangs_up() -> None:
     async with bridge(**ANYWHERE) as made:
         with callee(made) as phone:
             await place(made, phone)
-            invite = await phone.asked("INVITE")
+            invite = await fresh(phone, "INVITE")
             reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="8"))
             await next_of(phone, "ACK")
             await until(lambda: made.sessions)
@@ -126,7 +149,7 @@ async def test_the_callee_hangs_up() -> None:
 async def test_early_media_is_received_and_its_description_may_be_the_answer(early_session: bool) -> None:
     async with trunked(early_media=early_session) as (made, phone):
         attempt = await place(made, phone, trunk="office")
-        invite = await phone.asked("INVITE")
+        invite = await fresh(phone, "INVITE")
         reply(phone, invite, 183, body=offer(phone.rtp_port, codecs="0 101"))
         await until(lambda: attempt.state == "early_media")
         assert len(made.sessions) == int(early_session)
@@ -145,7 +168,7 @@ async def test_early_media_is_received_and_its_description_may_be_the_answer(ear
 async def test_an_early_session_ends_with_a_call_that_is_not_answered() -> None:
     async with trunked(early_media=True) as (made, phone):
         attempt = await place(made, phone, trunk="office")
-        invite = await phone.asked("INVITE")
+        invite = await fresh(phone, "INVITE")
         reply(phone, invite, 183, body=offer(phone.rtp_port, codecs="0 101"))
         await until(lambda: made.sessions)
         reply(phone, invite, 486)
@@ -163,7 +186,7 @@ async def test_a_refusal_is_acknowledged_and_told(status: int, reason: str) -> N
     async with bridge(**ANYWHERE) as made:
         with callee(made) as phone:
             attempt = await place(made, phone)
-            invite = await phone.asked("INVITE")
+            invite = await fresh(phone, "INVITE")
             reply(phone, invite, status)
             (ack,) = await next_of(phone, "ACK")
             assert ack.via.branch == invite.via.branch
@@ -190,7 +213,7 @@ async def test_a_challenge_is_answered(old: bool) -> None:
     async with trunked(username="bot", password="secret") as (made, phone):
         challenger = Challenger()
         attempt = await place(made, phone, target="+4930123", trunk="office")
-        invite = await phone.asked("INVITE")
+        invite = await fresh(phone, "INVITE")
         assert invite.uri == f"sip:+4930123@127.0.0.1:{phone.port}" and invite.from_.uri.user == "bot"
         reply(phone, invite, 407, *challenger.challenge(age_s=100 if old else 0))
         ack, again = await next_two(phone)
@@ -210,7 +233,7 @@ async def test_a_challenge_is_answered(old: bool) -> None:
 
 async def next_two(phone: Phone) -> tuple[Request, Request]:
     """The ACK of a refusal and the INVITE after it."""
-    ack, invite = await phone.asked("ACK"), await phone.asked("INVITE")
+    ack, invite = await fresh(phone, "ACK"), await fresh(phone, "INVITE")
     return ack, invite
 
 
@@ -218,12 +241,12 @@ async def test_a_wrong_password_is_tried_once() -> None:
     async with trunked(username="bot", password="wrong") as (made, phone):
         challenger = Challenger()
         attempt = await place(made, phone, target="100")
-        invite = await phone.asked("INVITE")
+        invite = await fresh(phone, "INVITE")
         reply(phone, invite, 407, *challenger.challenge())
         _, again = await next_two(phone)
         assert challenger.verdict(again) is Verdict.WRONG
         reply(phone, again, 407, *challenger.challenge())
-        await phone.asked("ACK")
+        await fresh(phone, "ACK")
         assert await ended(made, attempt) == ("failed", 407, "not_authorised")
 
 
@@ -231,13 +254,13 @@ async def test_a_session_interval_too_small_is_raised() -> None:
     async with bridge(timeouts={"session": 100}, **ANYWHERE) as made:
         with callee(made) as phone:
             attempt = await place(made, phone)
-            invite = await phone.asked("INVITE")
+            invite = await fresh(phone, "INVITE")
             assert invite.headers.get("Session-Expires") == "100"
             reply(phone, invite, 422, ("Min-SE", "300"))
             _, again = await next_two(phone)
             assert (again.headers.get("Session-Expires"), again.headers.get("Min-SE")) == ("300", "300")
             reply(phone, again, 486)
-            await phone.asked("ACK")
+            await fresh(phone, "ACK")
             await ended(made, attempt)
 
 
@@ -245,13 +268,13 @@ async def test_a_redirection_is_followed_where_targets_are_allowed() -> None:
     async with bridge(**ANYWHERE) as made:
         with callee(made) as phone, callee(made) as other:
             attempt = await place(made, phone)
-            invite = await phone.asked("INVITE")
+            invite = await fresh(phone, "INVITE")
             reply(
                 phone, invite, 302,
                 ("Contact", "<sip:evil@192.0.2.1>;q=0.9"), ("Contact", f"<sip:bob@127.0.0.1:{other.port}>;q=0.5"),
             )  # fmt: skip
-            await phone.asked("ACK")
-            redirected = await other.asked("INVITE")
+            await fresh(phone, "ACK")
+            redirected = await fresh(other, "INVITE")
             assert redirected.uri == f"sip:bob@127.0.0.1:{other.port}"
             reply(other, redirected, 200, body=offer(other.rtp_port, codecs="0"))
             await next_of(other, "ACK")
@@ -265,9 +288,9 @@ async def test_a_redirection_in_a_circle_ends() -> None:
         with callee(made) as phone:
             attempt = await place(made, phone)
             for _ in range(2):
-                invite = await phone.asked("INVITE")
+                invite = await fresh(phone, "INVITE")
                 reply(phone, invite, 302, ("Contact", f"<sip:ann@127.0.0.1:{phone.port};user=phone>"))
-                await phone.asked("ACK")
+                await fresh(phone, "ACK")
             assert await ended(made, attempt) == ("failed", 302, "redirected")
 
 
@@ -275,7 +298,7 @@ async def test_of_two_forks_that_answer_the_second_is_hung_up() -> None:
     async with bridge(**ANYWHERE) as made:
         with callee(made) as phone, callee(made) as other:
             attempt = await place(made, phone)
-            invite = await phone.asked("INVITE")
+            invite = await fresh(phone, "INVITE")
             reply(phone, invite, 180, tag="a")
             reply(other, invite, 183, tag="b", body=offer(other.rtp_port, codecs="0"))
             reply(phone, invite, 200, tag="a", body=offer(phone.rtp_port, codecs="0"))
@@ -285,10 +308,10 @@ async def test_of_two_forks_that_answer_the_second_is_hung_up() -> None:
             assert (ack.to.tag, bye.to.tag) == ("b", "b")
             other.answer(bye, 200)
             other.send(second)  # the ACK was lost
-            assert (await other.asked("ACK")).to.tag == "b"
-            assert other.nothing()
+            assert (await repeated(other, "ACK")).to.tag == "b"
+            assert only_repetitions(other)
             reply(phone, invite, 200, tag="a", body=offer(phone.rtp_port, codecs="0"))
-            assert (await phone.asked("ACK")).to.tag == "a"
+            assert (await repeated(phone, "ACK")).to.tag == "a"
             assert await ended(made, attempt) == ("answered", 200, "")
             made.session.call.send_frame(b"\x33" * 160)
             assert await phone.hears(b"\x33" * 160) == 0
@@ -300,10 +323,10 @@ async def test_a_call_is_cancelled_only_once_it_is_known() -> None:
     async with bridge(**ANYWHERE) as made:
         with callee(made) as phone:
             attempt = await place(made, phone)
-            invite = await phone.asked("INVITE")
+            invite = await fresh(phone, "INVITE")
             assert made.bridge.outgoing.cancel(attempt.call_id)
             assert await ended(made, attempt) == ("failed", 487, "cancelled")
-            assert phone.nothing()
+            assert only_repetitions(phone)
             reply(phone, invite, 180)
             (cancel,) = await next_of(phone, "CANCEL")
             assert (cancel.via.branch, cancel.cseq.number) == (invite.via.branch, invite.cseq.number)
@@ -318,7 +341,7 @@ async def test_an_answer_that_crosses_our_cancel_is_acknowledged_and_hung_up() -
     async with bridge(**ANYWHERE) as made:
         with callee(made) as phone:
             attempt = await place(made, phone)
-            invite = await phone.asked("INVITE")
+            invite = await fresh(phone, "INVITE")
             reply(phone, invite, 180)
             await until(lambda: attempt.state == "ringing")
             made.bridge.outgoing.cancel(attempt.call_id)
@@ -327,7 +350,7 @@ async def test_an_answer_that_crosses_our_cancel_is_acknowledged_and_hung_up() -
             phone.answer(cancel, 481)
             phone.answer(bye, 200)
             phone.send(answer)
-            await phone.asked("ACK")
+            await repeated(phone, "ACK")
             assert await ended(made, attempt) == ("failed", 487, "cancelled")
             assert made.sessions == []
 
@@ -336,7 +359,7 @@ async def test_ringing_ends_after_a_time_and_a_callee_that_never_says_so_is_forg
     async with bridge(timeouts={"answer": 0.1}, **ANYWHERE) as made:
         with callee(made) as phone:
             attempt = await place(made, phone)
-            invite = await phone.asked("INVITE")
+            invite = await fresh(phone, "INVITE")
             reply(phone, invite, 180)
             (cancel,) = await next_of(phone, "CANCEL")
             phone.answer(cancel, 200)
@@ -357,7 +380,7 @@ async def test_an_answer_without_a_usable_description_is_hung_up(body: bytes) ->
     async with bridge(**ANYWHERE) as made:
         with callee(made) as phone:
             attempt = await place(made, phone)
-            invite = await phone.asked("INVITE")
+            invite = await fresh(phone, "INVITE")
             reply(phone, invite, 200, body=body)
             _, bye = await next_of(phone, "ACK", "BYE")
             phone.answer(bye, 200)
@@ -368,7 +391,7 @@ async def test_an_answer_without_a_usable_description_is_hung_up(body: bytes) ->
 async def test_a_trunk_that_requires_srtp_offers_it() -> None:
     async with trunked(srtp="required") as (made, phone):
         attempt = await place(made, phone, trunk="office")
-        invite = await phone.asked("INVITE")
+        invite = await fresh(phone, "INVITE")
         assert b"RTP/SAVP" in invite.body and b"a=crypto:1 AES_CM_128_HMAC_SHA1_80" in invite.body
         reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0"))  # without a key
         _, bye = await next_of(phone, "ACK", "BYE")
@@ -416,7 +439,7 @@ async def test_no_room_for_the_session_when_it_is_answered() -> None:
     async with bridge(**ANYWHERE) as made:
         with callee(made) as phone:
             attempt = await place(made, phone)
-            invite = await phone.asked("INVITE")
+            invite = await fresh(phone, "INVITE")
             made.room = False
             reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0"))
             _, bye = await next_of(phone, "ACK", "BYE")
@@ -430,7 +453,7 @@ async def test_closing_gives_up_what_rings() -> None:
     await made.bridge.start()
     with callee(made) as phone:
         attempt = await place(made, phone)
-        invite = await phone.asked("INVITE")
+        invite = await fresh(phone, "INVITE")
         reply(phone, invite, 180)
         await until(lambda: attempt.state == "ringing")
         closing = asyncio.create_task(made.bridge.aclose())
@@ -482,9 +505,9 @@ async def test_every_message_may_be_lost_once() -> None:
             invite = await line.asked("INVITE")
             await line.reply(invite, 200, body=offer(phone.rtp_port, codecs="0"))
             answer = reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0"))
-            await phone.asked("ACK")  # lost, as far as the phone knows
+            await fresh(phone, "ACK")  # lost, as far as the phone knows
             phone.send(answer)
-            await phone.asked("ACK")
+            await repeated(phone, "ACK")
             assert await ended(made, attempt) == ("answered", 200, "")
             made.session.call.hang_up("end")
             bye = await line.asked("BYE")
@@ -505,9 +528,9 @@ async def test_a_cancel_and_its_answer_may_be_lost() -> None:
             cancel = await line.asked("CANCEL")
             await line.reply(cancel, 200)
             refusal = reply(phone, invite, 487)
-            await phone.asked("ACK")
+            await fresh(phone, "ACK")
             phone.send(refusal)  # the ACK was lost
-            await phone.asked("ACK")
+            await repeated(phone, "ACK")
             assert line.lost == ["INVITE", "CANCEL", "200 CANCEL"]
             await made.empty()
 
@@ -515,7 +538,7 @@ async def test_a_cancel_and_its_answer_may_be_lost() -> None:
 async def test_a_fork_with_another_codec_cannot_take_over_an_early_session() -> None:
     async with trunked(early_media=True) as (made, phone):
         attempt = await place(made, phone, trunk="office")
-        invite = await phone.asked("INVITE")
+        invite = await fresh(phone, "INVITE")
         reply(phone, invite, 183, tag="a", body=offer(phone.rtp_port, codecs="0"))
         await until(lambda: made.sessions)
         assert made.session.call.outbound.encoding == "PCMU"
@@ -534,7 +557,7 @@ async def test_mutated_responses_end_in_an_outcome_and_raise_nothing() -> None:
     async with trunked(**trunk) as (made, phone):
         for number in range(60):
             attempt = await place(made, phone, trunk="office")
-            invite = await phone.asked("INVITE")
+            invite = await fresh(phone, "INVITE")
             status = rng.choice([183, 200, 302, 401, 407, 422])
             body = offer(phone.rtp_port, codecs="0 101") if status < 300 else b""
             more = [*headers.get(status, []), ("Session-Expires", "90"), ("Contact", "<sip:x@127.0.0.1:9>")]
@@ -579,7 +602,7 @@ async def test_a_hundred_calls_to_sipp_are_all_answered_and_leave_nothing(tmp_pa
             async with asyncio.timeout(30):
                 while any(made.bridge.kept.values()):
                     await asyncio.sleep(0.05)
-            assert len(os.listdir("/proc/self/fd")) == files
+            assert len(os.listdir("/proc/self/fd")) <= files
             assert len(asyncio.all_tasks()) == 1
     finally:
         sipp.terminate()
@@ -590,12 +613,12 @@ async def test_acknowledgement_and_bye_visit_the_proxies_of_the_answer() -> None
     async with bridge(**ANYWHERE) as made:
         with callee(made) as phone, callee(made) as proxy:
             await place(made, phone)
-            invite = await phone.asked("INVITE")
+            invite = await fresh(phone, "INVITE")
             near, far = f"<sip:127.0.0.1:{proxy.port};lr>", "<sip:192.0.2.7;lr>"
             reply(
                 phone, invite, 200, ("Record-Route", f"{far}, {near}"), body=offer(phone.rtp_port, codecs="0")
             )  # fmt: skip
-            ack = await proxy.asked("ACK")
+            ack = await fresh(proxy, "ACK")
             assert ack.headers.all("Route") == (near, far) and ack.uri == f"sip:ann@127.0.0.1:{phone.port}"
             await until(lambda: made.sessions)
             made.session.call.hang_up("end")

@@ -8,7 +8,7 @@ from gateway.originate import CallOrder
 from sip_bridge.sip import Address, Request
 from sip_bridge.transfer import fragment_status
 from tests.sip_bridge.phone import Bridge, Phone, Told, bridge, offer, until
-from tests.sip_bridge.test_outgoing import next_of, reply
+from tests.sip_bridge.test_outgoing import fresh, next_of, reply
 
 ALLOWED = {"allowed_targets": ["*@pbx.example", "*@127.0.0.1"]}
 TARGET = "sip:sales@pbx.example"
@@ -22,7 +22,7 @@ async def up(made: Bridge, phone: Phone) -> Told:
 
 
 async def referred(phone: Phone, status: int = 202, *headers: tuple[str, str]) -> Request:
-    refer = await phone.asked("REFER")
+    refer = await fresh(phone, "REFER")
     phone.answer(refer, status, *headers)
     return refer
 
@@ -175,7 +175,7 @@ async def test_attended_the_call_to_the_target_is_replaced() -> None:
         with Phone(made.bridge.endpoint.port) as phone, Phone(made.bridge.endpoint.port) as expert:
             caller = await up(made, phone)
             await made.bridge.outgoing.place(CallOrder(target=f"sip:expert@127.0.0.1:{expert.port}"))
-            invite = await expert.asked("INVITE")
+            invite = await fresh(expert, "INVITE")
             reply(expert, invite, 200, tag="theirs", body=offer(expert.rtp_port, codecs="0"))
             await next_of(expert, "ACK")
             await until(lambda: len(made.sessions) == 2)
@@ -224,10 +224,10 @@ async def test_a_peers_refer_is_followed_where_the_trunk_may(answer: int, told: 
             assert first.method == "NOTIFY" and fragment_status(first.body) == (100, "Trying")
             phone.answer(first, 200)
             if answer:
-                invite = await other.asked("INVITE")
+                invite = await fresh(other, "INVITE")
                 reply(other, invite, answer, body=offer(other.rtp_port, codecs="0") if answer == 200 else b"")
                 await next_of(other, "ACK")
-            last = await phone.asked("NOTIFY")
+            last = await fresh(phone, "NOTIFY")
             phone.answer(last, 200)
             assert last.body.decode() == f"SIP/2.0 {told}\r\n"
             assert (last.headers.get("Subscription-State") or "").startswith("terminated")
@@ -260,7 +260,7 @@ async def test_who_asked_for_a_call_may_leave_before_its_outcome() -> None:
                 message = await phone.receive()
                 if isinstance(message, Request):
                     phone.answer(message, 200)
-            invite = await other.asked("INVITE")
+            invite = await fresh(other, "INVITE")
             await phone.bye()  # who asked has left; the call that was asked for goes on, and is refused
             reply(other, invite, 486)
             await next_of(other, "ACK")

@@ -39,7 +39,7 @@ def test_a_row_without_figures_is_still_a_row(bench: Any) -> None:
 
 
 def test_every_kind_of_dialect_runs_through(tmp_path: Path) -> None:
-    kinds = ["genesys", "audiosocket"]  # large messages over a WebSocket, and no WebSocket at all
+    kinds = ["genesys", "sip"]  # large messages over a WebSocket, and no WebSocket at all
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--turns", "2", "--json", str(tmp_path / "out.json"), "--dialects", *kinds],
         capture_output=True, text=True, env=child_environment(), timeout=120, check=False,

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from talkspurt.engines import make_synthesizer
 from tts_engine.checkpoint import make
+from tts_engine.config import EngineConfig
 from tts_engine.cosyvoice_loading import LoadingConfig, load_synthesizer
 from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
@@ -92,3 +94,29 @@ def test_a_directory_without_weights_says_what_is_missing(folder: Path, tmp_path
     (tmp_path / name).write_bytes((folder / name).read_bytes())
     with pytest.raises(Unavailable, match="flow"):
         load_synthesizer(tmp_path, LoadingConfig(device="cpu"))
+
+
+def test_the_configuration_reaches_the_engine(folder: Path) -> None:
+    kind = "cosyvoice2" if folder.name == "tiny2" else "cosyvoice3"
+    settings = {"finalize": "causal", "first_hop": 15, "euler_steps": 5, "text_streaming": True, "max_positions": 256}
+    config = EngineConfig(kind=kind, model_folder=str(folder), device="cpu", cosyvoice=settings)
+    model = make_synthesizer(config, config)
+    assert isinstance(model, CosyVoiceSynthesizer)
+    runner = model._runner
+    assert (runner.config.finalize, runner.config.first_hop, runner.state.flow.solver.steps) == ("causal", 15, 5)
+    assert model.streams_text
+    other = config.model_copy(update={"kind": "cosyvoice3" if kind == "cosyvoice2" else "cosyvoice2"})
+    with pytest.raises(Unavailable, match=f"is {kind}"):
+        make_synthesizer(other, other)
+
+
+async def test_a_short_first_chunk_and_a_causal_end_are_heard_whole(folder: Path) -> None:
+    config = LoadingConfig(device="cpu", max_clauses=3, finalize="causal", first_hop=15, first_chunk_s=60.0)
+    engine = load_synthesizer(folder, config)
+    await engine.start()
+    try:
+        chunks = await speak(engine, request())
+        assert len(chunks[0].pcm) < 15 * 960
+        assert sum(len(chunk.pcm) for chunk in chunks) % 960 == 0
+    finally:
+        await engine.aclose()

@@ -94,6 +94,18 @@ class Frontend:
             lm=self.prompt(normalised.text, voice, mode=mode, instruct=instruct), words=expected_words(normalised)
         )
 
+    def streamed(self, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt | None:
+        """The request for text that comes in pieces, without any; None where the model knows no such layout."""
+        mode = choose_mode(voice, instruct=instruct)
+        return self.prompt("", voice, mode=mode, instruct=instruct) if mode in ("zero_shot", "instruct") else None
+
+    def piece(self, text: str, language: str = "") -> tuple[Sequence[int], Sequence[tuple[int, int, float]]]:
+        """Ids of a piece of streamed text, whole words with the space before them, and its words.
+
+        As upstream has it for text that streams in, nothing is verbalised: that needs the words around.
+        """
+        return self.tokenizer.encode(text), expected_words(self.normalise(text, language))
+
     def prompt(self, text: str, voice: VoiceFeatures, *, mode: Mode, instruct: str = "") -> LmPrompt:
         """Lay out the request.
 

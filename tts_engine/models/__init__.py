@@ -31,9 +31,9 @@ Slots and blocks are numbers.
 Chunks.
     ``advance`` takes whole chunks of 25 tokens from the start of the prompt, and three tokens of look-ahead; ``valid``
     says how many of them are real. Only the end of an utterance may lie inside a chunk; ended so, it continues the
-    chunks before it. Upstream makes the last chunk by full attention over everything instead: ``render`` with
-    ``streaming=False, final=True``, and of that the new frames. Recomputing instead of caching, ``render`` with
-    ``streaming=True, final=False``, gives the same numbers as ``advance``.
+    chunks before it. Upstream makes the last chunk by full attention over everything instead: ``whole`` (or
+    ``render`` with ``streaming=False, final=True``), and of that the new frames. Recomputing instead of caching,
+    ``render`` with ``streaming=True, final=False``, gives the same numbers as ``advance``.
 Steps.
     ``step`` takes the Euler step by row, so that calls may join between steps. The estimator has two rows a call, all
     conditioned ones first; ``FlowCache.estimator_span`` finds the pages of call, step and branch. At step 0 the

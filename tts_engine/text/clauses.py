@@ -108,6 +108,11 @@ class ClauseSplitter:
         """What was fed and not given out yet."""
         return self._text[_lead(self._text) :]
 
+    @property
+    def pending_start(self) -> int:
+        """Where ``pending`` begins in all that was fed."""
+        return self._base + _lead(self._text)
+
     def feed(self, delta: str) -> list[Clause]:
         """Append text; return the clauses that are complete now."""
         self._text += delta

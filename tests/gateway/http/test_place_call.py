@@ -11,7 +11,7 @@ import aiohttp
 from sip_bridge.sip import Request
 from tests.gateway.http.api_gateway import api_gateway
 from tests.sip_bridge.phone import FAST, Phone, offer
-from tests.sip_bridge.test_outgoing import next_of, reply
+from tests.sip_bridge.test_outgoing import fresh, next_of, reply
 
 SIP: dict[str, Any] = {
     "port": 0,
@@ -45,7 +45,7 @@ async def test_a_call_is_placed_shown_answered_and_hung_up(tmp_path: Path) -> No
                 assert answer.status == 201
                 placed = await answer.json()
                 assert answer.headers["Location"] == f"/v1/calls/{placed['callId']}"
-            invite = await phone.asked("INVITE")
+            invite = await fresh(phone, "INVITE")
             assert invite.from_.uri.user == "+4930" and invite.headers.get("X-Case") == "7"
             reply(phone, invite, 180)
             assert (await until_state(http, placed["callId"], "ringing"))["sipStatus"] == 180
@@ -70,7 +70,7 @@ async def test_a_busy_callee_and_a_call_that_is_given_up(tmp_path: Path) -> None
 
             async def invited() -> tuple[str, Request]:
                 async with http.post("/v1/calls", json={"target": f"sip:ann@127.0.0.1:{phone.port}"}) as answer:
-                    return (await answer.json())["callId"], await phone.asked("INVITE")
+                    return (await answer.json())["callId"], await fresh(phone, "INVITE")
 
             call_id, invite = await invited()
             reply(phone, invite, 486)
@@ -132,7 +132,7 @@ async def test_a_transfer_that_fails_leaves_the_session_and_one_that_succeeds_en
                 message = {"type": "transfer", "target": "sip:ann@127.0.0.1:5099", "handoffData": "case 7"}
                 async with http.post(f"/v1/calls/{call_id}/messages", json=message) as answer:
                     assert answer.status == 202
-                refer = await phone.asked("REFER")
+                refer = await fresh(phone, "REFER")
                 assert b"case 7".hex() in (refer.headers.get("Refer-To") or "")
                 phone.answer(refer, 202)
                 headers = (("Event", "refer"), ("Subscription-State", "terminated"))
@@ -160,7 +160,7 @@ async def test_a_session_that_begins_with_early_media_greets_after_the_answer(tm
             phone.server = ("127.0.0.1", made.sip.endpoint.port)
             async with http.post("/v1/calls", json={"to": "sip:ann@127.0.0.1", "trunk": "early"}) as answer:
                 placed = await answer.json()
-            invite = await phone.asked("INVITE")
+            invite = await fresh(phone, "INVITE")
             reply(phone, invite, 183, body=offer(phone.rtp_port, codecs="9"))
             await until_state(http, placed["callId"], "listening")  # the session is there
             await asyncio.sleep(0.3)
