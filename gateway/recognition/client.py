@@ -168,9 +168,7 @@ class ListenStream:
                     why = await self._talk(websocket)
             except TimeoutError:
                 why = f"no connection within {config.connect_timeout_s:g} s"
-            except (aiohttp.ClientError, OSError) as exc:
-                why = str(exc)
-            except ProtocolError as exc:
+            except (aiohttp.ClientError, OSError, ProtocolError) as exc:
                 why = str(exc)
             except Exception:  # a bug of ours must not deafen the call for good
                 log.exception("recogniser stream")
@@ -195,10 +193,18 @@ class ListenStream:
                         self._heard(results)
         finally:
             writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+            (ended,) = await asyncio.gather(writer, return_exceptions=True)
+            if isinstance(ended, Exception) and not isinstance(ended, aiohttp.ClientError | OSError):
+                log.error("recogniser writer", exc_info=ended)
         return f"closed with {websocket.close_code}"
 
     async def _write(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
+        try:
+            await self._send_all(websocket)
+        finally:  # whoever reads must not wait for answers to what nobody sends
+            await websocket.close()
+
+    async def _send_all(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
         while not self._broken:
             self._wake.clear()
             utterance = self._waiting[0] if self._waiting else None
@@ -221,7 +227,6 @@ class ListenStream:
                         await self._wake.wait()
                 except TimeoutError:
                     await websocket.send_str(listen.KEEP_ALIVE)
-        await websocket.close()
 
 
 class ListenRecogniser:
