@@ -178,5 +178,7 @@ class SpeechDetector:
 
     def _dismiss(self, window: Window) -> tuple[str, float] | None:
         suspected = self._suspected
+        if suspected:  # a hum of the caller's is no background either
+            self._background = self._background_before
         self._forget()
         return ("dismissed", window.end) if suspected else None

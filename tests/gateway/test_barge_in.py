@@ -155,6 +155,13 @@ async def test_a_pause_comes_before_the_decision(text: str) -> None:
     assert heard.suspected[:1] == heard.onsets == [pytest.approx(2.0, abs=0.12)]
 
 
+@pytest.mark.parametrize("offset", range(0, 256, 43))
+async def test_a_first_phrase_that_passes_for_a_hum_does_not_hide_the_next(offset: int) -> None:
+    """Its own level is no background that the rest would have to outshout."""
+    caller = np.concatenate((silence(2.0 + offset / 8000), speech("Excuse me, I have a question."), silence(0.5)))
+    assert (await listen(caller, speech(BOT)[: len(caller)])).onsets
+
+
 async def test_people_in_the_background_do_not_cut() -> None:
     lines = ["Can I talk to somebody?", "No, that is wrong.", "Wait, stop please.", "Hello there.", BOT]
     people = [np.resize(np.roll(speech(text), 1777 * index), 8000 * 12) for index, text in enumerate(lines)]
