@@ -86,7 +86,7 @@ class SpeechDetector:
     def __init__(
         self,
         *,
-        threshold: float = 0.5,
+        threshold: float = 0.4,
         min_speech_s: float = 0.096,
         pause_s: float = 0.064,
         min_silence_s: float = 0.3,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from gateway.config import RecogniserConfig
 from gateway.recognition.api import RecognitionError, RecognitionStream
+from gateway.recognition.process import _START_S as START_S
 from gateway.recognition.process import EmbeddedRecogniser
 from tests.gateway.recognition.heard import PATIENCE_S, Ear, frames, speech, words
 
@@ -127,7 +128,8 @@ async def test_process_that_hangs_is_killed_and_started_anew() -> None:
         pid = made.pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        deadline = time.monotonic() + PATIENCE_S
+        # It may not have answered a health check yet, and is then given the time that a start may take.
+        deadline = time.monotonic() + PATIENCE_S + START_S
         while made.pid in (pid, None):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
