@@ -205,8 +205,8 @@ class BargeInConfig(Section):
     """Caller speech over ours."""
 
     threshold: float = Field(0.4, gt=0, lt=1)
-    """Speech probability of the VAD that counts as speech. Less finds soft beginnings sooner (at 0.5 one sentence in six
-    is found 0.2 s later); more takes less of what is no speech for it."""
+    """Speech probability of the VAD that counts as speech. Less finds soft beginnings sooner (at 0.5 some
+    are found 0.2 s later); more takes less of what is no speech for it."""
     min_speech_ms: int = Field(96, ge=32)
     """Speech that has to be heard before it cuts. More ignores coughs and mhm; less cuts sooner."""
     pause_ms: int = Field(64, ge=0)
