@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _MAX_BACKOFF_FACTOR = 32
 _KILL_AFTER_DRAIN_S = 5.0
+_WATCH_AGAIN_S = 0.05
 
 
 class EngineProcess:
@@ -122,10 +123,16 @@ class EngineProcess:
         self.ready = True
 
     async def _warm(self) -> None:
+        """Return when the process serves; never for another reason: one that ends breaks the watch off first."""
         async with self._health() as health:
-            async for answer in health.Watch(self._health_request, wait_for_ready=True):
-                if answer.status == health_pb2.HealthCheckResponse.SERVING:
-                    return
+            while True:
+                try:
+                    async for answer in health.Watch(self._health_request, wait_for_ready=True):
+                        if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                            return
+                except grpc.aio.AioRpcError:
+                    pass
+                await asyncio.sleep(_WATCH_AGAIN_S)
 
     async def _answers(self) -> bool:
         """Whether the process answers a health check, whatever it says: one that drains is alive."""

@@ -134,6 +134,12 @@ async def test_a_child_that_cannot_start_is_one_clear_error(capfd: pytest.Captur
     assert not Path(child.target.removeprefix("unix:")).parent.exists()
 
 
+async def test_a_child_that_closes_its_port_before_it_ends_was_not_warm() -> None:
+    child = EngineProcess("tests.tts_engine.slow_to_end", CONFIG)
+    with pytest.raises(Unavailable, match="ended with code 1"):
+        await child.start()
+
+
 async def test_a_child_that_does_not_get_warm_is_given_up() -> None:
     config = CONFIG.model_copy(update={"timeouts": CONFIG.timeouts.model_copy(update={"start_s": 0.05})})
     child = EngineProcess("tests.tts_engine.scripted", config)
