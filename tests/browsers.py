@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import JavascriptException, TimeoutException
 from selenium.webdriver.chrome.service import Service
+
+_WAIT_S = 40
+_LOOK_S = 5
 
 needs_chromium = pytest.mark.skipif(
     not (shutil.which("chromium") and shutil.which("chromedriver")), reason="needs Debian's chromium, chromium-driver"
@@ -34,7 +38,7 @@ def chromium(*flags: str, microphone: Path | None = None) -> Iterator[webdriver.
     ):  # fmt: skip
         options.add_argument(f"--{flag}")
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    driver.set_script_timeout(40)
+    driver.set_script_timeout(_WAIT_S)
     try:
         yield driver
     finally:
@@ -61,12 +65,20 @@ class Page:
         return result
 
     async def until(self, condition: Callable[[Any], Any], script: str) -> Any:
-        """Run JavaScript again and again until its result satisfies; that result."""
+        """Run JavaScript again and again until its result satisfies; that result.
+
+        A look is lost when the browser goes to another page under it, which some versions notice by its timeout only.
+        """
         value = None
+        await asyncio.to_thread(self.driver.set_script_timeout, _LOOK_S)
         try:
-            async with asyncio.timeout(40):
-                while not condition(value := await self.do(script)):
+            async with asyncio.timeout(_WAIT_S):
+                while True:
+                    with suppress(TimeoutException, JavascriptException):
+                        if condition(value := await self.do(script)):
+                            return value
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise AssertionError(f"waited in vain for {script}; it is {value!r}") from None
-        return value
+        finally:
+            await asyncio.to_thread(self.driver.set_script_timeout, _WAIT_S)
