@@ -75,6 +75,8 @@ class Leg:
         self._interrupted_at: float | None = None
         self._mark_timer: asyncio.TimerHandle | None = None
         self._dry_timer: asyncio.TimerHandle | None = None
+        # Asked once: asking a protocol costs 5 us, which every frame of every call would pay.
+        self._told = carrier if isinstance(carrier, TellsPlayback) else None
 
     # --- the socket ---
 
@@ -197,8 +199,8 @@ class Leg:
             self.spurts.append(Talkspurt(dry))
             if self.turn_under_way:
                 self.gaps.append(dry)
-            if isinstance(self.carrier, TellsPlayback):
-                self._send(self.carrier.playback(started=True))
+            if self._told is not None:
+                self._send(self._told.playback(started=True))
         self._tell_playback()
         spurt = self.spurts[-1]
         spurt.arrivals.append(now)
@@ -211,10 +213,10 @@ class Leg:
 
     def _tell_playback(self) -> None:
         """Where the carrier says when it has played all, say so then."""
-        if isinstance(self.carrier, TellsPlayback):
+        if self._told is not None:
             if self._dry_timer is not None:
                 self._dry_timer.cancel()
-            told = self.carrier.playback
+            told = self._told.playback
             left_s = max(0.0, self.playout.runs_dry_at() - time.monotonic())
             self._dry_timer = asyncio.get_running_loop().call_later(left_s, lambda: self._send(told(started=False)))
 
