@@ -21,6 +21,7 @@ from typing import Any
 
 import uvloop
 
+from gateway.config import RouteConfig
 from talkspurt.bench_calls import (
     ROUTE,
     Arrivals,
@@ -50,6 +51,10 @@ _HISTOGRAMS = {
     "talkspurt_engine_freed_seconds": "engine_freed_ms",
 }
 """Metric of the server -> figure of a step."""
+
+_TEXTS = 40
+"""What `bench gateway` speaks: five minutes of speech, 30 MB in the engine's cache."""
+_TEXT_CHARS = 120
 
 _CALLS = {"call": "1,10,50", "gateway": "300", "engine": "1,8,32"}
 _SECONDS = {"call": 30.0, "gateway": 20.0, "engine": 20.0}
@@ -180,8 +185,7 @@ async def _server(settings: Settings, calls: int, config: Path | None) -> AsyncI
     if settings.server:
         yield ServerUnderTest(settings.server, 0)
         return
-    engine = {"engine__kind": "tone"} if settings.what == "gateway" else {}
-    async with serving(config, overrides(route=ROUTE, calls=calls, **engine)) as server:
+    async with serving(config, overrides(route=ROUTE, calls=calls)) as server:
         if not settings.pinned:
             yield server
             return
@@ -205,8 +209,10 @@ async def _call_step(settings: Settings, calls: int, load: Load, server: ServerU
             uplink=settings.uplink,
         ),
         load,
-        _pattern(settings),
+        pattern := _pattern(settings, load),
     )
+    if isinstance(pattern, Talking):
+        await asyncio.to_thread(_render, server.address, pattern.texts)
     before = await asyncio.to_thread(_histograms, server.address)
     await step.run(server.address, measured=lambda begins: marks.append((*server.cpu_s(), machine_cpu_s())))
     after = await asyncio.to_thread(_histograms, server.address)
@@ -236,9 +242,23 @@ def _histograms(address: str) -> dict[str, Buckets]:
     return histograms(exposition, _HISTOGRAMS)
 
 
-def _pattern(settings: Settings) -> Pattern:
+def _render(address: str, texts: Sequence[str]) -> None:
+    """Have the engine speak every text once: from its cache, it costs no more than a model elsewhere would here."""
+    for text in texts:
+        body = json.dumps({"text": text, "format": "pcm", "language": RouteConfig().language}).encode()
+        request = urllib.request.Request(
+            f"http://{address}/v1/tts", body, {"Content-Type": "application/json"}, method="POST"
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                response.read()
+        except OSError as exc:
+            raise PeerError(f"the server at {address} does not speak a text over /v1/tts: {exc}") from exc
+
+
+def _pattern(settings: Settings, load: Load) -> Pattern:
     if settings.what == "gateway":
-        return Silent() if settings.idle else Talking()
+        return Silent() if settings.idle else Talking([load.long_text(_TEXT_CHARS) for _ in range(_TEXTS)])
     if settings.burst:
         return Bursts()
     return Arrivals(settings.rate) if settings.rate is not None else Conversations()

@@ -233,11 +233,12 @@ class Bursts:
 class Talking:
     """Every call speaks all the time, the next turn always waiting behind the one being spoken."""
 
-    turn_chars: int = 120
-    """Text of a turn, at least."""
+    texts: Sequence[str]
+    """Taken in turn, over and over: an engine that has spoken them once has them in its cache."""
     ramp_s: float = 8.0
     """Calls begin one after another over about a turn's length, so that turns begin evenly from then on."""
     outlasts: bool = True
+    _used: int = 0
 
     def start(self, load: CallLoad) -> None:
         for call in load.calls:
@@ -245,15 +246,16 @@ class Talking:
 
     def turn_ended(self, load: CallLoad, call: LoadedCall) -> None:
         if call.turn is not None:
-            call.queue(self._turn(load))
+            call.queue(self._turn())
 
     def _begin(self, load: CallLoad, call: LoadedCall) -> None:
         if call.idle:
-            call.speak(self._turn(load), tokens_per_s=0)
-            call.queue(self._turn(load))
+            call.speak(self._turn(), tokens_per_s=0)
+            call.queue(self._turn())
 
-    def _turn(self, load: CallLoad) -> LoadTurn:
-        return LoadTurn((load.source.long_text(self.turn_chars),), 0.0)
+    def _turn(self) -> LoadTurn:
+        self._used += 1
+        return LoadTurn((self.texts[self._used % len(self.texts)],), 0.0)
 
 
 class Silent:

@@ -88,7 +88,7 @@ async def test_arrivals_go_to_idle_calls_and_an_excess_is_an_error(server: Serve
 
 
 async def test_talking_calls_send_all_the_time(server: ServerUnderTest) -> None:
-    load = await run(server, Talking(turn_chars=10, ramp_s=0.5), short_turns(), seconds=3.0, uplink=False)
+    load = await run(server, Talking(["Go on.", "Go on now."], ramp_s=0.5), short_turns(), seconds=3.0, uplink=False)
     figures = load.figures()
     assert figures["errors_by_kind"] == {}
     assert figures["turns"] > 2 * 3  # the next one follows by itself
