@@ -199,7 +199,7 @@ def make_lm(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, Any]) 
         return VllmBackend(
             folder, VllmConfig(**{"max_model_len": 1024, "enforce_eager": device.type == "cpu", **arguments.vllm})
         ), None
-    drawing = TorchLmConfig(first_bursts=sorted({arguments.first_hop + 3, 28}))
+    drawing = TorchLmConfig(first_bursts=sorted({arguments.first_hop + 3, 28}), early=3)
     if device.type == "cpu":
         return TorchLm(eager := EagerLm(llm, slots=200, max_length=1024), drawing), eager
     from tts_engine.lm_cuda import CudaLm

@@ -232,7 +232,7 @@ def _torch_lm(network: SpeechLanguageModel, config: LoadingConfig, device: torch
         round_linear_layers(network, config.lm_weights)
         steps = EagerLm(network, slots=config.max_clauses, max_length=config.max_positions)
     bursts = sorted({hop + LOOK_AHEAD_TOKENS for hop in (config.first_hop, chunk)})
-    return TorchLm(steps, TorchLmConfig(first_bursts=bursts, burst=chunk))
+    return TorchLm(steps, TorchLmConfig(first_bursts=bursts, burst=chunk, early=LOOK_AHEAD_TOKENS))
 
 
 def _exported(network: SpeechLanguageModel, folder: Path, config: LoadingConfig) -> Path:

@@ -165,6 +165,8 @@ class CosyVoiceSynthesizer:
                 async for token in tokens:
                     if silence is None or silence.keep(token):
                         rendering.tokens.append(token)
+                        if len(rendering.tokens) == LOOK_AHEAD_TOKENS:
+                            self._runner.feed_prompt(rendering)
                     if len(rendering.tokens) - rendering.sounded >= self._runner.hop(rendering) + LOOK_AHEAD_TOKENS:
                         yield await self._chunk(rendering, words, playhead, begun, final=False)
                         await self._give_way(playhead)

@@ -404,34 +404,35 @@ def _store_pages(
 
 @triton.jit
 def _chunk_attention(
-    qkv, keys, values, pages, start, length, out, n, pages_per_row, page_frames, chunk, width,
-    HEAD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    qkv, keys, values, pages, start, length, out, n, pages_per_row, chunk, width,
+    HEAD: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr, PAGE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
     head = tl.program_id(1)
     row = tl.program_id(2)
     begin = tl.load(start + row)
     end = begin + tl.load(length + row)
-    frame = block * ROWS + tl.arange(0, ROWS)
+    index = tl.arange(0, ROWS)
+    frame = block * STEP + index
+    asked = (index < STEP) & (frame < n)
     channel = tl.arange(0, HEAD)
     query = (row * n + frame)[:, None].to(tl.int64) * 3 * width + head * HEAD + channel[None]
-    q = tl.load(qkv + query, mask=(frame < n)[:, None], other=0.0)
-    limit = tl.minimum(end, ((begin + frame) // chunk + 1) * chunk)
-    last = tl.minimum(end, ((begin + block * ROWS + ROWS - 1) // chunk + 1) * chunk)
+    q = tl.load(qkv + query, mask=asked[:, None], other=0.0)
+    # The frames of a tile lie in one chunk, so all of them see the same keys.
+    last = tl.minimum(end, ((begin + block * STEP) // chunk + 1) * chunk).to(tl.int32)
     top = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, HEAD], tl.float32)
     scale = 1.4426950408889634 / (HEAD**0.5)
-    for first in range(0, last, BLOCK):
-        position = first + tl.arange(0, BLOCK)
-        real = position < last
-        page = tl.load(pages + row * pages_per_row + position // page_frames, mask=real, other=0)
-        line = (page * page_frames + position % page_frames).to(tl.int64) * width + head * HEAD
+    place = tl.arange(0, ROWS)
+    for number in tl.range(0, tl.cdiv(last, PAGE), num_stages=STAGES):
+        page = tl.load(pages + row * pages_per_row + number)
+        real = (place < PAGE) & (number * PAGE + place < last)
+        line = (page * PAGE + place) * width + head * HEAD
         k = tl.load(keys + line[None] + channel[:, None], mask=real[None], other=0.0)
-        score = tl.dot(q, k, input_precision="ieee") * scale
-        score = tl.where(position[None] < limit[:, None], score, -1e30)
-        highest = tl.maximum(top, tl.max(score, 1))
-        p = tl.exp2(score - highest[:, None])
+        score = tl.where(real[None], tl.dot(q, k, input_precision="ieee"), float("-inf"))
+        highest = tl.maximum(top, tl.max(score, 1) * scale)
+        p = tl.exp2(score * scale - highest[:, None])
         fade = tl.exp2(top - highest)
         total = total * fade + tl.sum(p, 1)
         v = tl.load(values + line[:, None] + channel[None], mask=real[:, None], other=0.0)
@@ -439,7 +440,11 @@ def _chunk_attention(
         top = highest
     acc = acc / tl.maximum(total, 1e-30)[:, None]
     target = (row * n + frame)[:, None].to(tl.int64) * width + head * HEAD + channel[None]
-    tl.store(out + target, acc.to(out.dtype.element_ty), mask=(frame < n)[:, None])
+    tl.store(out + target, acc.to(out.dtype.element_ty), mask=asked[:, None])
+
+
+_TILE = 64
+"""Frames of a tile of queries, and places for the keys of a page."""
 
 
 def chunk_attention(qkv: Tensor, store: Tensor, span: Any, inv_freq: Tensor, heads: int) -> Tensor:
@@ -448,7 +453,7 @@ def chunk_attention(qkv: Tensor, store: Tensor, span: Any, inv_freq: Tensor, hea
     Args:
         qkv: ``(rows, n, 3 * width)``; changed in place.
         store: keys and values of a layer, ``(2, pages, page_frames, width)``, same dtype.
-        span: ``streaming.Span`` with pages and a chunk.
+        span: ``streaming.Span`` with pages and a chunk: as long as a page, or as all that is fed (full attention).
         inv_freq: ``(head_dim / 2,)``, fp32.
 
     Returns:
@@ -462,9 +467,13 @@ def chunk_attention(qkv: Tensor, store: Tensor, span: Any, inv_freq: Tensor, hea
         qkv, store[0], store[1], *common, inv_freq, n, span.pages.shape[1], page_frames, width,
         ROTATED=inv_freq.shape[0], BLOCK=triton.next_power_of_2(width), num_warps=4,
     )  # fmt: skip
-    _chunk_attention[(triton.cdiv(n, 64), heads, rows)](
-        qkv, store[0], store[1], *common, out, n, span.pages.shape[1], page_frames, span.chunk, width,
-        HEAD=width // heads, ROWS=64, BLOCK=128, num_warps=4, num_stages=2,
+    chunked = span.chunk <= _TILE
+    step = span.chunk if chunked else _TILE
+    # Enough programs to fill the device hide each other's waiting with two warps each; fewer are faster with four.
+    warps = 2 if chunked and rows >= 16 else 4
+    _chunk_attention[(triton.cdiv(n, step), heads, rows)](
+        qkv, store[0], store[1], *common, out, n, span.pages.shape[1], span.chunk, width,
+        HEAD=width // heads, ROWS=_TILE, STEP=step, PAGE=page_frames, STAGES=3, num_warps=warps,
     )  # fmt: skip
     return out
 

@@ -61,12 +61,18 @@ class TorchLmConfig:
     """Ids at which a reader is first woken: a chunk and its look-ahead. Fewer at the end of a clause."""
     burst: int = 25
     """Ids after which it is woken again. Waking for every id costs more than drawing it, with many clauses."""
+    early: int = 0
+    """Ids after which a reader is woken once before the first burst; the drawing goes on meanwhile."""
     ahead: int = 0
     """Ids drawn beyond those that a reader waits for. 0: a clause pauses while its chunk is made, for the drawing would
     slow down that chunk, which is heard next, for one that is heard a second later."""
 
     def wake_at(self, taken: int) -> int:
         """At how many ids a reader that has taken so many is woken."""
+        return self.early if taken < self.early else self.needs(taken)
+
+    def needs(self, taken: int) -> int:
+        """How many ids a reader that has taken so many waits for."""
         return next((count for count in self.first_bursts if count > taken), taken + self.burst)
 
 
@@ -183,7 +189,7 @@ class TorchLm:
 
     def _enter(self, sequence: LmSequence, queue: Any) -> None:
         sequence.wake_at = self._config.wake_at(0)
-        sequence.limit = sequence.wake_at + self._config.ahead
+        sequence.limit = self._config.needs(0) + self._config.ahead
         with self._changed:
             if self._closing:
                 raise Unavailable("the language model is shut down")
@@ -207,7 +213,7 @@ class TorchLm:
                 sequence.waker.clear()
                 with self._changed:
                     sequence.wake_at = self._config.wake_at(taken)
-                    sequence.limit = sequence.wake_at + self._config.ahead
+                    sequence.limit = self._config.needs(taken) + self._config.ahead
                     self._changed.notify()
                 if not sequence.done and len(sequence.tokens) < sequence.wake_at:
                     await sequence.waker.wait()

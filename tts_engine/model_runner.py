@@ -2,7 +2,11 @@
 
 A clause holds a slot (tails of convolutions), blocks (keys and values of each chunk at each Euler step) and a slot of
 the vocoder. It starts where its voice's prompt ends: the prompt's chunks but the last are computed once per voice and
-shared. Each batch is one CUDA graph: copy of the inputs, flow, vocoder. On a CPU the same code runs without graphs.
+shared. The last looks three tokens into the clause, so it is fed as soon as these are there, while the language model
+draws the others; where there was no time for that, together with the clause's first chunk.
+
+Each batch is a CUDA graph: copy of the inputs, flow, vocoder; a long one is several, and between them those go whose
+sound is awaited. On a CPU the same code runs without graphs.
 """
 
 from __future__ import annotations
@@ -46,7 +50,7 @@ class RunnerConfig:
     """Of the flow's caches; bf16 on a GPU."""
     first_rows: Sequence[int] = (1, 2, 4, 8)
     next_rows: Sequence[int] = (1, 2, 4, 8, 16)
-    """Batch sizes of the graphs."""
+    """Batch sizes of the graphs; the first are those of ``prompt`` too."""
     whole_rows: Sequence[int] = (1, 2)
     whole_chunks: Sequence[int] = (8, 12, 16, 24)
     """The same of last chunks under full attention, and chunks of prompt and clause; a longer one runs without."""
@@ -87,6 +91,8 @@ class Rendering:
     sounded: int = 0
     """Tokens of the clause that the vocoder has been fed."""
     closed: bool = False
+    error: EngineError | None = None
+    """The fault that ended the runner while this clause was in it."""
     order: int = 0
     """Clauses are numbered as they come; of two equally urgent ones the older keeps its cache."""
     # The runner's thread alone:
@@ -103,9 +109,12 @@ class _Job:
     final: bool
     since: float
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[NDArray[np.float32]]
-    started: float = 0.0
-    ended: float = 0.0
+    future: asyncio.Future[NDArray[np.float32]] | None
+    """None: the voice prompt's last chunk, ahead of the first job that somebody waits for."""
+
+    @property
+    def ahead(self) -> bool:
+        return self.future is None
 
 
 class _Task:
@@ -264,6 +273,18 @@ class ModelRunner:
             self.silent += 1
         return rendering
 
+    def feed_prompt(self, rendering: Rendering) -> None:
+        """The first three tokens are there: the prompt's last chunk may be computed, if the device has time for it.
+
+        A clause that is alone gains nothing: one row takes as long with the prompt as without, and the language model
+        would be slower beside it.
+        """
+        if rendering.voice.prompt_tokens and not rendering.closed and self.silent > 1:
+            with self._changed:
+                loop = asyncio.get_running_loop()
+                self._jobs.append(_Job(rendering, 0, False, time.monotonic(), loop, None))
+                self._changed.notify()
+
     def hop(self, rendering: Rendering) -> int:
         """Tokens of the clause's next chunk, if it is not the last; three more must be there."""
         if not rendering.sounded:
@@ -291,13 +312,16 @@ class ModelRunner:
         count = len(rendering.tokens) - rendering.sounded if final else hop
         if (length := len(rendering.voice.prompt_tokens) + rendering.sounded + count) > most:
             raise InvalidRequest(f"voice prompt and clause have {length} speech tokens; {most} are the most")
-        job = _Job(rendering, count, final, time.monotonic(), loop, loop.create_future())
+        future: asyncio.Future[NDArray[np.float32]] = loop.create_future()
+        job = _Job(rendering, count, final, time.monotonic(), loop, future)
         with self._changed:
             if self._closing:
-                raise Unavailable("the model is shut down")
+                raise rendering.error or Unavailable("the model is shut down")
+            if not rendering.sounded:  # what has not been fed ahead by now goes with the first chunk
+                self._jobs = [j for j in self._jobs if j.rendering is not rendering]
             self._jobs.append(job)
             self._changed.notify()
-        return job.future
+        return future
 
     def close(self, rendering: Rendering) -> None:
         """Leave: everything of the clause is free before the next batch. Idempotent."""
@@ -362,19 +386,17 @@ class ModelRunner:
         if job.final and self.config.finalize == "upstream":
             return "whole"
         r = job.rendering
+        if job.ahead:
+            return "prompt"
         return "first" if r.voice.prompt_tokens and r.fed == r.voice.shared else "next"
+
+    def _candidate(self, job: _Job, now: float) -> Candidate[_Job]:
+        slack_s = job.rendering.playhead.slack_s(now)
+        return Candidate(owner=job, shape=self._shape(job), slack_s=slack_s, since=job.since)
 
     def _round(self, jobs: Sequence[_Job]) -> None:
         now = time.monotonic()
-        candidates = [
-            Candidate(
-                owner=job,
-                shape=self._shape(job),
-                slack_s=job.rendering.playhead.slack_s(now),
-                since=job.since,
-            )
-            for job in jobs
-        ]
+        candidates = [self._candidate(job, now) for job in jobs]
         ready: list[_Job] = []
         while not ready:
             chosen = choose(candidates, self._policy)
@@ -396,7 +418,7 @@ class ModelRunner:
                 self._settle(job, SynthesisFailed("out of device memory"))
             return
         for job, samples in results:
-            if samples is not None:
+            if samples is not None or job.ahead:
                 self._settle(job, samples)
 
     def _make_room(self, job: _Job, running: Sequence[Rendering], now: float) -> bool:
@@ -426,6 +448,18 @@ class ModelRunner:
         """What the batch feeds of this clause; ``width``: tokens and look-ahead that it takes of one."""
         r, chunk = job.rendering, self.chunk
         prompt = r.voice.prompt_tokens
+        if shape == "prompt":
+            tokens = [*prompt[r.fed :], *r.tokens[:LOOK_AHEAD_TOKENS]]
+            blocks = [*r.voice.blocks, *r.blocks]
+            return Row(
+                slot=r.slot,
+                voice=r.voice.index,
+                start=r.fed,
+                length=chunk,
+                valid=len(tokens),
+                blocks=blocks,
+                tokens=tokens,
+            )
         if shape == "whole":
             tokens = [*prompt, *r.tokens[: r.sounded + job.count]]
             return Row(
@@ -461,7 +495,7 @@ class ModelRunner:
     def _execute(
         self, shape: Shape, jobs: Sequence[_Job]
     ) -> list[tuple[_Job, NDArray[np.float32] | EngineError | None]]:
-        """Run one batch and read it; None for a clause that only caught up."""
+        """Run one batch and read it; None for a clause that only fed its caches. Who left meanwhile is not in it."""
         batch = self._batch_for(shape, jobs)
         plans = [self._plan(job, shape, batch.width) for job in jobs]
         host = torch.zeros(batch.packed.shape, dtype=torch.long, pin_memory=self._stream is not None)
@@ -471,9 +505,10 @@ class ModelRunner:
         for job, plan in zip(jobs, plans, strict=True):
             if shape != "whole" and plan.start == 0:
                 fresh.append(plan.slot)
-            elif shape == "first":
+            elif shape != "whole" and plan.start == job.rendering.voice.shared:
                 copies.append((job.rendering.voice.slot, plan.slot))
-        now = time.monotonic()
+        begun = time.monotonic()
+        lent_s = 0.0
         with self._on_stream():
             cache = self.state.flow_cache
             if copies:
@@ -482,27 +517,33 @@ class ModelRunner:
             if fresh:
                 cache.reset(torch.tensor(fresh, device=self.device))
             batch.packed.copy_(host, non_blocking=True)
-            if batch.graph is None:
-                batch.compute()
-            else:
-                batch.graph.replay()
+            batch.run(0)
+        for stage in range(1, len(batch.stages)):
+            self._synchronize()
+            before = time.monotonic()
+            if not self._interlude(batch, jobs):
+                return []
+            lent_s += time.monotonic() - before
+            with self._on_stream():
+                batch.run(stage)
+        with self._on_stream():
             out = batch.samples[: len(jobs)].to("cpu", non_blocking=True) if self._stream is None else None
             if out is None:
                 out = torch.empty(len(jobs), batch.samples.shape[1], pin_memory=True)
                 out.copy_(batch.samples[: len(jobs)], non_blocking=True)
-        if self._stream is not None:
-            self._stream.synchronize()
+        self._synchronize()
         samples = out.numpy()
         self.batches_run[shape, batch.rows] = self.batches_run.get((shape, batch.rows), 0) + 1
-        ended = time.monotonic()
-        self.on_batch(shape, len(jobs), ended - now)
+        self.on_batch(shape, len(jobs), time.monotonic() - begun - lent_s)
         results: list[tuple[_Job, NDArray[np.float32] | EngineError | None]] = []
         for line, job, plan in zip(samples, jobs, plans, strict=False):
             r = job.rendering
+            if r not in self._renderings:
+                continue
             if shape != "whole" and plan.length % self.chunk == 0:
                 r.fed += plan.length  # an unfinished chunk is fed again, with what completes it
             if not plan.frames:
-                self.recomputed_chunks += 1
+                self.recomputed_chunks += not job.ahead
                 results.append((job, None))
                 continue
             begin, end = self.state.vocoder.valid(
@@ -511,7 +552,6 @@ class ModelRunner:
             with self._changed:
                 self.silent -= not r.sounded
                 r.sounded += job.count
-            job.started, job.ended = now, ended
             pcm = line[begin:end].copy()
             if np.isfinite(pcm).all():
                 results.append((job, pcm))
@@ -519,10 +559,40 @@ class ModelRunner:
                 results.append((job, SynthesisFailed("the flow or the vocoder gave no number for this clause")))
         return results
 
-    def _settle(self, job: _Job, result: NDArray[np.float32] | EngineError) -> None:
+    def _interlude(self, batch: WaveBatch, jobs: Sequence[_Job]) -> bool:
+        """Between two stages of a long batch: free what was closed, and let those go whose sound is awaited.
+
+        Returns:
+            False: nobody waits for the batch any more.
+        """
+        with self._changed:
+            if self._closing:
+                return False
+            gone = set(self._closed)
+            self._sweep()
+            others = [job for job in self._jobs if job not in jobs]
+        for row, job in enumerate(jobs):
+            if job.rendering in gone:
+                with self._on_stream():
+                    batch.drop(row)
+        left = [job for job in jobs if job.rendering not in gone]
+        now, tight_s = time.monotonic(), self._policy.tight_s
+        if left and min(job.rendering.playhead.slack_s(now) for job in left) > tight_s:
+            awaited = [c for job in others if (c := self._candidate(job, now)).slack_s <= tight_s]
+            if short := [c.owner for c in awaited if c.shape in ("first", "next")]:
+                self._round(short)
+        return bool(left)
+
+    def _synchronize(self) -> None:
+        if self._stream is not None:
+            self._stream.synchronize()
+
+    def _settle(self, job: _Job, result: NDArray[np.float32] | EngineError | None) -> None:
         with self._changed:
             if job in self._jobs:
                 self._jobs.remove(job)
+        if job.future is None or result is None:
+            return
         try:
             if isinstance(result, EngineError):
                 job.loop.call_soon_threadsafe(_reject, job.future, result)
@@ -535,6 +605,7 @@ class ModelRunner:
         with self._changed:
             jobs, tasks, self._tasks = list(self._jobs), self._tasks, []
         for job in jobs:
+            job.rendering.error = error
             self._settle(job, error)
         for task in tasks:
             task.fail(error)
@@ -598,8 +669,7 @@ class ModelRunner:
             part = ids[:, start : start + chunk + LOOK_AHEAD_TOKENS]
             valid = torch.tensor([part.shape[1]], device=device)
             state.flow.advance(part, valid, cond, vector, rows, state.flow_cache)
-        if self._stream is not None:
-            self._stream.synchronize()
+        self._synchronize()
 
     # -- graphs ----------------------------------------------------------------------------------------------------
 
@@ -609,7 +679,12 @@ class ModelRunner:
     def _batch_for(self, shape: Shape, jobs: Sequence[_Job]) -> WaveBatch:
         """The smallest prepared batch that holds these jobs, or one of their own."""
         config = self.config
-        sizes = {"first": config.first_rows, "next": config.next_rows, "whole": config.whole_rows}[shape]
+        sizes = {
+            "first": config.first_rows,
+            "prompt": config.first_rows,
+            "next": config.next_rows,
+            "whole": config.whole_rows,
+        }[shape]
         chunks = 0
         if shape == "whole":
             longest = max(len(j.rendering.voice.prompt_tokens) + j.rendering.sounded + j.count for j in jobs)
@@ -627,7 +702,9 @@ class ModelRunner:
     def _graphs(self) -> list[tuple[Shape, int, int]]:
         """Shape, rows and chunks of every graph, the largest of a shape first."""
         config = self.config
-        graphs: list[tuple[Shape, int, int]] = [("first", rows, 0) for rows in sorted(config.first_rows, reverse=True)]
+        graphs: list[tuple[Shape, int, int]] = []
+        graphs += [("first", rows, 0) for rows in sorted(config.first_rows, reverse=True)]
+        graphs += [("prompt", rows, 0) for rows in sorted(config.first_rows, reverse=True)]
         graphs += [("next", rows, 0) for rows in sorted(config.next_rows, reverse=True)]
         if config.finalize == "upstream":
             graphs += [
@@ -641,26 +718,31 @@ class ModelRunner:
     def _warm_up(self) -> None:
         if self._stream is None:
             return
-        pool = None
+        # Graphs of a pool use the same memory, so what runs between the stages of another must have a pool of its own.
+        pools: dict[bool, Any] = {}
         for shape, rows, chunks in self._graphs():
             batch = self._batch(shape, rows, chunks)
             with self._on_stream():
                 for _ in range(2):
                     batch.compute()
             torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
-                batch.compute()
-            batch.graph, pool = graph, pool or graph.pool()
+            staged, graphs = len(batch.stages) > 1, []
+            for stage in batch.stages:
+                graphs.append(graph := torch.cuda.CUDAGraph())
+                pool = pools.get(staged)
+                with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
+                    stage()
+                pools.setdefault(staged, graph.pool())
+            batch.graphs = graphs
             if not chunks:
-                self.on_calibrated(shape, rows, self._replay_s(graph))
+                self.on_calibrated(shape, rows, self._replay_s(batch))
         self._stream.synchronize()
 
-    def _replay_s(self, graph: torch.cuda.CUDAGraph) -> float:
-        graph.replay()
+    def _replay_s(self, batch: WaveBatch) -> float:
+        batch.run(0)
         torch.cuda.synchronize()
         begun = time.monotonic()
-        graph.replay()
+        batch.run(0)
         torch.cuda.synchronize()
         return time.monotonic() - begun
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-Shape = Literal["first", "next", "whole"]
-"""``first``: the voice prompt's last chunk and the clause's first; ``next``: one chunk; ``whole``: the last chunk, by
-way of everything before it."""
+Shape = Literal["first", "prompt", "next", "whole"]
+"""``first``: the voice prompt's last chunk and the clause's first; ``prompt``: the former alone, before anybody waits
+for sound; ``next``: one chunk; ``whole``: the last chunk, by way of everything before it."""
 
 Owner = TypeVar("Owner")
 
@@ -27,13 +27,14 @@ class SchedulerConfig:
     next_rows: int = 16
     """Clauses of a batch of further chunks."""
     calm_rows: int = 8
-    """The same while none of them is short of sound: a first chunk that arrives meanwhile waits for half as long."""
+    """The same while none of them is short of sound, and of a batch of voice prompts: a first chunk that arrives
+    meanwhile waits for half as long."""
     calm_s: float = 1.0
     """Seconds of sound in hand above which a clause is not short."""
     whole_rows: int = 2
     """Clauses of a batch of last chunks that are made by way of everything."""
     tight_s: float = 0.1
-    """Seconds of sound in hand below which a clause goes level with the first chunks."""
+    """Seconds of sound in hand below which a clause goes level with the first chunks, in a batch without others."""
     max_clauses: int = 200
     """Clauses in the engine; one more is refused, so that those who are in keep their quality."""
 
@@ -53,16 +54,27 @@ class Candidate(Generic[Owner]):
 def choose(candidates: Iterable[Candidate[Owner]], config: SchedulerConfig) -> Sequence[Candidate[Owner]]:
     """The next batch: all of one shape, most urgent first; empty when there is nothing to do.
 
-    First chunks and clauses about to run dry come before all, in the order in which they came; then least slack.
+    First chunks and clauses about to run dry come before all, in the order in which they came; then least slack. Those
+    who are not awaited must not make the batch of those who are longer.
     """
-    ranked = sorted(candidates, key=lambda c: (c.slack_s if c.slack_s > config.tight_s else 0.0, c.since))
+
+    def urgency(c: Candidate[Owner]) -> float:
+        if c.shape == "prompt":
+            return max(c.slack_s, config.tight_s)
+        return c.slack_s if c.slack_s > config.tight_s else 0.0
+
+    ranked = sorted(candidates, key=lambda c: (urgency(c), c.since))
     if not ranked:
         return []
-    shape = ranked[0].shape
-    rows = config.first_rows if shape == "first" else config.whole_rows
-    if shape == "next":
-        rows = config.calm_rows if ranked[0].slack_s > config.calm_s else config.next_rows
-    return [c for c in ranked if c.shape == shape][:rows]
+    leader = ranked[0]
+    rows = {
+        "first": config.first_rows,
+        "prompt": config.calm_rows,
+        "next": config.calm_rows if leader.slack_s > config.calm_s else config.next_rows,
+        "whole": config.whole_rows,
+    }[leader.shape]
+    awaited = urgency(leader) == 0
+    return [c for c in ranked if c.shape == leader.shape and (urgency(c) == 0) == awaited][:rows]
 
 
 Urgency = tuple[float, int]

@@ -1,19 +1,23 @@
-"""One batch of token to wave: static buffers of one shape and size, and the CUDA graph over them.
+"""One batch of token to wave: static buffers of one shape and size, and the CUDA graphs over them.
 
-Three shapes: ``first`` feeds the last chunk of the voice prompt and the first of the clause, ``next`` one chunk, both
-on top of the caches; ``whole`` computes prompt and clause at once under full attention, as upstream makes a last chunk.
+Four shapes: ``first`` feeds the last chunk of the voice prompt and the first of the clause, ``prompt`` the former
+alone and without sound, ``next`` one chunk, all on top of the caches; ``whole`` computes prompt and clause at once
+under full attention, as upstream makes a last chunk. That takes several times as long as the others, so it runs in
+stages, between which others may go.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tts_engine.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS, MEL_CHANNELS
-from tts_engine.models.flow import Flow, FlowCache, FlowRows, place_prompt
+from tts_engine.models.flow import Flow, FlowCache, FlowRows, WholePass, place_prompt
 from tts_engine.models.hift import Hift, SpliceCache
 from tts_engine.models.hift_causal import CausalHift, VocoderCache
 from tts_engine.scheduler import Shape
@@ -65,10 +69,11 @@ class Row:
 
 
 _HEADER = 9
+_STEPS_PER_STAGE = 2
 
 
 class WaveBatch:
-    """``fill`` rows into a host copy of ``packed``, copy it there, ``compute`` (or replay); then ``samples``."""
+    """``fill`` rows into a host copy of ``packed``, copy it there, ``run`` all ``stages``; then ``samples``."""
 
     def __init__(self, state: WaveState, shape: Shape, rows: int, *, chunks: int = 0) -> None:
         """``chunks``: of prompt and clause together, for ``whole``."""
@@ -80,13 +85,18 @@ class WaveBatch:
         self.sounding_frames = tokens * FRAMES_PER_TOKEN
         self._blocks = 0 if shape == "whole" else state.max_chunks
         self.packed = torch.zeros(rows, _HEADER + self._blocks + self.width, dtype=torch.long, device=state.device)
-        self.samples: Tensor = torch.empty(0)
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.samples = torch.empty(rows, 0, device=state.device)
+        self.graphs: list[torch.cuda.CUDAGraph] = []
         self._state = state
+        self.stages: Sequence[Callable[[], None]] = [self._advance]
         if shape == "whole":
             index = torch.arange(rows, device=state.device)
             self._scratch_slots = 1 + index
             self._scratch_blocks = 1 + index[:, None] * chunks + torch.arange(chunks, device=state.device)
+            starts = range(0, state.flow.solver.steps, _STEPS_PER_STAGE)
+            self.stages = [partial(self._advance_whole, start) for start in starts]
+        self._whole: WholePass | None = None
+        """Kept from stage to stage, so that none of them takes its memory for anything else."""
 
     def fill(self, lines: Any, rows: list[Row]) -> None:
         """Write rows to a zeroed host array of ``packed``'s shape."""
@@ -105,32 +115,68 @@ class WaveBatch:
             line[_HEADER : _HEADER + len(row.blocks)] = row.blocks
             line[_HEADER + self._blocks : _HEADER + self._blocks + len(row.tokens)] = row.tokens
 
+    def drop(self, row: int) -> None:
+        """Make padding of a row, between two stages: it touches the clause's slot no more."""
+        self.packed[row, :_HEADER] = 0
+
+    def run(self, stage: int) -> None:
+        """One of ``stages``, from its graph if there is one."""
+        if self.graphs:
+            self.graphs[stage].replay()
+        else:
+            self.stages[stage]()
+
     def compute(self) -> None:
-        """Packed inputs to samples ``(rows, n)``."""
+        """Packed inputs to samples ``(rows, n)``, without graphs."""
+        for stage in self.stages:
+            stage()
+
+    def _header(self) -> Sequence[Tensor]:
+        return self.packed[:, :_HEADER].T.contiguous().unbind(0)
+
+    def _inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Tokens, how many are valid, prompt mel at the fed frames, speakers."""
         state = self._state
-        slots, start, length, valid, voices, frames, final, skip, begins = (
-            self.packed[:, :_HEADER].T.contiguous().unbind(0)
-        )
-        blocks = self.packed[:, _HEADER : _HEADER + self._blocks].contiguous()
+        _, start, _, valid, voices, *_ = self._header()
+        frames = (self.width - LOOK_AHEAD_TOKENS) * FRAMES_PER_TOKEN
+        if self.shape == "next":
+            cond = torch.zeros(self.rows, frames, MEL_CHANNELS, device=state.device)
+        else:
+            mels, ends = (part.index_select(0, voices) for part in (state.prompt_mels, state.prompt_frames))
+            cond = place_prompt(mels, ends, start, frames)
         tokens = self.packed[:, _HEADER + self._blocks :].contiguous()
+        return tokens, valid, cond, state.speakers.index_select(0, voices)
+
+    def _advance(self) -> None:
+        state = self._state
+        slots, start, length, *_ = self._header()
+        blocks = self.packed[:, _HEADER : _HEADER + self._blocks].contiguous()
+        rows = FlowRows(slots=slots, blocks=blocks, start=start, length=length)
+        mel = state.flow.advance(*self._inputs(), rows, state.flow_cache)
+        if self.shape != "prompt":
+            self._sound(mel)
+
+    def _advance_whole(self, first_step: int) -> None:
+        state = self._state
+        flow, scratch = state.flow, state.whole_cache
+        assert scratch is not None
+        if first_step == 0:
+            _, start, length, *_ = self._header()
+            rows = FlowRows(slots=self._scratch_slots, blocks=self._scratch_blocks, start=start, length=length)
+            self._whole = flow.begin_whole(*self._inputs(), rows, scratch)
+        assert self._whole is not None
+        end = min(first_step + _STEPS_PER_STAGE, flow.solver.steps)
+        for k in range(first_step, end):
+            flow.step_whole(self._whole, k, scratch)
+        if end == flow.solver.steps:
+            self._sound(self._whole.x)
+
+    def _sound(self, mel: Tensor) -> None:
+        state = self._state
+        slots, _, _, _, _, frames, final, skip, begins = self._header()
         # Rows of padding and clauses computed again pass slot 0 to the vocoder.
         streams = torch.where(frames > 0, slots, 0)
         state.vocoder_cache.reset(torch.where(begins > 0, streams, 0))
-        n = (self.width - LOOK_AHEAD_TOKENS) * FRAMES_PER_TOKEN
-        if self.shape == "next":
-            cond = torch.zeros(self.rows, n, MEL_CHANNELS, device=state.device)
-        else:
-            cond = place_prompt(
-                state.prompt_mels.index_select(0, voices), state.prompt_frames.index_select(0, voices), start, n
-            )
-        speakers = state.speakers.index_select(0, voices)
-        if self.shape == "whole":
-            assert state.whole_cache is not None
-            rows = FlowRows(slots=self._scratch_slots, blocks=self._scratch_blocks, start=start, length=length)
-            mel = state.flow.whole(tokens, valid, cond, speakers, rows, state.whole_cache)
-        else:
-            rows = FlowRows(slots=slots, blocks=blocks, start=start, length=length)
-            mel = state.flow.advance(tokens, valid, cond, speakers, rows, state.flow_cache)
         index = skip[:, None] + torch.arange(self.sounding_frames, device=state.device)
-        index = index.clamp(max=n - 1)[:, :, None].expand(-1, -1, MEL_CHANNELS)
+        index = index.clamp(max=mel.shape[1] - 1)[:, :, None].expand(-1, -1, MEL_CHANNELS)
         self.samples = state.vocoder(mel.gather(1, index), frames, streams, state.vocoder_cache, final.bool())

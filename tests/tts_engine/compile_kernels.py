@@ -45,8 +45,10 @@ def main() -> None:
     for width in (512, 1024):
         types = f"*bf16 *bf16 *bf16 {pages} *fp32 i32 i32 i32 i32"
         print(compiled(k._store_pages, types, ROTATED=32, BLOCK=width))
-    types = f"*bf16 *bf16 *bf16 {pages} *bf16 i32 i32 i32 i32 i32"
-    print(compiled(k._chunk_attention, types, num_stages=2, HEAD=64, ROWS=64, BLOCK=128))
+    types = f"*bf16 *bf16 *bf16 {pages} *bf16 i32 i32 i32 i32"
+    for warps, step in ((2, 50), (4, 64)):
+        tile = {"HEAD": 64, "ROWS": 64, "STEP": step, "PAGE": 50, "STAGES": 3}
+        print(compiled(k._chunk_attention, types, num_warps=warps, **tile))
     types = "*bf16 *bf16 *i64 *bf16 *bf16 *fp32 *fp32 i32 i32 i32"
     print(compiled(k._grouped_conv, types, GROUP=64, ROWS=64, ADD=True))
     print(compiled(k._keep_tail, "*bf16 *bf16 *i64 *i64 i32 i32 i32", num_warps=2, ROWS=32, BLOCK=64))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
+from tts_engine import wave_batch
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
-from tts_engine.model_runner import ModelRunner, RunnerConfig, Voice
+from tts_engine.model_runner import ModelRunner, Rendering, RunnerConfig, Voice
 from tts_engine.models.config import FlowV2Config, FlowV3Config, HiftConfig, SolverConfig
 from tts_engine.models.flow import Flow
 from tts_engine.models.flow_v2 import FlowV2
@@ -22,7 +25,7 @@ from tts_engine.models.hift import Hift
 from tts_engine.models.hift_causal import CausalHift
 from tts_engine.scheduler import SchedulerConfig
 from tts_engine.synthesizer import Playhead
-from tts_engine.wave_batch import Vocoder
+from tts_engine.wave_batch import Vocoder, WaveBatch
 
 CODES = 200
 SIZES: dict[str, Any] = {"max_clauses": 6, "blocks": 40, "max_chunks": 12, "max_voices": 2, "finalize": "causal"}
@@ -244,6 +247,153 @@ async def test_everything_is_free_after_clauses_that_were_left_early(version: in
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await until(lambda: runner.open_clauses == 0 and runner.free_blocks == blocks)
+        assert runner.silent == 0
+        await say(runner, voice, CLAUSES[0])
+
+
+@pytest.mark.parametrize("finalize", ["causal", "upstream"])
+async def test_the_prompt_is_fed_while_tokens_still_come(version: int, finalize: Literal["causal", "upstream"]) -> None:
+    prompt, tokens = Prompt(50), CLAUSES[4]
+    async with running(version, finalize=finalize) as runner:
+        voice = await voice_of(runner, prompt)
+        rendering, other = (runner.open(voice, Playhead()) for _ in range(2))
+        rendering.tokens += tokens[:3]
+        runner.feed_prompt(rendering)
+        await until(lambda: runner.batches_run == {("prompt", 1): 1})
+        out = []
+        for end in range(28, len(tokens), 25):
+            rendering.tokens[:] = tokens[:end]
+            out.append(await runner.submit(rendering, final=False))
+        rendering.tokens[:] = tokens
+        while rendering.sounded < len(tokens):
+            out.append(await runner.submit(rendering, final=runner.is_last(rendering)))
+        runner.close(rendering)
+        runner.close(other)
+        assert not any(shape == "first" for shape, _ in runner.batches_run)
+        assert runner.recomputed_chunks == 0
+        await until(lambda: runner.free_blocks == SIZES["blocks"] - len(voice.blocks))
+    want = as_upstream(prompt, tokens, version) if finalize == "upstream" else one_pass(prompt, tokens, version)
+    assert_same(np.concatenate(out), want, version)
+
+
+async def test_a_prompt_that_was_not_fed_in_time_goes_with_the_first_chunk() -> None:
+    prompt, tokens = Prompt(50), CLAUSES[3]
+    async with running() as runner:
+        voice = await voice_of(runner, prompt)
+        rendering, other = (runner.open(voice, Playhead()) for _ in range(2))
+        rendering.tokens += tokens
+        with runner._changed:  # its thread sees both at once
+            runner.feed_prompt(rendering)
+            first = runner.submit(rendering, final=True)
+        samples = await first
+        runner.close(rendering)
+        runner.close(other)
+        assert runner.batches_run == {("first", 1): 1}
+    assert_same(samples, one_pass(prompt, tokens))
+
+
+class Staged:
+    """Whole batches run in stages of one Euler step, and wait after the first until they are told to go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        monkeypatch.setattr(wave_batch, "_STEPS_PER_STAGE", 1)
+        run = WaveBatch.run
+
+        def staged(batch: WaveBatch, stage: int) -> None:
+            run(batch, stage)
+            if batch.shape == "whole" and stage == 0:
+                self.begun.set()
+                assert self.go_on.wait(10)
+
+        monkeypatch.setattr(WaveBatch, "run", staged)
+
+
+def speaking() -> Playhead:
+    """Of a caller with seconds of sound in hand."""
+    playhead = Playhead()
+    playhead.played_at, playhead.delivered_s = time.monotonic(), 10.0
+    return playhead
+
+
+def last_chunk(runner: ModelRunner, voice: Voice, tokens: list[int]) -> tuple[Rendering, Any]:
+    rendering = runner.open(voice, speaking())
+    rendering.tokens += tokens
+    return rendering, runner.submit(rendering, final=True)
+
+
+async def test_a_first_chunk_goes_between_the_stages_of_a_last_one(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged, prompt = Staged(monkeypatch), Prompt(50)
+    async with running(version, finalize="upstream") as runner:
+        voice = await voice_of(runner, prompt)
+        order: list[str] = []
+        runner.on_batch = lambda shape, rows, seconds: order.append(shape)
+        rendering, last = last_chunk(runner, voice, CLAUSES[1])
+        await asyncio.to_thread(staged.begun.wait, 10)
+        awaited = asyncio.ensure_future(say(runner, voice, CLAUSES[0], chunks=1))
+        await until(lambda: len(runner._jobs) == 2)
+        staged.go_on.set()
+        first = await awaited
+        assert_same(await last, as_upstream(prompt, CLAUSES[1], version), version)
+        runner.close(rendering)
+        assert order == ["first", "whole"]
+    assert_same(first, as_upstream(prompt, CLAUSES[0], version)[: len(first)], version)
+
+
+async def test_a_last_chunk_that_is_awaited_itself_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    staged, prompt = Staged(monkeypatch), Prompt(50)
+    async with running(finalize="upstream") as runner:
+        voice = await voice_of(runner, prompt)
+        order: list[str] = []
+        runner.on_batch = lambda shape, rows, seconds: order.append(shape)
+        short = asyncio.ensure_future(say(runner, voice, CLAUSES[3]))
+        await asyncio.to_thread(staged.begun.wait, 10)
+        other = asyncio.ensure_future(say(runner, voice, CLAUSES[0], chunks=1))
+        await until(lambda: len(runner._jobs) == 2)
+        staged.go_on.set()
+        await asyncio.gather(short, other)
+        assert order == ["whole", "first"]
+
+
+async def test_who_leaves_in_the_middle_of_a_last_chunk_is_free_at_once_and_harms_nobody(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged, prompt = Staged(monkeypatch), Prompt(50)
+    async with running(version, finalize="upstream") as runner:
+        voice = await voice_of(runner, prompt)
+        with runner._changed:  # both in one batch
+            (gone, _), (stays, last) = (last_chunk(runner, voice, tokens) for tokens in (CLAUSES[4][:27], CLAUSES[1]))
+        await asyncio.to_thread(staged.begun.wait, 10)
+        slot = gone.slot
+        runner.close(gone)
+        newcomer = runner.open(voice, Playhead())
+        newcomer.tokens += CLAUSES[0]
+        awaited = runner.submit(newcomer, final=False)
+        staged.go_on.set()
+        first = await awaited
+        assert newcomer.slot == slot
+        assert_same(await last, as_upstream(prompt, CLAUSES[1], version), version)
+        assert runner.batches_run == {("first", 1): 1, ("whole", 2): 1}
+        # What the vocoder keeps of the newcomer is not what the one who left would have left behind.
+        second = await runner.submit(newcomer, final=False)
+        runner.close(stays)
+        runner.close(newcomer)
+    both = np.concatenate([first, second])
+    assert_same(both, as_upstream(prompt, CLAUSES[0], version)[: len(both)], version)
+
+
+async def test_a_last_chunk_that_all_have_left_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    staged = Staged(monkeypatch)
+    async with running(finalize="upstream") as runner:
+        voice = await voice_of(runner, Prompt(50))
+        rendering, _ = last_chunk(runner, voice, CLAUSES[1])
+        await asyncio.to_thread(staged.begun.wait, 10)
+        runner.close(rendering)
+        staged.go_on.set()
+        await until(lambda: runner.open_clauses == 0)
+        assert runner.batches_run == {}
         assert runner.silent == 0
         await say(runner, voice, CLAUSES[0])
 

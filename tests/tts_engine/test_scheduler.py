@@ -47,6 +47,22 @@ def test_a_batch_of_clauses_with_plenty_in_hand_is_smaller() -> None:
     assert len(owners(*short)) == CONFIG.next_rows
 
 
+def test_who_is_awaited_does_not_share_a_batch_with_those_who_are_not() -> None:
+    awaited, other = candidate("awaited", "next", 0.0), candidate("other", "next", 0.5)
+    assert owners(other, awaited) == ["awaited"]
+
+
+def test_prompts_are_fed_behind_what_is_awaited_and_before_the_rest() -> None:
+    prompts = [candidate(str(n), "prompt", 0.0, float(n)) for n in range(4)]
+    awaited, rest = candidate("awaited", "next", 0.05, 9.0), candidate("rest", "next", 0.2)
+    assert owners(*prompts, rest, awaited) == ["awaited"]
+    assert owners(*prompts, rest) == ["0", "1", "2"]
+
+
+def test_the_prompt_of_a_clause_that_follows_a_long_one_is_in_no_hurry() -> None:
+    assert owners(candidate("prompt", "prompt", 5.0), candidate("rest", "next", 3.0)) == ["rest"]
+
+
 def test_what_nobody_waits_for_comes_last() -> None:
     assert owners(candidate("ahead", "first", 1e6), candidate("next", "next", 3.0)) == ["next"]
 

@@ -120,6 +120,19 @@ class FlowCache:
         self.tails.copy(self._all_steps(source), self._all_steps(target))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholePass:
+    """A pass over whole rows on its way through the Euler steps."""
+
+    mu: Tensor
+    cond: Tensor
+    speaker: Tensor
+    rows: FlowRows
+    span: Span
+    x: Tensor
+    """The state, shape ``(rows, n, 80)``, fp32; each step changes it in place. After the last it is the mel."""
+
+
 class EstimatorHolder(nn.Module):
     """Gives the estimator its published name, ``decoder.estimator``."""
 
@@ -272,16 +285,30 @@ class Flow(nn.Module):
         Returns:
             mel, shape ``(rows, 2 n, 80)``, fp32; real up to ``2 * rows.length``.
         """
+        whole = self.begin_whole(tokens, valid, cond, speaker, rows, scratch)
+        for k in range(self.solver.steps):
+            self.step_whole(whole, k, scratch)
+        return whole.x
+
+    @torch.inference_mode()
+    def begin_whole(
+        self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, rows: FlowRows, scratch: FlowCache
+    ) -> WholePass:
+        """What ``whole`` does before the first Euler step."""
         n = tokens.shape[1] - LOOK_AHEAD_TOKENS
         scratch.reset(rows.slots)
         # Full attention is one chunk as long as everything.
         mu = self.condition(tokens, valid, scratch.condition_span(rows, n), scratch.frame_keys)
-        x = self.start_state(rows.start, mu.shape[1])
         span = scratch.estimator_span(rows, torch.zeros_like(rows.start), mu.shape[1])
-        for k in range(self.solver.steps):
-            scratch.reset(rows.slots)  # every step begins at the first frame
-            x = self.step(x, mu, speaker, cond, torch.full_like(rows.start, k), span)
-        return x
+        x = self.start_state(rows.start, mu.shape[1])
+        return WholePass(mu=mu, cond=cond, speaker=speaker, rows=rows, span=span, x=x)
+
+    @torch.inference_mode()
+    def step_whole(self, whole: WholePass, k: int, scratch: FlowCache) -> None:
+        """Euler step ``k`` of ``whole``."""
+        scratch.reset(whole.rows.slots)  # every step begins at the first frame
+        step = torch.full_like(whole.rows.start, k)
+        whole.x.copy_(self.step(whole.x, whole.mu, whole.speaker, whole.cond, step, whole.span))
 
     def start_state(self, start: Tensor, frames: int) -> Tensor:
         """The noise of ``frames`` frames from token ``start`` ``(rows,)`` on: ``(rows, frames, 80)``."""
