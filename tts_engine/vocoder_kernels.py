@@ -126,7 +126,7 @@ def choose_tile(rows: int, n: int, c_in: int, c_out: int) -> Tile:
     if count() < _PROCESSORS // 2:
         outputs = min(outputs, 32)
     large = positions * outputs >= 128 * 128
-    return Tile(positions, outputs, inputs, warps=8 if large else 4, stages=3 if large else 4)
+    return Tile(positions, outputs, inputs, warps=8 if positions == 128 else 4, stages=3 if large else 4)
 
 
 @triton.jit
