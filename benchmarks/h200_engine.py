@@ -239,7 +239,7 @@ def make_runner(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, An
         estimator = kind(flow.estimator, device=device)
         facts["mel_error_bf16"] = flow_error(flow, estimator, device)
         flow.decoder.estimator = estimator
-        fuse(hift)
+        hift = fuse(hift)
         torch.cuda.empty_cache()
     dtype = torch.bfloat16 if fused else torch.float32
     config = RunnerConfig(

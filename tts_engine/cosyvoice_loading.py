@@ -180,7 +180,7 @@ def load_synthesizer(
         from tts_engine.fused_unet import FusedUNet
 
         flow.decoder.estimator = (FusedDiT if isinstance(estimator, DiT) else FusedUNet)(estimator, device=device)
-        fuse(hift)
+        hift = fuse(hift)
     runner = ModelRunner(
         flow,
         hift,

@@ -12,7 +12,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from tts_engine import kernels
+from tts_engine import kernels, vocoder_kernels
 
 TARGET = GPUTarget("cuda", 90, 32)
 
@@ -37,8 +37,6 @@ def main() -> None:
     for shift, residual, out in (("*fp32", "-", "*bf16"), ("-", "*bf16", "*fp32"), ("-", "-", "*bf16")):
         types = f"*bf16 *fp32 *fp32 {shift} {residual} {out} i32 i32 i32 i32 i32 fp32"
         print(compiled(k._norm_mish, types, HAS_SHIFT=shift != "-", HAS_RESIDUAL=residual != "-", BLOCK=256))
-    print(compiled(k._snake_until, "*fp32 *fp32 *i64 *fp32 i32 i32", BLOCK=1024))
-    print(compiled(k._snake_extend, "*fp32 *fp32 *fp32 *i64 *i64 *fp32 i32 i32 i32 i32", PAST=64, BLOCK=1024))
     for part, block in (("*bf16", 1024), ("-", 256)):
         types = f"*fp32 {part} *fp32 *bf16 i32 i32 i32 i32 i32 i32 fp32"
         print(compiled(k._gate_add_modulate, types, HAS_Y=part != "-", BLOCK=block))
@@ -62,6 +60,30 @@ def main() -> None:
         print(compiled(k._matmul_8bit, types, HAS_BIAS=bias != "-", **tile))
     types = "*bf16 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 i32 i32 i32 i32 i32 fp32"
     print(compiled(k._sample, types, num_warps=8, ADVANCE=1, TOP_K=25, WINDOW=10, BLOCK=8192))
+    vocoder()
+
+
+def vocoder() -> None:
+    v: Any = vocoder_kernels
+    print(compiled(v._snake_until, "*fp32 *fp32 *i64 *fp32 i32 i32", BLOCK=1024))
+    for alpha in ("*fp32", "-"):
+        types = f"*fp32 {alpha} *fp16 *i64 *fp16 i32 i32 i32 fp32"
+        print(compiled(v._activate, types, PAST=64, ROWS=32, BLOCK=64))
+    past = "*fp16 *fp16 *fp32 *i64 *i64"  # what is put in front of the next convolution's input
+    for rows, n, c_in, c_out, residual, out, tail, then, add in (
+        (1, 54, 80, 512, "-", "-", "-", "*fp16 *fp16 - *i64 -", False),
+        (8, 54, 512, 2048, "-", "*fp32", "*fp16", "- - - *i64 *i64", False),
+        (1, 432, 480, 256, "-", "*fp32", "-", "*fp16 *fp16 *fp32 *i64 -", False),
+        (1, 432, 256, 256, "-", "-", "*fp16", past, False),
+        (8, 2160, 128, 128, "*fp32", "*fp32", "*fp16", past, False),
+        (8, 6481, 64, 64, "*fp32", "*fp32", "*fp16", "*fp16 *fp16 - *i64 *i64", True),
+        (8, 6481, 64, 32, "-", "*fp32", "*fp16", "- - - *i64 *i64", False),
+    ):
+        tile = v.choose_tile(rows, n, c_in, c_out)
+        types = f"*fp16 *fp16 *fp32 {residual} {out} {tail} {then}{7 * ' i32'} fp32 fp32"
+        sizes = {"POSITIONS": tile.positions, "OUTPUTS": tile.outputs, "INPUTS": tile.inputs}
+        options = {"num_warps": tile.warps, "num_stages": tile.stages}
+        print(compiled(v._left_conv, types, C_IN=c_in, C_OUT=c_out, ADD=add, **sizes, **options))
 
 
 if __name__ == "__main__":

@@ -18,16 +18,13 @@ if not torch.cuda.is_available():
 
 from tts_engine import kernels
 from tts_engine.fused_dit import FusedDiT
-from tts_engine.fused_hift import fuse
 from tts_engine.fused_unet import FusedUNet
 from tts_engine.lm import DRAW, FEED, INTERLEAVED, joined_table
 from tts_engine.lm_cuda import CudaLm
-from tts_engine.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig, SolverConfig
+from tts_engine.models.config import FlowV2Config, FlowV3Config, LanguageModelConfig, SolverConfig
 from tts_engine.models.flow import Flow, FlowCache, FlowRows
 from tts_engine.models.flow_v2 import FlowV2
 from tts_engine.models.flow_v3 import FlowV3
-from tts_engine.models.hift import Hift
-from tts_engine.models.hift_causal import CausalHift, VocoderCache
 from tts_engine.models.llm import KeyValueCache, SpeechLanguageModel
 from tts_engine.quantised import quantise
 from tts_engine.vllm_plugin.ras import ras_pick, uniforms
@@ -219,47 +216,6 @@ def test_the_fused_u_net_gives_the_mel_of_the_plain_one() -> None:
     flow.decoder.estimator = FusedUNet(flow.estimator, device=DEVICE, dtype=torch.float32)  # type: ignore[arg-type]
     for got, expected in zip(_chunks(flow), want, strict=True):
         torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
-
-
-@torch.inference_mode()
-def test_the_fused_symmetric_vocoder_blocks_give_the_same_sound() -> None:
-    hift = Hift(HiftConfig(causal=False, base_channels=16, f0_channels=16), noise_seconds=2).eval().to(DEVICE)
-    mel = torch.randn(2, 12, 80, device=DEVICE)
-
-    def run() -> Tensor:
-        cache = hift.new_cache(slots=3, device=DEVICE)
-        slots = torch.tensor([1, 2], device=DEVICE)
-        out = [
-            hift(mel[:, begin:end], torch.tensor(length, device=DEVICE), slots, cache, slots > 0)
-            for begin, end, length in ((0, 10, [10, 9]), (10, 12, [2, 0]))
-        ]
-        return torch.cat(out, dim=1)
-
-    want = run()
-    fuse(hift)
-    torch.testing.assert_close(run(), want, atol=1e-5, rtol=1e-4)
-
-
-@torch.inference_mode()
-def test_the_fused_vocoder_blocks_give_the_same_sound_and_state() -> None:
-    hift = CausalHift(HiftConfig(causal=True, base_channels=16, f0_channels=16), noise_seconds=2).eval().to(DEVICE)
-    mel = torch.randn(2, 12, 80, device=DEVICE)
-
-    def run() -> tuple[Tensor, list[Tensor]]:
-        cache = VocoderCache(hift, slots=3, device=DEVICE)
-        out = []
-        for begin, end, length in ((0, 6, [6, 5]), (6, 8, [2, 2]), (8, 12, [4, 0])):
-            slots = torch.tensor([1, 2], device=DEVICE)
-            final = torch.tensor([end == 12, False], device=DEVICE)
-            out.append(hift(mel[:, begin:end], torch.tensor(length, device=DEVICE), slots, cache, final))
-        return torch.cat(out, dim=1), cache.tails
-
-    want, tails = run()
-    fuse(hift)
-    got, fused_tails = run()
-    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
-    for fused, plain in zip(fused_tails, tails, strict=True):
-        torch.testing.assert_close(fused, plain, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def _left(inputs: int, outputs: int, kernel: int, dilation: int = 1) -> LeftConv
     return LeftConv1d(inputs, outputs, kernel, dilation=dilation)
 
 
-class _Feed:
+class Feed:
     """One batch on its way through the network: gives each convolution its past and keeps its end for the next feed."""
 
     def __init__(self, tails: list[Tensor], slots: Tensor, frames: Tensor) -> None:
@@ -70,7 +70,7 @@ class ResBlock(nn.Module):
         self.activations1 = nn.ModuleList(Snake(channels) for _ in dilations)
         self.activations2 = nn.ModuleList(Snake(channels) for _ in dilations)
 
-    def forward(self, x: Tensor, feed: _Feed, rate: int) -> Tensor:
+    def forward(self, x: Tensor, feed: Feed, rate: int) -> Tensor:
         for conv1, conv2, snake1, snake2 in zip(
             self.convs1, self.convs2, self.activations1, self.activations2, strict=True
         ):
@@ -88,7 +88,7 @@ class F0Predictor(nn.Module):
         self.classifier = nn.Linear(channels, 1)
         self.double()
 
-    def forward(self, mel: Tensor, feed: _Feed) -> Tensor:
+    def forward(self, mel: Tensor, feed: Feed) -> Tensor:
         """Mel ``(rows, 80, n + 3)``, fp64, to ``(rows, n)``."""
         first: LeftConv1d = self.condnet[0]  # type: ignore[assignment]
         x = F.elu(F.conv1d(mel, first.weight, first.bias))  # looks ahead: needs no past
@@ -99,9 +99,10 @@ class F0Predictor(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class _TailShape:
-    channels: int
-    width: int
+class TailShape:
+    """Of what each slot keeps of one input: ``(channels, n)`` here, ``(n, channels)`` in the network for a GPU."""
+
+    shape: tuple[int, int]
     dtype: torch.dtype | None = None
     """None: the dtype of the cache."""
 
@@ -142,23 +143,25 @@ class CausalHift(nn.Module):
         self.register_buffer("noise", source_noise(seconds=noise_seconds), persistent=False)
         self.tail_shapes = self._number_tails()
 
-    # What each slot holds beside the tails of the convolutions.
+    # What each slot holds before the tails of the convolutions.
     _UP, _MEL, _SOURCE, _FRAMES = range(4)
+    _FIRST_CONVOLUTION = 4
 
-    def _number_tails(self) -> list[_TailShape]:
+    def _number_tails(self) -> list[TailShape]:
         config = self.config
         shapes = [
-            _TailShape(config.base_channels >> len(config.upsample_rates), 1),
-            _TailShape(MEL_CHANNELS, LOOK_AHEAD_FRAMES, torch.float32),
-            _TailShape(1, self._source_context, torch.float32),
-            _TailShape(config.n_fft, 3, torch.float32),
+            TailShape((config.base_channels >> len(config.upsample_rates), 1)),
+            TailShape((MEL_CHANNELS, LOOK_AHEAD_FRAMES), torch.float32),
+            TailShape((1, self._source_context), torch.float32),
+            TailShape((config.n_fft, 3), torch.float32),
         ]
         ahead = {self.conv_pre, self.f0_predictor.condnet[0]}
         doubles = set(self.f0_predictor.modules())
         for conv in self.modules():
             if isinstance(conv, LeftConv1d) and conv not in ahead:
                 conv.tail = len(shapes)
-                shapes.append(_TailShape(conv.in_channels, conv.context, torch.float64 if conv in doubles else None))
+                dtype = torch.float64 if conv in doubles else None
+                shapes.append(TailShape((conv.in_channels, conv.context), dtype))
         return shapes
 
     @property
@@ -197,7 +200,7 @@ class CausalHift(nn.Module):
         first = decoded == 0
         steps = mel.shape[1] + (LOOK_AHEAD_FRAMES if any_final else 0)
         ready = (pending + length - torch.where(final, 0, LOOK_AHEAD_FRAMES)).clamp(min=0)
-        feed = _Feed(cache.tails, slots, ready)
+        feed = Feed(cache.tails, slots, ready)
 
         # The window that this call works on: mel from frame `decoded` to `ready + 4`, zeros beyond the end.
         history = cache.tails[self._MEL].index_select(0, slots)
@@ -225,8 +228,7 @@ class CausalHift(nn.Module):
         source = feed.extend(self._SOURCE, excitation[:, None], ready * FRAME_SAMPLES)[:, 0]
 
         spectrum = self._source_spectrum(source, first, final, ready)
-        x = F.conv1d(window.to(self.conv_pre.weight.dtype), self.conv_pre.weight, self.conv_pre.bias)
-        x = self._upsample(x, spectrum.to(x.dtype), first, feed)
+        x = self._upsample(window, spectrum, first, feed)
         frames = self.spectrum.frames(*spectrum_of(x.float(), half + 1))
 
         # Samples from 8 before the chunk on. Frame -3, -2, -1 of the chunk before reach into them.
@@ -277,13 +279,15 @@ class CausalHift(nn.Module):
         out: Tensor = spectrum.masked_fill((before & first[:, None])[:, None], 0)
         return out
 
-    def _upsample(self, x: Tensor, spectrum: Tensor, first: Tensor, feed: _Feed) -> Tensor:
-        """``conv_pre``'s output to the spectrum's raw values ``(rows, 18, 120 n + 1)``.
+    def _upsample(self, window: Tensor, spectrum: Tensor, first: Tensor, feed: Feed) -> Tensor:
+        """Mel ``(rows, 80, n + 4)`` and the source's spectrum to raw values of the sound's, ``(rows, 18, 120 n + 1)``.
 
         The network makes ``120 T + 1`` STFT frames for ``T`` mel frames. A chunk takes frames ``120 a`` to ``120 b``
         with both ends: the first repeats the last of the chunk before. Tails end before the one to be repeated.
         """
         config = self.config
+        x = F.conv1d(window.to(self.conv_pre.weight.dtype), self.conv_pre.weight, self.conv_pre.bias)
+        spectrum = spectrum.to(x.dtype)
         count = len(config.resblock_kernels)
         rate = 1
         for i, up in enumerate(self.ups):
@@ -309,8 +313,7 @@ class VocoderCache:
         self, hift: CausalHift, *, slots: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
     ) -> None:
         self.tails = [
-            torch.zeros(slots, shape.channels, shape.width, device=device, dtype=shape.dtype or dtype)
-            for shape in hift.tail_shapes
+            torch.zeros(slots, *tail.shape, device=device, dtype=tail.dtype or dtype) for tail in hift.tail_shapes
         ]
         self.turns = torch.zeros(slots, hift.config.harmonics + 1, device=device, dtype=torch.float64)
         """Cycles of each sine so far. Fp64: errors would add up over a stream."""
