@@ -111,22 +111,13 @@ _PROCESSORS = 132
 
 
 def choose_tile(rows: int, n: int, c_in: int, c_out: int) -> Tile:
-    """Large tiles read less; smaller ones where there would be fewer of them than processors."""
+    """Wide tiles read less; narrower ones where there would be too few of them. Measured on an H200."""
     outputs = min(c_out & -c_out, 128)  # a power of two that divides
     inputs = min(c_in & -c_in, 64)
-    positions = 128
-
-    def count() -> int:
-        return rows * triton.cdiv(n, positions) * (c_out // outputs)
-
-    if count() < _PROCESSORS:
-        positions = 64
-    if count() < _PROCESSORS:
-        outputs = min(outputs, 64)
-    if count() < _PROCESSORS // 2:
-        outputs = min(outputs, 32)
-    large = positions * outputs >= 128 * 128
-    return Tile(positions, outputs, inputs, warps=8 if positions == 128 else 4, stages=3 if large else 4)
+    positions = 64
+    while outputs > 32 and rows * triton.cdiv(n, positions) * (c_out // outputs) < _PROCESSORS // 2:
+        outputs //= 2
+    return Tile(positions, outputs, inputs, warps=4, stages=4)
 
 
 @triton.jit
