@@ -238,7 +238,8 @@ class CosyVoiceSynthesizer:
             self._waiting -= waits
 
     def _on_batch(self, shape: Shape, rows: int, seconds: float) -> None:
-        self._admission.observe(shape, rows, seconds)
+        if shape != "prompt":  # beside the language model on purpose: says nothing about the others
+            self._admission.observe(shape, rows, seconds)
         if self._observer is not None:
             used = self._runner.config.blocks - self._runner.free_blocks
             self._observer.batch(rows, cache="flow", cache_bytes=used * self._block_bytes)

@@ -34,7 +34,7 @@ class SchedulerConfig:
     whole_rows: int = 2
     """Clauses of a batch of last chunks that are made by way of everything."""
     tight_s: float = 0.1
-    """Seconds of sound in hand below which a clause goes level with the first chunks, in a batch without others."""
+    """Seconds of sound in hand below which a clause goes level with the first chunks."""
     max_clauses: int = 200
     """Clauses in the engine; one more is refused, so that those who are in keep their quality."""
 
@@ -55,7 +55,7 @@ def choose(candidates: Iterable[Candidate[Owner]], config: SchedulerConfig) -> S
     """The next batch: all of one shape, most urgent first; empty when there is nothing to do.
 
     First chunks and clauses about to run dry come before all, in the order in which they came; then least slack. Those
-    who are not awaited must not make the batch of those who are longer.
+    who are not awaited must not make the batch of those who are longer: they fill it up to a power of two, as it runs.
     """
 
     def urgency(c: Candidate[Owner]) -> float:
@@ -73,8 +73,10 @@ def choose(candidates: Iterable[Candidate[Owner]], config: SchedulerConfig) -> S
         "next": config.calm_rows if leader.slack_s > config.calm_s else config.next_rows,
         "whole": config.whole_rows,
     }[leader.shape]
-    awaited = urgency(leader) == 0
-    return [c for c in ranked if c.shape == leader.shape and (urgency(c) == 0) == awaited][:rows]
+    alike = [c for c in ranked if c.shape == leader.shape]
+    if awaited := sum(urgency(c) == 0 for c in alike):
+        rows = min(rows, 1 << (awaited - 1).bit_length())
+    return alike[:rows]
 
 
 Urgency = tuple[float, int]

@@ -47,9 +47,12 @@ def test_a_batch_of_clauses_with_plenty_in_hand_is_smaller() -> None:
     assert len(owners(*short)) == CONFIG.next_rows
 
 
-def test_who_is_awaited_does_not_share_a_batch_with_those_who_are_not() -> None:
-    awaited, other = candidate("awaited", "next", 0.0), candidate("other", "next", 0.5)
-    assert owners(other, awaited) == ["awaited"]
+def test_who_is_not_awaited_takes_only_what_is_left_of_a_power_of_two() -> None:
+    awaited = [candidate(str(n), "next", 0.0, float(n)) for n in range(3)]
+    others = [candidate("late", "next", 0.9), candidate("early", "next", 0.5)]
+    assert owners(*others, *awaited) == ["0", "1", "2", "early"]
+    assert owners(*others, *awaited[:2]) == ["0", "1"]
+    assert owners(*others, awaited[0]) == ["0"]
 
 
 def test_prompts_are_fed_behind_what_is_awaited_and_before_the_rest() -> None:
