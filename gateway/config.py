@@ -59,7 +59,8 @@ class ServerConfig(Section):
     port: int = Field(8080, ge=0, le=65535)
     """TCP port; 0 takes a free one and prints it."""
     public_url: str = ""
-    """What the outside calls us, e.g. `https://voice.example.com`; carriers sign this URL, webhooks answer with it."""
+    """What the outside calls us, e.g. `https://voice.example.com`; carriers sign this URL, webhooks answer with it.
+    Empty: the address of each request, as `trusted_proxies` tell it."""
     tls: TlsConfig | None = None
     """Serve TLS ourselves; leave out behind a proxy that does."""
     trusted_proxies: tuple[str, ...] = ()
