@@ -323,6 +323,12 @@ class AuthConfig(Section):
 
     api_keys: tuple[ApiKey, ...] = ()
     """`Authorization: Bearer KEY`."""
+    failures_per_minute: float = Field(6.0, gt=0)
+    """Different unknown keys that one address may send, on average; over that each key that is new from there is
+    answered 429. Less makes guessing slower; more forgives mistyping. Behind a proxy set `server.trusted_proxies`, or
+    all callers are one address."""
+    failures_burst: int = Field(20, gt=0)
+    """How many of them it may send at once."""
 
 
 class LimitsConfig(Section):
