@@ -59,7 +59,8 @@ class ServerConfig(Section):
     port: int = Field(8080, ge=0, le=65535)
     """TCP port; 0 takes a free one and prints it."""
     public_url: str = ""
-    """What the outside calls us, e.g. `https://voice.example.com`; carriers sign this URL, webhooks answer with it."""
+    """What the outside calls us, e.g. `https://voice.example.com`; carriers sign this URL, webhooks answer with it.
+    Empty: the address of each request, as `trusted_proxies` tell it."""
     tls: TlsConfig | None = None
     """Serve TLS ourselves; leave out behind a proxy that does."""
     trusted_proxies: tuple[str, ...] = ()
@@ -322,6 +323,12 @@ class AuthConfig(Section):
 
     api_keys: tuple[ApiKey, ...] = ()
     """`Authorization: Bearer KEY`."""
+    failures_per_minute: float = Field(6.0, gt=0)
+    """Different unknown keys that one address may send, on average; over that each key that is new from there is
+    answered 429. Less makes guessing slower; more forgives mistyping. Behind a proxy set `server.trusted_proxies`, or
+    all callers are one address."""
+    failures_burst: int = Field(20, gt=0)
+    """How many of them it may send at once."""
 
 
 class LimitsConfig(Section):

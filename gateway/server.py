@@ -65,7 +65,8 @@ class _Switch(asyncio.Protocol):
         self._timer.cancel()
         path = bytes(self._head[:end]).partition(b"\r\n")[0].split(b" ")[1:2]
         if path and path[0].startswith(b"/media/"):
-            media = self._server.media_protocol()
+            peer = self._transport.get_extra_info("peername")
+            media = self._server.media_protocol(str(peer[0]) if peer is not None else "")
             self._transport.set_protocol(media)
             media.connection_made(self._transport)
             rest = memoryview(bytes(self._head))
@@ -88,7 +89,7 @@ class GatewayServer:
     Args:
         app: the HTTP application, for everything but ``/media/*``.
         accept: turns a started media stream into a session.
-        authorise: checks a media upgrade (dialect, route, request); raises ``Rejected``.
+        authorise: checks a media upgrade (dialect, route, request, peer's address); raises ``Rejected``.
         call_apis: by dialect, what leads its calls beside their streams.
     """
 
@@ -100,7 +101,7 @@ class GatewayServer:
         carriers: CarriersConfig,
         *,
         accept: Accept,
-        authorise: Callable[[str, str, WSUpgradeRequest], None],
+        authorise: Callable[[str, str, WSUpgradeRequest, str], None],
         call_apis: Mapping[str, OpenCallApi] | None = None,
     ) -> None:
         self.config = server
@@ -155,13 +156,13 @@ class GatewayServer:
         assert self._runner.server is not None
         return self._runner.server()
 
-    def media_protocol(self) -> Any:
-        """A protocol of the frame path for one connection."""
+    def media_protocol(self, peer: str) -> Any:
+        """A protocol of the frame path for one connection from the address ``peer``."""
         return WSProtocol(
             host_port=None,
             ws_path=None,
             is_client_side=False,
-            ws_listener_factory=self._route,
+            ws_listener_factory=lambda request: self._route(request, peer),
             logger=log,
             disconnect_on_exception=True,
             websocket_handshake_timeout=self.limits.setup_timeout_s,
@@ -188,14 +189,14 @@ class GatewayServer:
         self._connections.add(connection)
         return connection
 
-    def _route(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
+    def _route(self, request: WSUpgradeRequest, peer: str) -> WSUpgradeResponseWithListener:
         try:
             path, _, query = request.path.decode("ascii", "replace").partition("?")
             parts = [part for part in path.split("/") if part][1:]
             if not parts or parts[0] not in DIALECTS:
                 raise Rejected(f"no media dialect {'/'.join(parts)[:40]!r}", status=404, code="not_found")
             route = parts[1] if len(parts) > 1 else "default"
-            self._authorise(parts[0], route, request)
+            self._authorise(parts[0], route, request, peer)
             given = {name: value for name, value in parse_qsl(query) if name != "token"}
             connection = self.connection(parts[0], route, given)
         except Rejected as exc:

@@ -17,6 +17,9 @@ from jwt.types import Options
 MAX_AGE_S = 300.0
 """How old a signed webhook may be (Telnyx's own bound; taken for the JWTs of Vonage too)."""
 
+SIGNS_ADDRESS = frozenset({"twilio", "signalwire", "plivo", "genesys"})
+"""Dialects whose signatures cover the address that the carrier called, scheme and host included."""
+
 Form = Mapping[str, Sequence[str]]
 """Form parameters: all values of a name."""
 

@@ -611,6 +611,7 @@ class Turns:
         shown = next((turn for turn in doomed if turn.track.sent), doomed[0] if doomed else None)
         if shown is None:
             return
+        self.playout.stop(shown.track, now)
         heard = self.heard_chars(shown, now)
         heard_ms = self._heard_ms(shown, now)
         if any(not turn.closed and turn is self._open_untagged for turn in doomed):
@@ -631,6 +632,7 @@ class Turns:
     def _cut(self, doomed: list[Turn], reason: Reason, now: float) -> None:
         sounding = False
         for turn in doomed:
+            self.playout.stop(turn.track, now)
             heard_ms = self._heard_ms(turn, now)
             self._report_heard(turn, self.heard_chars(turn, now))
             sounding |= self._terminate(turn, Event.CUT, now)
@@ -710,6 +712,7 @@ class Turns:
         if not turn.live:
             return
         turn.engine_done = True
+        self.playout.stop(turn.track, now)
         self._report_heard(turn, self.heard_chars(turn, now))
         sounding = self._terminate(turn, Event.FAIL, now)
         if not turn.silent:

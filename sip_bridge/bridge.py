@@ -16,6 +16,7 @@ from collections.abc import Callable, Container, Iterator
 
 from gateway.errors import Rejected
 from gateway.originate import CallOrder
+from gateway.source_limit import SourceLimit
 from sip_bridge.call import CallSession, IncomingCall, Invitation, SipCall, invitation_of
 from sip_bridge.client import Client, LocalAddress
 from sip_bridge.config import SipConfig, TrunkConfig
@@ -28,7 +29,6 @@ from sip_bridge.pings import Pings
 from sip_bridge.ports import PortPair, PortPool
 from sip_bridge.registration import Registration
 from sip_bridge.sip import Request, Response, Uri, response_to
-from sip_bridge.source_limit import SourceLimit
 from sip_bridge.targets import read_target
 from sip_bridge.tls import client_context, server_context
 from sip_bridge.transaction import Act, Key, Timing

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from gateway.source_limit import SourceLimit
 from sip_bridge.errors import ProtocolError
 from sip_bridge.sip import PING, PONG, Message, MessageStream, Request, Response, note_source, parse, response_to
-from sip_bridge.source_limit import SourceLimit
 from sip_bridge.tls import names_of
 from sip_bridge.transaction import Act, Deliver, Effect, Failed, Key, Send, State, Timing, Transactions, server_key
 

@@ -28,6 +28,7 @@ from gateway.dialogue.observers import Observers
 from gateway.directory import LocalDirectory
 from gateway.errors import Rejected
 from gateway.expected import ExpectedCalls
+from gateway.forwarded import PublicUrl
 from gateway.handoff import Handoffs
 from gateway.http.app import Health, HealthView, make_app
 from gateway.http.attach import AttachRoutes
@@ -49,6 +50,7 @@ from gateway.recognition.listening import hearing
 from gateway.recorder import Recorder
 from gateway.server import GatewayServer
 from gateway.session import Services, Session, turn_defaults
+from gateway.signatures import SIGNS_ADDRESS
 from gateway.switches import Switches
 from gateway.ticker import Ticker
 from gateway.tokens import StreamTokens
@@ -89,6 +91,7 @@ class Gateway:
         self.tokens = StreamTokens(
             secret.get_secret_value() if secret else None, lifetime_s=config.server.stream_token_s
         )
+        self.public_url = PublicUrl(config.server)
         self.ticker = Ticker(
             lateness=self.metrics.tick_lateness,
             max_sends=config.playout.max_tick_sends,
@@ -187,7 +190,7 @@ class Gateway:
             auth=auth,
             health=Health(self.why_not_ready, self.health),
             calls=Calls(self.directory, self.observers, self.sip.outgoing if self.sip is not None else None),
-            webhooks=Webhooks(config.server, config.carriers, config.routes, self.tokens, self.handoffs),
+            webhooks=Webhooks(self.public_url, config.carriers, config.routes, self.tokens, self.handoffs),
             hub=self.hub,
             limits=config.limits,
             metrics=self.exposition if config.metrics.enabled else None,
@@ -211,18 +214,23 @@ class Gateway:
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
-    def authorise(self, dialect: str, route: str, request: WSUpgradeRequest) -> None:
+    def authorise(self, dialect: str, route: str, request: WSUpgradeRequest, peer: str) -> None:
         """Whether a media socket may open: the carrier's signature, else our token. Raises ``Rejected``."""
         if route not in self.config.routes:
             raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
         self.directory.check_room()
         upgrade = Upgrade(
-            public_url=self.config.server.public_url or f"http://{request.headers.get('Host', '')}",
+            public_url=self.public_url.of(peer, request.headers),
             target=request.path.decode("ascii", "replace"),
             headers={name.lower(): value for name, value in request.headers.items()},
             now=time.time(),
         )
-        check_upgrade(self.config.carriers, self.tokens, dialect, route, upgrade)
+        try:
+            check_upgrade(self.config.carriers, self.tokens, dialect, route, upgrade)
+        except Rejected as exc:
+            if exc.code == "bad_signature" and dialect in SIGNS_ADDRESS:
+                self.public_url.tell_of_mismatch(dialect, peer, request.headers)
+            raise
 
     def accept(self, connection: MediaConnection, started: StreamStarted) -> Session:
         """A media stream began: make it a call and let it run."""

@@ -61,7 +61,6 @@ def overrides(*, route: str, calls: int, **more: str) -> dict[str, str]:
         f"routes__{route}": "{}",
         "limits__calls": str(calls + 10),
         "limits__connections_per_address": str(calls + 100),
-        "engine__speech__max_utterances": str(2 * calls + 100),
         "carriers__twilio__verify": "false",
         "log__level": "warning",
         **more,

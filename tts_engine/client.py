@@ -27,6 +27,10 @@ from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 _GONE_S = 1.0
 """How long an engine that drains or is gone is left alone."""
 
+_LOST_STATUS = "Internal error from Core"
+"""grpc.aio's own status where the call ended during a write (``_AioCall.set_internal_error``): the server's status,
+mostly a refusal, is lost. The request is not at fault and may be repeated."""
+
 
 def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
     """gRPC settings of a connection to an engine."""
@@ -293,5 +297,7 @@ async def _unary(call: Awaitable[Any]) -> Any:
 
 
 def _engine_error(exc: grpc.aio.AioRpcError) -> EngineError:
+    if exc.code() is grpc.StatusCode.INTERNAL and (exc.details() or "").startswith(_LOST_STATUS):
+        return Unavailable("the engine ended the call while text was on its way; why is not known")
     metadata = {key: value for key, value in exc.trailing_metadata() or () if isinstance(value, str)}
     return wire.decode_error(exc.code().name, exc.details() or "", metadata)

@@ -79,8 +79,10 @@ class SpeechConfig(BaseModel):
     max_chars: int = Field(default=20_000, ge=1)
     """Text of one utterance."""
 
-    max_utterances: int = Field(default=512, ge=1)
-    """Open at once; more are refused with a retry delay, so that the running ones keep their quality."""
+    max_utterances: int = Field(default=2048, ge=1)
+    """Open at once, those of queued turns and those that wait for text included; more are refused with a retry delay.
+    This bounds memory, 50 kB each and up to 0.3 MB with sound that nobody takes; how many may speak is the voice
+    model's limit. The default carries 1000 calls with a queued turn each."""
 
     cache_bytes: int = Field(default=64 * 2**20, ge=0)
     """Memory for clauses spoken before (11 minutes of sound at 24 kHz). 0 remembers nothing."""

@@ -171,6 +171,9 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         task = asyncio.current_task()
         assert task is not None
         async with self._errors(context):
+            # Before anything is refused: a status that meets a write under way reaches grpc.aio's client as INTERNAL,
+            # without its metadata.
+            first = await self._first(context)
             engine = self._require_engine()
             if len(self._speaks) >= (limit := self.config.speech.max_utterances):
                 raise Exhausted(
@@ -181,7 +184,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             self._speaks.add(speak)
             self._idle.clear()
             try:
-                await self._speak(engine, speak, context)
+                await self._speak(engine, speak, first, context)
             except asyncio.CancelledError:
                 if speak.failure is None:
                     raise  # the client cancelled, or is gone
@@ -192,10 +195,21 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 if not self._speaks:
                     self._idle.set()
 
-    async def _speak(self, engine: SpeechEngine, speak: _Speak, context: grpc.aio.ServicerContext) -> None:
-        message = await context.read()
+    async def _first(self, context: grpc.aio.ServicerContext) -> pb.SpeakRequest:
+        """The message with the start. Who is this far has no place yet; HTTP/2's limit of streams bounds them."""
+        timeout_s = self.config.timeouts.text_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                message = await context.read()
+        except TimeoutError:
+            raise DeadlineExceeded(f"no start for {timeout_s:g} s (timeouts.text_s)") from None
         if message is grpc.aio.EOF or not message.HasField("start"):
             raise InvalidRequest("the first message carries no start", field="start")
+        return message
+
+    async def _speak(
+        self, engine: SpeechEngine, speak: _Speak, message: pb.SpeakRequest, context: grpc.aio.ServicerContext
+    ) -> None:
         request = wire.decode_start(message.start)
         message.ClearField("start")
         progress = speak.progress

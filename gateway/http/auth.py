@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
@@ -14,10 +15,15 @@ from pydantic import SecretStr
 
 from gateway.config import ApiKey, AuthConfig, ServerConfig
 from gateway.errors import Rejected
+from gateway.forwarded import Proxies
+from gateway.source_limit import SourceLimit
 
 COOKIE = "talkspurt_key"
 """Holds the key of a browser that has signed in (``gateway.http.pages``): HttpOnly, and SameSite=Strict, so that no
 request which another site causes carries it."""
+
+_REMEMBERED = 10_000
+"""Addresses that sent unknown keys, and keys that were asked for; a few hundred bytes each."""
 
 
 def is_loopback(host: str) -> bool:
@@ -28,6 +34,17 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def source(address: str) -> str:
+    """What is limited as one: an IPv4 address, or the /64 that every IPv6 customer has at least."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, 64), strict=False))
+    return address
 
 
 class Tenant:
@@ -74,12 +91,22 @@ class Authenticator:
 
     With keys configured every protected request needs one. Without keys the protected routes are open on a loopback
     listener and, with ``server.insecure``, elsewhere; otherwise they answer 403.
+
+    Keys cannot be guessed at the speed of the network: an address that has sent too many unknown ones is answered 429,
+    and a right one is not told from a wrong one then. What it asked before is answered as before and not counted again:
+    a page that is left with an old key uses nothing up, and who shares an address with a client cannot lock it out.
     """
 
     def __init__(self, auth: AuthConfig, server: ServerConfig) -> None:
         self._tenants = [Tenant(key) for key in auth.api_keys]
         self._anyone = Tenant(ApiKey(key=SecretStr("-")))
         self._open = server.insecure or is_loopback(server.host)
+        self._proxies = Proxies(server.trusted_proxies)
+        self._failures = SourceLimit(
+            per_s=auth.failures_per_minute / 60, burst=auth.failures_burst, sources=_REMEMBERED
+        )
+        self._asked: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+        """Address and digest of each key; the one unused for longest is forgotten first."""
 
     def check(self, request: web.Request) -> Tenant:
         """The request's tenant; where no keys are asked for, one for all. Raises ``Rejected`` (401, 403, 429)."""
@@ -93,15 +120,35 @@ class Authenticator:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         token = given.strip() if scheme.lower() == "bearer" else ""
         # A browser cannot send headers with a page, a WebSocket or an EventSource.
-        found = self.tenant(token or request.query.get("access_token", "") or request.cookies.get(COOKIE, ""))
+        found = self.tenant(request, token or request.query.get("access_token", "") or request.cookies.get(COOKIE, ""))
         if found is None:
             raise Rejected("Authorization: Bearer KEY is missing or unknown", status=401, code="unauthorized")
         found.admit(time.monotonic())
         return found
 
-    def tenant(self, key: str) -> Tenant | None:
-        """Whose key that is."""
+    def tenant(self, request: web.Request, key: str) -> Tenant | None:
+        """Whose key the request brings; an empty one is none. Raises ``Rejected`` (429): too many unknown ones came."""
+        if not key:
+            return None
+        address, now = source(self._proxies.client(request.remote or "", request.headers)), time.monotonic()
         given = key.encode(errors="backslashreplace")
+        asked = (address, hashlib.blake2b(given, digest_size=16).digest())
+        found = self._owner(given)
+        if asked not in self._asked:
+            if self._failures.empty(address, now=now):
+                raise Rejected(
+                    "too many unknown keys came from this address",
+                    status=429, code="too_many_failures", retry_after_s=self._failures.wait_s(address, now=now),
+                )  # fmt: skip
+            if found is None:
+                self._failures.take(address, now=now)
+            self._asked[asked] = None
+            if len(self._asked) > _REMEMBERED:
+                self._asked.popitem(last=False)
+        self._asked.move_to_end(asked)
+        return found
+
+    def _owner(self, given: bytes) -> Tenant | None:
         found = None
         for tenant in self._tenants:
             if hmac.compare_digest(tenant.secret, given):

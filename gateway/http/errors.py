@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -23,6 +24,11 @@ _ENGINE_STATUS = {
 }
 
 
+def retry_after(seconds: float) -> str:
+    """The value of ``Retry-After`` (RFC 9110 section 10.2.3): whole seconds, not less than asked for."""
+    return str(max(1, math.ceil(seconds)))
+
+
 def failure(
     status: int, code: str, message: str, *, param: str = "", retry_after_s: float = 0.0, kind: str = ""
 ) -> web.Response:
@@ -35,7 +41,7 @@ def failure(
             "param": param,
         }
     }
-    headers = {"Retry-After": str(max(1, round(retry_after_s)))} if retry_after_s else {}
+    headers = {"Retry-After": retry_after(retry_after_s)} if retry_after_s else {}
     return web.json_response(body, status=status, headers=headers)
 
 

@@ -17,6 +17,7 @@ from pathlib import PurePath
 from aiohttp import ETag, web
 
 from gateway.errors import Rejected
+from gateway.http import errors
 from gateway.http.auth import COOKIE, Authenticator
 from gateway.http.routes import Route
 
@@ -26,9 +27,10 @@ PAGES: Mapping[str, str] = {"/": "console.html", "/phone": "phone.html"}
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 _LOGIN = "login.html"
-_UNKNOWN_KEY = "<!-- unknown key -->"
+_PROBLEM = "<!-- problem -->"
 _ASKED_PAGE = "ASKED-PAGE"
 """What is filled into the form."""
+_UNKNOWN = "This key is not known here."
 
 _HEADERS = {
     # Asked for again each time, answered with 304: an update is never seen in parts.
@@ -103,7 +105,7 @@ class Pages:
         except Rejected as exc:
             if exc.status != 401:
                 raise
-            return self._form(request.path, failed="access_token" in request.query)
+            return self._form(request.path, _UNKNOWN if "access_token" in request.query else "")
         token = request.query.get("access_token")
         if token:
             return self._enter(request.path, token)
@@ -123,19 +125,25 @@ class Pages:
         key, page = str(form.get("key", "")).strip(), str(form.get("page", ""))
         if page not in PAGES:  # a path of ours, whatever the form says: no way out to another site
             raise Rejected(f"no page {page[:40]!r}", status=422, code="unknown_page", param="page")
-        return self._form(page, failed=True) if self._auth.tenant(key) is None else self._enter(page, key)
+        try:
+            known = self._auth.tenant(request, key) is not None
+        except Rejected as exc:
+            answer = self._form(page, "Too many unknown keys came from here. Wait a little.", status=exc.status)
+            answer.headers["Retry-After"] = errors.retry_after(exc.retry_after_s)
+            return answer
+        return self._enter(page, key) if known else self._form(page, _UNKNOWN)
 
     def _enter(self, path: str, key: str) -> web.Response:
         response = web.Response(status=303, headers={"Location": path, "Cache-Control": "no-store"})
         response.set_cookie(COOKIE, key, httponly=True, samesite="Strict", secure=self._secure, path="/")
         return response
 
-    def _form(self, page: str, *, failed: bool) -> web.Response:
+    def _form(self, page: str, problem: str, *, status: int = 401) -> web.Response:
         text = self._files[_LOGIN].body.decode().replace(_ASKED_PAGE, page)
-        if failed:
-            text = text.replace(_UNKNOWN_KEY, '<p role="alert">This key is not known here.</p>')
+        if problem:
+            text = text.replace(_PROBLEM, f'<p role="alert">{problem}</p>')
         return web.Response(
-            status=401, text=text, content_type="text/html", headers={**_PAGE_HEADERS, "Cache-Control": "no-store"}
+            status=status, text=text, content_type="text/html", headers={**_PAGE_HEADERS, "Cache-Control": "no-store"}
         )
 
     def _answer(self, request: web.Request, file: _File, headers: Mapping[str, str]) -> web.Response:

@@ -6,19 +6,20 @@ and a secret is configured.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
 import orjson
 from aiohttp import web
 
-from gateway.config import CarriersConfig, RouteConfig, ServerConfig
+from gateway.config import CarriersConfig, RouteConfig
 from gateway.errors import Rejected
+from gateway.forwarded import PublicUrl
 from gateway.handoff import Handoffs
 from gateway.http.call_control import CALL_CONTROL, CALLER_FIELDS, Answer, Hook, Next, Stream
+from gateway.signatures import SIGNS_ADDRESS
 from gateway.tokens import StreamTokens
 
 log = logging.getLogger(__name__)
@@ -33,13 +34,13 @@ class Webhooks:
 
     def __init__(
         self,
-        server: ServerConfig,
+        public_url: PublicUrl,
         carriers: CarriersConfig,
         routes: Mapping[str, RouteConfig],
         tokens: StreamTokens,
         handoffs: Handoffs,
     ) -> None:
-        self._server = server
+        self._public_url = public_url
         self._carriers = carriers
         self._routes = routes
         self._tokens = tokens
@@ -47,13 +48,7 @@ class Webhooks:
 
     def public_url(self, request: web.Request) -> str:
         """Scheme and authority under which the outside knows us, without a trailing slash."""
-        if self._server.public_url:
-            return self._server.public_url.rstrip("/")
-        scheme, host = request.scheme, request.host
-        if request.remote and trusted(request.remote, self._server.trusted_proxies):
-            scheme = request.headers.get("X-Forwarded-Proto", scheme).partition(",")[0].strip()
-            host = request.headers.get("X-Forwarded-Host", host).partition(",")[0].strip()
-        return f"{scheme}://{host}"
+        return self._public_url.of(request.remote or "", request.headers)
 
     async def start(self, request: web.Request) -> web.Response:
         """The answer to an incoming call."""
@@ -135,6 +130,8 @@ class Webhooks:
                 now=time.time(),
             )
             if CALL_CONTROL[dialect].signed(self._carriers, hook) is False:
+                if dialect in SIGNS_ADDRESS:
+                    self._public_url.tell_of_mismatch(dialect, request.remote or "", request.headers)
                 raise Rejected(f"{dialect}: the signature does not match", status=403, code="bad_signature")
         if fields is None:
             return dialect, route, dict(request.query)
@@ -155,15 +152,6 @@ def _scalars(body: bytes) -> dict[str, str]:
     if not isinstance(value, dict):
         raise Rejected(f"body is a JSON {type(value).__name__}, expected an object", status=400, code="invalid_json")
     return {name: str(entry) for name, entry in value.items() if isinstance(entry, str | int | float)}
-
-
-def trusted(remote: str, proxies: Sequence[str]) -> bool:
-    """Whether a peer's ``X-Forwarded-*`` headers are believed."""
-    try:
-        address = ipaddress.ip_address(remote)
-    except ValueError:
-        return False
-    return any(address in ipaddress.ip_network(proxy, strict=False) for proxy in proxies)
 
 
 def _response(answer: Answer) -> web.Response:

@@ -73,7 +73,7 @@ class Track:
         self.first_frame: int | None = None
         """Call-wide number of the first frame sent."""
         self.stopped_at: float | None = None
-        """Frames of this track that had been heard when it was cut; None: not cut."""
+        """Frames of this track that the caller hears in spite of its cut; None: not cut."""
         self.gaps = 0
         self.gap_s = 0.0
         self.first_arrival_s: float | None = None
@@ -303,8 +303,9 @@ class Playout:
 
     def heard_frames(self, track: Track, now: float) -> float:
         """Frames of ``track`` that the caller has heard by ``now``, with the part of the one under way."""
-        if track.stopped_at is not None:
-            return track.stopped_at
+        return self._played(track, now) if track.stopped_at is None else track.stopped_at
+
+    def _played(self, track: Track, now: float) -> float:
         if track.first_frame is None:
             return 0.0
         return min(float(track.sent), max(0.0, self.pacer.played_frames(now) - track.first_frame))
@@ -320,10 +321,15 @@ class Playout:
 
     # --- cutting ---------------------------------------------------------------------------------------------------
 
+    def stop(self, track: Track, now: float) -> None:
+        """Settle what is heard of a track that is cut now: what has sounded, and what the peer cannot take back."""
+        if track.stopped_at is None:
+            track.stopped_at = self._played(track, now) if self._recalls else float(track.sent)
+
     def remove(self, track: Track, now: float) -> bool:
         """Drop a track. True if part of it may still sound at the peer, whose buffer has then to be cleared too."""
-        track.stopped_at = self.heard_frames(track, now)
-        sounding = track.sent > 0 and track.stopped_at < track.sent
+        sounding = self._played(track, now) < track.sent
+        self.stop(track, now)
         if track in self._tracks:
             self._tracks.remove(track)
         self._sent_out = deque(entry for entry in self._sent_out if entry[1] is not track)

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import ipaddress
 import logging
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from pydantic import BaseModel, Field
 
 from gateway.config import IceServerConfig, LimitsConfig, RouteConfig, WebRtcConfig
 from gateway.errors import ProtocolError, Rejected
+from gateway.forwarded import Proxies
 from gateway.http.routes import Route
 from gateway.webrtc.dialogue import BrowserDialogue
 from gateway.webrtc.ice import IceSettings
@@ -100,7 +100,7 @@ class WebRtc:
         self._check_room = check_room
         self._begin = begin
         self._on_report = on_report
-        self._proxies = [ipaddress.ip_network(proxy, strict=False) for proxy in trusted_proxies]
+        self._proxies = Proxies(trusted_proxies)
         self._legs: dict[str, WebRtcLeg] = {}
         self._by_address: Counter[str] = Counter()
         self._closing: set[asyncio.Task[None]] = set()
@@ -298,19 +298,7 @@ class WebRtc:
         return leg
 
     def _address(self, request: web.Request) -> str:
-        peer = request.remote or ""
-        if self._proxies:
-            # The list is read from its end: only what trusted proxies wrote counts.
-            for hop in reversed([peer_.strip() for peer_ in request.headers.get("X-Forwarded-For", "").split(",")]):
-                try:
-                    trusted = any(ipaddress.ip_address(peer) in proxy for proxy in self._proxies)
-                    ipaddress.ip_address(hop)
-                except ValueError:
-                    break
-                if not trusted:
-                    break
-                peer = hop
-        return peer
+        return self._proxies.client(request.remote or "", request.headers)
 
     # --- ICE servers -----------------------------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ class Line:
         self.calls: list[Listener] = []
         self.server = GatewayServer(
             ServerConfig(port=0), LimitsConfig(), web.Application(), CarriersConfig(),
-            accept=self._accept, authorise=lambda dialect, route, request: None,
+            accept=self._accept, authorise=lambda dialect, route, request, peer: None,
         )  # fmt: skip
 
     def _accept(self, connection: MediaConnection, started: StreamStarted) -> Session:

@@ -18,6 +18,7 @@ from gateway.dialogue.messages import (
     MarkReached,
     SendDigits,
     Text,
+    TurnEvent,
 )
 from gateway.turns import TERMINAL, TRANSITIONS, Event, State, TurnDefaults
 from tests.gateway.virtual_call import VirtualCall
@@ -194,6 +195,21 @@ def test_a_key_is_told_first_and_cuts_what_it_may() -> None:
     call.turns.on_digit("5", call.now)
     kinds = [type(message) for message in call.told]
     assert kinds.index(Dtmf) < kinds.index(Interrupt)
+
+
+@pytest.mark.parametrize(("recalls", "heard"), [(True, "one"), (False, "one two")])
+def test_what_the_peer_cannot_take_back_of_a_cut_turn_is_heard(recalls: bool, heard: str) -> None:
+    call = VirtualCall(lead_s=0.04, recalls=recalls)
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(0.19)  # 10 ms before "two", of which a frame has been sent
+    call.turns.on_digit("5", call.now)
+    (interrupt,) = told(call, Interrupt)
+    assert interrupt.utterance_until_interrupt == heard
+    assert interrupt.utterance_until_interrupt + interrupt.utterance_remaining == "one two three"
+    (cut,) = (m for m in told(call, TurnEvent) if m.event == "interrupted")
+    assert cut.data["heardMs"] == interrupt.duration_until_interrupt_ms
+    assert call.flushes, "the fade follows what still sounds"
 
 
 def test_a_key_that_may_not_cut_is_dropped_unless_the_route_reports_it() -> None:

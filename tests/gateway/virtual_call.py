@@ -47,6 +47,7 @@ class VirtualCall:
     defaults: TurnDefaults = field(default_factory=TurnDefaults)
     lead_s: float = 0.0
     has_marks: bool = False
+    recalls: bool = True
     now: float = 100.0
 
     def __post_init__(self) -> None:
@@ -65,6 +66,7 @@ class VirtualCall:
             lead_s=self.lead_s,
             start=StartPolicy(quantile=1.0, max_delay_s=0.0),
             has_marks=self.has_marks,
+            recalls=self.recalls,
             send_mark=lambda name: self.peer_marks.append((len(self.sent), name)),
         )
         self.turns = Turns(self.defaults, self.playout, self, sample_rate=RATE, frame_samples=FRAME)

@@ -15,7 +15,6 @@ from sip_bridge.errors import SipError
 from sip_bridge.sdp import Negotiation
 from sip_bridge.sdp import parse as parse_sdp
 from sip_bridge.sip import Headers, Request, Response, parse, response_to
-from sip_bridge.source_limit import SourceLimit
 from sip_bridge.transaction import Act, Key, Timing
 from tests.sip_bridge.sip_messages import request
 
@@ -217,14 +216,6 @@ async def test_a_flood_of_one_source_is_dropped() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(caller.receive(), 0.05)
         assert user.endpoint.counts["limited"] == 1
-
-
-def test_source_limits_on_a_virtual_clock() -> None:
-    limit = SourceLimit(per_s=2, burst=3, sources=2)
-    assert [limit.take("a", now=0.0) for _ in range(4)] == [True] * 3 + [False]
-    assert [limit.take("a", now=0.5) for _ in range(2)] == [True, False]
-    assert limit.take("b", now=0.5) and limit.take("c", now=0.5)
-    assert limit.take("a", now=0.5)  # forgotten: the bucket is new
 
 
 async def test_tcp_answers_on_the_same_connection() -> None:

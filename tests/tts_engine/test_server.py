@@ -232,6 +232,30 @@ async def test_one_utterance_too_many_is_refused_and_a_place_comes_free(connect:
     await second.aclose()
 
 
+async def test_a_refusal_waits_for_the_first_message(connect: Callable) -> None:
+    """Sent at once it would meet that message on its way, which grpc.aio's client makes INTERNAL of."""
+    pair = await connect(speech={"max_utterances": 1}, retry_after_s=0.75)
+    first, _ = await held(pair)
+    async with grpc.aio.insecure_channel(pair.server.address) as channel:
+        call = pb_grpc.SpeechEngineStub(channel).Speak()
+        await call.wait_for_connection()
+        await pair.client.status()  # a round trip behind it
+        await asyncio.sleep(0.05)
+        assert not call.done()
+        await call.write(pb.SpeakRequest(start=pb.SpeakStart(utterance_id="u"), text="late"))
+        assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (await call.trailing_metadata())["retry-after-s"] == "0.75"
+    await first.aclose()
+
+
+async def test_a_call_without_a_start_ends(connect: Callable) -> None:
+    pair = await connect(timeouts={"text_s": 0.05})
+    async with grpc.aio.insecure_channel(pair.server.address) as channel:
+        call = pb_grpc.SpeechEngineStub(channel).Speak()
+        assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert "no start" in await call.details()
+
+
 @pytest.mark.parametrize(
     ("request_fields", "field"),
     [({"speed": 9.0}, "speed"), ({"utterance_id": ""}, "utterance_id")],

@@ -70,7 +70,8 @@ async def api_gateway(
     await server.serve(engine)
     client = GrpcEngine(server.address, server.config)
     try:
-        config = Config.model_validate({"engine": {"kind": "tone"}, **sections, "server": {"port": 0}})
+        sections["server"] = {"port": 0, **sections.get("server", {})}
+        config = Config.model_validate({"engine": {"kind": "tone"}, **sections})
         async with gateway(config, client) as made:
             yield made, engine, f"http://127.0.0.1:{made.server.port}"
     finally:

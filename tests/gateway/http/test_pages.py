@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
 from gateway.config import ApiKey, AuthConfig, DialogueConfig, RouteConfig, ServerConfig
 from gateway.http import errors
@@ -27,9 +28,14 @@ ROUTES = {
 
 
 @asynccontextmanager
-async def site(*keys: str, host: str = "127.0.0.1", secure: bool = False) -> AsyncIterator[aiohttp.ClientSession]:
+async def site(
+    *keys: str, host: str = "127.0.0.1", secure: bool = False, proxies: tuple[str, ...] = (), **auth_fields: float
+) -> AsyncIterator[aiohttp.ClientSession]:
     """The pages on a free port, and a browser's cookie jar in front of them."""
-    auth = Authenticator(AuthConfig(api_keys=tuple(ApiKey(key=key) for key in keys)), ServerConfig(host=host))
+    auth = Authenticator(
+        AuthConfig(api_keys=tuple(ApiKey(key=key) for key in keys), **auth_fields),
+        ServerConfig(host=host, trusted_proxies=proxies),
+    )
     app = web.Application(middlewares=[errors.middleware])
     for route in (*Pages(auth, secure=secure).routes(), RouteList(ROUTES).route()):
         handler = auth.guard(route.handler) if route.protected else route.handler
@@ -111,6 +117,72 @@ async def test_a_key_in_the_address_moves_into_the_cookie() -> None:
             assert "Secure" in answer.headers["Set-Cookie"]
         async with http.get("/phone", params={"access_token": "wrong"}) as answer:
             assert answer.status == 401 and KEY not in await answer.text()
+
+
+# Guessing keys.
+
+
+async def tried(http: aiohttp.ClientSession, key: str, *, form: bool = False, source: str = "") -> int:
+    """Status of a request with this key, by the form or as the API takes it."""
+    http.cookie_jar.clear()
+    headers = {"X-Forwarded-For": source} if source else {}
+    if form:
+        data = {"key": key, "page": "/phone"}
+        async with http.post("/login", data=data, headers=headers, allow_redirects=False) as answer:
+            return answer.status
+    async with http.get("/v1/routes", headers={"Authorization": f"Bearer {key}", **headers}) as answer:
+        return answer.status
+
+
+@pytest.mark.parametrize("form", [True, False], ids=["form", "api"])
+async def test_an_address_may_try_so_many_keys_and_then_not_even_the_right_one(form: bool) -> None:
+    good = 303 if form else 200
+    async with site(KEY, failures_burst=5, failures_per_minute=0.1) as http:
+        assert [await tried(http, f"guess {n}", form=form) for n in range(8)] == [401] * 5 + [429] * 3
+        assert await tried(http, KEY, form=form) == await tried(http, "guess 9", form=not form) == 429
+        async with http.post("/login", data={"key": KEY, "page": "/phone"}) as answer:
+            assert answer.status == 429 and 0 < int(answer.headers["Retry-After"]) <= 600
+            assert 'role="alert"' in await answer.text() and not answer.cookies
+        async with http.get("/v1/routes", headers={"Authorization": f"Bearer {KEY}"}) as answer:
+            assert (await answer.json())["error"]["code"] == "too_many_failures"
+            assert 0 < int(answer.headers["Retry-After"]) <= 600
+    async with site(KEY, failures_burst=5, failures_per_minute=1e6) as http:  # and soon it may try again
+        assert 429 not in [await tried(http, f"guess {n}", form=form) for n in range(20)]
+        assert await tried(http, KEY, form=form) == good
+
+
+async def test_success_is_not_counted_and_a_key_that_worked_goes_on_working() -> None:
+    async with site(KEY, failures_burst=3, failures_per_minute=0.1) as http:
+        assert [await tried(http, KEY) for _ in range(10)] == [200] * 10
+        assert [await tried(http, f"guess {n}") for n in range(5)] == [401] * 3 + [429] * 2
+        assert await tried(http, KEY) == 200 and await tried(http, KEY, form=True) == 303
+
+
+async def test_the_same_old_key_over_and_over_uses_nothing_up() -> None:
+    async with site(KEY, failures_burst=3, failures_per_minute=0.1) as http:
+        assert [await tried(http, "of last year") for _ in range(10)] == [401] * 10
+        async with http.get("/v1/routes") as answer:  # and no key at all is no guess
+            assert answer.status == 401
+        assert await tried(http, KEY) == 200
+
+
+async def test_addresses_are_told_apart_behind_a_trusted_proxy_only() -> None:
+    async with site(KEY, failures_burst=3, failures_per_minute=0.1, proxies=("127.0.0.0/8",)) as http:
+        assert [await tried(http, f"guess {n}", source="192.0.2.1") for n in range(4)] == [401] * 3 + [429]
+        assert await tried(http, KEY, source="192.0.2.2") == 200
+        inside = [f"2001:db8:1:2::{n}" for n in range(1, 5)]  # one customer's /64
+        assert [await tried(http, f"try {n}", source=host) for n, host in enumerate(inside)] == [401] * 3 + [429]
+        assert await tried(http, KEY, source="2001:db8:1:3::1") == 200
+    async with site(KEY, failures_burst=3, failures_per_minute=0.1) as http:
+        assert [await tried(http, f"guess {n}", source=f"192.0.2.{n}") for n in range(4)] == [401] * 3 + [429]
+
+
+async def test_what_is_remembered_of_guessers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.http.auth._REMEMBERED", 4)
+    auth = Authenticator(AuthConfig(api_keys=(ApiKey(key=KEY),), failures_burst=1000), ServerConfig())
+    request = make_mocked_request("GET", "/")
+    assert [auth.tenant(request, f"guess {number}") for number in range(100)] == [None] * 100
+    assert len(auth._asked) == 4
 
 
 @pytest.mark.parametrize("page", ["https://elsewhere.example/", "//elsewhere.example", "/v1/calls", ""])

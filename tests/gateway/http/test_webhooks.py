@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from gateway.config import CarriersConfig, RouteConfig, ServerConfig
 from gateway.errors import Rejected
+from gateway.forwarded import PublicUrl
 from gateway.handoff import Handoff, Handoffs
 from gateway.http.call_control import CALL_CONTROL, plivo_headers
 from gateway.http.webhooks import Webhooks
@@ -35,7 +36,7 @@ class Harness:
 
     async def open(self, carriers: CarriersConfig) -> None:
         hooks = Webhooks(
-            ServerConfig(public_url=PUBLIC), carriers, {"default": RouteConfig()}, self.tokens, self.handoffs
+            PublicUrl(ServerConfig(public_url=PUBLIC)), carriers, {"default": RouteConfig()}, self.tokens, self.handoffs
         )
 
         def answering(handler: Any) -> Any:

@@ -127,6 +127,19 @@ def test_what_cannot_be_recalled_is_neither_sent_again_nor_begun_before_it_has_p
     assert made.remove(first, 10.03)
 
 
+def test_what_cannot_be_recalled_of_a_cut_track_counts_as_heard() -> None:
+    made, track = playout(b"a", b"b", b"c", b"d", lead_s=0.04, recalls=False)
+    assert [made.pop_due(10.0) for _ in range(3)] == [b"a", b"b", b"c"]
+    assert made.heard_frames(track, 10.01) == pytest.approx(0.5)
+    assert made.remove(track, 10.01), "part of it still sounds"
+    assert made.heard_frames(track, 10.01) == 3
+
+    made, track = playout(b"a", b"b", b"c", b"d", lead_s=0.04)
+    assert [made.pop_due(10.0) for _ in range(3)] == [b"a", b"b", b"c"]
+    assert made.remove(track, 10.01)
+    assert made.heard_frames(track, 99.0) == pytest.approx(0.5), "the peer was told to throw the rest away"
+
+
 def test_the_start_waits_as_long_as_the_engine_has_needed() -> None:
     policy = StartPolicy(quantile=0.9, max_delay_s=0.4)
     for _ in range(20):

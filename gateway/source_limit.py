@@ -34,6 +34,10 @@ class SourceLimit:
         """Whether there is none left, without taking one."""
         return self._left(host, now) < 1
 
+    def wait_s(self, host: str, *, now: float) -> float:
+        """Seconds until there is one."""
+        return max(0.0, (1 - self._left(host, now)) / self._per_s)
+
     def _left(self, host: str, now: float) -> float:
         left, at = self._buckets.get(host, (self._burst, now))
         return min(self._burst, left + (now - at) * self._per_s)

@@ -1,0 +1,88 @@
+"""What a proxy in front of us says of a request (``X-Forwarded-*``), and whom we believe it. Does no I/O but one log
+line.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections.abc import Mapping, Sequence
+
+from gateway.config import ServerConfig
+
+log = logging.getLogger(__name__)
+
+Headers = Mapping[str, str]
+"""Of a request; looked up in any case."""
+
+
+class Proxies:
+    """Peers whose ``X-Forwarded-*`` headers are believed: addresses or networks."""
+
+    def __init__(self, networks: Sequence[str]) -> None:
+        self._networks = [ipaddress.ip_network(network, strict=False) for network in networks]
+
+    def trusts(self, peer: str) -> bool:
+        """Whether this peer's headers are believed. Never, where ``peer`` is no IP address."""
+        address = _address(peer)
+        return address is not None and any(address in network for network in self._networks)
+
+    def client(self, peer: str, headers: Headers) -> str:
+        """The address that the request comes from: ``peer``, or whom trusted proxies name in its place."""
+        # The list is read from its end: only what trusted proxies wrote counts.
+        for hop in reversed([part.strip() for part in headers.get("X-Forwarded-For", "").split(",")]):
+            if not self.trusts(peer) or _address(hop) is None:
+                break
+            peer = hop
+        return peer
+
+
+class PublicUrl:
+    """Under which scheme and authority the outside knows us: what carriers sign, and what webhooks answer with."""
+
+    def __init__(self, server: ServerConfig) -> None:
+        self._fixed = server.public_url.rstrip("/")
+        self._scheme = "https" if server.tls is not None else "http"
+        self._proxies = Proxies(server.trusted_proxies)
+        self._told = False
+
+    def of(self, peer: str, headers: Headers) -> str:
+        """``http(s)://host[:port]`` of a request: as configured, or as requested.
+
+        Args:
+            peer: address at the other end of the connection.
+        """
+        if self._fixed:
+            return self._fixed
+        scheme, host = self._scheme, headers.get("Host", "")
+        if self._proxies.trusts(peer):
+            scheme = headers.get("X-Forwarded-Proto", scheme).partition(",")[0].strip()
+            host = headers.get("X-Forwarded-Host", host).partition(",")[0].strip()
+        return f"{scheme}://{host}"
+
+    def tell_of_mismatch(self, dialect: str, peer: str, headers: Headers) -> None:
+        """A signature over our address does not match. Where a proxy may be why, the log says so, once."""
+        forwarded = [name for name in headers if name.lower().startswith("x-forwarded-")]
+        if self._fixed or self._told or not forwarded:
+            return
+        self._told = True
+        log.error(
+            "a signature does not match and the request came through a proxy: set server.public_url to the address "
+            "that the carrier calls (said once)",
+            extra={
+                "dialect": dialect,
+                "checked_for": self.of(peer, headers)[:80],
+                "proxy": peer,
+                "proxy_trusted": self._proxies.trusts(peer),
+                "headers": ", ".join(forwarded)[:80],
+            },
+        )
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    # A socket for both families shows IPv4 peers as ::ffff:192.0.2.1.
+    return getattr(address, "ipv4_mapped", None) or address
