@@ -576,9 +576,9 @@ class ModelRunner:
                 with self._on_stream():
                     batch.drop(row)
         left = [job for job in jobs if job.rendering not in gone]
-        now, tight_s = time.monotonic(), self._policy.tight_s
-        if left and min(job.rendering.playhead.slack_s(now) for job in left) > tight_s:
-            awaited = [c for job in others if (c := self._candidate(job, now)).slack_s <= tight_s]
+        now, policy = time.monotonic(), self._policy
+        if left and min(job.rendering.playhead.slack_s(now) for job in left) > policy.patient_s:
+            awaited = [c for job in others if (c := self._candidate(job, now)).slack_s <= policy.tight_s]
             if short := [c.owner for c in awaited if c.shape in ("first", "next")]:
                 self._round(short)
         return bool(left)

@@ -35,6 +35,8 @@ class SchedulerConfig:
     """Clauses of a batch of last chunks that are made by way of everything."""
     tight_s: float = 0.1
     """Seconds of sound in hand below which a clause goes level with the first chunks."""
+    patient_s: float = 0.3
+    """Seconds of sound in hand above which last chunks let first ones go between their stages: each may take 40 ms."""
     max_clauses: int = 200
     """Clauses in the engine; one more is refused, so that those who are in keep their quality."""
 
