@@ -4,12 +4,12 @@
 
 A real server speaks all the time to simulated callers; each scene gives them something else to send:
 
-    speech          a sentence every few seconds; from its first audible frame to the carrier's clear
+    speech          a sentence every few seconds, of 28 in four voices; from its first audible frame to the clear
     white pink babble   noise at -35 dBov; babble is six people at once
     echo            what the caller hears, 120 ms later and 20 dB lower
     mhm             a hum of assent every few seconds
 
-The caller's voice is the embedded one, lowered by a sixth so that it is not the bot's own. A cut is a turn that ends
+The callers' voices are the embedded one, played slower or faster so that it is not the bot's own. A cut is a turn that ends
 ``interrupted``; a clear that is followed by the same turn going on is a hesitation, and is counted apart.
 """
 
@@ -56,7 +56,31 @@ _SENTENCES = (
     "Could you repeat the last part please?",
     "Actually I want to speak to somebody.",
     "Hold on, please stop for a second.",
+    "Yes.",
+    "No, thank you.",
+    "Agent, please.",
+    "Excuse me, what did you say?",
+    "I already told you my number.",
+    "Stop.",
+    "Okay, okay, I understand.",
+    "Can you speak a little slower?",
+    "That's wrong.",
+    "My name is Miller.",
+    "I don't want that.",
+    "Hello, are you there?",
+    "When does the office open?",
+    "Please call me back tomorrow.",
+    "Just a second.",
+    "How much does it cost?",
+    "Let me think about it.",
+    "You have the wrong address.",
+    "Thanks, that is all I need.",
+    "One more thing, please.",
+    "Which department is this?",
+    "Is there anybody I can talk to?",
 )
+_PITCHES = (0.8, 0.85, 0.92, 1.1)
+"""Of the callers: men and women, none of them the bot's own."""
 _HUMS = ("Mhm.", "Mm-hmm.", "Mhm, mhm.", "Hmm.")
 
 
@@ -162,7 +186,7 @@ def scenes(caller: Caller) -> dict[str, Monologues]:
         return lambda call: looped(pcm, int(call.leg.carrier.call_sid[-4:], 16) * 37)
 
     return {
-        "speech": Monologues([frames(caller.speech(text)) for text in _SENTENCES]),
+        "speech": Monologues([frames(caller.speech(text, pitch)) for text in _SENTENCES for pitch in _PITCHES]),
         "white": Monologues([], noise(caller.white(20))),
         "pink": Monologues([], noise(caller.pink(20))),
         "babble": Monologues([], noise(caller.babble(20))),
