@@ -1,11 +1,12 @@
 # mypy: ignore-errors
-"""Triton kernels of the vocoders. CosyVoice3's are channels-last, ``(rows, n, channels)``: what a convolution reads has
-been activated, is fp16 and has each row's past in front; the convolution is a matrix product of its own (implicit GEMM)
-with everything that follows in the same launch, up to the activation for the next. Fp16 has the mantissa of TF32; sums
-and what goes round the convolutions are fp32.
+"""Triton kernels of the vocoders, channels-last, ``(rows, n, channels)``: what a convolution reads has been activated,
+is fp16 and has around it what the convolution sees there; the convolution is a matrix product of its own (implicit
+GEMM) with everything that follows in the same launch, up to the activation for the next. Fp16 has the mantissa of TF32;
+sums and what goes round the convolutions are fp32.
 
-A launch puts the past in front for the next convolution, which is the one that keeps its end: so no launch reads what
-it writes, and any feed may be shorter than the past.
+What lies around is zeros on both sides for CosyVoice2, each row's past in front for CosyVoice3. A launch puts it there
+for the next convolution, which is the one that keeps its end: so no launch reads what it writes, and any feed may be
+shorter than the past.
 
 As in ``tts_engine.kernels``: fixed shapes, lengths from device memory, ready for a CUDA graph.
 """
@@ -18,8 +19,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-
-# -- causal, channels-last -----------------------------------------------------------------------------------------
 
 
 @triton.jit
@@ -41,7 +40,7 @@ def _activated(x, alpha, slope, SNAKE: tl.constexpr):
 
 @triton.jit
 def _activate(
-    x, alpha, tail, slots, out, n, width, channels, slope,
+    x, alpha, tail, slots, count, out, n, width, channels, slope,
     PAST: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
@@ -52,45 +51,69 @@ def _activate(
     if alpha is not None:
         a = tl.load(alpha + column, mask=column < channels, other=0.0)
     index = block * ROWS + tl.arange(0, ROWS)
-    real = (index < n)[:, None] & inside
+    mask = (index < n)[:, None] & inside
+    real = mask
+    if count is not None:
+        real &= (index < tl.load(count + row))[:, None]
     v = tl.load(x + (row * n + index)[:, None] * channels + column[None], mask=real, other=0.0)
-    line = out + row * (n + width) * channels + column[None]
-    tl.store(line + (width + index)[:, None] * channels, _activated(v, a[None], slope, alpha is not None), mask=real)
+    around = width
+    if tail is None:
+        around = width * 2
+    line = out + row * (n + around) * channels + column[None]
+    tl.store(line + (width + index)[:, None] * channels, _activated(v, a[None], slope, alpha is not None), mask=mask)
     if block == 0:
         past = tl.arange(0, PAST)
-        kept = (past < width)[:, None] & inside
-        before = (tl.load(slots + row) * width + past)[:, None] * channels + column[None]
-        tl.store(line + past[:, None] * channels, tl.load(tail + before, mask=kept, other=0.0), mask=kept)
+        edge = (past < width)[:, None] & inside
+        if tail is not None:
+            before = (tl.load(slots + row) * width + past)[:, None] * channels + column[None]
+            tl.store(line + past[:, None] * channels, tl.load(tail + before, mask=edge, other=0.0), mask=edge)
+        else:
+            zeros = tl.zeros([PAST, BLOCK], tl.float16)
+            tl.store(line + past[:, None] * channels, zeros, mask=edge)
+            tl.store(line + (width + n + past)[:, None] * channels, zeros, mask=edge)
 
 
 class Activation(NamedTuple):
     """What stands before a convolution."""
 
-    tail: Tensor
-    """Its inputs before this feed, activated: ``(slots, width, channels)``, fp16."""
+    tail: Tensor | None
+    """Its inputs before this feed, activated: ``(slots, width, channels)``, fp16; None: zeros on both sides."""
     alpha: Tensor | None
     """Of Snake, ``(channels,)``, fp32; None: leaky ReLU."""
     slope: float
+    padding: int = 0
+    """Zeros on either side."""
+
+    @property
+    def width(self) -> int:
+        """What is put in front."""
+        return self.padding if self.tail is None else self.tail.shape[1]
+
+    def room(self, rows: int, n: int, channels: int, device: torch.device) -> Tensor:
+        """For ``n`` inputs of each row and what goes around them."""
+        around = 2 * self.padding if self.tail is None else self.width
+        return torch.empty(rows, around + n, channels, device=device, dtype=torch.float16)
 
 
-def activate(x: Tensor, activation: Activation, slots: Tensor) -> Tensor:
-    """Activate ``x`` and put each row's past before it.
+def activate(x: Tensor, activation: Activation, *, slots: Tensor | None = None, count: Tensor | None = None) -> Tensor:
+    """Activate ``x`` and put around it what a convolution sees there.
 
     Args:
-        x: ``(rows, n, channels)``, fp32. slots: ``(rows,)``, int64.
+        x: ``(rows, n, channels)``, fp32.
+        slots: ``(rows,)``, int64; for the past.
+        count: ``(rows,)``, int64: real inputs of each row, after which zeros follow; None: all are.
 
     Returns:
-        ``(rows, width + n, channels)``, fp16; what is beyond its range becomes its largest number.
+        ``(rows, width + n, channels)``, or ``width`` more; fp16; what is beyond its range becomes its largest number.
     """
     x = x.contiguous()
     rows, n, channels = x.shape
-    tail, alpha, slope = activation
-    width = tail.shape[1]
-    out = torch.empty(rows, width + n, channels, device=x.device, dtype=torch.float16)
+    width = activation.width
+    out = activation.room(rows, n, channels, x.device)
     block = min(triton.next_power_of_2(channels), 64)
     _activate[(triton.cdiv(n, 32), triton.cdiv(channels, block), rows)](
-        x, alpha, tail, slots, out, n, width, channels, slope,
-        PAST=triton.next_power_of_2(width), ROWS=32, BLOCK=block, num_warps=4,
+        x, activation.alpha, activation.tail, slots, count, out, n, width, channels, activation.slope,
+        PAST=triton.next_power_of_2(max(width, 1)), ROWS=32, BLOCK=block, num_warps=4,
     )  # fmt: skip
     return out
 
@@ -121,8 +144,8 @@ def choose_tile(rows: int, n: int, c_in: int, c_out: int) -> Tile:
 
 
 @triton.jit
-def _left_conv(
-    x, weight, bias, residual, out, tail, then, then_tail, alpha, slots, frames,
+def _convolve(
+    x, weight, bias, residual, out, tail, then, then_tail, alpha, slots, frames, count,
     n, x_row, out_row, taps, dilation, rate, then_width, scale, slope,
     C_IN: tl.constexpr, C_OUT: tl.constexpr, ADD: tl.constexpr,
     POSITIONS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
@@ -158,13 +181,23 @@ def _left_conv(
         alphas = tl.zeros([OUTPUTS], tl.float32)
         if alpha is not None:
             alphas = tl.load(alpha + channel)
-        line = then + row * (n + then_width) * C_OUT
+        around = then_width
+        if then_tail is None:
+            around = then_width * 2
+        line = then + row * (n + around) * C_OUT
+        if count is not None:
+            acc = tl.where((position < tl.load(count + row))[:, None], acc, 0.0)  # an activation keeps zero
         value = _activated(acc, alphas[None], slope, alpha is not None)
         tl.store(line + then_width * C_OUT + place, value, mask=mask)
         if block == 0:
-            before = then_tail + tl.load(slots + row) * then_width * C_OUT
-            kept = (position < then_width)[:, None]
-            tl.store(line + place, tl.load(before + place, mask=kept, other=0.0), mask=kept)
+            edge = (position < then_width)[:, None]
+            if then_tail is not None:
+                before = then_tail + tl.load(slots + row) * then_width * C_OUT
+                tl.store(line + place, tl.load(before + place, mask=edge, other=0.0), mask=edge)
+            else:
+                zeros = tl.zeros([POSITIONS, OUTPUTS], tl.float16)
+                tl.store(line + place, zeros, mask=edge)
+                tl.store(line + (then_width + n) * C_OUT + place, zeros, mask=edge)
     if tail is not None:
         if block == 0:
             width = (taps - 1) * dilation
@@ -177,7 +210,7 @@ def _left_conv(
                 tl.store(store + place, tl.load(last + place, mask=kept, other=0.0), mask=kept)
 
 
-def left_conv(
+def convolve(
     x: Tensor,
     weight: Tensor,
     bias: Tensor,
@@ -191,19 +224,21 @@ def left_conv(
     slots: Tensor | None = None,
     frames: Tensor | None = None,
     rate: int = 1,
+    count: Tensor | None = None,
     then: Activation | None = None,
     tile: Tile | None = None,
 ) -> Tensor | None:
     """``scale * (convolution + bias + residual)``, written or added to ``out``, and activated for the next convolution.
 
     Args:
-        x: ``(rows, (taps - 1) * dilation + n, c_in)``, fp16, the past in front; rows may lie apart.
+        x: ``(rows, (taps - 1) * dilation + n, c_in)``, fp16, with what lies around; rows may lie apart.
         weight: ``(taps, c_in, c_out)``, fp16; channels are multiples of 16. bias: ``(c_out,)``, fp32.
         residual: ``(rows, n, c_out)``, fp32.
         out: the same, but rows may lie apart; None: only the activated result is wanted.
         tail: where the end of ``x`` is kept, ``(slots, (taps - 1) * dilation, c_in)``, fp16; None: nowhere. Rows end
             at ``frames * rate``.
-        slots, frames: ``(rows,)``, int64; for ``tail`` and ``then``.
+        slots, frames: ``(rows,)``, int64; for ``tail`` and for the past in ``then``.
+        count: ``(rows,)``, int64: real results of each row, after which ``then`` gets zeros; None: all are.
         then: activation of the convolution that reads the result.
         tile: other than ``choose_tile``'s.
 
@@ -212,40 +247,15 @@ def left_conv(
     """
     taps, c_in, c_out = weight.shape
     rows, n = x.shape[0], x.shape[1] - (taps - 1) * dilation
-    next_tail, alpha, slope, activated = None, None, 0.0, None
-    if then is not None:
-        next_tail, alpha, slope = then
-        activated = torch.empty(rows, next_tail.shape[1] + n, c_out, device=x.device, dtype=torch.float16)
-    next_width = 0 if next_tail is None else next_tail.shape[1]
+    activated = None if then is None else then.room(rows, n, c_out, x.device)
+    following = then or Activation(None, None, 0.0)
     tile = tile or choose_tile(rows, n, c_in, c_out)
-    assert max(0 if tail is None else tail.shape[1], next_width) <= tile.positions  # the first tile moves them
-    _left_conv[(triton.cdiv(n, tile.positions), c_out // tile.outputs, rows)](
-        x, weight, bias, residual, out, tail, activated, next_tail, alpha, slots, frames,
-        n, x.stride(0), 0 if out is None else out.stride(0), taps, dilation, rate, next_width, scale, slope,
+    assert max(0 if tail is None else tail.shape[1], following.width) <= tile.positions  # the first tile moves them
+    _convolve[(triton.cdiv(n, tile.positions), c_out // tile.outputs, rows)](
+        x, weight, bias, residual, out, tail, activated, following.tail, following.alpha, slots, frames, count,
+        n, x.stride(0), 0 if out is None else out.stride(0),
+        taps, dilation, rate, following.width, scale, following.slope,
         C_IN=c_in, C_OUT=c_out, ADD=add, POSITIONS=tile.positions, OUTPUTS=tile.outputs, INPUTS=tile.inputs,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return activated
-
-
-# -- symmetric, channels-first -------------------------------------------------------------------------------------
-
-
-@triton.jit
-def _snake_until(x, alpha, count, out, channels, n, BLOCK: tl.constexpr):
-    line = tl.program_id(0).to(tl.int64)
-    index = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    a = tl.load(alpha + line % channels).to(tl.float32)
-    real = index < tl.load(count + line // channels)
-    v = tl.load(x + line * n + index, mask=real & (index < n), other=0.0).to(tl.float32)
-    s = tl.sin(a * v)
-    tl.store(out + line * n + index, (v + s * s / (a + 1e-9)).to(out.dtype.element_ty), mask=index < n)
-
-
-def snake_until(x: Tensor, alpha: Tensor, count: Tensor) -> Tensor:
-    """Snake activation of ``x`` ``(rows, channels, n)``, and zeros beyond ``count`` ``(rows,)``, int64."""
-    x = x.contiguous()
-    rows, channels, n = x.shape
-    out = torch.empty_like(x)
-    _snake_until[(rows * channels, triton.cdiv(n, 1024))](x, alpha, count, out, channels, n, BLOCK=1024, num_warps=4)
-    return out

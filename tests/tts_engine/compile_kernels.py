@@ -65,25 +65,28 @@ def main() -> None:
 
 def vocoder() -> None:
     v: Any = vocoder_kernels
-    print(compiled(v._snake_until, "*fp32 *fp32 *i64 *fp32 i32 i32", BLOCK=1024))
-    for alpha in ("*fp32", "-"):
-        types = f"*fp32 {alpha} *fp16 *i64 *fp16 i32 i32 i32 fp32"
+    for alpha, around in (("*fp32", "*fp16 *i64 -"), ("-", "*fp16 *i64 -"), ("*fp32", "- - *i64")):
+        types = f"*fp32 {alpha} {around} *fp16 i32 i32 i32 fp32"
         print(compiled(v._activate, types, PAST=64, ROWS=32, BLOCK=64))
-    past = "*fp16 *fp16 *fp32 *i64 *i64"  # what is put in front of the next convolution's input
+    past = "*fp16 *fp16 *fp32 *i64 *i64 -"  # what is put in front of the next convolution's input
+    zeros = "*fp16 - *fp32 - - *i64"
     for rows, n, c_in, c_out, residual, out, tail, then, add in (
-        (1, 54, 80, 512, "-", "-", "-", "*fp16 *fp16 - *i64 -", False),
-        (8, 54, 512, 2048, "-", "*fp32", "*fp16", "- - - *i64 *i64", False),
-        (1, 432, 480, 256, "-", "*fp32", "-", "*fp16 *fp16 *fp32 *i64 -", False),
+        (1, 54, 80, 512, "-", "-", "-", "*fp16 *fp16 - *i64 *i64 -", False),
+        (8, 54, 512, 2048, "-", "*fp32", "*fp16", "- - - *i64 *i64 -", False),
+        (1, 432, 480, 256, "-", "*fp32", "-", past, False),
         (1, 432, 256, 256, "-", "-", "*fp16", past, False),
         (8, 2160, 128, 128, "*fp32", "*fp32", "*fp16", past, False),
-        (8, 6481, 64, 64, "*fp32", "*fp32", "*fp16", "*fp16 *fp16 - *i64 *i64", True),
-        (8, 6481, 64, 32, "-", "*fp32", "*fp16", "- - - *i64 *i64", False),
+        (8, 6481, 64, 64, "*fp32", "*fp32", "*fp16", "*fp16 *fp16 - *i64 *i64 -", True),
+        (8, 6481, 64, 32, "-", "*fp32", "*fp16", "- - - *i64 *i64 -", False),
+        (8, 58, 512, 2048, "-", "*fp32", "-", "- - - - - *i64", False),
+        (1, 464, 256, 256, "-", "-", "-", zeros, False),
+        (8, 6961, 64, 64, "*fp32", "*fp32", "-", zeros, True),
     ):
         tile = v.choose_tile(rows, n, c_in, c_out)
         types = f"*fp16 *fp16 *fp32 {residual} {out} {tail} {then}{7 * ' i32'} fp32 fp32"
         sizes = {"POSITIONS": tile.positions, "OUTPUTS": tile.outputs, "INPUTS": tile.inputs}
         options = {"num_warps": tile.warps, "num_stages": tile.stages}
-        print(compiled(v._left_conv, types, C_IN=c_in, C_OUT=c_out, ADD=add, **sizes, **options))
+        print(compiled(v._convolve, types, C_IN=c_in, C_OUT=c_out, ADD=add, **sizes, **options))
 
 
 if __name__ == "__main__":

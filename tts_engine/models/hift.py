@@ -237,7 +237,15 @@ class Hift(nn.Module):
         """Mel ``(rows, n, 80)`` and excitation ``(rows, 480 n)`` to samples ``(rows, 480 n)``."""
         config = self.config
         half = config.n_fft // 2
-        spectrum = self._source_spectrum(source, length)
+        x = self._upsample(mel, length, self._source_spectrum(source, length))
+        real = inside(x, length * (FRAME_SAMPLES // config.hop) + 1)
+        frames = self.spectrum.frames(*spectrum_of(x, half + 1))
+        samples = self.spectrum.overlap_add(frames, real[:, 0].expand(frames.shape[:2]))
+        return samples[:, half:-half].clamp(-config.audio_limit, config.audio_limit)
+
+    def _upsample(self, mel: Tensor, length: Tensor, spectrum: Tensor) -> Tensor:
+        """Mel and the source's spectrum ``(rows, 18, 120 n + 1)`` to raw values of the sound's, of the same shape."""
+        config = self.config
         x = mel.transpose(1, 2)
         x = self.conv_pre(x * inside(x, length))
         blocks = len(config.resblock_kernels)
@@ -250,11 +258,8 @@ class Hift(nn.Module):
                 count = count + 1
             x = x + self.source_resblocks[i](self.source_downs[i](spectrum), count)
             x = torch.stack([block(x, count) for block in self.resblocks[i * blocks : (i + 1) * blocks]]).mean(dim=0)
-        real = inside(x, count)
-        x = self.conv_post(F.leaky_relu(x) * real)
-        frames = self.spectrum.frames(*spectrum_of(x, half + 1))
-        samples = self.spectrum.overlap_add(frames, real[:, 0].expand(frames.shape[:2]))
-        return samples[:, half:-half].clamp(-config.audio_limit, config.audio_limit)
+        out: Tensor = self.conv_post(F.leaky_relu(x) * inside(x, count))
+        return out
 
     def _source_spectrum(self, source: Tensor, length: Tensor) -> Tensor:
         """STFT of the excitation, reflected at both ends of each row; zeros beyond a row's end."""
