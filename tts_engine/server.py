@@ -103,14 +103,18 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         self._sweeper: asyncio.Task[None] | None = None
         self._health = health_aio.HealthServicer()
         ping_ms = int(config.keepalive_s * 1000)
+        # Twice the utterances: status and health must get through when the engine is full, and who comes over the limit
+        # must hear RESOURCE_EXHAUSTED, not wait in HTTP/2's own queue.
+        streams = 2 * config.speech.max_utterances + 16
         self._server = grpc.aio.server(
             options=[
                 ("grpc.so_reuseport", 0),  # a second engine on the same port is an error, not a silent half of the load
                 ("grpc.max_receive_message_length", config.message_bytes),
                 ("grpc.max_send_message_length", config.message_bytes),
-                # Twice the utterances: status and health must get through when the engine is full, and who comes over
-                # the limit must hear RESOURCE_EXHAUSTED, not wait in HTTP/2's own queue.
-                ("grpc.max_concurrent_streams", 2 * config.speech.max_utterances + 16),
+                ("grpc.max_concurrent_streams", streams),
+                # Of more than 1000 that come in one instant gRPC refuses some by chance.
+                ("grpc.server.max_pending_requests", streams),
+                ("grpc.server.max_pending_requests_hard_limit", 2 * streams),
                 ("grpc.http2.bdp_probe", 0),
                 ("grpc.keepalive_time_ms", ping_ms),
                 ("grpc.keepalive_timeout_ms", ping_ms),

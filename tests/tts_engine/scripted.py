@@ -45,8 +45,8 @@ class ScriptedUtterance:
     async def __aiter__(self):
         done = 0
         while True:
-            words = self.text.split(" ")
-            if not self.ended:
+            words, ended = self.text.split(" "), self.ended  # while a word is spoken more may come
+            if not ended:
                 words.pop()
             for word in words[done:]:
                 self.steps += 1
@@ -62,10 +62,11 @@ class ScriptedUtterance:
                     yield AudioChunk(frames=[bytes(8000)] * 8, first_sample=0, samples=64_000)
                 yield chunk_of(word, self.steps - 1)
             done = len(words)
-            if self.ended:
+            if ended:
                 return
+            if not self.changed.is_set():
+                await self.changed.wait()
             self.changed.clear()
-            await self.changed.wait()
 
     async def aclose(self):
         self.closed.set()

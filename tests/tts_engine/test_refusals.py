@@ -6,6 +6,7 @@ grpc.aio's client makes INTERNAL of such a refusal, without details or metadata.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -24,14 +25,23 @@ LONG = "word " * 50_000
 """More than HTTP/2's window of 64 KiB: writing it lasts until the server reads, or ends the call."""
 
 
+@asynccontextmanager
+async def running(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
+    """An engine process, and a client of it."""
+    process = EngineProcess("tests.tts_engine.scripted", config)
+    await process.start()
+    client = GrpcEngine(process.target, config)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+        await process.aclose()
+
+
 @pytest.fixture
 async def engine() -> AsyncIterator[GrpcEngine]:
-    process = EngineProcess("tests.tts_engine.scripted", CONFIG)
-    await process.start()
-    client = GrpcEngine(process.target, CONFIG)
-    yield client
-    await client.aclose()
-    await process.aclose()
+    async with running(CONFIG) as client:
+        yield client
 
 
 TRANSIENT = {("Exhausted", 0.75), ("Exhausted", RETRY_AFTER_S), ("Unavailable", None)}
@@ -76,3 +86,17 @@ async def test_a_refusal_that_meets_a_later_write_is_never_a_failure(engine: Grp
     for _ in range(6):
         seen = Counter(await asyncio.gather(*(refused() for _ in range(20))))
         assert seen.keys() <= TRANSIENT, seen
+
+
+async def test_a_burst_that_fits_is_not_thinned_out_by_chance() -> None:
+    """gRPC's own limit of calls that nobody has accepted yet refused 672 of 3000."""
+    config = EngineConfig.model_validate({"kind": "tone", "speech": {"max_utterances": 3000}})
+    async with running(config) as engine:
+
+        async def chunks() -> int:
+            async with await engine.open(UtteranceRequest(utterance_id="u")) as utterance:
+                utterance.feed("two words")
+                utterance.end_text()
+                return len([chunk async for chunk in utterance])
+
+        assert Counter(await asyncio.gather(*(chunks() for _ in range(3000)))) == {2: 3000}
