@@ -9,8 +9,8 @@ A real server speaks all the time to simulated callers; each scene gives them so
     echo            what the caller hears, 120 ms later and 20 dB lower
     mhm             a hum of assent every few seconds
 
-The callers' voices are the embedded one, played slower or faster so that it is not the bot's own. A cut is a turn that ends
-``interrupted``; a clear that is followed by the same turn going on is a hesitation, and is counted apart.
+The callers' voices are the embedded one, played slower or faster so that it is not the bot's own. A cut is a turn that
+ends ``interrupted``; a clear that is followed by the same turn going on is a hesitation, and is counted apart.
 """
 
 from __future__ import annotations
