@@ -8,9 +8,6 @@ anybody gets a second block, and a cancelled call costs at most one step (4-8 ms
 from __future__ import annotations
 
 import asyncio
-import logging
-import threading
-import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -20,14 +17,12 @@ from numpy.typing import NDArray
 
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.config import EmbeddedConfig
-from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, SynthesisFailed, Unavailable
+from tts_engine.errors import InvalidRequest, NotFound, Unavailable
 from tts_engine.espeak import PREFIX, EspeakSynthesizer
 from tts_engine.hibari_text import Piece, Reader
 from tts_engine.hibari_voice import HOP, SAMPLE_RATE, HibariVoice, Noise, NoisePool, Speech
-from tts_engine.slack_queue import Job, SlackQueue
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
-
-log = logging.getLogger(__name__)
+from tts_engine.workers import Workers
 
 VOICE = "heart"
 """The one voice whose model is inside the package; the others would be downloaded."""
@@ -50,10 +45,12 @@ class EmbeddedSynthesizer:
 
     def __init__(self, config: EmbeddedConfig | None = None) -> None:
         self._config = config or EmbeddedConfig()
-        self._queue = SlackQueue(
-            size=self._config.queue_size, guard_s=self._config.guard_ms / 1000, clock=time.monotonic
+        self._workers = Workers(
+            self.name,
+            threads=self._config.threads,
+            queue_size=self._config.queue_size,
+            guard_s=self._config.guard_ms / 1000,
         )
-        self._threads: list[threading.Thread] = []
         self._reader: Reader | None = None
         self._voice: HibariVoice | None = None
         self._active = 0
@@ -71,14 +68,9 @@ class EmbeddedSynthesizer:
             self._espeak = EspeakSynthesizer(self._config.espeak, SAMPLE_RATE)
             await self._espeak.start()
         await asyncio.get_running_loop().run_in_executor(None, self._load)
-        self._threads = [
-            threading.Thread(target=self._work, name=f"talkspurt-voice-{i}", daemon=True)
-            for i in range(self._config.threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._workers.start()
         clause = ClauseRequest(text=_WARM_UP, voice="", language="", speed=1.0, instruct="", first=True)
-        await asyncio.gather(*(self._drain(clause) for _ in self._threads))
+        await asyncio.gather(*(self._drain(clause) for _ in range(self._config.threads)))
 
     async def _drain(self, clause: ClauseRequest) -> None:
         async for _ in self.synthesize(clause, Playhead()):
@@ -96,7 +88,7 @@ class EmbeddedSynthesizer:
             NotFound: another voice.
             Exhausted: too many clauses wait already.
         """
-        if self._reader is None or self._voice is None or not self._threads:
+        if self._reader is None or self._voice is None or not self._workers.running:
             raise Unavailable("the embedded voice is not running")
         if self._espeak is not None and self._is_for_espeak(clause, self._espeak):
             async with aclosing(self._espeak.synthesize(clause, playhead)) as chunks:
@@ -119,7 +111,7 @@ class EmbeddedSynthesizer:
         self._active += 1
         try:
             while not work.finished:
-                step = await self._submit(work.step, playhead, cost_s, force=begun)
+                step = await self._workers.run(work.step, playhead, cost_s=cost_s, begun=begun)
                 begun = True
                 if step is not None:
                     yield step
@@ -136,61 +128,8 @@ class EmbeddedSynthesizer:
     def _first_frames(self) -> int:
         """Length of a first block: as much as lasts until all that wait now have had their first step, twice over."""
         config = self._config
-        burst_ms = 2 * len(self._queue) * _STEP_MS / config.threads
+        burst_ms = 2 * self._workers.waiting * _STEP_MS / config.threads
         return int(min(max(config.first_block_ms, burst_ms), 2 * config.first_block_ms) * SAMPLE_RATE / 1000 / HOP)
-
-    async def _submit(
-        self, step: Callable[[], PcmChunk | None], playhead: Playhead, cost_s: float, *, force: bool
-    ) -> PcmChunk | None:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[PcmChunk | None] = loop.create_future()
-
-        def settle(result: PcmChunk | None, error: BaseException | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(result)
-            else:
-                done.set_exception(error)
-
-        def run() -> None:
-            begun = time.monotonic()
-            result, error = None, None
-            try:
-                result = step()
-                if result is not None:
-                    result = replace(
-                        result,
-                        queue_ms=(begun - job.queued_at) * 1e3,
-                        engine_ms=(time.monotonic() - begun) * 1e3,
-                    )
-            except EngineError as exc:
-                error = exc
-            except Exception as exc:  # a fault of ours or of the network ends this clause, not the thread
-                log.exception("the embedded voice failed")
-                error = SynthesisFailed(f"the embedded voice failed: {type(exc).__name__}")
-            loop.call_soon_threadsafe(settle, result, error)
-
-        def drop() -> None:
-            loop.call_soon_threadsafe(settle, None, Unavailable("the embedded voice is closed"))
-
-        job = Job(run, drop, playhead, cost_s)
-        if not self._queue.put(job, force=force):
-            raise Exhausted(
-                f"{len(self._queue)} clauses wait for the voice, as many as queue_size allows",
-                retry_after_s=len(self._queue) * 0.01 / self._config.threads,
-            )
-        try:
-            return await asyncio.shield(done)
-        except asyncio.CancelledError:
-            if not self._queue.discard(job):
-                await asyncio.wait([done])  # in a thread's hands: a few milliseconds, and then nobody works on it
-                done.exception()
-            raise
-
-    def _work(self) -> None:
-        while (job := self._queue.take()) is not None:
-            job.run()
 
     def voices(self) -> Sequence[VoiceInfo]:
         """The one in the package, and those of espeak that are configured."""
@@ -200,22 +139,19 @@ class EmbeddedSynthesizer:
     def status(self) -> EngineStatus:
         """What runs and what waits."""
         return EngineStatus(
-            ready=bool(self._threads),
+            ready=self._workers.running,
             engine=self.name,
             model="hibari-heart",
             models=["hibari-heart"],
             active=self._active,
-            queued=len(self._queue),
+            queued=self._workers.waiting,
         )
 
     async def aclose(self) -> None:
         """End the threads; a running step is finished first."""
-        self._queue.close()
+        await self._workers.aclose()
         if self._espeak is not None:
             await self._espeak.aclose()
-        threads, self._threads = self._threads, []
-        for thread in threads:
-            await asyncio.get_running_loop().run_in_executor(None, thread.join)
 
 
 class _ClauseWork:
