@@ -11,16 +11,19 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tts_engine import compile_cache
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.config import EmbeddedConfig
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
-from tts_engine.espeak import PREFIX, EspeakSynthesizer
+from tts_engine.espeak import EspeakSynthesizer
 from tts_engine.hibari_text import Piece, Reader
 from tts_engine.hibari_voice import HOP, SAMPLE_RATE, HibariVoice, Noise, NoisePool, Speech
+from tts_engine.mandarin import MandarinSynthesizer
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
 from tts_engine.workers import Workers
 
@@ -43,8 +46,13 @@ class EmbeddedSynthesizer:
     name = "embedded"
     sample_rate = SAMPLE_RATE
 
-    def __init__(self, config: EmbeddedConfig | None = None) -> None:
+    def __init__(self, config: EmbeddedConfig | None = None, *, cache_folder: Path | None = None) -> None:
+        """
+        Args:
+            cache_folder: for what extras keep over restarts; None: the user's own.
+        """
         self._config = config or EmbeddedConfig()
+        self._cache_folder = cache_folder or compile_cache.folder("")
         self._workers = Workers(
             self.name,
             threads=self._config.threads,
@@ -55,19 +63,19 @@ class EmbeddedSynthesizer:
         self._voice: HibariVoice | None = None
         self._active = 0
         self._noise = NoisePool()
-        self._espeak: EspeakSynthesizer | None = None
+        self._others: list[MandarinSynthesizer | EspeakSynthesizer] = []
+        """Voices of extras, the first that takes a clause speaks it."""
 
     async def start(self) -> None:
         """Load network and dictionaries, speak one sentence on every thread.
 
         Raises:
-            Unavailable: espeak languages are configured and the extra is not installed.
-            NotFound: espeak-ng does not know one of them.
+            Unavailable: voices of an extra are configured that is not installed.
+            NotFound: espeak-ng does not know one of its languages.
         """
-        if self._config.espeak:
-            self._espeak = EspeakSynthesizer(self._config.espeak, SAMPLE_RATE)
-            await self._espeak.start()
         await asyncio.get_running_loop().run_in_executor(None, self._load)
+        for other in self._others:
+            await other.start()
         self._workers.start()
         clause = ClauseRequest(text=_WARM_UP, voice="", language="", speed=1.0, instruct="", first=True)
         await asyncio.gather(*(self._drain(clause) for _ in range(self._config.threads)))
@@ -79,6 +87,10 @@ class EmbeddedSynthesizer:
     def _load(self) -> None:
         self._reader = Reader()
         self._voice = HibariVoice(VOICE)
+        if self._config.mandarin is not None:
+            self._others.append(MandarinSynthesizer(self._config.mandarin, self._reader, self._cache_folder))
+        if self._config.espeak:
+            self._others.append(EspeakSynthesizer(self._config.espeak, SAMPLE_RATE))
 
     async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
         """Speak one clause. Closing the generator takes a waiting step back and lets a running one end.
@@ -90,11 +102,12 @@ class EmbeddedSynthesizer:
         """
         if self._reader is None or self._voice is None or not self._workers.running:
             raise Unavailable("the embedded voice is not running")
-        if self._espeak is not None and self._is_for_espeak(clause, self._espeak):
-            async with aclosing(self._espeak.synthesize(clause, playhead)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-            return
+        for other in self._others:
+            if other.takes(clause):
+                async with aclosing(other.synthesize(clause, playhead)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+                return
         if clause.voice not in ("", VOICE):
             known = ", ".join(voice.voice_id for voice in self.voices())
             raise NotFound(f"voice {clause.voice!r} is not one of the embedded engine; it has {known}")
@@ -118,13 +131,6 @@ class EmbeddedSynthesizer:
         finally:
             self._active -= 1
 
-    @staticmethod
-    def _is_for_espeak(clause: ClauseRequest, espeak: EspeakSynthesizer) -> bool:
-        language = clause.language.split("-")[0].lower()
-        return clause.voice.startswith(PREFIX) or (
-            not clause.voice and language != "en" and language in espeak.languages
-        )
-
     def _first_frames(self) -> int:
         """Length of a first block: as much as lasts until all that wait now have had their first step, twice over."""
         config = self._config
@@ -132,26 +138,27 @@ class EmbeddedSynthesizer:
         return int(min(max(config.first_block_ms, burst_ms), 2 * config.first_block_ms) * SAMPLE_RATE / 1000 / HOP)
 
     def voices(self) -> Sequence[VoiceInfo]:
-        """The one in the package, and those of espeak that are configured."""
+        """The one in the package, and those of extras that are configured."""
         heart = VoiceInfo(voice_id=VOICE, name="Heart", languages=["en-US"], engine=self.name)
-        return [heart, *(self._espeak.voices() if self._espeak is not None else ())]
+        return [heart, *(voice for other in self._others for voice in other.voices())]
 
     def status(self) -> EngineStatus:
         """What runs and what waits."""
+        others = [other.status() for other in self._others]
         return EngineStatus(
             ready=self._workers.running,
             engine=self.name,
             model="hibari-heart",
             models=["hibari-heart"],
-            active=self._active,
-            queued=self._workers.waiting,
+            active=self._active + sum(other.active for other in others),
+            queued=self._workers.waiting + sum(other.queued for other in others),
         )
 
     async def aclose(self) -> None:
         """End the threads; a running step is finished first."""
         await self._workers.aclose()
-        if self._espeak is not None:
-            await self._espeak.aclose()
+        for other in self._others:
+            await other.aclose()
 
 
 class _ClauseWork:
