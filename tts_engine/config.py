@@ -58,9 +58,9 @@ class MandarinConfig(EngineModel):
     """Cores that one inference takes. Two free ones give sound 1.5 times as soon; where they are not free, calls wait
     for them, the gateway too."""
 
-    queue_size: int = Field(default=8, ge=1)
-    """Clauses that may wait: one is made at a time, in about half the time that it sounds. More take in a burst, fewer
-    refuse sooner what would be seconds late."""
+    queue_size: int = Field(default=3, ge=1)
+    """Clauses that may wait when a turn begins, else it is refused: one is made at a time, in about half the time that
+    it sounds. More take in a burst, fewer refuse sooner what would be seconds late."""
 
 
 class EmbeddedConfig(EngineModel):

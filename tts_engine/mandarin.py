@@ -1,7 +1,7 @@
 """Mandarin behind the engine's inner seam: Kokoro, a clause at a time. An extra; see ``kokoro_voice``.
 
-One core makes about two seconds of sound a second, so this is for a call or two; more wait, and beyond
-``queue_size`` are refused. A cancelled clause is stopped inside the network.
+A core makes two seconds of sound a second, so this is for a call or two; more wait, and beyond ``queue_size`` are
+refused. A cancelled clause is stopped inside the network.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class MandarinSynthesizer:
         Raises:
             InvalidRequest: letters or a language that the voice does not speak.
             NotFound: another voice.
-            Exhausted: too many clauses wait already.
+            Exhausted: too many clauses wait already for this one to begin a turn.
         """
         if self._reader is None or self._voice is None or not self._workers.running:
             raise Unavailable("the Mandarin voice is not running")
@@ -95,7 +95,7 @@ class MandarinSynthesizer:
                 f"language is {clause.language!r}, voice {voice!r} speaks Mandarin and English words", field="language"
             )
         work = _ClauseWork(self._reader, self._voice, clause, voice)
-        begun = False
+        begun = not clause.first  # a turn that speaks is spoken to its end
         self._active += 1
         try:
             while not work.finished:
