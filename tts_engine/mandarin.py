@@ -1,6 +1,6 @@
 """Mandarin behind the engine's inner seam: Kokoro, a clause at a time. An extra; see ``kokoro_voice``.
 
-A core makes two seconds of sound a second, so this is for a call or two; more wait, and beyond ``queue_size`` are
+A core makes about two seconds of sound a second, which is one talking call; more wait, and beyond ``queue_size`` are
 refused. A cancelled clause is stopped inside the network.
 """
 
