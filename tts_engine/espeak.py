@@ -142,6 +142,13 @@ class EspeakSynthesizer:
         engine_ms = (time.monotonic() - begun) * 1e3
         yield PcmChunk(pcm=pcm, words=words, queue_ms=(begun - asked_at) * 1e3, engine_ms=engine_ms)
 
+    def takes(self, clause: ClauseRequest) -> bool:
+        """Whether a clause is for this engine and not for the embedded voice: by its voice, else by its language."""
+        if clause.voice:
+            return clause.voice.startswith(PREFIX)
+        language = clause.language.split("-")[0].lower()
+        return language != "en" and language in self.languages
+
     def _language(self, clause: ClauseRequest) -> str:
         if not clause.voice:
             language = clause.language.split("-")[0].lower()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import hibari.tts
 from hibari.g2p import G2P
@@ -18,7 +20,7 @@ from tts_engine.text.scripts import foreign_scripts, is_speakable
 PIECE_PHONEMES = hibari.tts.MAX_PHONEMES
 """The network was trained on sentences up to this; a longer clause is spoken in pieces."""
 
-_PAUSE_PHONEMES = frozenset(";:,.!?—…")
+PAUSE_PHONEMES = frozenset(";:,.!?—…")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,15 @@ class Piece:
     words: list[Word]
 
 
+class Spoken(Protocol):
+    """Something with phonemes."""
+
+    phonemes: str
+
+
+S = TypeVar("S", bound=Spoken)
+
+
 @dataclass(slots=True)
 class _Token:
     """Phonemes of one token of the reading, and the words ``[first, end)`` of the normalised text it belongs to."""
@@ -58,7 +69,8 @@ class Reader:
         self._g2p = G2P()
         self._g2p.oov("warm")  # loads the network for unknown words
         vocabulary = Path(hibari.tts.ASSETS, "vocab.json").read_text("utf-8")
-        self._ids: dict[str, int] = json.loads(vocabulary)
+        self.ids: dict[str, int] = json.loads(vocabulary)
+        """Of the phonemes. Kokoro, whose voice this one was made from, has the same."""
 
     def read(self, text: str) -> list[Piece]:
         """Phoneme ids of a clause; no piece at all when there is nothing to be spoken in it.
@@ -76,8 +88,23 @@ class Reader:
             return []
         normal = normalize(spell_out(readable))
         tokens = self._tokens(normal)
-        pieces = [self._piece(part, text, normal) for part in _parts(tokens)]
+        pieces = [self._piece(part, text, normal) for part in parts(tokens)]
         return [piece for piece in pieces if piece.words]
+
+    def words(self, text: str) -> list[tuple[int, int, str]]:
+        """English words inside a text of another language, for a network with the same phonemes.
+
+        Returns:
+            ``(start_char, end_char, phonemes)`` in order, the spaces and pauses that follow a word included.
+        """
+        normal = normalize(text)
+        heard: dict[int, str] = {}
+        for token in self._tokens(normal):
+            heard[token.first] = heard.get(token.first, "") + token.phonemes
+        return [
+            (m.start_char, m.end_char, "".join(heard.get(word, "") for word in range(m.first_word, m.end_word)))
+            for m in align(text, normal)
+        ]
 
     def _tokens(self, normal: str) -> list[_Token]:
         tokens, word = [], 0
@@ -94,9 +121,9 @@ class Reader:
         """Word of the normalised text -> its first and end id."""
         for token in tokens:
             first = len(ids)
-            ids += [self._ids[char] for char in token.phonemes if char in self._ids]
-            spoken = len([char for char in token.phonemes.rstrip() if char in self._ids])
-            if any(char not in _PAUSE_PHONEMES for char in token.phonemes.strip()):
+            ids += [self.ids[char] for char in token.phonemes if char in self.ids]
+            spoken = len([char for char in token.phonemes.rstrip() if char in self.ids])
+            if any(char not in PAUSE_PHONEMES for char in token.phonemes.strip()):
                 for word in range(token.first, token.end):
                     reach[word] = (min(first, reach.get(word, (first, 0))[0]), first + spoken)
         ids.append(0)
@@ -108,18 +135,18 @@ class Reader:
         return Piece(ids, words)
 
 
-def _parts(tokens: list[_Token]) -> list[list[_Token]]:
-    """Tokens in parts of at most ``PIECE_PHONEMES``, cut after punctuation where there is some."""
-    parts: list[list[_Token]] = []
-    part: list[_Token] = []
+def parts(spoken: Sequence[S]) -> list[list[S]]:
+    """In parts of at most ``PIECE_PHONEMES``, cut after punctuation where there is some."""
+    parts: list[list[S]] = []
+    part: list[S] = []
     size = 0
-    for token in tokens:
-        if part and size + len(token.phonemes) > PIECE_PHONEMES:
-            cut = max((i for i, t in enumerate(part, 1) if t.phonemes.strip()[-1:] in _PAUSE_PHONEMES), default=0)
+    for each in spoken:
+        if part and size + len(each.phonemes) > PIECE_PHONEMES:
+            cut = max((i for i, s in enumerate(part, 1) if s.phonemes.strip()[-1:] in PAUSE_PHONEMES), default=0)
             cut = cut or len(part)
             parts.append(part[:cut])
             part = part[cut:]
-            size = sum(len(t.phonemes) for t in part)
-        part.append(token)
-        size += len(token.phonemes)
+            size = sum(len(s.phonemes) for s in part)
+        part.append(each)
+        size += len(each.phonemes)
     return [*parts, part] if part else parts

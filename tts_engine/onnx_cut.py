@@ -1,4 +1,4 @@
-"""Cuts a part out of an ONNX model: the nodes between some named tensors and some others.
+"""Cuts a part out of an ONNX model: the nodes between some named tensors and some others. Or shows more of it.
 
 onnxruntime runs every node of a graph even when only one output is asked for, and cannot be fed in the middle. With
 the graph cut in two, its first half runs once and its second half piece by piece. Only the few fields that this needs
@@ -85,3 +85,13 @@ def cut(model: bytes, *, inputs: Mapping[str, int], outputs: Sequence[str]) -> b
     graph.input.extend(value(name=name, type=bytes((0x0A, 2, 0x08, kind))) for name, kind in inputs.items())
     graph.output.extend(value(name=name) for name in outputs)
     return bytes(whole.SerializeToString())
+
+
+def with_outputs(model: bytes, names: Sequence[str]) -> bytes:
+    """The model with more of its tensors as outputs, after its own.
+
+    A message is not read for it: of two serialized messages in a row protobuf makes one, lists joined.
+    """
+    messages = _messages()
+    more = messages["Graph"](output=[messages["Value"](name=name) for name in names])
+    return model + bytes(messages["Model"](graph=more).SerializeToString())

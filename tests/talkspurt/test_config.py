@@ -29,6 +29,7 @@ SECRETS = {
     "SIP_ADDRESS": "192.0.2.9",
     "PBX_NETWORK": "192.0.2.0/28",
     "PBX_HOST": "pbx.example.com",
+    "KOKORO_VOICES": "voices",
 }
 
 

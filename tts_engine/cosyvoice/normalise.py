@@ -171,6 +171,20 @@ class Normalised:
             parts.append(self.text[first : block.spoken_start + (high - block.start) * spoken // size])
         return "".join(parts)
 
+    def source_for(self, start: int, end: int) -> tuple[int, int]:
+        """The source characters that ``text[start:end]`` is read for; a part of a replaced stretch names it whole."""
+        first = last = -1
+        for block in self.blocks:
+            low, high = max(start, block.spoken_start), min(end, block.spoken_end)
+            if low >= high:
+                continue
+            begin, finish = block.start, block.end
+            if self.source[begin:finish] == self.text[block.spoken_start : block.spoken_end]:
+                finish = begin + high - block.spoken_start
+                begin += low - block.spoken_start
+            first, last = begin if first < 0 else first, finish
+        return max(first, 0), max(last, 0)
+
 
 def normalise(text: str, language: str = "", *, verbalise: Verbaliser = plain_verbaliser) -> Normalised:
     """The wording of ``text`` for the model.
@@ -211,7 +225,8 @@ def _keep_outer_space(piece: str, script: Script, verbalise: Verbaliser) -> str:
     return piece[:start] + _rules(inner, script, verbalise) + piece[start + len(inner) :]
 
 
-_UNIT = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\d_]+(?:['’][^\W\d_]+)*|\d+|\s+|.", re.DOTALL)
+_WIDE = "\u3040-\u30ff\u3400-\u9fff"
+_UNIT = re.compile(rf"[{_WIDE}]|[^\W\d_{_WIDE}]+(?:['’][^\W\d_{_WIDE}]+)*|\d+|\s+|.", re.DOTALL)
 
 
 def _align(source: str, spoken: str) -> Iterator[Block]:

@@ -144,3 +144,19 @@ def test_placed_words_fill_the_clause_in_proportion() -> None:
 def test_words_are_placed_by_expectation_until_the_length_is_known() -> None:
     assert place_words([(0, 2, 1.0), (3, 8, 3.0)], sample_rate=1000)[-1].end_sample == 800
     assert place_words([], sample_rate=1000) == []
+
+
+def test_a_latin_word_next_to_chinese_is_a_word_of_its_own() -> None:
+    normalised = normalise("用iPhone付款5元。", verbalise=lambda text, script: text.replace("5", "五"))
+    assert normalised.spoken_for(7, 9) == "付款"
+    assert normalised.spoken_for(9, 10) == "五"
+    assert normalised.source_for(1, 7) == (1, 7)
+    assert normalised.source_for(9, 10) == (9, 10)
+
+
+def test_what_is_read_names_the_source_that_it_is_read_for() -> None:
+    normalised = normalise("共 12 元", verbalise=lambda text, script: text.replace("12", "十二"))
+    assert normalised.text == "共十二元"
+    assert normalised.source_for(0, 1) == (0, 1)
+    assert normalised.source[slice(*normalised.source_for(1, 2))].strip() == "12"
+    assert normalised.source_for(3, 4) == (5, 6)
