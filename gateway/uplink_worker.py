@@ -242,7 +242,14 @@ class Stream:
         vad.heard = np.concatenate((vad.heard[WINDOW_SAMPLES:], window[_CONTEXT:]))
         return window
 
-    def judge(self, probability: float, level_db: float, bright_db: float, post: Callable[[Posted], None]) -> None:
+    def judge(
+        self,
+        probability: float,
+        level_db: float,
+        bright_db: float,
+        front_db: float,
+        post: Callable[[Posted], None],
+    ) -> None:
         """Feed the detector with the window taken last."""
         vad = self.vad
         end = self._last_now - len(vad.pending) / SAMPLE_RATE
@@ -252,6 +259,7 @@ class Stream:
                 probability=probability,
                 level_db=level_db,
                 bright_db=bright_db,
+                front_db=front_db,
                 talking_over=end - WINDOW_S < vad.sent_until + _ECHO_TAIL_S,
             ),
             is_echo=self._is_echo,
@@ -291,17 +299,18 @@ class Stream:
         return echo_correlation(self.vad.heard, sent) > self._echo_correlation
 
 
-def measured_db(windows: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Of each row: RMS relative to full scale, and the share of its energy above 400 Hz; dB."""
+def measured_db(windows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Of each row RMS re full scale, and energy above 400 and 1600 Hz relative to all of it; dB, ``(rows, 3)``."""
     pcm = windows[:, _CONTEXT:]
     level = 10 * np.log10(np.mean(np.square(pcm), axis=1) + _FLOOR)
     power = np.square(np.abs(np.fft.rfft(pcm * _HANN, axis=1)))
-    share = power[:, _BRIGHT_BIN:].sum(axis=1) / (power.sum(axis=1) + _FLOOR)
-    return level, 10 * np.log10(share + _FLOOR)
+    above = np.stack([power[:, first:].sum(axis=1) for first in _BINS], axis=1)
+    shares = 10 * np.log10(above / (power.sum(axis=1, keepdims=True) + _FLOOR) + _FLOOR)
+    return np.concatenate([level[:, None], shares], axis=1)
 
 
 _HANN = np.hanning(WINDOW_SAMPLES).astype(np.float32)
-_BRIGHT_BIN = 400 * WINDOW_SAMPLES // SAMPLE_RATE
+_BINS = [frequency * WINDOW_SAMPLES // SAMPLE_RATE for frequency in (400, 1600)]
 
 
 class UplinkWorker:
@@ -416,10 +425,11 @@ class UplinkWorker:
                     "sr": np.array(SAMPLE_RATE, np.int64),
                 },
             )
-            level, bright = measured_db(windows)
+            measured = measured_db(windows)
             for index, (stream, _) in enumerate(batch):
                 stream.vad.state = after[:, index]
-                stream.judge(float(probabilities[index, 0]), float(level[index]), float(bright[index]), post)
+                level, bright, front = (float(db) for db in measured[index])
+                stream.judge(float(probabilities[index, 0]), level, bright, front, post)
 
 
 def _call_all(posted: list[Posted]) -> None:

@@ -8,8 +8,9 @@ cut:
   telephone speech: echoes of -10 to -30 dB reach 0.97, another voice stays below 0.7 in 99 of 100 windows.
 * Is it somebody in the background? The caller is louder than the mean of the last seconds by some decibels.
 * Is it a hum ("mhm")? A closed mouth has next to no energy above 400 Hz, and the parts of a hum that have some, its
-  breaths, are fainter than the rest. One loud open window is enough to suspect an interruption and to pause; three are
-  asked for before a turn is lost, or a hum that goes on. What ends before that is dismissed.
+  breaths, are fainter than the rest. One loud open window is enough to suspect an interruption and to pause, or one
+  of a close vowel as in "please", whose second formant above 1.6 kHz hums lack; three open ones are asked for before
+  a turn is lost, or a hum that goes on. What ends before that is dismissed.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ ECHO_WINDOW_SAMPLES = 1024
 _RELEASE = 0.15  # hysteresis: speech goes on while its probability is above the threshold less this
 _FAINT_DB = -48.0  # fainter than this over our own voice is the tail of an echo, or nobody who wants the floor
 _OPEN_DB = -8.0  # share of the energy above 400 Hz in a window with an open mouth
+_FRONT_DB = -18.0  # the same above 1600 Hz in a close vowel
 _OPEN_BELOW_PEAK_DB = 4.0  # an open window is at most this much fainter than the loudest of the onset
-_SUSPECTED_WINDOWS, _SURE_WINDOWS = 1, 3  # open windows that pause us, that cut us
+_SURE_WINDOWS = 3  # open windows that cut us
 _ABOVE_BACKGROUND_DB = 8.0
 _BACKGROUND_S = 2.0  # time constant of the background's mean power
 _QUIET_S, _QUIET_DB = 0.5, -60.0  # what counts as having been heard before the call
@@ -47,6 +49,8 @@ class Window:
     """RMS relative to full scale, dB."""
     bright_db: float
     """Energy above 400 Hz, relative to all of it, dB."""
+    front_db: float
+    """Energy above 1600 Hz, relative to all of it, dB."""
     talking_over: bool
     """We were speaking when it was said."""
 
@@ -108,6 +112,7 @@ class SpeechDetector:
         self._suspected = False
         self._speech_s = self._silence_s = 0.0
         self._open_windows = 0
+        self._ajar = False
         self._peak_db = -200.0
 
     def feed(self, window: Window, *, is_echo: Callable[[], bool] = lambda: False) -> tuple[str, float] | None:
@@ -141,11 +146,9 @@ class SpeechDetector:
         self._silence_s = 0.0
         self._speech_s += WINDOW_S
         self._peak_db = max(self._peak_db, window.level_db)
-        self._open_windows += (
-            window.bright_db > _OPEN_DB
-            and window.probability >= self._threshold
-            and window.level_db >= self._peak_db - _OPEN_BELOW_PEAK_DB
-        )
+        if window.probability >= self._threshold and window.level_db >= self._peak_db - _OPEN_BELOW_PEAK_DB:
+            self._open_windows += window.bright_db > _OPEN_DB
+            self._ajar |= window.bright_db > _OPEN_DB or window.front_db > _FRONT_DB
         if not window.talking_over:
             return self._start() if self._lasts(self._min_speech_s) else None
         if self._peak_db < 10 * math.log10(self._background) + _ABOVE_BACKGROUND_DB:
@@ -154,13 +157,7 @@ class SpeechDetector:
             self._open_windows >= _SURE_WINDOWS or self._speech_s > self._max_hum_s
         ):
             return self._dismiss(window) if is_echo() else self._start()
-        if (
-            self._pause_s
-            and not self._suspected
-            and self._lasts(self._pause_s)
-            and self._open_windows >= _SUSPECTED_WINDOWS
-            and not is_echo()
-        ):
+        if self._pause_s and not self._suspected and self._lasts(self._pause_s) and self._ajar and not is_echo():
             self._suspected = True
             return "suspected", self._onset
         return None

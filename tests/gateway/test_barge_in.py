@@ -29,9 +29,9 @@ def voice() -> Hibari:
 
 
 @cache
-def speech(text: str) -> Pcm:
-    """Telephone speech that begins with its first sound, at about -20 dB."""
-    resampler = Resampler(24000, 8000)
+def speech(text: str, pitch: float = 1.0) -> Pcm:
+    """Telephone speech that begins with its first sound, at about -20 dB; at another pitch it is another's voice."""
+    resampler = Resampler(round(24000 * pitch), 8000)
     pcm = np.concatenate((resampler.process(voice()(text).astype(np.float32)), resampler.flush()))
     loud = np.flatnonzero(np.abs(pcm) > 0.02)
     pcm = pcm[loud[0] : loud[-1]]
@@ -153,6 +153,22 @@ async def test_a_pause_comes_before_the_decision(text: str) -> None:
     caller = np.concatenate((silence(2.0), speech(text), silence(0.5)))
     heard = await listen(caller, speech(BOT)[: len(caller)])
     assert heard.suspected[:1] == heard.onsets == [pytest.approx(2.0, abs=0.12)]
+
+
+@pytest.mark.parametrize(
+    ("text", "pitch"),
+    [
+        ("Can you speak a little slower?", 0.85),
+        ("Please call me back tomorrow.", 0.92),
+        ("Please call me back tomorrow.", 1.1),
+    ],
+)
+async def test_close_vowels_are_no_hum(text: str, pitch: float) -> None:
+    """Their first formant is as low as a hum's; half a second passed before a vowel opened."""
+    beginning = speech(text, pitch)[: int(0.28 * 8000)] * np.float32(0.5)
+    beginning[-400:] *= np.linspace(1, 0, 400, dtype=np.float32) ** 2  # an end without a click
+    caller = np.concatenate((silence(2.0), beginning, silence(0.5)))
+    assert (await listen(caller, speech(BOT)[: len(caller)])).suspected
 
 
 @pytest.mark.parametrize("offset", range(0, 256, 43))
