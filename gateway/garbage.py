@@ -1,7 +1,7 @@
 """When cyclic garbage is collected. A full collection stops every call on the loop: it waits for a moment without any.
 
-Measured at 200 calls: up to 87 ms, every ten seconds. The young generations stay automatic; with a smaller second one a
-collection of theirs takes 2 ms.
+Measured at 200 calls: up to 87 ms, every ten seconds. The young generations stay automatic, the second one smaller than
+by default: its collections took up to 6.5 ms.
 """
 
 from __future__ import annotations

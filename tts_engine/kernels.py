@@ -467,6 +467,7 @@ def chunk_attention(qkv: Tensor, store: Tensor, span: Any, inv_freq: Tensor, hea
         qkv, store[0], store[1], *common, inv_freq, n, span.pages.shape[1], page_frames, width,
         ROTATED=inv_freq.shape[0], BLOCK=triton.next_power_of_2(width), num_warps=4,
     )  # fmt: skip
+    assert page_frames <= _TILE, f"a page of {page_frames} frames does not fit a tile of {_TILE}"
     chunked = span.chunk <= _TILE
     step = span.chunk if chunked else _TILE
     # Enough programs to fill the device hide each other's waiting with two warps each; fewer are faster with four.

@@ -316,6 +316,13 @@ def speaking() -> Playhead:
     return playhead
 
 
+def shapes_run(runner: ModelRunner) -> list[str]:
+    """Of the batches from now on, in the order in which they ended."""
+    order: list[str] = []
+    runner.on_batch = lambda shape, rows, seconds: order.append(shape)
+    return order
+
+
 def last_chunk(runner: ModelRunner, voice: Voice, tokens: list[int]) -> tuple[Rendering, Any]:
     rendering = runner.open(voice, speaking())
     rendering.tokens += tokens
@@ -328,8 +335,7 @@ async def test_a_first_chunk_goes_between_the_stages_of_a_last_one(
     staged, prompt = Staged(monkeypatch), Prompt(50)
     async with running(version, finalize="upstream") as runner:
         voice = await voice_of(runner, prompt)
-        order: list[str] = []
-        runner.on_batch = lambda shape, rows, seconds: order.append(shape)
+        order = shapes_run(runner)
         rendering, last = last_chunk(runner, voice, CLAUSES[1])
         await asyncio.to_thread(staged.begun.wait, 10)
         awaited = asyncio.ensure_future(say(runner, voice, CLAUSES[0], chunks=1))
@@ -346,8 +352,7 @@ async def test_a_last_chunk_that_is_awaited_itself_is_not_held_up(monkeypatch: p
     staged, prompt = Staged(monkeypatch), Prompt(50)
     async with running(finalize="upstream") as runner:
         voice = await voice_of(runner, prompt)
-        order: list[str] = []
-        runner.on_batch = lambda shape, rows, seconds: order.append(shape)
+        order = shapes_run(runner)
         short = asyncio.ensure_future(say(runner, voice, CLAUSES[3]))
         await asyncio.to_thread(staged.begun.wait, 10)
         other = asyncio.ensure_future(say(runner, voice, CLAUSES[0], chunks=1))
