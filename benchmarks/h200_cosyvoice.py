@@ -141,12 +141,12 @@ WORK = {
 
 @torch.inference_mode()
 def flow_row(engine: Engine) -> dict[str, Any]:
-    """Token-to-wave batches, alone: each shape at each size, at 150 and 350 tokens of history."""
+    """Token-to-wave batches, alone: each shape at each size, at 125 and 350 tokens of history."""
     out: dict[str, Any] = {}
     linear, attention, encoder, vocoder, weights = WORK[engine.version]
     for (shape, rows, chunks), batch in sorted(engine.runner._batches.items()):
         fed = batch.width - 3
-        for history in (0,) if shape == "whole" else (100,) if shape == "first" else (150, 350):
+        for history in (0,) if shape == "whole" else (125, 350):
             blocks = history // 25 + 2
             plan = [
                 Row(
@@ -375,7 +375,7 @@ async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
     how = " v2" if arguments.version == 2 else ""
     how += " plain" if arguments.plain else ""
     how += " causal" if arguments.finalize == "causal" else ""
-    how += f" hop {arguments.first_hop}" if arguments.first_hop != 25 else ""
+    how += f" hop {arguments.first_hop}" if arguments.first_hop != 22 else ""
     how += f" {arguments.lm_weights}" if arguments.lm_weights != "full" else ""
     how += f" steps {arguments.euler_steps}" if arguments.euler_steps != 10 else ""
     how += (" vllm" if arguments.lm == "vllm" else "") + (" grpc" if arguments.grpc else "")
@@ -413,7 +413,7 @@ def main() -> None:
     parser.add_argument("--grpc", action="store_true", help="the engine in another process")
     parser.add_argument("--plain", action="store_true", help="no fused networks")
     parser.add_argument("--finalize", choices=("upstream", "causal"), default="upstream")
-    parser.add_argument("--first-hop", type=int, default=25)
+    parser.add_argument("--first-hop", type=int, default=22)
     parser.add_argument("--euler-steps", type=int, default=10)
     parser.add_argument("--lm-weights", choices=("full", "int8", "fp8"), default="full")
     parser.add_argument("--tiny", action="store_true", help="small networks: for a look at the path on a CPU")

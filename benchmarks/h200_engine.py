@@ -31,7 +31,7 @@ from tts_engine.cosyvoice.frontend import Clause, LmPrompt
 from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer
 from tts_engine.lm import joined_table
 from tts_engine.lm_eager import EagerLm
-from tts_engine.lm_torch import TorchLm, TorchLmConfig
+from tts_engine.lm_torch import TorchLm
 from tts_engine.lm_vllm import VllmBackend, VllmConfig, export_model
 from tts_engine.model_runner import ModelRunner, RunnerConfig
 from tts_engine.models.cfm import Estimator
@@ -68,7 +68,8 @@ class Line(Protocol):
     def counts(self) -> dict[str, Any]: ...
 
 
-PROMPT_TOKENS = 125
+PROMPT_TOKENS = 128
+"""Of the reference recording: 125, and the three that the flow looks ahead."""
 TEXT_IDS = 25
 
 
@@ -199,15 +200,14 @@ def make_lm(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, Any]) 
         return VllmBackend(
             folder, VllmConfig(**{"max_model_len": 1024, "enforce_eager": device.type == "cpu", **arguments.vllm})
         ), None
-    drawing = TorchLmConfig(first_bursts=sorted({arguments.first_hop + 3, 28}), early=3)
     if device.type == "cpu":
-        return TorchLm(eager := EagerLm(llm, slots=200, max_length=1024), drawing), eager
+        return TorchLm(eager := EagerLm(llm, slots=200, max_length=1024)), eager
     from tts_engine.lm_cuda import CudaLm
 
     steps = CudaLm(llm, slots=200, max_length=1024, device=device, weights=arguments.lm_weights)
     facts["lm_weights"] = arguments.lm_weights
     facts["lm_logits_relative_error_bf16"] = lm_error(llm, steps, device)
-    return TorchLm(steps, drawing), steps
+    return TorchLm(steps), steps
 
 
 def show_plugin(folder: Path) -> None:

@@ -2,8 +2,8 @@
 
 Two things can go wrong when one more turn begins: those who speak run dry, or its own first sound comes late. The first
 is watched as a share of the device: a clause that speaks needs one chunk for every second of sound, at the measured
-cost of a clause in a full batch, and those who leave are followed by first chunks. The second is the wait behind the
-first chunks that are due already.
+cost of a clause in a full batch, and those who leave have had a last chunk and are followed by first ones. The second
+is the wait behind the first chunks that are due already.
 
 Where something else is short (the language model, the host), the measured steps do not show it, but late chunks do:
 each second with one takes a seventh off the number of clauses at which it happened, which then grows back.
@@ -128,14 +128,14 @@ class Admission:
     def share(self, clauses: int, now: float) -> float:
         """Share of the device that so many clauses take: a chunk of each is a second of sound, and who leaves has had a
         last chunk by way of everything (where they are made so) and is followed by a first chunk."""
-        turn_s = self.cost_s("first") + self.cost_s("whole")
-        return clauses * self.cost_s("next") + self.pace(now) * turn_s
+        chunk_s = self.cost_s("chunk")
+        return clauses * chunk_s + self.pace(now) * (chunk_s + self.cost_s("whole"))
 
     def wait_s(self, load: Load) -> float:
         """Expected wait for the first chunk of a clause that begins now: behind those that are due, beside those that
         speak."""
-        left = max(1.0 - load.speaking * self.cost_s("next"), 0.05)
-        return (load.silent + 1) * self.cost_s("first") / left
+        chunk_s = self.cost_s("chunk")
+        return (load.silent + 1) * chunk_s / max(1.0 - load.speaking * chunk_s, 0.05)
 
     # -- verdicts
 
@@ -157,7 +157,7 @@ class Admission:
         limit = config.busy_share * (_AHEAD if ahead else 1.0)
         share = self.share(clauses + 1, now)
         if share > limit:
-            cost_s = self.cost_s("next")  # 0: none yet, those who came so far left before
+            cost_s = self.cost_s("chunk")  # 0: none yet, those who came so far left before
             too_many = math.ceil((share - limit) / cost_s) if cost_s else 1
             return self._no(too_many, now, f"{clauses} clauses take what the device makes in real time")
         if (wait_s := self.wait_s(load)) > config.first_chunk_s:

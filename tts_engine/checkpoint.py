@@ -58,9 +58,9 @@ class _Sizes:
 
 
 _SIZES: dict[Size, _Sizes] = {
-    "full": _Sizes(prompt_tokens=125, base_vocabulary=_OFFICIAL_BASE_VOCABULARY),
+    "full": _Sizes(prompt_tokens=128, base_vocabulary=_OFFICIAL_BASE_VOCABULARY),
     "tiny": _Sizes(
-        prompt_tokens=50,
+        prompt_tokens=53,
         base_vocabulary=None,
         llm={"hidden_size": 64, "intermediate_size": 128, "layers": 2, "heads": 2, "kv_heads": 1},
         flow_v2={

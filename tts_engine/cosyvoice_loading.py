@@ -23,10 +23,10 @@ from tts_engine.cosyvoice.spk2info import read_spk2info
 from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer, StepObserver
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
 from tts_engine.lm_eager import EagerLm
-from tts_engine.lm_torch import LmSteps, TorchLm, TorchLmConfig
+from tts_engine.lm_torch import LmSteps, TorchLm
 from tts_engine.lm_vllm import VllmBackend, VllmConfig, export_model
 from tts_engine.model_runner import ModelRunner, RunnerConfig
-from tts_engine.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS
+from tts_engine.models.config import FRAMES_PER_TOKEN
 from tts_engine.models.dit import DiT
 from tts_engine.models.llm import SpeechLanguageModel
 from tts_engine.quantised import WeightKind, round_linear_layers
@@ -117,7 +117,7 @@ class LoadingConfig:
     rl: bool = False
     """Take ``llm.rl.pt``."""
     finalize: Literal["upstream", "causal"] = "upstream"
-    first_hop: int = 25
+    first_hop: int = 22
     """See ``RunnerConfig``."""
     euler_steps: int = 10
     """Of the flow; published are 10."""
@@ -159,14 +159,13 @@ def load_synthesizer(
     assert hift is not None
     frontend = Frontend(folder, version=model.config.version)
     flow.prepare()
-    chunk = flow.solver.chunk_tokens
     lm: TorchLm | VllmBackend
     if config.text_streaming and config.language_model == "vllm":
         raise Unavailable("text_streaming needs language_model torch: vLLM is given whole prompts")
     if config.language_model == "vllm":
         lm = VllmBackend(_exported(model.llm, folder, config), config.vllm)
     else:
-        lm = _torch_lm(model.llm, config, device, chunk)
+        lm = _torch_lm(model.llm, config, device)
     dtype = torch.bfloat16 if gpu else torch.float32
     estimator: Any = flow.estimator
     block_frames = flow.solver.chunk_tokens * FRAMES_PER_TOKEN
@@ -189,7 +188,7 @@ def load_synthesizer(
             max_clauses=config.max_clauses,
             blocks=blocks,
             # What the language model can draw, and a voice prompt, of which a tiny model needs less.
-            max_chunks=-(-config.max_positions // chunk) + (23 if gpu else 7),
+            max_chunks=-(-config.max_positions // flow.solver.chunk_tokens) + (23 if gpu else 7),
             dtype=dtype,
             finalize=config.finalize,
             first_hop=config.first_hop,
@@ -216,7 +215,7 @@ def load_synthesizer(
     )
 
 
-def _torch_lm(network: SpeechLanguageModel, config: LoadingConfig, device: torch.device, chunk: int) -> TorchLm:
+def _torch_lm(network: SpeechLanguageModel, config: LoadingConfig, device: torch.device) -> TorchLm:
     steps: LmSteps
     if device.type == "cuda":
         from tts_engine.lm_cuda import CudaLm
@@ -231,8 +230,7 @@ def _torch_lm(network: SpeechLanguageModel, config: LoadingConfig, device: torch
     else:
         round_linear_layers(network, config.lm_weights)
         steps = EagerLm(network, slots=config.max_clauses, max_length=config.max_positions)
-    bursts = sorted({hop + LOOK_AHEAD_TOKENS for hop in (config.first_hop, chunk)})
-    return TorchLm(steps, TorchLmConfig(first_bursts=bursts, burst=chunk, early=LOOK_AHEAD_TOKENS))
+    return TorchLm(steps)
 
 
 def _exported(network: SpeechLanguageModel, folder: Path, config: LoadingConfig) -> Path:

@@ -151,23 +151,21 @@ class CosyVoiceSynthesizer:
         await self._runner.aclose()
 
     async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
-        """See ``Synthesizer``. The first chunk needs 28 speech tokens, then one comes for each 25."""
+        """See ``Synthesizer``. The first chunk needs ``RunnerConfig.first_hop + 3`` speech tokens, the others 25."""
         if clause.speed != 1.0:
             raise InvalidRequest(f"speed {clause.speed}: {self.name} streams at its own pace only", field="speed")
         begun = time.monotonic()
         features, voice = await self._voice(clause.voice)
         words = _Words([])
-        drawing = await self._draw(clause, features, words)
-        silence = SilenceFilter() if self._filter_silence else None
         rendering = await self._open(voice, playhead, goes_on=not clause.first)
         try:
+            drawing = await self._draw(clause, features, words, lambda: self._missing(rendering))
+            silence = SilenceFilter() if self._filter_silence else None
             async with aclosing(drawing) as tokens:
                 async for token in tokens:
                     if silence is None or silence.keep(token):
                         rendering.tokens.append(token)
-                        if len(rendering.tokens) == LOOK_AHEAD_TOKENS:
-                            self._runner.feed_prompt(rendering)
-                    if len(rendering.tokens) - rendering.sounded >= self._runner.hop(rendering) + LOOK_AHEAD_TOKENS:
+                    if self._missing(rendering) <= 0:
                         yield await self._chunk(rendering, words, playhead, begun, final=False)
                         await self._give_way(playhead)
                         begun = time.monotonic()
@@ -181,7 +179,13 @@ class CosyVoiceSynthesizer:
             self._runner.close(rendering)
             self._admission.departed(time.monotonic())
 
-    async def _draw(self, clause: ClauseRequest, features: VoiceFeatures, words: _Words) -> AsyncGenerator[int, None]:
+    def _missing(self, rendering: Rendering) -> int:
+        """Speech tokens that the clause's next chunk still lacks."""
+        return self._runner.hop(rendering) + LOOK_AHEAD_TOKENS - (len(rendering.tokens) - rendering.sounded)
+
+    async def _draw(
+        self, clause: ClauseRequest, features: VoiceFeatures, words: _Words, wanted: Callable[[], int]
+    ) -> AsyncGenerator[int, None]:
         """The clause's speech ids; its words are handed over as they are known."""
         front, seed, text = self._frontend, random.getrandbits(63), clause.text
         if clause.more is not None:
@@ -192,6 +196,7 @@ class CosyVoiceSynthesizer:
                     prompt_text=layout.prompt_text.tolist(),
                     prompt_speech=layout.prompt_speech.tolist(),
                     seed=seed,
+                    wanted=wanted,
                 )
             text += "".join([piece async for piece in clause.more])
         prompt = front.clause(text, features, language=clause.language, instruct=clause.instruct)
@@ -202,6 +207,7 @@ class CosyVoiceSynthesizer:
             min_tokens=lm.min_tokens,
             max_tokens=lm.max_tokens,
             seed=seed,
+            wanted=wanted,
         )
 
     async def _pieces(
@@ -238,8 +244,7 @@ class CosyVoiceSynthesizer:
             self._waiting -= waits
 
     def _on_batch(self, shape: Shape, rows: int, seconds: float) -> None:
-        if shape != "prompt":  # beside the language model on purpose: says nothing about the others
-            self._admission.observe(shape, rows, seconds)
+        self._admission.observe(shape, rows, seconds)
         if self._observer is not None:
             used = self._runner.config.blocks - self._runner.free_blocks
             self._observer.batch(rows, cache="flow", cache_bytes=used * self._block_bytes)

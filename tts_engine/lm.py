@@ -5,12 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from tts_engine.models.config import LanguageModelConfig
 from tts_engine.vllm_plugin.joined_table import JoinedTable
+
+
+def a_chunk() -> int:
+    """Ids of a second of speech."""
+    return 25
 
 
 class LmBackend(Protocol):
@@ -24,7 +29,13 @@ class LmBackend(Protocol):
         ...
 
     def generate(
-        self, prompt: Sequence[int], *, min_tokens: int, max_tokens: int, seed: int
+        self,
+        prompt: Sequence[int],
+        *,
+        min_tokens: int,
+        max_tokens: int,
+        seed: int,
+        wanted: Callable[[], int] = a_chunk,
     ) -> AsyncGenerator[int, None]:
         """Draw the speech ids of one clause, without the stop id.
 
@@ -35,6 +46,8 @@ class LmBackend(Protocol):
             min_tokens: ids before which no stop is drawn.
             max_tokens: ids after which the clause is cut.
             seed: int64; the same seed draws the same ids whatever else runs.
+            wanted: asked when all ids so far have been taken: how many more the reader waits for. A backend may hand
+                over so many at once, and draw no more before it is asked again.
 
         Raises:
             EngineError: this clause cannot be drawn.
@@ -54,6 +67,7 @@ class StreamedLm(Protocol):
         prompt_text: Sequence[int],
         prompt_speech: Sequence[int],
         seed: int,
+        wanted: Callable[[], int] = a_chunk,
     ) -> AsyncGenerator[int, None]:
         """Speech ids of a clause whose text ids come in meanwhile; otherwise as ``LmBackend.generate``."""
         ...

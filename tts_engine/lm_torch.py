@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ import torch
 
 from tts_engine.bistream import Bistream
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
-from tts_engine.lm import Admission, Input, joined_table
+from tts_engine.lm import Admission, Input, a_chunk, joined_table
 from tts_engine.lm_sequence import LmSequence, StreamedLmSequence, wake
 from tts_engine.models.config import LanguageModelConfig, SamplingConfig
 
@@ -57,23 +57,9 @@ class TorchLmConfig:
     """Clauses of one step, at most; with more due, they take turns."""
     prefill_positions: int = 4096
     """Positions of one prefill, padding included."""
-    first_bursts: Sequence[int] = (28,)
-    """Ids at which a reader is first woken: a chunk and its look-ahead. Fewer at the end of a clause."""
-    burst: int = 25
-    """Ids after which it is woken again. Waking for every id costs more than drawing it, with many clauses."""
-    early: int = 0
-    """Ids after which a reader is woken once before the first burst; the drawing goes on meanwhile."""
     ahead: int = 0
     """Ids drawn beyond those that a reader waits for. 0: a clause pauses while its chunk is made, for the drawing would
     slow down that chunk, which is heard next, for one that is heard a second later."""
-
-    def wake_at(self, taken: int) -> int:
-        """At how many ids a reader that has taken so many is woken."""
-        return self.early if taken < self.early else self.needs(taken)
-
-    def needs(self, taken: int) -> int:
-        """How many ids a reader that has taken so many waits for."""
-        return next((count for count in self.first_bursts if count > taken), taken + self.burst)
 
 
 class TorchLm:
@@ -113,9 +99,15 @@ class TorchLm:
         return len(self._free)
 
     async def generate(
-        self, prompt: Sequence[int], *, min_tokens: int, max_tokens: int, seed: int
+        self,
+        prompt: Sequence[int],
+        *,
+        min_tokens: int,
+        max_tokens: int,
+        seed: int,
+        wanted: Callable[[], int] = a_chunk,
     ) -> AsyncGenerator[int, None]:
-        """See ``lm.LmBackend``; ids come in bursts (``TorchLmConfig``).
+        """See ``lm.LmBackend``. Ids come by as many as are wanted: waking for each costs more than drawing it.
 
         Raises:
             InvalidRequest: prompt and ``max_tokens`` do not fit a slot, and cutting leaves less than ``min_tokens``.
@@ -131,8 +123,8 @@ class TorchLm:
             )
         admission = Admission(slot=-1, ids=prompt, seed=seed, min_tokens=min(min_tokens, max_tokens))
         sequence = LmSequence(admission, min(max_tokens, room))
-        self._enter(sequence, self._waiting)
-        async with aclosing(self._read(sequence)) as tokens:
+        self._enter(sequence, self._waiting, wanted)
+        async with aclosing(self._read(sequence, wanted)) as tokens:
             async for token in tokens:
                 yield token
 
@@ -143,6 +135,7 @@ class TorchLm:
         prompt_text: Sequence[int],
         prompt_speech: Sequence[int],
         seed: int,
+        wanted: Callable[[], int] = a_chunk,
     ) -> AsyncGenerator[int, None]:
         """Draw the speech ids of a clause whose text ids come in meanwhile, in groups of any size.
 
@@ -160,10 +153,10 @@ class TorchLm:
         sequence = StreamedLmSequence(
             machine, self.table, SamplingConfig(), positions=self._steps.max_length, seed=seed
         )
-        self._enter(sequence, self._listening)
+        self._enter(sequence, self._listening, wanted)
         feeding = asyncio.create_task(self._feed(sequence, text), name="text into the language model")
         try:
-            async with aclosing(self._read(sequence)) as tokens:
+            async with aclosing(self._read(sequence, wanted)) as tokens:
                 async for token in tokens:
                     yield token
             if feeding.done():
@@ -187,9 +180,8 @@ class TorchLm:
                 sequence.text_ended = True
                 self._changed.notify()
 
-    def _enter(self, sequence: LmSequence, queue: Any) -> None:
-        sequence.wake_at = self._config.wake_at(0)
-        sequence.limit = self._config.needs(0) + self._config.ahead
+    def _enter(self, sequence: LmSequence, queue: Any, wanted: Callable[[], int]) -> None:
+        self._want(sequence, wanted())
         with self._changed:
             if self._closing:
                 raise Unavailable("the language model is shut down")
@@ -198,7 +190,12 @@ class TorchLm:
             queue.append(sequence)
             self._changed.notify()
 
-    async def _read(self, sequence: LmSequence) -> AsyncGenerator[int, None]:
+    def _want(self, sequence: LmSequence, count: int) -> None:
+        """Wake the reader at so many ids, and draw them."""
+        sequence.wake_at = max(count, 1)
+        sequence.limit = sequence.wake_at + self._config.ahead
+
+    async def _read(self, sequence: LmSequence, wanted: Callable[[], int]) -> AsyncGenerator[int, None]:
         """The ids as they come; closing it takes the sequence out of the next step."""
         taken = 0
         try:
@@ -211,9 +208,9 @@ class TorchLm:
                 if done:
                     break
                 sequence.waker.clear()
+                count = taken + max(wanted(), 1)
                 with self._changed:
-                    sequence.wake_at = self._config.wake_at(taken)
-                    sequence.limit = self._config.needs(taken) + self._config.ahead
+                    self._want(sequence, count)
                     self._changed.notify()
                 if not sequence.done and len(sequence.tokens) < sequence.wake_at:
                     await sequence.waker.wait()

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tts_engine.errors import InvalidRequest, SynthesisFailed, Unavailable
+from tts_engine.lm import a_chunk
 from tts_engine.models.llm import SpeechLanguageModel
 from tts_engine.vllm_plugin import SAMPLER
 from tts_engine.vllm_plugin.joined_table import JoinedTable, export_vllm
@@ -112,7 +113,13 @@ class VllmBackend:
         return 0 if self._engine is None else int(self._engine.output_processor.get_num_unfinished_requests())
 
     async def generate(
-        self, prompt: Sequence[int], *, min_tokens: int, max_tokens: int, seed: int
+        self,
+        prompt: Sequence[int],
+        *,
+        min_tokens: int,
+        max_tokens: int,
+        seed: int,
+        wanted: Callable[[], int] = a_chunk,
     ) -> AsyncGenerator[int, None]:
         """Draw the speech ids of one clause.
 
@@ -123,6 +130,7 @@ class VllmBackend:
             min_tokens: ids before which no stop is drawn.
             max_tokens: ids after which the clause is cut.
             seed: int64; the same seed draws the same ids whatever else runs.
+            wanted: not asked; ids come as vLLM draws them.
 
         Raises:
             InvalidRequest: the prompt leaves no room for ``min_tokens``.

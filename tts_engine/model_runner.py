@@ -1,9 +1,9 @@
 """Speech tokens to sound on one device: one thread owns flow, vocoder and all their caches, and batches across clauses.
 
 A clause holds a slot (tails of convolutions), blocks (keys and values of each chunk at each Euler step) and a slot of
-the vocoder. It starts where its voice's prompt ends: the prompt's chunks but the last are computed once per voice and
-shared. The last looks three tokens into the clause, so it is fed as soon as these are there, while the language model
-draws the others; where there was no time for that, together with the clause's first chunk.
+the vocoder. It starts where its voice's prompt ends. The prompt's chunks are computed once per voice and shared; what
+is left of it behind the last whole one begins the clause's first chunk. That it is three tokens or more is what makes
+sharing exact: each chunk looks three tokens ahead, and those must not be the clause's.
 
 Each batch is a CUDA graph: copy of the inputs, flow, vocoder; a long one is several, and between them those go whose
 sound is awaited. On a CPU the same code runs without graphs.
@@ -48,18 +48,18 @@ class RunnerConfig:
     """Voices whose prompt is kept on the device; the one not used for longest makes room."""
     dtype: torch.dtype = torch.float32
     """Of the flow's caches; bf16 on a GPU."""
-    first_rows: Sequence[int] = (1, 2, 4, 8)
-    next_rows: Sequence[int] = (1, 2, 4, 8, 16)
-    """Batch sizes of the graphs; the first are those of ``prompt`` too."""
+    chunk_rows: Sequence[int] = (1, 2, 4, 8, 16)
+    """Batch sizes of the graphs."""
     whole_rows: Sequence[int] = (1, 2)
     whole_chunks: Sequence[int] = (8, 12, 16, 24)
     """The same of last chunks under full attention, and chunks of prompt and clause; a longer one runs without."""
     finalize: Literal["upstream", "causal"] = "upstream"
     """How a clause's last chunk is made: ``upstream``: by full attention over everything, as upstream does, at the cost
     of all of it again; ``causal``: as the chunks before it go on."""
-    first_hop: int = 25
-    """Tokens of a clause's first chunk. Under 25 it sounds sooner, and is made without the frames right of it; the
-    rest of these 25 comes from the whole chunk. 25 is exact."""
+    first_hop: int = 22
+    """Tokens of a clause's first chunk, 1 to 25: the voice prompt is cut at its head until so many are left of a chunk
+    behind it. Exact whatever it is. Less sounds sooner and leaves less time for the second chunk. Above 22 a chunk of
+    the prompt looks into the clause and is computed for each clause anew."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,15 +70,12 @@ class Voice:
     prompt_tokens: Sequence[int]
     slot: int
     blocks: list[int]
+    shared: int
+    """Tokens of the prompt that are computed once: its whole chunks, as far as they do not look beyond it."""
     clauses: int = 0
     used: float = 0.0
     gone: bool = False
     """It has made room for another."""
-
-    @property
-    def shared(self) -> int:
-        """Tokens of the prompt that are computed once: all but its last chunk, which looks into the new speech."""
-        return max(len(self.prompt_tokens) - 25, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -109,12 +106,7 @@ class _Job:
     final: bool
     since: float
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[NDArray[np.float32]] | None
-    """None: the voice prompt's last chunk, ahead of the first job that somebody waits for."""
-
-    @property
-    def ahead(self) -> bool:
-        return self.future is None
+    future: asyncio.Future[NDArray[np.float32]]
 
 
 class _Task:
@@ -235,7 +227,7 @@ class ModelRunner:
 
         Args:
             key: names voice and revision.
-            tokens: shape ``(25 k,)``; mel: ``(50 k, 80)``; speaker: ``(192,)``.
+            tokens: shape ``(n,)``; mel: ``(2 n, 80)``; speaker: ``(192,)``. Cut at the head, see ``first_hop``.
 
         Raises:
             Exhausted: every place for a voice is in use.
@@ -273,23 +265,9 @@ class ModelRunner:
             self.silent += 1
         return rendering
 
-    def feed_prompt(self, rendering: Rendering) -> None:
-        """The first three tokens are there: the prompt's last chunk may be computed, if the device has time for it.
-
-        A clause that is alone gains nothing: one row takes as long with the prompt as without, and the language model
-        would be slower beside it.
-        """
-        if rendering.voice.prompt_tokens and not rendering.closed and self.silent > 1:
-            with self._changed:
-                loop = asyncio.get_running_loop()
-                self._jobs.append(_Job(rendering, 0, False, time.monotonic(), loop, None))
-                self._changed.notify()
-
     def hop(self, rendering: Rendering) -> int:
         """Tokens of the clause's next chunk, if it is not the last; three more must be there."""
-        if not rendering.sounded:
-            return self.config.first_hop
-        return self.chunk - rendering.sounded % self.chunk
+        return self.chunk - (len(rendering.voice.prompt_tokens) + rendering.sounded) % self.chunk
 
     def is_last(self, rendering: Rendering) -> bool:
         """Whether all that is left, of a clause that gets no more tokens, goes into one chunk."""
@@ -317,8 +295,6 @@ class ModelRunner:
         with self._changed:
             if self._closing:
                 raise rendering.error or Unavailable("the model is shut down")
-            if not rendering.sounded:  # what has not been fed ahead by now goes with the first chunk
-                self._jobs = [j for j in self._jobs if j.rendering is not rendering]
             self._jobs.append(job)
             self._changed.notify()
         return future
@@ -383,12 +359,7 @@ class ModelRunner:
             rendering.slot = 0
 
     def _shape(self, job: _Job) -> Shape:
-        if job.final and self.config.finalize == "upstream":
-            return "whole"
-        r = job.rendering
-        if job.ahead:
-            return "prompt"
-        return "first" if r.voice.prompt_tokens and r.fed == r.voice.shared else "next"
+        return "whole" if job.final and self.config.finalize == "upstream" else "chunk"
 
     def _candidate(self, job: _Job, now: float) -> Candidate[_Job]:
         slack_s = job.rendering.playhead.slack_s(now)
@@ -404,10 +375,8 @@ class ModelRunner:
                 time.sleep(0.001)  # all caches belong to clauses that wait for their own next tokens
                 return
             for candidate in chosen:
-                job = candidate.owner
-                # One that lost its blocks to a more urgent one of this very round starts over another time.
-                if self._shape(job) == candidate.shape and self._make_room(job, [j.rendering for j in ready], now):
-                    ready.append(job)
+                if self._make_room(candidate.owner, [j.rendering for j in ready], now):
+                    ready.append(candidate.owner)
             # Those without room must not keep the ones who hold it, and go on by another shape, from running.
             candidates = [c for c in candidates if c not in chosen]
         try:
@@ -418,16 +387,14 @@ class ModelRunner:
                 self._settle(job, SynthesisFailed("out of device memory"))
             return
         for job, samples in results:
-            if samples is not None or job.ahead:
+            if samples is not None:
                 self._settle(job, samples)
 
     def _make_room(self, job: _Job, running: Sequence[Rendering], now: float) -> bool:
         """Give the clause a slot and the blocks that it writes next; False: not now."""
-        r, shape = job.rendering, self._shape(job)
-        needed = 0
-        if shape != "whole":
-            chunks = r.fed // self.chunk + (2 if shape == "first" else 1)
-            needed = max(chunks - len(r.voice.blocks) - len(r.blocks), 0)
+        r, needed = job.rendering, 0
+        if self._shape(job) == "chunk":
+            needed = max(r.fed // self.chunk + 1 - len(r.voice.blocks) - len(r.blocks), 0)
         while len(self._free_blocks) < needed:
             holders = [
                 (o, (o.playhead.slack_s(now), o.order))
@@ -446,20 +413,9 @@ class ModelRunner:
 
     def _plan(self, job: _Job, shape: Shape, width: int) -> Row:
         """What the batch feeds of this clause; ``width``: tokens and look-ahead that it takes of one."""
-        r, chunk = job.rendering, self.chunk
+        r = job.rendering
         prompt = r.voice.prompt_tokens
-        if shape == "prompt":
-            tokens = [*prompt[r.fed :], *r.tokens[:LOOK_AHEAD_TOKENS]]
-            blocks = [*r.voice.blocks, *r.blocks]
-            return Row(
-                slot=r.slot,
-                voice=r.voice.index,
-                start=r.fed,
-                length=chunk,
-                valid=len(tokens),
-                blocks=blocks,
-                tokens=tokens,
-            )
+        sounded = len(prompt) + r.sounded
         if shape == "whole":
             tokens = [*prompt, *r.tokens[: r.sounded + job.count]]
             return Row(
@@ -470,24 +426,23 @@ class ModelRunner:
                 valid=len(tokens),
                 frames=job.count * FRAMES_PER_TOKEN,
                 final=True,
-                skip=(len(prompt) + r.sounded) * FRAMES_PER_TOKEN,
+                skip=sounded * FRAMES_PER_TOKEN,
                 tokens=tokens,
             )
-        lead = chunk if shape == "first" else 0
-        done = max(r.fed + lead - len(prompt), 0)  # clause tokens in the caches
-        catching_up = done < r.sounded // chunk * chunk
-        skip = 0 if catching_up else r.sounded - done  # of this chunk, sounded before it was whole
-        tokens = [*prompt[r.fed : r.fed + lead], *r.tokens[done : done + width - lead]]
+        catching_up = r.fed + self.chunk <= sounded
+        skip = 0 if catching_up else sounded - r.fed
+        begin = r.fed - len(prompt)
+        tokens = [*prompt[r.fed : r.fed + width], *r.tokens[max(begin, 0) : max(begin + width, 0)]]
         return Row(
             slot=r.slot,
             voice=r.voice.index,
             begins=not r.sounded,
             start=r.fed,
-            length=lead + (chunk if catching_up else skip + job.count),
+            length=self.chunk if catching_up else skip + job.count,
             valid=len(tokens),
             frames=0 if catching_up else job.count * FRAMES_PER_TOKEN,
             final=job.final and not catching_up,
-            skip=(lead + skip) * FRAMES_PER_TOKEN,
+            skip=skip * FRAMES_PER_TOKEN,
             blocks=[*r.voice.blocks, *r.blocks],
             tokens=tokens,
         )
@@ -503,9 +458,9 @@ class ModelRunner:
         fresh: list[int] = []
         copies: list[tuple[int, int]] = []
         for job, plan in zip(jobs, plans, strict=True):
-            if shape != "whole" and plan.start == 0:
+            if shape == "chunk" and plan.start == 0:
                 fresh.append(plan.slot)
-            elif shape != "whole" and plan.start == job.rendering.voice.shared:
+            elif shape == "chunk" and plan.start == job.rendering.voice.shared:
                 copies.append((job.rendering.voice.slot, plan.slot))
         begun = time.monotonic()
         lent_s = 0.0
@@ -540,10 +495,10 @@ class ModelRunner:
             r = job.rendering
             if r not in self._renderings:
                 continue
-            if shape != "whole" and plan.length % self.chunk == 0:
-                r.fed += plan.length  # an unfinished chunk is fed again, with what completes it
+            if shape == "chunk" and plan.length == self.chunk:
+                r.fed += self.chunk
             if not plan.frames:
-                self.recomputed_chunks += not job.ahead
+                self.recomputed_chunks += 1
                 results.append((job, None))
                 continue
             begin, end = self.state.vocoder.valid(
@@ -579,7 +534,7 @@ class ModelRunner:
         now, policy = time.monotonic(), self._policy
         if left and min(job.rendering.playhead.slack_s(now) for job in left) > policy.patient_s:
             awaited = [c for job in others if (c := self._candidate(job, now)).slack_s <= policy.tight_s]
-            if short := [c.owner for c in awaited if c.shape in ("first", "next")]:
+            if short := [c.owner for c in awaited if c.shape == "chunk"]:
                 self._round(short)
         return bool(left)
 
@@ -587,12 +542,10 @@ class ModelRunner:
         if self._stream is not None:
             self._stream.synchronize()
 
-    def _settle(self, job: _Job, result: NDArray[np.float32] | EngineError | None) -> None:
+    def _settle(self, job: _Job, result: NDArray[np.float32] | EngineError) -> None:
         with self._changed:
             if job in self._jobs:
                 self._jobs.remove(job)
-        if job.future is None or result is None:
-            return
         try:
             if isinstance(result, EngineError):
                 job.loop.call_soon_threadsafe(_reject, job.future, result)
@@ -614,11 +567,17 @@ class ModelRunner:
         self, key: object, tokens: NDArray[np.int32], mel: NDArray[np.float32], speaker: NDArray[np.float32]
     ) -> Voice:
         """Find a place for a prompt and compute its shared part."""
-        chunk = self.chunk
-        count = len(tokens) // chunk
-        if count >= self.config.max_chunks:
-            raise InvalidRequest(f"the voice prompt has {count} chunks; the engine keeps {self.config.max_chunks}")
-        while not self._voice_slots or len(self._free_blocks) < max(count - 1, 0):
+        # Without a prompt of that length the first chunk is a whole one.
+        left = self.chunk - self.config.first_hop
+        cut = (len(tokens) - left) % self.chunk if len(tokens) >= left else len(tokens)
+        tokens, mel = tokens[cut:], mel[cut * FRAMES_PER_TOKEN :]
+        shared = max(len(tokens) - LOOK_AHEAD_TOKENS, 0) // self.chunk * self.chunk
+        if shared >= (self.config.max_chunks - 1) * self.chunk:
+            raise InvalidRequest(
+                f"the voice prompt has {len(tokens)} tokens; "
+                f"the engine keeps {self.config.max_chunks * self.chunk} of prompt and clause"
+            )
+        while not self._voice_slots or len(self._free_blocks) < shared // self.chunk:
             with self._changed:
                 idle = [(voice.used, k) for k, voice in self._voices.items() if not voice.clauses]
                 if not idle:
@@ -629,9 +588,10 @@ class ModelRunner:
         slot = self._voice_slots.pop()
         voice = Voice(
             index=slot - 1 - self.config.max_clauses,
-            prompt_tokens=[int(t) for t in tokens[: count * chunk]],
+            prompt_tokens=[int(t) for t in tokens],
             slot=slot,
             blocks=[],
+            shared=shared,
             used=time.monotonic(),
         )
         try:
@@ -649,10 +609,9 @@ class ModelRunner:
     def _compute_prompt(self, voice: Voice, mel: NDArray[np.float32], speaker: NDArray[np.float32]) -> None:
         """Fill the voice's slot and blocks, chunk by chunk."""
         state, chunk, device, slot = self.state, self.chunk, self.device, voice.slot
-        count = len(voice.prompt_tokens) // chunk
         vector = state.flow.speaker(torch.from_numpy(np.array(speaker, np.float32)).to(device)[None])
         state.speakers[voice.index] = vector[0]
-        frames = torch.from_numpy(np.array(mel[: count * chunk * FRAMES_PER_TOKEN], np.float32)).to(device)
+        frames = torch.from_numpy(np.array(mel, np.float32)).to(device)
         state.prompt_mels[voice.index, : len(frames)] = frames
         state.prompt_frames[voice.index] = len(frames)
         state.flow_cache.reset(torch.tensor([slot], device=device))
@@ -679,12 +638,7 @@ class ModelRunner:
     def _batch_for(self, shape: Shape, jobs: Sequence[_Job]) -> WaveBatch:
         """The smallest prepared batch that holds these jobs, or one of their own."""
         config = self.config
-        sizes = {
-            "first": config.first_rows,
-            "prompt": config.first_rows,
-            "next": config.next_rows,
-            "whole": config.whole_rows,
-        }[shape]
+        sizes = config.whole_rows if shape == "whole" else config.chunk_rows
         chunks = 0
         if shape == "whole":
             longest = max(len(j.rendering.voice.prompt_tokens) + j.rendering.sounded + j.count for j in jobs)
@@ -702,10 +656,7 @@ class ModelRunner:
     def _graphs(self) -> list[tuple[Shape, int, int]]:
         """Shape, rows and chunks of every graph, the largest of a shape first."""
         config = self.config
-        graphs: list[tuple[Shape, int, int]] = []
-        graphs += [("first", rows, 0) for rows in sorted(config.first_rows, reverse=True)]
-        graphs += [("prompt", rows, 0) for rows in sorted(config.first_rows, reverse=True)]
-        graphs += [("next", rows, 0) for rows in sorted(config.next_rows, reverse=True)]
+        graphs: list[tuple[Shape, int, int]] = [("chunk", rows, 0) for rows in sorted(config.chunk_rows, reverse=True)]
         if config.finalize == "upstream":
             graphs += [
                 ("whole", rows, chunks)

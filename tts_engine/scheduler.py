@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-Shape = Literal["first", "prompt", "next", "whole"]
-"""``first``: the voice prompt's last chunk and the clause's first; ``prompt``: the former alone, before anybody waits
-for sound; ``next``: one chunk; ``whole``: the last chunk, by way of everything before it."""
+Shape = Literal["chunk", "whole"]
+"""``chunk``: one chunk on top of what is cached; ``whole``: the last one, by way of everything before it."""
 
 Owner = TypeVar("Owner")
 
@@ -22,13 +21,10 @@ Owner = TypeVar("Owner")
 class SchedulerConfig:
     """Batch sizes and bounds."""
 
-    first_rows: int = 8
-    """Clauses of a batch of first chunks. Costs 24 ms against 12 alone on an H200; 16 cost 42."""
-    next_rows: int = 16
-    """Clauses of a batch of further chunks."""
+    chunk_rows: int = 16
+    """Clauses of a batch of chunks. Costs 28 ms against 12 alone on an H200."""
     calm_rows: int = 8
-    """The same while none of them is short of sound, and of a batch of voice prompts: a first chunk that arrives
-    meanwhile waits for half as long."""
+    """The same while none of them is short of sound: a first chunk that arrives meanwhile waits for half as long."""
     calm_s: float = 1.0
     """Seconds of sound in hand above which a clause is not short."""
     whole_rows: int = 2
@@ -61,20 +57,15 @@ def choose(candidates: Iterable[Candidate[Owner]], config: SchedulerConfig) -> S
     """
 
     def urgency(c: Candidate[Owner]) -> float:
-        if c.shape == "prompt":
-            return max(c.slack_s, config.tight_s)
         return c.slack_s if c.slack_s > config.tight_s else 0.0
 
     ranked = sorted(candidates, key=lambda c: (urgency(c), c.since))
     if not ranked:
         return []
     leader = ranked[0]
-    rows = {
-        "first": config.first_rows,
-        "prompt": config.calm_rows,
-        "next": config.calm_rows if leader.slack_s > config.calm_s else config.next_rows,
-        "whole": config.whole_rows,
-    }[leader.shape]
+    rows = config.whole_rows
+    if leader.shape == "chunk":
+        rows = config.calm_rows if leader.slack_s > config.calm_s else config.chunk_rows
     alike = [c for c in ranked if c.shape == leader.shape]
     if awaited := sum(urgency(c) == 0 for c in alike):
         rows = min(rows, 1 << (awaited - 1).bit_length())

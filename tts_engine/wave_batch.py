@@ -1,9 +1,8 @@
 """One batch of token to wave: static buffers of one shape and size, and the CUDA graphs over them.
 
-Four shapes: ``first`` feeds the last chunk of the voice prompt and the first of the clause, ``prompt`` the former
-alone and without sound, ``next`` one chunk, all on top of the caches; ``whole`` computes prompt and clause at once
-under full attention, as upstream makes a last chunk. That takes several times as long as the others, so it runs in
-stages, between which others may go.
+Two shapes: ``chunk`` feeds one chunk on top of the caches; ``whole`` computes voice prompt and clause at once under
+full attention, as upstream makes a last chunk. That takes several times as long, so it runs in stages, between which
+others may go.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class WaveBatch:
         """``chunks``: of prompt and clause together, for ``whole``."""
         chunk = state.flow.solver.chunk_tokens
         self.shape, self.rows = shape, rows
-        self.width = chunk * (chunks if shape == "whole" else 2 if shape == "first" else 1) + LOOK_AHEAD_TOKENS
+        self.width = chunk * (chunks if shape == "whole" else 1) + LOOK_AHEAD_TOKENS
         # Upstream's last chunk has up to two tokens more: what is left when a chunk's look-ahead does not come.
         tokens = chunk + LOOK_AHEAD_TOKENS - 1 if shape == "whole" else chunk
         self.sounding_frames = tokens * FRAMES_PER_TOKEN
@@ -139,11 +138,8 @@ class WaveBatch:
         state = self._state
         _, start, _, valid, voices, *_ = self._header()
         frames = (self.width - LOOK_AHEAD_TOKENS) * FRAMES_PER_TOKEN
-        if self.shape == "next":
-            cond = torch.zeros(self.rows, frames, MEL_CHANNELS, device=state.device)
-        else:
-            mels, ends = (part.index_select(0, voices) for part in (state.prompt_mels, state.prompt_frames))
-            cond = place_prompt(mels, ends, start, frames)
+        mels, ends = (part.index_select(0, voices) for part in (state.prompt_mels, state.prompt_frames))
+        cond = place_prompt(mels, ends, start, frames)
         tokens = self.packed[:, _HEADER + self._blocks :].contiguous()
         return tokens, valid, cond, state.speakers.index_select(0, voices)
 
@@ -153,8 +149,7 @@ class WaveBatch:
         blocks = self.packed[:, _HEADER : _HEADER + self._blocks].contiguous()
         rows = FlowRows(slots=slots, blocks=blocks, start=start, length=length)
         mel = state.flow.advance(*self._inputs(), rows, state.flow_cache)
-        if self.shape != "prompt":
-            self._sound(mel)
+        self._sound(mel)
 
     def _advance_whole(self, first_step: int) -> None:
         state = self._state

@@ -13,7 +13,7 @@ from tts_engine.scheduler import Candidate, SchedulerConfig, Shape, choose
 
 def batch_s(shape: Shape, rows: int) -> float:
     """About an H200: at most 16 / 0.05 = 320 seconds of sound a second, 53 turns of 6 s."""
-    return 0.008 + 0.0028 * rows if shape == "first" else 0.008 + 0.0026 * rows
+    return 0.008 + 0.0026 * rows
 
 
 @dataclass(eq=False)
@@ -69,7 +69,7 @@ def simulate(
         candidates = [
             Candidate(
                 owner=turn,
-                shape="first" if turn.first_at is None else "next",
+                shape="chunk",
                 slack_s=0.0 if turn.first_at is None else turn.dry_at - now,
                 since=turn.submitted_at,
             )
@@ -133,18 +133,18 @@ def test_after_late_chunks_the_door_opens_again_step_by_step() -> None:
 def test_a_device_that_was_calibrated_is_known_before_the_first_caller() -> None:
     admission = Admission(AdmissionConfig(first_chunk_s=0.2))
     for rows in (1, 2, 4, 8):
-        admission.calibrate("first", rows, batch_s("first", rows))
-        admission.calibrate("next", rows, batch_s("next", rows))
-    assert admission.cost_s("first") == batch_s("first", 8) / 8
+        admission.calibrate("chunk", rows, batch_s("chunk", rows))
+        admission.calibrate("chunk", rows, batch_s("chunk", rows))
+    assert admission.cost_s("chunk") == batch_s("chunk", 8) / 8
     # A single call at a time says nothing about what a full batch costs.
     for _ in range(100):
-        admission.observe("first", 1, batch_s("first", 1))
-    assert admission.cost_s("first") == pytest.approx(batch_s("first", 8) / 8)
+        admission.observe("chunk", 1, batch_s("chunk", 1))
+    assert admission.cost_s("chunk") == pytest.approx(batch_s("chunk", 8) / 8)
     # Everything twice as slow: half as many.
     for _ in range(200):
-        admission.observe("next", 7, 2 * batch_s("next", 8))
-    assert admission.cost_s("next") == pytest.approx(2 * batch_s("next", 8) / 8, rel=0.01)
-    assert admission.cost_s("first") == pytest.approx(2 * batch_s("first", 8) / 8, rel=0.01)
+        admission.observe("chunk", 7, 2 * batch_s("chunk", 8))
+    assert admission.cost_s("chunk") == pytest.approx(2 * batch_s("chunk", 8) / 8, rel=0.01)
+    assert admission.cost_s("chunk") == pytest.approx(2 * batch_s("chunk", 8) / 8, rel=0.01)
 
 
 def test_within_capacity_nobody_is_refused() -> None:
@@ -153,17 +153,17 @@ def test_within_capacity_nobody_is_refused() -> None:
 
 def test_a_burst_is_let_in_as_far_as_its_first_sounds_come_in_time() -> None:
     admission = Admission(AdmissionConfig(max_clauses=10**6, first_chunk_s=0.2))
-    admission.observe("first", 8, batch_s("first", 8))
+    admission.observe("chunk", 8, batch_s("chunk", 8))
     outcome = simulate(admission, turns_per_s=0, burst=100)
-    assert 50 <= len(outcome.turns) <= 54  # 3.8 ms each
+    assert 50 <= len(outcome.turns) <= 56  # 3.6 ms each
     assert outcome.worst_first_s < 0.25
     assert outcome.gaps == 0 and outcome.refused
 
 
 def measured(**fields: float) -> Admission:
     admission = Admission(AdmissionConfig(**{"max_clauses": 100} | fields))  # type: ignore[arg-type]
-    admission.observe("next", 10, 0.1)  # a hundredth of the device for each clause that speaks
-    admission.observe("first", 10, 0.1)
+    admission.observe("chunk", 10, 0.1)  # a hundredth of the device for each clause that speaks
+    admission.observe("chunk", 10, 0.1)
     return admission
 
 
@@ -201,8 +201,8 @@ def test_the_retry_delay_follows_the_pace_of_departures() -> None:
 
 def test_a_device_too_slow_for_one_call_serves_one() -> None:
     slow = Admission(AdmissionConfig())
-    slow.observe("next", 1, 5.0)
-    slow.observe("first", 1, 5.0)
+    slow.observe("chunk", 1, 5.0)
+    slow.observe("chunk", 1, 5.0)
     assert slow.judge(Load(speaking=0, silent=0), now=0.0).admitted
     assert not slow.judge(Load(speaking=1, silent=0), now=0.0).admitted
 
@@ -217,14 +217,14 @@ def test_before_anything_was_measured_places_are_the_only_bound() -> None:
 def test_a_slower_device_lets_fewer_in() -> None:
     admission = measured()
     for _ in range(50):
-        admission.observe("next", 10, 0.2)
+        admission.observe("chunk", 10, 0.2)
     assert admission.share(1, 0.0) == pytest.approx(0.02, rel=0.01)
     assert not admission.judge(Load(speaking=60, silent=0), now=0.0).admitted
 
 
 def test_turns_that_leave_before_their_second_chunk_are_counted_too() -> None:
     admission = Admission(AdmissionConfig(busy_share=0.5))
-    admission.observe("first", 1, 0.4)
+    admission.observe("chunk", 1, 0.4)
     for tenth in range(20):
         admission.departed(tenth / 10)
     verdict = admission.judge(Load(speaking=1, silent=0), now=2.0)

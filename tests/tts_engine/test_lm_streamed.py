@@ -16,7 +16,7 @@ from tests.tts_engine.models.test_llm import ids, model
 from tts_engine.errors import InvalidRequest, SynthesisFailed
 from tts_engine.lm import INTERLEAVED
 from tts_engine.lm_eager import Drawn, EagerLm
-from tts_engine.lm_torch import TorchLm, TorchLmConfig
+from tts_engine.lm_torch import TorchLm
 from tts_engine.models.config import SamplingConfig
 from tts_engine.sampling import ras, stop_mask
 
@@ -50,7 +50,7 @@ class GoldenLm(EagerLm):
 
 @asynccontextmanager
 async def running(steps: EagerLm) -> AsyncIterator[TorchLm]:
-    lm = TorchLm(steps, TorchLmConfig(first_bursts=(4,), burst=3))
+    lm = TorchLm(steps)
     await lm.start()
     try:
         yield lm

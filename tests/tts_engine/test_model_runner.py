@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +31,8 @@ CODES = 200
 SIZES: dict[str, Any] = {"max_clauses": 6, "blocks": 40, "max_chunks": 12, "max_voices": 2, "finalize": "causal"}
 RNG = np.random.default_rng(0)
 CLAUSES = [RNG.integers(0, CODES, n).tolist() for n in (60, 27, 28, 5, 77)]
+SHORT = CLAUSES[1][:24]
+"""Its only chunk is its last."""
 SPEAKER = RNG.normal(size=192).astype(np.float32)
 
 torch.set_num_threads(1)  # networks this small only wait for each other
@@ -71,6 +73,18 @@ class Prompt:
     def __init__(self, tokens: int) -> None:
         self.tokens = np.random.default_rng(tokens).integers(0, CODES, tokens).astype(np.int32)
         self.mel = np.random.default_rng(tokens).normal(size=(2 * tokens, 80)).astype(np.float32)
+
+    def cut(self, first_hop: int) -> Prompt:
+        """As much of its end as leaves ``first_hop`` tokens of a chunk; nothing, if it is shorter than the rest."""
+        end = Prompt(len(self.tokens))
+        left, n = 25 - first_hop, len(self.tokens)
+        kept = n - (n - left) % 25 if n >= left else 0
+        end.tokens, end.mel = self.tokens[n - kept :], self.mel[2 * (n - kept) :]
+        return end
+
+    @property
+    def first_hop(self) -> int:
+        return 25 - len(self.tokens) % 25
 
 
 @asynccontextmanager
@@ -138,17 +152,19 @@ def vocode(mel: torch.Tensor, cuts: list[int], version: int) -> NDArray[np.float
 
 def as_upstream(prompt: Prompt, tokens: list[int], version: int) -> NDArray[np.float32]:
     """The same, but the last chunk by full attention; it is up to two tokens longer."""
+    prompt = prompt.cut(22)
     chunked, whole = (mel_of(prompt, tokens, version, streaming=streaming) for streaming in (True, False))
-    cuts = list(range(50, 2 * len(tokens) - 5, 50))
+    cuts = list(range(prompt.first_hop * 2, 2 * len(tokens) - 5, 50))
     last = cuts[-1] if cuts else 0
     return vocode(torch.cat([chunked[:, :last], whole[:, last:]], dim=1), [*cuts, 2 * len(tokens)], version)
 
 
-def one_pass(prompt: Prompt, tokens: list[int], version: int = 3) -> NDArray[np.float32]:
+def one_pass(prompt: Prompt, tokens: list[int], version: int = 3, *, first_hop: int = 22) -> NDArray[np.float32]:
     """The whole clause's mel at once; CosyVoice2's vocoder makes different sound of other pieces, so it gets these."""
+    prompt = prompt.cut(first_hop)
     mel = mel_of(prompt, tokens, version, streaming=True)
     frames = mel.shape[1]
-    return vocode(mel, [*range(50, frames, 50), frames], version)
+    return vocode(mel, [*range(prompt.first_hop * 2, frames, 50), frames], version)
 
 
 def assert_same(got: NDArray[np.float32], want: NDArray[np.float32], version: int = 3) -> None:
@@ -162,7 +178,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-@pytest.mark.parametrize("prompt_tokens", [0, 25, 75])
+@pytest.mark.parametrize("prompt_tokens", [0, 2, 25, 53, 75])
 async def test_chunks_equal_one_pass_whatever_the_prompt(prompt_tokens: int, version: int) -> None:
     prompt = Prompt(prompt_tokens)
     async with running(version) as runner:
@@ -185,7 +201,7 @@ async def test_a_clause_sounds_the_same_among_sixteen_that_join_and_leave(versio
     prompt = Prompt(25)
     rng = np.random.default_rng(1)
     others = [(n, rng.integers(0, CODES, length).tolist()) for n, length in enumerate(rng.integers(5, 80, 16))]
-    wide = SchedulerConfig(first_rows=17, next_rows=17, calm_rows=17)
+    wide = SchedulerConfig(chunk_rows=17, calm_rows=17)
     async with running(version, wide, max_clauses=40, blocks=120) as runner:
         voice = await voice_of(runner, prompt)
         mine = asyncio.ensure_future(say(runner, voice, CLAUSES[4]))
@@ -210,20 +226,28 @@ async def test_a_last_chunk_as_upstream_makes_it(prompt_tokens: int, version: in
         assert_same(samples, want, version)
 
 
-async def test_a_shorter_first_chunk_sounds_sooner_and_the_rest_of_it_later(version: int) -> None:
-    prompt, tokens = Prompt(50), CLAUSES[4]
-    async with running(version, first_hop=15) as runner:
+@pytest.mark.parametrize("first_hop", [8, 15, 25])
+async def test_a_first_chunk_of_any_length_is_exact(version: int, first_hop: int) -> None:
+    prompt, tokens = Prompt(60), CLAUSES[4]
+    async with running(version, first_hop=first_hop) as runner:
         voice = await voice_of(runner, prompt)
-        first = await say(runner, voice, tokens[:18], chunks=1)
+        assert (len(voice.prompt_tokens) + first_hop) % 25 == 0
+        first = await say(runner, voice, tokens[: first_hop + 3], chunks=1)
         whole = await say(runner, voice, tokens)
+        assert runner.recomputed_chunks == 2 * (first_hop > 22), "the prompt's last chunk looks into the clause"
         await until(lambda: runner.free_blocks == SIZES["blocks"] - len(voice.blocks))
-    early = mel_of(prompt, tokens[:18], version, streaming=True, final=False)
-    assert early.shape[1] == 30
-    mel = mel_of(prompt, tokens, version, streaming=True)
-    cuts = [30, *range(50, mel.shape[1], 50), mel.shape[1]]
-    want = vocode(torch.cat([early, mel[:, 30:]], dim=1), cuts, version)
+    want = one_pass(prompt, tokens, version, first_hop=first_hop)
     assert_same(whole, want, version)
     assert_same(first, want[: len(first)], version)
+    assert len(first) < first_hop * 960
+
+
+async def test_all_of_a_prompt_that_ends_three_tokens_into_a_chunk_is_computed_once(version: int) -> None:
+    async with running(version) as runner:
+        voice = await voice_of(runner, Prompt(53))
+        assert (len(voice.prompt_tokens), voice.shared, len(voice.blocks)) == (53, 50, 2)
+        await say(runner, voice, CLAUSES[0], chunks=1)
+        assert runner.batches_run == {("chunk", 1): 1}
 
 
 async def test_a_clause_that_lost_its_cache_is_computed_again_with_the_same_sound(version: int) -> None:
@@ -249,47 +273,6 @@ async def test_everything_is_free_after_clauses_that_were_left_early(version: in
             await until(lambda: runner.open_clauses == 0 and runner.free_blocks == blocks)
         assert runner.silent == 0
         await say(runner, voice, CLAUSES[0])
-
-
-@pytest.mark.parametrize("finalize", ["causal", "upstream"])
-async def test_the_prompt_is_fed_while_tokens_still_come(version: int, finalize: Literal["causal", "upstream"]) -> None:
-    prompt, tokens = Prompt(50), CLAUSES[4]
-    async with running(version, finalize=finalize) as runner:
-        voice = await voice_of(runner, prompt)
-        rendering, other = (runner.open(voice, Playhead()) for _ in range(2))
-        rendering.tokens += tokens[:3]
-        runner.feed_prompt(rendering)
-        await until(lambda: runner.batches_run == {("prompt", 1): 1})
-        out = []
-        for end in range(28, len(tokens), 25):
-            rendering.tokens[:] = tokens[:end]
-            out.append(await runner.submit(rendering, final=False))
-        rendering.tokens[:] = tokens
-        while rendering.sounded < len(tokens):
-            out.append(await runner.submit(rendering, final=runner.is_last(rendering)))
-        runner.close(rendering)
-        runner.close(other)
-        assert not any(shape == "first" for shape, _ in runner.batches_run)
-        assert runner.recomputed_chunks == 0
-        await until(lambda: runner.free_blocks == SIZES["blocks"] - len(voice.blocks))
-    want = as_upstream(prompt, tokens, version) if finalize == "upstream" else one_pass(prompt, tokens, version)
-    assert_same(np.concatenate(out), want, version)
-
-
-async def test_a_prompt_that_was_not_fed_in_time_goes_with_the_first_chunk() -> None:
-    prompt, tokens = Prompt(50), CLAUSES[3]
-    async with running() as runner:
-        voice = await voice_of(runner, prompt)
-        rendering, other = (runner.open(voice, Playhead()) for _ in range(2))
-        rendering.tokens += tokens
-        with runner._changed:  # its thread sees both at once
-            runner.feed_prompt(rendering)
-            first = runner.submit(rendering, final=True)
-        samples = await first
-        runner.close(rendering)
-        runner.close(other)
-        assert runner.batches_run == {("first", 1): 1}
-    assert_same(samples, one_pass(prompt, tokens))
 
 
 class Staged:
@@ -336,15 +319,15 @@ async def test_a_first_chunk_goes_between_the_stages_of_a_last_one(
     async with running(version, finalize="upstream") as runner:
         voice = await voice_of(runner, prompt)
         order = shapes_run(runner)
-        rendering, last = last_chunk(runner, voice, CLAUSES[1])
+        rendering, last = last_chunk(runner, voice, SHORT)
         await asyncio.to_thread(staged.begun.wait, 10)
         awaited = asyncio.ensure_future(say(runner, voice, CLAUSES[0], chunks=1))
         await until(lambda: len(runner._jobs) == 2)
         staged.go_on.set()
         first = await awaited
-        assert_same(await last, as_upstream(prompt, CLAUSES[1], version), version)
+        assert_same(await last, as_upstream(prompt, SHORT, version), version)
         runner.close(rendering)
-        assert order == ["first", "whole"]
+        assert order == ["chunk", "whole"]
     assert_same(first, as_upstream(prompt, CLAUSES[0], version)[: len(first)], version)
 
 
@@ -359,7 +342,7 @@ async def test_a_last_chunk_that_is_awaited_itself_is_not_held_up(monkeypatch: p
         await until(lambda: len(runner._jobs) == 2)
         staged.go_on.set()
         await asyncio.gather(short, other)
-        assert order == ["whole", "first"]
+        assert order == ["whole", "chunk"]
 
 
 async def test_who_leaves_in_the_middle_of_a_last_chunk_is_free_at_once_and_harms_nobody(
@@ -369,7 +352,7 @@ async def test_who_leaves_in_the_middle_of_a_last_chunk_is_free_at_once_and_harm
     async with running(version, finalize="upstream") as runner:
         voice = await voice_of(runner, prompt)
         with runner._changed:  # both in one batch
-            (gone, _), (stays, last) = (last_chunk(runner, voice, tokens) for tokens in (CLAUSES[4][:27], CLAUSES[1]))
+            (gone, _), (stays, last) = (last_chunk(runner, voice, tokens) for tokens in (CLAUSES[4][:24], SHORT))
         await asyncio.to_thread(staged.begun.wait, 10)
         slot = gone.slot
         runner.close(gone)
@@ -379,8 +362,8 @@ async def test_who_leaves_in_the_middle_of_a_last_chunk_is_free_at_once_and_harm
         staged.go_on.set()
         first = await awaited
         assert newcomer.slot == slot
-        assert_same(await last, as_upstream(prompt, CLAUSES[1], version), version)
-        assert runner.batches_run == {("first", 1): 1, ("whole", 2): 1}
+        assert_same(await last, as_upstream(prompt, SHORT, version), version)
+        assert runner.batches_run == {("chunk", 1): 1, ("whole", 2): 1}
         # What the vocoder keeps of the newcomer is not what the one who left would have left behind.
         second = await runner.submit(newcomer, final=False)
         runner.close(stays)
@@ -393,7 +376,7 @@ async def test_a_last_chunk_that_all_have_left_is_not_made(monkeypatch: pytest.M
     staged = Staged(monkeypatch)
     async with running(finalize="upstream") as runner:
         voice = await voice_of(runner, Prompt(50))
-        rendering, _ = last_chunk(runner, voice, CLAUSES[1])
+        rendering, _ = last_chunk(runner, voice, SHORT)
         await asyncio.to_thread(staged.begun.wait, 10)
         runner.close(rendering)
         staged.go_on.set()
@@ -501,8 +484,8 @@ async def test_a_voice_that_made_room_is_asked_for_again() -> None:
 
 async def test_what_does_not_fit_the_caches_is_refused() -> None:
     async with running() as runner:
-        with pytest.raises(InvalidRequest, match="12 chunks"):
+        with pytest.raises(InvalidRequest, match="278 tokens; the engine keeps 300"):
             await voice_of(runner, Prompt(12 * 25))
         voice = await voice_of(runner, Prompt(11 * 25))
-        with pytest.raises(InvalidRequest, match="303 speech tokens; 300"):
-            await say(runner, voice, CLAUSES[2])
+        with pytest.raises(InvalidRequest, match="313 speech tokens; 300"):
+            await say(runner, voice, CLAUSES[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tts_engine.scheduler import Candidate, SchedulerConfig, Shape, choose, victim
 
-CONFIG = SchedulerConfig(first_rows=2, next_rows=4, calm_rows=3)
+CONFIG = SchedulerConfig(chunk_rows=4, calm_rows=3)
 
 
 def candidate(owner: str, shape: Shape, slack_s: float, since: float = 0.0) -> Candidate[str]:
@@ -16,11 +16,11 @@ def owners(*candidates: Candidate[str]) -> list[str]:
 
 
 def test_a_first_chunk_goes_before_every_clause_with_sound_in_hand() -> None:
-    assert owners(candidate("a", "next", 0.3, 0.0), candidate("b", "first", 0.0, 5.0)) == ["b"]
+    assert owners(candidate("a", "chunk", 0.3, 0.0), candidate("b", "chunk", 0.0, 5.0)) == ["b"]
 
 
 def test_the_clause_with_least_sound_in_hand_goes_first() -> None:
-    assert owners(candidate("a", "next", 0.9), candidate("b", "next", 0.2), candidate("c", "next", 0.5)) == [
+    assert owners(candidate("a", "chunk", 0.9), candidate("b", "chunk", 0.2), candidate("c", "chunk", 0.5)) == [
         "b",
         "c",
         "a",
@@ -28,46 +28,37 @@ def test_the_clause_with_least_sound_in_hand_goes_first() -> None:
 
 
 def test_a_clause_about_to_run_dry_is_not_put_behind_first_chunks_that_came_later() -> None:
-    dry = candidate("dry", "next", 0.05, 1.0)
-    later = candidate("later", "first", 0.0, 2.0)
-    earlier = candidate("earlier", "first", 0.0, 0.5)
-    assert owners(dry, later) == ["dry"]
-    assert owners(dry, earlier, later) == ["earlier", "later"]
+    dry = candidate("dry", "chunk", 0.05, 1.0)
+    later = candidate("later", "chunk", 0.0, 2.0)
+    earlier = candidate("earlier", "chunk", 0.0, 0.5)
+    assert owners(dry, later) == ["dry", "later"]
+    assert owners(later, dry, earlier) == ["earlier", "dry", "later"]
 
 
 def test_first_chunks_are_served_in_the_order_they_came_and_by_the_batch() -> None:
-    waiting = [candidate(str(n), "first", 0.0, float(n)) for n in (3, 1, 2)]
-    assert owners(*waiting) == ["1", "2"]
+    waiting = [candidate(str(n), "chunk", 0.0, float(n)) for n in (3, 1, 2)]
+    assert owners(*waiting) == ["1", "2", "3"]
+    more = [candidate(str(n), "chunk", 0.0, float(n)) for n in range(4, 9)]
+    assert owners(*more, *waiting) == ["1", "2", "3", "4"]
 
 
 def test_a_batch_of_clauses_with_plenty_in_hand_is_smaller() -> None:
-    calm = [candidate(str(n), "next", 2.0 + n) for n in range(6)]
-    short = [candidate(str(n), "next", 0.5 + n) for n in range(6)]
+    calm = [candidate(str(n), "chunk", 2.0 + n) for n in range(6)]
+    short = [candidate(str(n), "chunk", 0.5 + n) for n in range(6)]
     assert len(owners(*calm)) == CONFIG.calm_rows
-    assert len(owners(*short)) == CONFIG.next_rows
+    assert len(owners(*short)) == CONFIG.chunk_rows
 
 
 def test_who_is_not_awaited_takes_only_what_is_left_of_a_power_of_two() -> None:
-    awaited = [candidate(str(n), "next", 0.0, float(n)) for n in range(3)]
-    others = [candidate("late", "next", 0.9), candidate("early", "next", 0.5)]
+    awaited = [candidate(str(n), "chunk", 0.0, float(n)) for n in range(3)]
+    others = [candidate("late", "chunk", 0.9), candidate("early", "chunk", 0.5)]
     assert owners(*others, *awaited) == ["0", "1", "2", "early"]
     assert owners(*others, *awaited[:2]) == ["0", "1"]
     assert owners(*others, awaited[0]) == ["0"]
 
 
-def test_prompts_are_fed_behind_what_is_awaited_and_before_the_rest() -> None:
-    prompts = [candidate(str(n), "prompt", 0.0, float(n)) for n in range(4)]
-    awaited, rest = candidate("awaited", "next", 0.05, 9.0), candidate("rest", "next", 0.2)
-    assert owners(*prompts, rest, awaited) == ["awaited"]
-    assert owners(*prompts, rest) == ["0", "1", "2"]
-
-
-def test_the_prompt_of_a_clause_that_follows_a_long_one_is_in_no_hurry() -> None:
-    assert owners(candidate("prompt", "prompt", 5.0), candidate("rest", "next", 3.0)) == ["rest"]
-
-
 def test_what_nobody_waits_for_comes_last() -> None:
-    assert owners(candidate("ahead", "first", 1e6), candidate("next", "next", 3.0)) == ["next"]
+    assert owners(candidate("ahead", "chunk", 1e6), candidate("spoken", "whole", 3.0)) == ["spoken"]
 
 
 def test_nothing_to_do_is_an_empty_batch() -> None:

@@ -26,6 +26,7 @@ SAMPLE_RATE = 24_000
 """Hz of the model's mel and of its output."""
 TOKENS_PER_SECOND = 25
 CHUNK_TOKENS = 25
+LOOK_AHEAD_TOKENS = 3
 """The flow's static chunk; a prompt of a whole number of chunks spares the first chunk its padding."""
 MEL_BINS = 80
 SPEAKER_DIM = 192
@@ -261,7 +262,8 @@ class VoiceFeatures:
     """All that a request needs of a reference recording.
 
     The language model sees every token of the recording, since its transcript covers all of it. The flow sees a whole
-    number of chunks: the excess is cut at the beginning, so that what it hears last runs into the new speech.
+    number of chunks and the three tokens into which the last of them looks: the excess is cut at the beginning, so that
+    what it hears last runs into the new speech. ``model_runner`` says what the three are for.
     """
 
     transcript: str
@@ -269,9 +271,9 @@ class VoiceFeatures:
     lm_tokens: NDArray[np.int32]
     """Shape ``(n,)``."""
     flow_tokens: NDArray[np.int32]
-    """Shape ``(25 k,)``; empty for a voice that is a speaker vector alone."""
+    """Shape ``(25 k + 3,)``; empty for a voice that is a speaker vector alone."""
     flow_mel: Floats
-    """Shape ``(2 * 25 k, 80)``."""
+    """Shape ``(2 * (25 k + 3), 80)``."""
     speaker: Floats
     """Shape ``(192,)``."""
 
@@ -301,12 +303,13 @@ def align_prompt(
     """Bring tokens and mel to one length (two frames a token), and the flow's share of them to whole chunks.
 
     Raises:
-        InvalidRequest: the recording has less than one chunk (1 s).
+        InvalidRequest: the recording has less than one chunk and its look-ahead (1.12 s).
     """
     n = min(mel.shape[0] // 2, tokens.size)
-    excess = n % CHUNK_TOKENS if whole_chunks else 0
-    if n == excess:
-        raise InvalidRequest(f"reference audio gives {n} speech tokens, expected {CHUNK_TOKENS} or more", field="wav")
+    least = CHUNK_TOKENS + LOOK_AHEAD_TOKENS
+    if n < least:
+        raise InvalidRequest(f"reference audio gives {n} speech tokens, expected {least} or more", field="wav")
+    excess = (n - LOOK_AHEAD_TOKENS) % CHUNK_TOKENS if whole_chunks else 0
     return VoiceFeatures(
         transcript=transcript,
         lm_tokens=tokens[:n],

@@ -77,7 +77,7 @@ def prompt(tokens: int, frames: int) -> features.VoiceFeatures:
     return align_prompt("t", np.arange(tokens, dtype=np.int32), mel, np.ones(192, np.float32))
 
 
-@pytest.mark.parametrize(("tokens", "frames", "n", "kept"), [(63, 128, 63, 50), (63, 105, 52, 50), (50, 101, 50, 50)])
+@pytest.mark.parametrize(("tokens", "frames", "n", "kept"), [(63, 128, 63, 53), (63, 105, 52, 28), (53, 107, 53, 53)])
 def test_prompt_is_aligned_and_cut_at_its_head_to_whole_chunks(tokens: int, frames: int, n: int, kept: int) -> None:
     voice = prompt(tokens, frames)
     assert voice.lm_tokens.tolist() == list(range(n))  # the transcript covers all of it
@@ -86,8 +86,8 @@ def test_prompt_is_aligned_and_cut_at_its_head_to_whole_chunks(tokens: int, fram
 
 
 def test_prompt_below_one_chunk_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="24 speech tokens, expected 25"):
-        prompt(24, 60)
+    with pytest.raises(InvalidRequest, match="27 speech tokens, expected 28"):
+        prompt(27, 60)
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -95,7 +95,7 @@ def test_recording_becomes_features(model_folder: Path, make_wav: MakeWav, versi
     extractor = FeatureExtractor(model_folder, version=version)
     voice = extractor.voice(make_wav(2.5, 48_000, 2), "what is said")
     assert voice.lm_tokens.shape == (62,) and voice.lm_tokens.dtype == np.int32
-    assert voice.flow_tokens.shape == (50,) and voice.flow_mel.shape == (100, 80)
+    assert voice.flow_tokens.shape == (53,) and voice.flow_mel.shape == (106, 80)
     assert voice.speaker.shape == (192,) and len(set(voice.lm_tokens.tolist())) > 1
     again = features.VoiceFeatures.from_arrays(extractor.extract(make_wav(2.5, 48_000, 2), ""), "what is said")
     np.testing.assert_array_equal(again.flow_mel, voice.flow_mel)

@@ -20,7 +20,7 @@ def three(model_folder: Path) -> Frontend:
     return Frontend(model_folder, version=3, verbalise=plain_verbaliser)
 
 
-def voice(transcript: str = "hello there", tokens: int = 30, flow: int = 25) -> VoiceFeatures:
+def voice(transcript: str = "hello there", tokens: int = 30, flow: int = 28) -> VoiceFeatures:
     return VoiceFeatures(
         transcript=transcript,
         lm_tokens=np.arange(tokens, dtype=np.int32),
@@ -121,7 +121,7 @@ def test_spk2info_round_trip(two: Frontend, three: Frontend, version: int, tmp_p
 
     entry = torch.load(path, weights_only=True)["amy"]
     assert ("<|endofprompt|>" in tokenizer.decode(entry["prompt_text"][0].tolist())) == (version == 3)
-    assert entry["flow_prompt_speech_token"].shape == (1, 25) and entry["prompt_speech_feat_len"].tolist() == [50]
+    assert entry["flow_prompt_speech_token"].shape == (1, 28) and entry["prompt_speech_feat_len"].tolist() == [56]
     assert entry["llm_prompt_speech_token"].dtype == torch.int32
     again = read_spk2info(path, tokenizer)
     for voice_id, expected in voices.items():
@@ -136,7 +136,7 @@ def test_imported_prompt_is_trimmed_to_whole_chunks(two: Frontend, tmp_path: Pat
 
     write_spk2info(tmp_path / "s.pt", {"a": voice(flow=40)}, two.tokenizer, version=2)
     imported = read_spk2info(tmp_path / "s.pt", two.tokenizer)["a"]
-    assert imported.flow_tokens.tolist() == list(range(15, 40)) and imported.flow_mel.shape == (50, 80)
+    assert imported.flow_tokens.tolist() == list(range(12, 40)) and imported.flow_mel.shape == (56, 80)
     assert imported.lm_tokens.size == 30
 
 
