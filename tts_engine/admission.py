@@ -2,11 +2,12 @@
 
 Two things can go wrong when one more turn begins: those who speak run dry, or its own first sound comes late. The first
 is watched as a share of the device: a clause that speaks needs one chunk for every second of sound, at the measured
-cost of a clause in a full batch, and those who leave have had a last chunk and are followed by first ones. The second
-is the wait behind the first chunks that are due already.
+cost of a clause in a full batch, and a first and a last one in its lifetime, as long as those of late. The second is
+the wait behind the first chunks that are due already.
 
 Where something else is short (the language model, the host), the measured steps do not show it, but late chunks do:
-each second with one takes a seventh off the number of clauses at which it happened, which then grows back.
+when one clause of fifty had one within a second, a seventh is taken off the number of clauses at which it happened,
+which then grows back.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ _LONGEST_RETRY_S = 10.0
 _SHORTEST_RETRY_S = 0.1
 _PACE_S = 5.0
 """Departures are counted over so long: shorter makes a pause of a few answers look like the pace."""
+_LENGTH_S = 5.0
+"""Of a clause, before any was heard."""
+_LENGTH_SMOOTHING = 0.02
+_LATE_SHARE = 0.02
 _DEPARTURES = 4096
 _AHEAD = 0.75
 _SLOWDOWN_SMOOTHING = 0.05
@@ -80,6 +85,8 @@ class Admission:
         self._slowdown = 1.0
         self._costs: dict[tuple[Shape, int], float] = {}
         self._ceiling, self._cut_at = math.inf, -math.inf
+        self._late: deque[float] = deque(maxlen=_DEPARTURES)
+        self._length_s = _LENGTH_S
         self._departures: deque[float] = deque(maxlen=_DEPARTURES)
 
     # -- measured
@@ -101,15 +108,20 @@ class Admission:
 
     def late(self, clauses: int, now: float) -> None:
         """A chunk of a clause that speaks came with less than ``LATE_S`` in hand while so many clauses were alive."""
-        if now - self._cut_at >= _CUT_PERIOD_S and self.config.busy_share <= 1:
-            self._ceiling, self._cut_at = max(min(clauses, self._ceiling_at(now)) * _CUT, 1.0), now
+        self._late.append(now)
+        while self._late[0] <= now - _CUT_PERIOD_S:
+            self._late.popleft()
+        if len(self._late) < _LATE_SHARE * clauses or now - self._cut_at < _CUT_PERIOD_S or self.config.busy_share > 1:
+            return
+        self._ceiling, self._cut_at = max(min(clauses, self._ceiling_at(now)) * _CUT, 1.0), now
 
     def _ceiling_at(self, now: float) -> float:
         return self._ceiling * (1 + _REGROWTH_PER_S * (now - self._cut_at)) if self._cut_at > -math.inf else math.inf
 
-    def departed(self, now: float) -> None:
-        """A clause has ended at monotonic second ``now``."""
+    def departed(self, now: float, sound_s: float) -> None:
+        """A clause has ended at monotonic second ``now``, after so many seconds of sound."""
         self._departures.append(now)
+        self._length_s += _LENGTH_SMOOTHING * (max(sound_s, 1.0) - self._length_s)
 
     def cost_s(self, shape: Shape) -> float:
         """Seconds of the device for a chunk of one clause, in the batch that serves it best; 0 before any was seen.
@@ -125,11 +137,11 @@ class Admission:
         """Clauses that leave in a second, of late; as many begin while the engine is full."""
         return sum(at > now - _PACE_S for at in self._departures) / _PACE_S
 
-    def share(self, clauses: int, now: float) -> float:
-        """Share of the device that so many clauses take: a chunk of each is a second of sound, and who leaves has had a
-        last chunk by way of everything (where they are made so) and is followed by a first chunk."""
+    def share(self, clauses: int) -> float:
+        """Share of the device that so many clauses take: each makes a chunk for every second of sound, and as often as
+        clauses last it begins within a chunk and ends by way of everything (where last chunks are made so)."""
         chunk_s = self.cost_s("chunk")
-        return clauses * chunk_s + self.pace(now) * (chunk_s + self.cost_s("whole"))
+        return clauses * (chunk_s + (chunk_s + self.cost_s("whole")) / self._length_s)
 
     def wait_s(self, load: Load) -> float:
         """Expected wait for the first chunk of a clause that begins now: behind those that are due, beside those that
@@ -155,10 +167,9 @@ class Admission:
         if clauses + 1 > self._ceiling_at(now):
             return self._no(1, now, f"sound came late at about so many clauses: {clauses}")
         limit = config.busy_share * (_AHEAD if ahead else 1.0)
-        share = self.share(clauses + 1, now)
+        share = self.share(clauses + 1)
         if share > limit:
-            cost_s = self.cost_s("chunk")  # 0: none yet, those who came so far left before
-            too_many = math.ceil((share - limit) / cost_s) if cost_s else 1
+            too_many = math.ceil((share - limit) / self.share(1))
             return self._no(too_many, now, f"{clauses} clauses take what the device makes in real time")
         if (wait_s := self.wait_s(load)) > config.first_chunk_s:
             retry_s = min(max(wait_s - config.first_chunk_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)

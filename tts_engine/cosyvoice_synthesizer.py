@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Protocol
 
 from tts_engine.admission import LATE_S, Admission, AdmissionConfig, Load
@@ -20,9 +21,9 @@ from tts_engine.cosyvoice.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend import Clause, LmPrompt
 from tts_engine.cosyvoice.words import SYLLABLE_S
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed
-from tts_engine.lm import LmBackend, StreamedLm
+from tts_engine.lm import LmBackend, Reader, StreamedLm
 from tts_engine.model_runner import ModelRunner, Rendering, Voice
-from tts_engine.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS, SAMPLE_RATE
+from tts_engine.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, SAMPLE_RATE
 from tts_engine.scheduler import Shape
 from tts_engine.silent_tokens import SilenceFilter
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
@@ -103,6 +104,7 @@ class CosyVoiceSynthesizer:
         self._observer, self._block_bytes = observer, block_bytes
         self._waiting = 0
         runner.on_batch = self._on_batch
+        lm.busy = runner.busy
         self._streamed_lm = streamed_lm
         self.streams_text = streamed_lm is not None
         runner.on_calibrated = self._admission.calibrate
@@ -159,13 +161,13 @@ class CosyVoiceSynthesizer:
         words = _Words([])
         rendering = await self._open(voice, playhead, goes_on=not clause.first)
         try:
-            drawing = await self._draw(clause, features, words, lambda: self._missing(rendering))
+            drawing = await self._draw(clause, features, words, _Reader(self._runner, rendering))
             silence = SilenceFilter() if self._filter_silence else None
             async with aclosing(drawing) as tokens:
                 async for token in tokens:
                     if silence is None or silence.keep(token):
                         rendering.tokens.append(token)
-                    if self._missing(rendering) <= 0:
+                    if self._runner.missing(rendering) <= 0:
                         yield await self._chunk(rendering, words, playhead, begun, final=False)
                         await self._give_way(playhead)
                         begun = time.monotonic()
@@ -177,14 +179,10 @@ class CosyVoiceSynthesizer:
                 begun = time.monotonic()
         finally:
             self._runner.close(rendering)
-            self._admission.departed(time.monotonic())
-
-    def _missing(self, rendering: Rendering) -> int:
-        """Speech tokens that the clause's next chunk still lacks."""
-        return self._runner.hop(rendering) + LOOK_AHEAD_TOKENS - (len(rendering.tokens) - rendering.sounded)
+            self._admission.departed(time.monotonic(), rendering.sounded * SAMPLES_PER_TOKEN / SAMPLE_RATE)
 
     async def _draw(
-        self, clause: ClauseRequest, features: VoiceFeatures, words: _Words, wanted: Callable[[], int]
+        self, clause: ClauseRequest, features: VoiceFeatures, words: _Words, reader: Reader
     ) -> AsyncGenerator[int, None]:
         """The clause's speech ids; its words are handed over as they are known."""
         front, seed, text = self._frontend, random.getrandbits(63), clause.text
@@ -196,7 +194,7 @@ class CosyVoiceSynthesizer:
                     prompt_text=layout.prompt_text.tolist(),
                     prompt_speech=layout.prompt_speech.tolist(),
                     seed=seed,
-                    wanted=wanted,
+                    reader=reader,
                 )
             text += "".join([piece async for piece in clause.more])
         prompt = front.clause(text, features, language=clause.language, instruct=clause.instruct)
@@ -207,7 +205,7 @@ class CosyVoiceSynthesizer:
             min_tokens=lm.min_tokens,
             max_tokens=lm.max_tokens,
             seed=seed,
-            wanted=wanted,
+            reader=reader,
         )
 
     async def _pieces(
@@ -276,6 +274,20 @@ class CosyVoiceSynthesizer:
         key, features = self._voices.features(voice_id)
         voice = await self._runner.voice(key, features.flow_tokens, features.flow_mel, features.speaker)
         return features, voice
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Says to the language model what a clause still needs, and how soon."""
+
+    runner: ModelRunner
+    rendering: Rendering
+
+    def wanted(self) -> int:
+        return self.runner.missing(self.rendering)
+
+    def slack_s(self, now: float) -> float:
+        return self.rendering.playhead.slack_s(now)
 
 
 class _Words:

@@ -13,15 +13,43 @@ from tts_engine.models.config import LanguageModelConfig
 from tts_engine.vllm_plugin.joined_table import JoinedTable
 
 
-def a_chunk() -> int:
-    """Ids of a second of speech."""
-    return 25
+class Reader(Protocol):
+    """Whoever takes a clause's ids."""
+
+    def wanted(self) -> int:
+        """Asked when all ids so far have been taken: how many more it waits for."""
+        ...
+
+    def slack_s(self, now: float) -> float:
+        """Seconds from ``now`` (monotonic) until its caller hears silence; 0 while one waits for the first sound."""
+        ...
+
+
+class Eager:
+    """A reader who waits for every second of speech."""
+
+    def wanted(self) -> int:
+        return 25
+
+    def slack_s(self, now: float) -> float:
+        return 0.0
+
+
+EAGER = Eager()
+
+
+def never() -> bool:
+    """For ``LmBackend.busy``."""
+    return False
 
 
 class LmBackend(Protocol):
     """Speech ids of many clauses at once."""
 
     table: JoinedTable
+    busy: Callable[[], bool]
+    """Whether those who take the ids have enough to do without more; to be set before the start, asked in any thread.
+    A backend may then let those with slack wait."""
 
     @property
     def alive(self) -> bool:
@@ -35,7 +63,7 @@ class LmBackend(Protocol):
         min_tokens: int,
         max_tokens: int,
         seed: int,
-        wanted: Callable[[], int] = a_chunk,
+        reader: Reader = EAGER,
     ) -> AsyncGenerator[int, None]:
         """Draw the speech ids of one clause, without the stop id.
 
@@ -46,8 +74,8 @@ class LmBackend(Protocol):
             min_tokens: ids before which no stop is drawn.
             max_tokens: ids after which the clause is cut.
             seed: int64; the same seed draws the same ids whatever else runs.
-            wanted: asked when all ids so far have been taken: how many more the reader waits for. A backend may hand
-                over so many at once, and draw no more before it is asked again.
+            reader: a backend may hand over as many ids at once as it wants, draw no more before it wants them, and
+                let those with slack wait.
 
         Raises:
             EngineError: this clause cannot be drawn.
@@ -67,7 +95,7 @@ class StreamedLm(Protocol):
         prompt_text: Sequence[int],
         prompt_speech: Sequence[int],
         seed: int,
-        wanted: Callable[[], int] = a_chunk,
+        reader: Reader = EAGER,
     ) -> AsyncGenerator[int, None]:
         """Speech ids of a clause whose text ids come in meanwhile; otherwise as ``LmBackend.generate``."""
         ...

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tts_engine.bistream import Bistream, Item, Kind
 from tts_engine.errors import EngineError, SynthesisFailed
-from tts_engine.lm import DRAW, FEED, INTERLEAVED, Admission, Input
+from tts_engine.lm import DRAW, FEED, INTERLEAVED, Admission, Input, Reader
 from tts_engine.models.config import LanguageModelConfig, SamplingConfig
 from tts_engine.vllm_plugin.joined_table import JoinedTable
 
@@ -19,9 +19,9 @@ from tts_engine.vllm_plugin.joined_table import JoinedTable
 class LmSequence:
     """A clause whose text is all there."""
 
-    def __init__(self, admission: Admission | None, max_tokens: int) -> None:
+    def __init__(self, reader: Reader, admission: Admission | None, max_tokens: int) -> None:
         """``admission``: what it begins with; None: that is not known yet."""
-        self.admission, self.max_tokens = admission, max_tokens
+        self.reader, self.admission, self.max_tokens = reader, admission, max_tokens
         self.loop = asyncio.get_running_loop()
         self.waker = asyncio.Event()
         self.tokens: list[int] = []
@@ -37,6 +37,11 @@ class LmSequence:
     def due(self) -> bool:
         """Whether the next step may be launched."""
         return self.launched < min(self.max_tokens, self.limit)
+
+    def want(self, taken: int, *, ahead: int) -> None:
+        """The reader has taken so many ids: wake it when it has what it wants; ``ahead`` more may be drawn."""
+        self.wake_at = taken + max(self.reader.wanted(), 1)
+        self.limit = self.wake_at + ahead
 
     def listen(self) -> None:
         """Take what has come since; under the loop's lock."""
@@ -65,10 +70,17 @@ class StreamedLmSequence(LmSequence):
     """
 
     def __init__(
-        self, machine: Bistream, table: JoinedTable, sampling: SamplingConfig, *, positions: int, seed: int
+        self,
+        reader: Reader,
+        machine: Bistream,
+        table: JoinedTable,
+        sampling: SamplingConfig,
+        *,
+        positions: int,
+        seed: int,
     ) -> None:
         """``positions``: how many a slot holds."""
-        super().__init__(None, positions)
+        super().__init__(reader, None, positions)
         self._machine, self._table, self._sampling, self._positions, self._seed = (
             machine,
             table,

@@ -1,8 +1,12 @@
 """The language model in our own process: continuous batching in one thread.
 
 Clauses join and leave between steps. Each round begins what waits (several prompts in one prefill), then draws one id
-for every live clause, and only then reads the ids of the round before: the device never waits for the host. A clause
-that has met its stop is therefore drawn once too often, and that id is dropped.
+for every clause that wants one, and only then reads the ids of the round before: the device never waits for the host. A
+clause that has met its stop is therefore drawn once too often, and that id is dropped.
+
+A step takes as long for 32 clauses as for one, and slows down whatever else the device does. So while those who turn
+ids into sound have enough to do, only the urgent are drawn for, and some of the others along with them; the rest waits,
+and goes together.
 """
 
 from __future__ import annotations
@@ -10,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,11 +25,14 @@ import torch
 
 from tts_engine.bistream import Bistream
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
-from tts_engine.lm import Admission, Input, a_chunk, joined_table
+from tts_engine.lm import EAGER, Admission, Input, Reader, joined_table, never
 from tts_engine.lm_sequence import LmSequence, StreamedLmSequence, wake
 from tts_engine.models.config import LanguageModelConfig, SamplingConfig
 
 log = logging.getLogger(__name__)
+
+_LOOK_S = 0.002
+"""Between two looks at who has become urgent."""
 
 
 class Drawing(Protocol):
@@ -57,6 +65,10 @@ class TorchLmConfig:
     """Clauses of one step, at most; with more due, they take turns."""
     prefill_positions: int = 4096
     """Positions of one prefill, padding included."""
+    riding_rows: int = 32
+    """Clauses of a step while only the urgent are drawn for: more would make it longer."""
+    urgent_s: float = 0.4
+    """Seconds of sound in hand below which a clause is urgent."""
     ahead: int = 0
     """Ids drawn beyond those that a reader waits for. 0: a clause pauses while its chunk is made, for the drawing would
     slow down that chunk, which is heard next, for one that is heard a second later."""
@@ -76,6 +88,7 @@ class TorchLm:
         self._free = list(range(steps.slots))[::-1]
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="lm", daemon=True)
+        self.busy = never
         self.rounds = 0
         """Decode steps so far."""
 
@@ -105,7 +118,7 @@ class TorchLm:
         min_tokens: int,
         max_tokens: int,
         seed: int,
-        wanted: Callable[[], int] = a_chunk,
+        reader: Reader = EAGER,
     ) -> AsyncGenerator[int, None]:
         """See ``lm.LmBackend``. Ids come by as many as are wanted: waking for each costs more than drawing it.
 
@@ -122,9 +135,9 @@ class TorchLm:
                 f"{max(min_tokens, 1)} are needed for speech"
             )
         admission = Admission(slot=-1, ids=prompt, seed=seed, min_tokens=min(min_tokens, max_tokens))
-        sequence = LmSequence(admission, min(max_tokens, room))
-        self._enter(sequence, self._waiting, wanted)
-        async with aclosing(self._read(sequence, wanted)) as tokens:
+        sequence = LmSequence(reader, admission, min(max_tokens, room))
+        self._enter(sequence, self._waiting)
+        async with aclosing(self._read(sequence)) as tokens:
             async for token in tokens:
                 yield token
 
@@ -135,7 +148,7 @@ class TorchLm:
         prompt_text: Sequence[int],
         prompt_speech: Sequence[int],
         seed: int,
-        wanted: Callable[[], int] = a_chunk,
+        reader: Reader = EAGER,
     ) -> AsyncGenerator[int, None]:
         """Draw the speech ids of a clause whose text ids come in meanwhile, in groups of any size.
 
@@ -151,12 +164,12 @@ class TorchLm:
         except ValueError as exc:
             raise InvalidRequest(str(exc)) from exc
         sequence = StreamedLmSequence(
-            machine, self.table, SamplingConfig(), positions=self._steps.max_length, seed=seed
+            reader, machine, self.table, SamplingConfig(), positions=self._steps.max_length, seed=seed
         )
-        self._enter(sequence, self._listening, wanted)
+        self._enter(sequence, self._listening)
         feeding = asyncio.create_task(self._feed(sequence, text), name="text into the language model")
         try:
-            async with aclosing(self._read(sequence, wanted)) as tokens:
+            async with aclosing(self._read(sequence)) as tokens:
                 async for token in tokens:
                     yield token
             if feeding.done():
@@ -180,8 +193,8 @@ class TorchLm:
                 sequence.text_ended = True
                 self._changed.notify()
 
-    def _enter(self, sequence: LmSequence, queue: Any, wanted: Callable[[], int]) -> None:
-        self._want(sequence, wanted())
+    def _enter(self, sequence: LmSequence, queue: Any) -> None:
+        sequence.want(0, ahead=self._config.ahead)
         with self._changed:
             if self._closing:
                 raise Unavailable("the language model is shut down")
@@ -190,12 +203,7 @@ class TorchLm:
             queue.append(sequence)
             self._changed.notify()
 
-    def _want(self, sequence: LmSequence, count: int) -> None:
-        """Wake the reader at so many ids, and draw them."""
-        sequence.wake_at = max(count, 1)
-        sequence.limit = sequence.wake_at + self._config.ahead
-
-    async def _read(self, sequence: LmSequence, wanted: Callable[[], int]) -> AsyncGenerator[int, None]:
+    async def _read(self, sequence: LmSequence) -> AsyncGenerator[int, None]:
         """The ids as they come; closing it takes the sequence out of the next step."""
         taken = 0
         try:
@@ -208,9 +216,8 @@ class TorchLm:
                 if done:
                     break
                 sequence.waker.clear()
-                count = taken + max(wanted(), 1)
                 with self._changed:
-                    self._want(sequence, count)
+                    sequence.want(taken, ahead=self._config.ahead)
                     self._changed.notify()
                 if not sequence.done and len(sequence.tokens) < sequence.wake_at:
                     await sequence.waker.wait()
@@ -237,18 +244,15 @@ class TorchLm:
             while True:
                 with self._changed:
                     begun = self._admit()
-                    while not (self._closing or begun or flying or any(s.due for s in self._live)):
-                        self._changed.wait()
+                    while not (self._closing or begun or flying or self._due()):
+                        self._changed.wait(_LOOK_S if any(s.due for s in self._live) else None)
                         begun = self._admit()
                     if self._closing:
                         break
                 before = len(flying)
                 if begun:
                     begun = self._begin(begun, flying)
-                due = [s for s in self._live if s.due]
-                if len(due) > self._config.decode_rows:
-                    # Those who have drawn least first: nobody falls behind.
-                    due = sorted(due, key=lambda s: s.launched)[: self._config.decode_rows]
+                due = self._due()
                 for s in begun:
                     s.launched = 1
                 if due:
@@ -264,6 +268,19 @@ class TorchLm:
             with self._changed:
                 self._closing = True
             self._fail(SynthesisFailed(f"the language model failed: {type(exc).__name__}"))
+
+    def _due(self) -> list[LmSequence]:
+        """Who is drawn for in the next step."""
+        due, rows = [s for s in self._live if s.due], self._config.decode_rows
+        if due and self.busy():
+            now = time.monotonic()
+            slack_s = {s: s.reader.slack_s(now) for s in due}
+            urgent = sum(slack < self._config.urgent_s for slack in slack_s.values())
+            due.sort(key=lambda s: (slack_s[s], s.launched))
+            rows = min(rows, max(urgent, self._config.riding_rows)) if urgent else 0
+        elif len(due) > rows:
+            due.sort(key=lambda s: s.launched)  # who has drawn least goes first: nobody falls behind
+        return due[:rows]
 
     def _admit(self) -> list[LmSequence]:
         """Drop who left, give slots to who waits. Under the lock."""

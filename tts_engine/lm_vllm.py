@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import uuid
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tts_engine.errors import InvalidRequest, SynthesisFailed, Unavailable
-from tts_engine.lm import a_chunk
+from tts_engine.lm import EAGER, Reader, never
 from tts_engine.models.llm import SpeechLanguageModel
 from tts_engine.vllm_plugin import SAMPLER
 from tts_engine.vllm_plugin.joined_table import JoinedTable, export_vllm
@@ -76,6 +76,8 @@ class VllmBackend:
         self._folder, self._config = folder, config or VllmConfig()
         self._engine: Any = None
         self.table = JoinedTable.load(folder)
+        self.busy = never
+        """Not asked: vLLM draws for all at once."""
 
     async def start(self) -> None:
         """Load, compile and warm up.
@@ -119,7 +121,7 @@ class VllmBackend:
         min_tokens: int,
         max_tokens: int,
         seed: int,
-        wanted: Callable[[], int] = a_chunk,
+        reader: Reader = EAGER,
     ) -> AsyncGenerator[int, None]:
         """Draw the speech ids of one clause.
 
@@ -130,7 +132,7 @@ class VllmBackend:
             min_tokens: ids before which no stop is drawn.
             max_tokens: ids after which the clause is cut.
             seed: int64; the same seed draws the same ids whatever else runs.
-            wanted: not asked; ids come as vLLM draws them.
+            reader: not asked; ids come as vLLM draws them.
 
         Raises:
             InvalidRequest: the prompt leaves no room for ``min_tokens``.

@@ -269,6 +269,16 @@ class ModelRunner:
         """Tokens of the clause's next chunk, if it is not the last; three more must be there."""
         return self.chunk - (len(rendering.voice.prompt_tokens) + rendering.sounded) % self.chunk
 
+    def missing(self, rendering: Rendering) -> int:
+        """Tokens that the clause's next chunk lacks, if it is not the last; none or less: it can be submitted."""
+        return self.hop(rendering) + LOOK_AHEAD_TOKENS - (len(rendering.tokens) - rendering.sounded)
+
+    def busy(self) -> bool:
+        """Whether a full batch waits beside the one that runs."""
+        jobs = list(self._jobs)
+        whole = sum(self._shape(job) == "whole" for job in jobs)
+        return (len(jobs) - whole) / self._policy.chunk_rows + whole / self._policy.whole_rows >= 2
+
     def is_last(self, rendering: Rendering) -> bool:
         """Whether all that is left, of a clause that gets no more tokens, goes into one chunk."""
         left = len(rendering.tokens) - rendering.sounded
@@ -296,8 +306,12 @@ class ModelRunner:
             if self._closing:
                 raise rendering.error or Unavailable("the model is shut down")
             self._jobs.append(job)
-            self._changed.notify()
+        loop.call_soon(self._notify)  # after all those who were woken together: they make one batch
         return future
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify()
 
     def close(self, rendering: Rendering) -> None:
         """Leave: everything of the clause is free before the next batch. Idempotent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -50,8 +51,22 @@ async def running(steps: EagerLm | None = None, config: TorchLmConfig = SMALL) -
         await lm.aclose()
 
 
+@dataclass
+class Some:
+    """A reader who wants so many ids each time, and whose caller has so much in hand."""
+
+    count: int
+    slack: float = 0.0
+
+    def wanted(self) -> int:
+        return self.count
+
+    def slack_s(self, now: float) -> float:
+        return self.slack
+
+
 async def ids(lm: TorchLm, number: int, *, least: int = 8, most: int = 30) -> list[int]:
-    ids = lm.generate(PROMPTS[number], min_tokens=least, max_tokens=most, seed=number, wanted=lambda: 3)
+    ids = lm.generate(PROMPTS[number], min_tokens=least, max_tokens=most, seed=number, reader=Some(3))
     return [t async for t in ids]
 
 
@@ -105,18 +120,41 @@ async def test_closing_the_generator_frees_the_slot() -> None:
 
 async def test_a_clause_is_not_drawn_beyond_what_its_reader_asked_for() -> None:
     taken: list[int] = []
+    reader = Some(4)
     async with running() as lm:
-        stream = lm.generate(
-            PROMPTS[0], min_tokens=80, max_tokens=80, seed=1, wanted=lambda: 4 if len(taken) < 4 else 7
-        )
+        stream = lm.generate(PROMPTS[0], min_tokens=80, max_tokens=80, seed=1, reader=reader)
         async with aclosing(stream) as tokens:
             async for token in tokens:
                 taken.append(token)
+                reader.count = 7
                 if len(taken) in (1, 5):  # of those that were wanted; the first id of all is the prefill's
                     await asyncio.sleep(0.05)
                     assert lm.rounds + 1 == (4 if len(taken) == 1 else 11)
                 if len(taken) == 5:
                     break
+
+
+async def test_while_others_are_busy_only_the_urgent_are_drawn_for_and_some_ride_along() -> None:
+    config = TorchLmConfig(riding_rows=2, urgent_s=0.4)
+    async with running(config=config) as lm:
+        busy = True
+        lm.busy = lambda: busy
+        calm = [Some(3, slack=1.0), Some(3, slack=2.0)]
+        streams = [lm.generate(PROMPTS[n], min_tokens=80, max_tokens=80, seed=n, reader=r) for n, r in enumerate(calm)]
+        waiting = [asyncio.ensure_future(anext(stream)) for stream in streams]
+        await until(lambda: lm.live == 2)
+        await asyncio.sleep(0.05)
+        assert lm.rounds == 0
+        urgent = lm.generate(PROMPTS[2], min_tokens=80, max_tokens=80, seed=2, reader=Some(3, slack=0.1))
+        await anext(urgent)
+        await asyncio.wait(waiting[:1])
+        assert not waiting[1].done()
+        calm[1].slack = 0.0
+        await waiting[1]
+        busy = False
+        assert len([await anext(streams[0]) for _ in range(8)]) == 8
+        for stream in (*streams, urgent):
+            await stream.aclose()
 
 
 async def test_cancelled_clauses_leave_nothing_behind() -> None:
