@@ -48,7 +48,7 @@ class RunnerConfig:
     """Voices whose prompt is kept on the device; the one not used for longest makes room."""
     dtype: torch.dtype = torch.float32
     """Of the flow's caches; bf16 on a GPU."""
-    chunk_rows: Sequence[int] = (1, 2, 4, 8, 16)
+    chunk_rows: Sequence[int] = (1, 2, 4, 8, 16, 32)
     """Batch sizes of the graphs."""
     whole_rows: Sequence[int] = (1, 2)
     whole_chunks: Sequence[int] = (8, 12, 16, 24)

@@ -23,6 +23,8 @@ class SchedulerConfig:
 
     chunk_rows: int = 16
     """Clauses of a batch of chunks. Costs 28 ms against 12 alone on an H200."""
+    burst_rows: int = 32
+    """The same while three quarters of so many are awaited, as when many begin at once. Costs 48 ms."""
     calm_rows: int = 8
     """The same while none of them is short of sound: a first chunk that arrives meanwhile waits for half as long."""
     calm_s: float = 1.0
@@ -68,6 +70,8 @@ def choose(candidates: Iterable[Candidate[Owner]], config: SchedulerConfig) -> S
         rows = config.calm_rows if leader.slack_s > config.calm_s else config.chunk_rows
     alike = [c for c in ranked if c.shape == leader.shape]
     if awaited := sum(urgency(c) == 0 for c in alike):
+        if leader.shape == "chunk" and awaited >= 0.75 * config.burst_rows:
+            rows = config.burst_rows
         rows = min(rows, 1 << (awaited - 1).bit_length())
     return alike[:rows]
 

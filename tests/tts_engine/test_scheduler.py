@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tts_engine.scheduler import Candidate, SchedulerConfig, Shape, choose, victim
 
-CONFIG = SchedulerConfig(chunk_rows=4, calm_rows=3)
+CONFIG = SchedulerConfig(chunk_rows=4, burst_rows=8, calm_rows=3)
 
 
 def candidate(owner: str, shape: Shape, slack_s: float, since: float = 0.0) -> Candidate[str]:
@@ -38,8 +38,9 @@ def test_a_clause_about_to_run_dry_is_not_put_behind_first_chunks_that_came_late
 def test_first_chunks_are_served_in_the_order_they_came_and_by_the_batch() -> None:
     waiting = [candidate(str(n), "chunk", 0.0, float(n)) for n in (3, 1, 2)]
     assert owners(*waiting) == ["1", "2", "3"]
-    more = [candidate(str(n), "chunk", 0.0, float(n)) for n in range(4, 9)]
-    assert owners(*more, *waiting) == ["1", "2", "3", "4"]
+    more = [candidate(str(n), "chunk", 0.0, float(n)) for n in range(4, 10)]
+    assert owners(*more[:2], *waiting) == ["1", "2", "3", "4"]
+    assert owners(*more, *waiting) == [str(n) for n in range(1, 9)], "many make a larger batch"
 
 
 def test_a_batch_of_clauses_with_plenty_in_hand_is_smaller() -> None:
