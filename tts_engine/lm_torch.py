@@ -1,6 +1,6 @@
 """The language model in our own process: continuous batching in one thread.
 
-Clauses join and leave between steps. Each round begins what waits (several prompts in one prefill), then draws one id
+Clauses join and leave between steps. Each round begins all who wait (several prompts in a prefill), then draws one id
 for every clause that wants one, and only then reads the ids of the round before: the device never waits for the host. A
 clause that has met its stop is therefore drawn once too often, and that id is dropped.
 
@@ -250,17 +250,20 @@ class TorchLm:
                     if self._closing:
                         break
                 before = len(flying)
-                if begun:
-                    begun = self._begin(begun, flying)
+                started: list[LmSequence] = []
+                while begun:  # of a burst all: a step between two prefills would only delay the last of them
+                    started += self._begin(begun, flying)
+                    with self._changed:
+                        begun = self._admit()
                 due = self._due()
-                for s in begun:
+                for s in started:
                     s.launched = 1
                 if due:
                     inputs = [given for s in due if (given := s.launch()) is not None]
                     flying.append((self._steps.decode([s.slot for s in due], inputs), due))
                     self.rounds += 1
-                self._live += begun
-                for _ in range(before if begun or due else len(flying)):
+                self._live += started
+                for _ in range(before if started or due else len(flying)):
                     self._take(*flying.popleft())
             self._fail(Unavailable("the language model is shut down"))
         except Exception as exc:  # a CUDA error leaves the device unusable: the worker must be started again
