@@ -1,12 +1,11 @@
-"""How much chunks break with each other: two ways of the last one, and a short first one. CPU, a minute.
+"""How much the last chunk of a clause breaks with those before it, by two ways of making it. CPU, a minute.
 
     python benchmarks/seam.py MODEL_FOLDER... [--clauses 40]     # any model directory, tiny ones too
 
 ``upstream`` makes the last chunk by full attention over everything, although the chunks before it were made under the
 chunk mask; ``causal`` goes on as they did. Measured on the mel: the mean step (absolute difference, natural log) from
 the last frame before the seam to the first after it, over the mean step between all other neighbours; 1 is no seam.
-``difference``: between the two last chunks, over the standard deviation of the mel. ``first_hop`` and its difference:
-the same of a first chunk of ``--first-hop`` tokens, made before the rest of its 25 is there.
+``difference``: between the two last chunks, over the standard deviation of the mel.
 
 On random weights this says how much the numbers jump, not whether one hears it or which of the two sounds better: for
 that, run it on published weights and listen.
@@ -35,19 +34,14 @@ CHUNK = 25
 LOOK_AHEAD = 3
 
 
-def seams(
-    flow: Flow, tokens: Tensor, prompt_mel: Tensor, embedding: Tensor, clause: int, first_hop: int
-) -> dict[str, float]:
+def seams(flow: Flow, tokens: Tensor, prompt_mel: Tensor, embedding: Tensor, clause: int) -> dict[str, float]:
     """All of them for one clause of ``clause`` tokens, the last of ``tokens`` ``(n,)``."""
     frames = torch.tensor([prompt_mel.shape[1]])
     begin = len(tokens) - clause
 
-    def mel(count: int, *, streaming: bool = True, final: bool = True) -> Tensor:
-        """Of the first ``count`` tokens of the clause."""
-        some = tokens[None, : begin + count]
-        out = flow.render(
-            some, torch.tensor([some.shape[1]]), prompt_mel, frames, embedding, streaming=streaming, final=final
-        )
+    def mel(*, streaming: bool) -> Tensor:
+        length = torch.tensor([len(tokens)])
+        out = flow.render(tokens[None], length, prompt_mel, frames, embedding, streaming=streaming, final=True)
         return out[0, 2 * begin :]
 
     def step(before: Tensor, after: Tensor) -> float:
@@ -59,15 +53,12 @@ def seams(
     def difference(got: Tensor, want: Tensor) -> float:
         return float((got - want).abs().mean() / want.std())
 
-    chunked, whole = mel(clause), mel(clause, streaming=False)
-    early = mel(first_hop + LOOK_AHEAD, final=False)
-    cut = 2 * ((clause - LOOK_AHEAD) // CHUNK * CHUNK)  # what has been made before the last chunk
+    chunked, whole = mel(streaming=True), mel(streaming=False)
+    cut = 2 * ((len(tokens) - LOOK_AHEAD) // CHUNK * CHUNK - begin)  # what has been made before the last chunk
     return {
         "causal": step(chunked[:cut], chunked[cut:]),
         "upstream": step(chunked[:cut], whole[cut:]),
         "difference": difference(whole[cut:], chunked[cut:]),
-        "first_hop": step(early, chunked[len(early) :]),
-        "first_hop_difference": difference(early, chunked[: len(early)]),
     }
 
 
@@ -75,7 +66,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--clauses", type=int, default=40)
-    parser.add_argument("--first-hop", type=int, default=15)
     arguments = parser.parse_args()
     for folder in arguments.folders:
         model = load(folder, parts=("flow",))
@@ -91,7 +81,7 @@ def main() -> None:
             tokens = torch.from_numpy(np.concatenate([voice.flow_tokens, speech]).astype(np.int64))
             mel = torch.from_numpy(np.array(voice.flow_mel))[None]
             speaker = torch.from_numpy(np.array(voice.speaker))[None]
-            results.append(seams(flow, tokens, mel, speaker, clause, arguments.first_hop))
+            results.append(seams(flow, tokens, mel, speaker, clause))
         quantiles = {
             f"{name} p{q}": round(float(np.percentile([r[name] for r in results], q)), 3)
             for name in results[0]
