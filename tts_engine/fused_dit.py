@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tts_engine import kernels
-from tts_engine.models.cfm import Estimator
+from tts_engine.models.cfm import NOISE_FRAMES, Estimator
 from tts_engine.models.dit import DiT
 from tts_engine.models.streaming import Span
 
@@ -35,7 +35,7 @@ class _Block:
 
 
 class FusedDiT(Estimator):
-    """``span`` must have a cache and a chunk; whole sequences are for the plain network."""
+    """``span`` feeds one chunk on its caches or, without any, a whole sequence under full attention."""
 
     def __init__(self, dit: DiT, *, device: torch.device, dtype: torch.dtype = torch.bfloat16) -> None:
         """``dit`` is read and may be dropped; its modulation table must have been made."""
@@ -74,7 +74,8 @@ class FusedDiT(Estimator):
             # (out, in / groups, taps) -> (groups, taps, in, out)
             weight = take(conv.weight).view(_CONV_GROUPS, -1, *conv.weight.shape[1:]).permute(0, 3, 2, 1).contiguous()
             self.convs.append((conv.tail, weight, take(conv.bias)))
-        self.inv_freq = network.rotary_embed.inv_freq.detach().float().to(device)
+        phase = torch.arange(NOISE_FRAMES)[:, None] * network.rotary_embed.inv_freq.detach().float().cpu()
+        self.turn = phase.cos().to(device), phase.sin().to(device)
 
     def modulations(self, t: Tensor) -> Tensor:
         raise NotImplementedError("the table is made by the plain network")
@@ -83,8 +84,6 @@ class FusedDiT(Estimator):
         pass
 
     def forward(self, x: Tensor, mu: Tensor, speaker: Tensor, cond: Tensor, modulation: Tensor, span: Span) -> Tensor:
-        assert span.keys is not None
-        assert span.tails is not None
         rows, n, _ = x.shape
         dim, dtype = self.config.dim, self.dtype
         modulation = modulation.contiguous()
@@ -93,9 +92,9 @@ class FusedDiT(Estimator):
         )
         flat = torch.addmm(self.proj_bias, joined.view(rows * n, -1), self.proj.t()).view(rows, n, dim)
         (tail1, weight1, bias1), (tail2, weight2, bias2) = self.convs
-        tails = span.tails.data
-        y = kernels.grouped_conv_mish(flat, tails[tail1], span, weight1, bias1, None, dtype)
-        h = kernels.grouped_conv_mish(y, tails[tail2], span, weight2, bias2, flat, torch.float32)
+        past1, past2 = (None, None) if span.tails is None else (span.tails.data[tail1], span.tails.data[tail2])
+        y = kernels.grouped_conv_mish(flat, past1, span, weight1, bias1, None, dtype)
+        h = kernels.grouped_conv_mish(y, past2, span, weight2, bias2, flat, torch.float32)
 
         part: Tensor | None = None
         gate = 0
@@ -105,7 +104,7 @@ class FusedDiT(Estimator):
                 h, part, modulation, gate=gate, shift=table, scale=table + dim, eps=_NORM_EPS, dtype=dtype
             )
             qkv = torch.addmm(block.qkv_bias, a.view(rows * n, dim), block.qkv.t()).view(rows, n, -1)
-            a = kernels.chunk_attention(qkv, span.keys.data[layer], span, self.inv_freq, self.config.heads)
+            a = kernels.span_attention(qkv, span, layer, self.turn, self.config.heads)
             part = torch.addmm(block.out_bias, a.view(rows * n, -1), block.out.t())
             a = kernels.gate_add_modulate(
                 h,

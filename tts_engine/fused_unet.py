@@ -63,7 +63,7 @@ class _Stage:
 
 
 class FusedUNet(Estimator):
-    """``span`` must have a cache and a chunk; whole sequences without are for the plain network."""
+    """``span`` feeds one chunk on its caches or, without any, a whole sequence under full attention."""
 
     def __init__(self, unet: CausalUNet, *, device: torch.device, dtype: torch.dtype = torch.bfloat16) -> None:
         """``unet`` is read and may be dropped after; its table of time is made before."""
@@ -120,8 +120,6 @@ class FusedUNet(Estimator):
         self.final_conv = convolution(network.final_block.block[0])
         self.final_norm = norm(network.final_block.block[2])
         self.proj, self.proj_bias = take(network.final_proj.weight[:, :, 0]), take(network.final_proj.bias)
-        # Attention without positions: a turn of no angle.
-        self.no_turn = torch.zeros(self.config.head_dim // 2, device=device)
 
     def modulations(self, t: Tensor) -> Tensor:
         raise NotImplementedError("the table is made by the plain network")
@@ -163,13 +161,12 @@ class FusedUNet(Estimator):
 
     def _convolve(self, conv: _Conv, x: Tensor, y: Tensor | None, span: Span) -> Tensor:
         """Convolution of ``x + y`` ``(rows, n, inputs)``: ``(rows * n, outputs)``."""
-        assert span.tails is not None
-        three = kernels.unfold_three(x, y, span.tails.data[conv.tail], span.slots, span.length, self.dtype)
+        tail = None if span.tails is None else span.tails.data[conv.tail]
+        three = kernels.unfold_three(x, y, tail, span, self.dtype)
         return torch.addmm(conv.bias, three, conv.weight.t())
 
     def _transform(self, block: _Transformer, h: Tensor, part: Tensor | None, span: Span, layer: int) -> Tensor:
         """Adds ``part`` to ``h`` and the attention to that, in place; returns what the feed-forward part adds."""
-        assert span.keys is not None
         rows, n, dim = h.shape
 
         def add_norm(part: Tensor | None, table: Tensor) -> Tensor:
@@ -178,7 +175,7 @@ class FusedUNet(Estimator):
             ).view(rows * n, dim)
 
         qkv = (add_norm(part, block.norm1) @ block.qkv.t()).view(rows, n, -1)
-        a = kernels.chunk_attention(qkv, span.keys.data[layer], span, self.no_turn, self.config.heads)
+        a = kernels.span_attention(qkv, span, layer, None, self.config.heads)
         part = torch.addmm(block.out_bias, a.view(rows * n, -1), block.out.t())
         a = _linear_gelu(add_norm(part, block.norm2), block.up, block.up_bias)
         return torch.addmm(block.down_bias, a, block.down.t())

@@ -370,113 +370,178 @@ def gate_add_modulate(
 
 
 @triton.jit
-def _store_pages(
-    qkv, keys, values, pages, start, length, inv_freq, n, pages_per_row, page_frames, width,
-    ROTATED: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    frame = tl.program_id(0)
-    row = tl.program_id(1)
-    if frame < tl.load(length + row):
-        position = tl.load(start + row) + frame
-        source = qkv + (row * n + frame).to(tl.int64) * 3 * width
-        page = tl.load(pages + row * pages_per_row + position // page_frames)
-        target = (page * page_frames + position % page_frames) * width
-        column = tl.arange(0, BLOCK)
-        inside = column < width
-        tl.store(values + target + column, tl.load(source + 2 * width + column, mask=inside), mask=inside)
-        rest = inside & (column >= 2 * ROTATED)
-        tl.store(keys + target + column, tl.load(source + width + column, mask=rest), mask=rest)
-        pair = tl.arange(0, ROTATED)
-        phase = position.to(tl.float32) * tl.load(inv_freq + pair)
-        c = tl.cos(phase)
-        s = tl.sin(phase)
-        for part in tl.static_range(2):
-            begin = source + part * width + 2 * pair
-            a = tl.load(begin).to(tl.float32)
-            b = tl.load(begin + 1).to(tl.float32)
-            if part == 0:
-                tl.store(begin, (a * c - b * s).to(qkv.dtype.element_ty))
-                tl.store(begin + 1, (b * c + a * s).to(qkv.dtype.element_ty))
-            else:
-                tl.store(keys + target + 2 * pair, (a * c - b * s).to(keys.dtype.element_ty))
-                tl.store(keys + target + 2 * pair + 1, (b * c + a * s).to(keys.dtype.element_ty))
+def _turn(x, cos, sin, position, HALF: tl.constexpr):
+    """Interleaved rotary positions of ``(ROWS, 2 * HALF)``."""
+    angle = position[:, None] * HALF + tl.arange(0, HALF)[None]
+    c, s = tl.load(cos + angle), tl.load(sin + angle)
+    a, b = tl.split(tl.reshape(x.to(tl.float32), [x.shape[0], HALF, 2]))
+    return tl.interleave(a * c - b * s, b * c + a * s).to(x.dtype)
+
+
+@triton.jit
+def _attend(q, k, v, seen, acc, total, top):
+    """More keys and values ``(KEYS, HEAD)``, where ``seen``, into the sums of a softmax of base 2."""
+    score = tl.dot(q, tl.trans(k), input_precision="ieee")
+    if seen is not None:
+        score = tl.where(seen[None], score, float("-inf"))
+    scale: tl.constexpr = 1.4426950408889634 / (q.shape[1] ** 0.5)
+    highest = tl.maximum(top, tl.max(score, 1) * scale)
+    p = tl.exp2(score * scale - highest[:, None])
+    fade = tl.exp2(top - highest)
+    acc = tl.dot(p.to(v.dtype), v, acc * fade[:, None], input_precision="ieee")
+    return acc, total * fade + tl.sum(p, 1), highest
 
 
 @triton.jit
 def _chunk_attention(
-    qkv, keys, values, pages, start, length, out, n, pages_per_row, chunk, width,
-    HEAD: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr, PAGE: tl.constexpr, STAGES: tl.constexpr,
+    qkv, keys, values, pages, start, length, cos, sin, out, n, pages_per_row,
+    HEADS: tl.constexpr, HEAD: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
-    block = tl.program_id(0)
-    head = tl.program_id(1)
-    row = tl.program_id(2)
-    begin = tl.load(start + row)
-    end = begin + tl.load(length + row)
-    index = tl.arange(0, ROWS)
-    frame = block * STEP + index
-    asked = (index < STEP) & (frame < n)
+    head = tl.program_id(0)
+    row = tl.program_id(1)
+    WIDTH: tl.constexpr = HEADS * HEAD
+    past = tl.load(start + row)
+    frame = tl.arange(0, ROWS)
     channel = tl.arange(0, HEAD)
-    query = (row * n + frame)[:, None].to(tl.int64) * 3 * width + head * HEAD + channel[None]
-    q = tl.load(qkv + query, mask=asked[:, None], other=0.0)
-    # The frames of a tile lie in one chunk, so all of them see the same keys.
-    last = tl.minimum(end, ((begin + block * STEP) // chunk + 1) * chunk).to(tl.int32)
+    real = frame < tl.load(length + row)
+    line = row.to(tl.int64) * n + frame
+    source = qkv + line[:, None] * 3 * WIDTH + head * HEAD + channel[None]
+    q = tl.load(source, mask=real[:, None], other=0.0)
+    k = tl.load(source + WIDTH, mask=real[:, None], other=0.0)
+    v = tl.load(source + 2 * WIDTH, mask=real[:, None], other=0.0)
+    if cos is not None:
+        if head == 0:
+            position = past + tl.minimum(frame, PAGE - 1)
+            q = _turn(q, cos, sin, position, HEAD // 2)
+            k = _turn(k, cos, sin, position, HEAD // 2)
+    pages += row * pages_per_row
+    # A page holds one head after the other, so that what a program reads of it lies together.
+    target = tl.load(pages + past // PAGE) * PAGE * WIDTH + head * PAGE * HEAD
+    target += frame[:, None] * HEAD + channel[None]
+    tl.store(keys + target, k, mask=real[:, None])
+    tl.store(values + target, v, mask=real[:, None])
+
     top = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, HEAD], tl.float32)
-    scale = 1.4426950408889634 / (HEAD**0.5)
-    place = tl.arange(0, ROWS)
-    for number in tl.range(0, tl.cdiv(last, PAGE), num_stages=STAGES):
-        page = tl.load(pages + row * pages_per_row + number)
-        real = (place < PAGE) & (number * PAGE + place < last)
-        line = (page * PAGE + place) * width + head * HEAD
-        k = tl.load(keys + line[None] + channel[:, None], mask=real[None], other=0.0)
-        score = tl.where(real[None], tl.dot(q, k, input_precision="ieee"), float("-inf"))
-        highest = tl.maximum(top, tl.max(score, 1) * scale)
-        p = tl.exp2(score * scale - highest[:, None])
-        fade = tl.exp2(top - highest)
-        total = total * fade + tl.sum(p, 1)
-        v = tl.load(values + line[:, None] + channel[None], mask=real[:, None], other=0.0)
-        acc = acc * fade[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-        top = highest
+    for begin in tl.range(0, past.to(tl.int32), KEYS, num_stages=STAGES):
+        position = begin + tl.arange(0, KEYS)
+        seen = position < past
+        page = tl.load(pages + position // PAGE, mask=seen, other=0)
+        place = (page * WIDTH + head * HEAD) * PAGE + position % PAGE * HEAD
+        older_k = tl.load(keys + place[:, None] + channel[None], mask=seen[:, None], other=0.0)
+        older_v = tl.load(values + place[:, None] + channel[None], mask=seen[:, None], other=0.0)
+        acc, total, top = _attend(q, older_k, older_v, seen, acc, total, top)
+    acc, total, top = _attend(q, k, v, real, acc, total, top)
     acc = acc / tl.maximum(total, 1e-30)[:, None]
-    target = (row * n + frame)[:, None].to(tl.int64) * width + head * HEAD + channel[None]
-    tl.store(out + target, acc.to(out.dtype.element_ty), mask=asked[:, None])
+    target = out + line[:, None] * WIDTH + head * HEAD + channel[None]
+    tl.store(target, acc.to(out.dtype.element_ty), mask=(frame < n)[:, None])
 
 
 _TILE = 64
-"""Frames of a tile of queries, and places for the keys of a page."""
+"""Frames of a tile of queries."""
 
 
-def chunk_attention(qkv: Tensor, store: Tensor, span: Any, inv_freq: Tensor, heads: int) -> Tensor:
-    """Rotate head 0, write keys and values to their pages, attend over the pages under the chunk mask.
+def chunk_attention(qkv: Tensor, store: Tensor, span: Any, turn: tuple[Tensor, Tensor] | None, heads: int) -> Tensor:
+    """Rotate head 0, write keys and values to their page, attend over all pages of the row. One chunk a row, no more.
 
     Args:
-        qkv: ``(rows, n, 3 * width)``; changed in place.
-        store: keys and values of a layer, ``(2, pages, page_frames, width)``, same dtype.
-        span: ``streaming.Span`` with pages and a chunk: as long as a page, or as all that is fed (full attention).
-        inv_freq: ``(head_dim / 2,)``, fp32.
+        qkv: ``(rows, n, 3 * width)``; ``n`` up to a page.
+        store: keys and values of a layer, ``(2, pages, page_frames, width)``, same dtype. Each page holds one head
+            after the other, ``(heads, page_frames, head_dim)``: nobody else reads them.
+        span: ``streaming.Span`` with pages.
+        turn: cosine and sine by position, ``(positions, head_dim / 2)``, fp32; None: no head is rotated.
 
     Returns:
-        ``(rows, n, width)``.
+        ``(rows, n, width)``; zeros in rows of length 0.
     """
     rows, n, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
     _, _, page_frames, _ = store.shape
+    assert n <= page_frames <= _TILE, f"{n} frames for pages of {page_frames} and tiles of {_TILE}"
     out = torch.empty(rows, n, width, device=qkv.device, dtype=qkv.dtype)
-    common = (span.pages, span.start, span.length)
-    _store_pages[(n, rows)](
-        qkv, store[0], store[1], *common, inv_freq, n, span.pages.shape[1], page_frames, width,
-        ROTATED=inv_freq.shape[0], BLOCK=triton.next_power_of_2(width), num_warps=4,
-    )  # fmt: skip
-    assert page_frames <= _TILE, f"a page of {page_frames} frames does not fit a tile of {_TILE}"
-    chunked = span.chunk <= _TILE
-    step = span.chunk if chunked else _TILE
-    # Enough programs to fill the device hide each other's waiting with two warps each; fewer are faster with four.
-    warps = 2 if chunked and rows >= 16 else 4
-    _chunk_attention[(triton.cdiv(n, step), heads, rows)](
-        qkv, store[0], store[1], *common, out, n, span.pages.shape[1], span.chunk, width,
-        HEAD=width // heads, ROWS=_TILE, STEP=step, PAGE=page_frames, STAGES=3, num_warps=warps,
+    cos, sin = turn or (None, None)
+    # With 128 registers and two stages four programs share a multiprocessor: 16 clauses run at once.
+    _chunk_attention[(heads, rows)](
+        qkv, store[0], store[1], span.pages, span.start, span.length, cos, sin, out, n, span.pages.shape[1],
+        HEADS=heads, HEAD=width // heads, PAGE=page_frames, ROWS=_TILE, KEYS=64, STAGES=2, num_warps=4, maxnreg=128,
     )  # fmt: skip
     return out
+
+
+@triton.jit
+def _turn_first_head(qkv, cos, sin, n, WIDTH: tl.constexpr, HEAD: tl.constexpr, ROWS: tl.constexpr):
+    frame = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(1).to(tl.int64)
+    part = tl.program_id(2)  # queries, keys
+    x = qkv + (row * n + frame)[:, None] * 3 * WIDTH + part * WIDTH + tl.arange(0, HEAD)[None]
+    inside = (frame < n)[:, None]
+    turned = _turn(tl.load(x, mask=inside, other=0.0), cos, sin, tl.minimum(frame, n - 1), HEAD // 2)
+    tl.store(x, turned, mask=inside)
+
+
+@triton.jit
+def _whole_attention(
+    qkv, length, out, n,
+    HEADS: tl.constexpr, HEAD: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    head = tl.program_id(1)
+    row = tl.program_id(2).to(tl.int64)
+    WIDTH: tl.constexpr = HEADS * HEAD
+    end = tl.load(length + row).to(tl.int32)
+    end = tl.where(block * ROWS < end, end, 0)
+    frame = block * ROWS + tl.arange(0, ROWS)
+    channel = tl.arange(0, HEAD)
+    base = qkv + row * n * 3 * WIDTH + head * HEAD
+    q = tl.load(base + frame[:, None] * 3 * WIDTH + channel[None], mask=(frame < end)[:, None], other=0.0)
+    top = tl.full([ROWS], -1e30, tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, HEAD], tl.float32)
+    # The tile in which the keys end comes first: all others are full.
+    full = tl.maximum(tl.cdiv(end, KEYS) - 1, 0) * KEYS
+    key = full + tl.arange(0, KEYS)
+    seen = key < end
+    place = base + key[:, None] * 3 * WIDTH + channel[None]
+    k = tl.load(place + WIDTH, mask=seen[:, None], other=0.0)
+    v = tl.load(place + 2 * WIDTH, mask=seen[:, None], other=0.0)
+    acc, total, top = _attend(q, k, v, seen, acc, total, top)
+    for begin in tl.range(0, full, KEYS, num_stages=STAGES):
+        place = base + (begin + tl.arange(0, KEYS))[:, None] * 3 * WIDTH + channel[None]
+        acc, total, top = _attend(q, tl.load(place + WIDTH), tl.load(place + 2 * WIDTH), None, acc, total, top)
+    acc = acc / tl.maximum(total, 1e-30)[:, None]
+    target = out + (row * n + frame)[:, None] * WIDTH + head * HEAD + channel[None]
+    tl.store(target, acc.to(out.dtype.element_ty), mask=(frame < n)[:, None])
+
+
+def whole_attention(qkv: Tensor, length: Tensor, turn: tuple[Tensor, Tensor] | None, heads: int) -> Tensor:
+    """Rotate head 0, then full attention of each row over its first ``length`` frames.
+
+    Args:
+        qkv: ``(rows, n, 3 * width)``; changed in place.
+        length: ``(rows,)``, int64.
+        turn: as for ``chunk_attention``.
+
+    Returns:
+        ``(rows, n, width)``; finite beyond ``length``.
+    """
+    rows, n, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
+    out = torch.empty(rows, n, width, device=qkv.device, dtype=qkv.dtype)
+    if turn is not None:
+        grid = (triton.cdiv(n, 16), rows, 2)
+        _turn_first_head[grid](qkv, *turn, n, WIDTH=width, HEAD=width // heads, ROWS=16, num_warps=1)
+    _whole_attention[(triton.cdiv(n, _TILE), heads, rows)](
+        qkv, length, out, n,
+        HEADS=heads, HEAD=width // heads, ROWS=_TILE, KEYS=64, STAGES=3, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+def span_attention(qkv: Tensor, span: Any, layer: int, turn: tuple[Tensor, Tensor] | None, heads: int) -> Tensor:
+    """Attention of a layer over what a ``streaming.Span`` sees: a chunk on its pages, or a whole sequence."""
+    if span.keys is None:
+        return whole_attention(qkv, span.length, turn, heads)
+    return chunk_attention(qkv, span.keys.data[layer], span, turn, heads)
 
 
 @triton.jit
@@ -487,7 +552,6 @@ def _grouped_conv(
     block = tl.program_id(0)
     group = tl.program_id(1)
     row = tl.program_id(2)
-    slot = tl.load(slots + row)
     frame = block * ROWS + tl.arange(0, ROWS)
     channel = tl.arange(0, GROUP)
     past = taps - 1
@@ -495,10 +559,12 @@ def _grouped_conv(
     for tap in range(taps):
         source = frame + tap - past
         here = (row * n + source)[:, None].to(tl.int64) * width + group * GROUP + channel[None]
-        before = (slot * past + source + past)[:, None].to(tl.int64) * width + group * GROUP + channel[None]
-        now = tl.load(x + here, mask=((source >= 0) & (source < n))[:, None], other=0.0)
-        old = tl.load(tail + before, mask=(source < 0)[:, None], other=0.0)
-        part = tl.where((source < 0)[:, None], old.to(now.dtype), now)
+        part = tl.load(x + here, mask=((source >= 0) & (source < n))[:, None], other=0.0)
+        if tail is not None:
+            slot = tl.load(slots + row)
+            before = (slot * past + source + past)[:, None].to(tl.int64) * width + group * GROUP + channel[None]
+            old = tl.load(tail + before, mask=(source < 0)[:, None], other=0.0)
+            part = tl.where((source < 0)[:, None], old.to(part.dtype), part)
         w = tl.load(weight + ((group * taps + tap) * GROUP + channel[:, None]) * GROUP + channel[None])
         acc += tl.dot(part, w, input_precision="ieee")
     acc += tl.load(bias + group * GROUP + channel).to(tl.float32)[None]
@@ -530,12 +596,12 @@ def _keep_tail(x, tail, slots, length, n, width, past, ROWS: tl.constexpr, BLOCK
 
 
 def grouped_conv_mish(
-    x: Tensor, tail: Tensor, span: Any, weight: Tensor, bias: Tensor, residual: Tensor | None, dtype: torch.dtype
+    x: Tensor, tail: Tensor | None, span: Any, weight: Tensor, bias: Tensor, residual: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
     """Causal grouped convolution with its tail, Mish, and optionally a residual added.
 
     Args:
-        x: ``(rows, n, width)``. tail: ``(slots, taps - 1, width)``, moved on by each row's length.
+        x: ``(rows, n, width)``. tail: ``(slots, taps - 1, width)``, moved on by each row's length; None: zeros.
         weight: ``(groups, taps, in, out)``. bias: ``(width,)``.
     """
     rows, n, width = x.shape
@@ -545,10 +611,11 @@ def grouped_conv_mish(
         x, tail, span.slots, weight, bias, residual, out, n, width, taps,
         GROUP=group, ROWS=64, ADD=residual is not None, num_warps=4,
     )  # fmt: skip
-    _keep_tail[(rows, triton.cdiv(width, 64))](
-        x, tail, span.slots, span.length, n, width, taps - 1,
-        ROWS=triton.next_power_of_2(taps - 1), BLOCK=64, num_warps=2,
-    )  # fmt: skip
+    if tail is not None:
+        _keep_tail[(rows, triton.cdiv(width, 64))](
+            x, tail, span.slots, span.length, n, width, taps - 1,
+            ROWS=triton.next_power_of_2(taps - 1), BLOCK=64, num_warps=2,
+        )  # fmt: skip
     return out
 
 
@@ -563,9 +630,12 @@ def _unfold_three(
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < width
-    kept = tail + tl.load(slots + row) * 2 * width + column
-    older = tl.load(kept, mask=inside, other=0.0).to(tl.float32)
-    old = tl.load(kept + width, mask=inside, other=0.0).to(tl.float32)
+    older = tl.zeros([BLOCK], tl.float32)
+    old = older
+    if tail is not None:
+        kept = tail + tl.load(slots + row) * 2 * width + column
+        older = tl.load(kept, mask=inside, other=0.0).to(tl.float32)
+        old = tl.load(kept + width, mask=inside, other=0.0).to(tl.float32)
     block = tl.program_id(2)
     frame = block * ROWS + tl.arange(0, ROWS)
     for tap in tl.static_range(3):
@@ -579,26 +649,26 @@ def _unfold_three(
         value = tl.where((source == -1)[:, None], old[None], value)
         target = out + ((row * n + frame) * 3 + tap)[:, None] * width + column[None]
         tl.store(target, value.to(out.dtype.element_ty), mask=(frame < n)[:, None] & inside[None])
-    if block == 0:  # the only one that needs what the tail was
-        tl.debug_barrier()
-        end = tl.load(length + row)
-        for index in tl.static_range(2):
-            before = end - 2 + index + tl.zeros_like(column)
-            place = (row * n + before) * width + column
-            last = tl.load(x + place, mask=inside & (before >= 0), other=0.0).to(tl.float32)
-            if HAS_Y:
-                last += tl.load(y + place, mask=inside & (before >= 0), other=0.0).to(tl.float32)
-            last = tl.where(before == -2, older, last)
-            last = tl.where(before == -1, old, last)
-            tl.store(kept + index * width, last.to(tail.dtype.element_ty), mask=inside)
+    if tail is not None:
+        if block == 0:  # the only one that needs what the tail was
+            tl.debug_barrier()
+            end = tl.load(length + row)
+            for index in tl.static_range(2):
+                before = end - 2 + index + tl.zeros_like(column)
+                place = (row * n + before) * width + column
+                last = tl.load(x + place, mask=inside & (before >= 0), other=0.0).to(tl.float32)
+                if HAS_Y:
+                    last += tl.load(y + place, mask=inside & (before >= 0), other=0.0).to(tl.float32)
+                last = tl.where(before == -2, older, last)
+                last = tl.where(before == -1, old, last)
+                tl.store(kept + index * width, last.to(tail.dtype.element_ty), mask=inside)
 
 
-def unfold_three(x: Tensor, y: Tensor | None, tail: Tensor, slots: Any, length: Tensor, dtype: torch.dtype) -> Tensor:
+def unfold_three(x: Tensor, y: Tensor | None, tail: Tensor | None, span: Any, dtype: torch.dtype) -> Tensor:
     """Each frame of ``x + y`` with the two before it side by side, the oldest first; moves the tail on.
 
     Args:
-        x: ``(rows, n, width)``; y: ``(rows * n, width)``. tail: ``(slots, 2, width)``.
-        slots, length: ``(rows,)``, int64.
+        x: ``(rows, n, width)``; y: ``(rows * n, width)``. tail: ``(slots, 2, width)``; None: zeros.
 
     Returns:
         ``(rows * n, 3 * width)``.
@@ -607,7 +677,7 @@ def unfold_three(x: Tensor, y: Tensor | None, tail: Tensor, slots: Any, length: 
     rows, n, width = x.shape
     out = torch.empty(rows * n, 3 * width, device=x.device, dtype=dtype)
     _unfold_three[(rows, triton.cdiv(width, 64), triton.cdiv(n, 16))](
-        x, y, tail, slots, length, out, n, width, HAS_Y=y is not None, ROWS=16, BLOCK=64, num_warps=4
+        x, y, tail, span.slots, span.length, out, n, width, HAS_Y=y is not None, ROWS=16, BLOCK=64, num_warps=4
     )
     return out
 

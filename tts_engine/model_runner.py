@@ -159,11 +159,6 @@ class ModelRunner:
         config = self.config
         self.chunk = flow.solver.chunk_tokens
         slots = 1 + config.max_clauses + config.max_voices
-        whole = None
-        if config.finalize == "upstream":
-            rows = max(*config.whole_rows, self._policy.whole_rows)
-            blocks = 1 + rows * config.max_chunks
-            whole = FlowCache(flow, slots=1 + rows, blocks=blocks, device=device, dtype=config.dtype, steps=1)
         frames = config.max_chunks * self.chunk * FRAMES_PER_TOKEN
         self.state = WaveState(
             flow=flow,
@@ -172,7 +167,6 @@ class ModelRunner:
             max_chunks=config.max_chunks,
             flow_cache=FlowCache(flow, slots=slots, blocks=1 + config.blocks, device=device, dtype=config.dtype),
             vocoder_cache=vocoder.new_cache(slots=1 + config.max_clauses, device=device),
-            whole_cache=whole,
             prompt_mels=torch.zeros(config.max_voices, frames, MEL_CHANNELS, device=device),
             prompt_frames=torch.zeros(config.max_voices, dtype=torch.long, device=device),
             speakers=torch.zeros(config.max_voices, MEL_CHANNELS, device=device),

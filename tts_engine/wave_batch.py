@@ -34,8 +34,6 @@ class WaveState:
     max_chunks: int
     flow_cache: FlowCache
     vocoder_cache: SpliceCache | VocoderCache
-    whole_cache: FlowCache | None
-    """Scratch for ``whole`` batches; None where there are none."""
     prompt_mels: Tensor
     """Shape ``(voices, 50 max_chunks, 80)``."""
     prompt_frames: Tensor
@@ -89,9 +87,6 @@ class WaveBatch:
         self._state = state
         self.stages: Sequence[Callable[[], None]] = [self._advance]
         if shape == "whole":
-            index = torch.arange(rows, device=state.device)
-            self._scratch_slots = 1 + index
-            self._scratch_blocks = 1 + index[:, None] * chunks + torch.arange(chunks, device=state.device)
             starts = range(0, state.flow.solver.steps, _STEPS_PER_STAGE)
             self.stages = [partial(self._advance_whole, start) for start in starts]
         self._whole: WholePass | None = None
@@ -152,17 +147,14 @@ class WaveBatch:
         self._sound(mel)
 
     def _advance_whole(self, first_step: int) -> None:
-        state = self._state
-        flow, scratch = state.flow, state.whole_cache
-        assert scratch is not None
+        flow = self._state.flow
         if first_step == 0:
-            _, start, length, *_ = self._header()
-            rows = FlowRows(slots=self._scratch_slots, blocks=self._scratch_blocks, start=start, length=length)
-            self._whole = flow.begin_whole(*self._inputs(), rows, scratch)
+            _, _, length, *_ = self._header()
+            self._whole = flow.begin_whole(*self._inputs(), length)
         assert self._whole is not None
         end = min(first_step + _STEPS_PER_STAGE, flow.solver.steps)
         for k in range(first_step, end):
-            flow.step_whole(self._whole, k, scratch)
+            flow.step_whole(self._whole, k)
         if end == flow.solver.steps:
             self._sound(self._whole.x)
 

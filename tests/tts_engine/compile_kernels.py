@@ -32,23 +32,22 @@ def compiled(kernel: Any, types: str, *, num_warps: int = 4, num_stages: int = 3
 def main() -> None:
     k: Any = kernels
     pages = "*i64 *i64 *i64"
-    for x, y in (("*fp32", "*bf16"), ("*bf16", "-")):
-        print(compiled(k._unfold_three, f"{x} {y} *bf16 *i64 *i64 *bf16 i32 i32", HAS_Y=y != "-", ROWS=16, BLOCK=64))
+    for x, y, past in (("*fp32", "*bf16", "*bf16 *i64 *i64"), ("*bf16", "-", "- - *i64")):
+        print(compiled(k._unfold_three, f"{x} {y} {past} *bf16 i32 i32", HAS_Y=y != "-", ROWS=16, BLOCK=64))
     for shift, residual, out in (("*fp32", "-", "*bf16"), ("-", "*bf16", "*fp32"), ("-", "-", "*bf16")):
         types = f"*bf16 *fp32 *fp32 {shift} {residual} {out} i32 i32 i32 i32 i32 fp32"
         print(compiled(k._norm_mish, types, HAS_SHIFT=shift != "-", HAS_RESIDUAL=residual != "-", BLOCK=256))
     for part, block in (("*bf16", 1024), ("-", 256)):
         types = f"*fp32 {part} *fp32 *bf16 i32 i32 i32 i32 i32 i32 fp32"
         print(compiled(k._gate_add_modulate, types, HAS_Y=part != "-", BLOCK=block))
-    for width in (512, 1024):
-        types = f"*bf16 *bf16 *bf16 {pages} *fp32 i32 i32 i32 i32"
-        print(compiled(k._store_pages, types, ROTATED=32, BLOCK=width))
-    types = f"*bf16 *bf16 *bf16 {pages} *bf16 i32 i32 i32 i32"
-    for warps, step in ((2, 50), (4, 64)):
-        tile = {"HEAD": 64, "ROWS": 64, "STEP": step, "PAGE": 50, "STAGES": 3}
-        print(compiled(k._chunk_attention, types, num_warps=warps, **tile))
-    types = "*bf16 *bf16 *i64 *bf16 *bf16 *fp32 *fp32 i32 i32 i32"
-    print(compiled(k._grouped_conv, types, GROUP=64, ROWS=64, ADD=True))
+    for heads, turn in ((16, "*fp32 *fp32"), (8, "- -")):
+        tile = {"HEADS": heads, "HEAD": 64, "ROWS": 64, "KEYS": 64, "STAGES": 2}
+        print(compiled(k._chunk_attention, f"*bf16 *bf16 *bf16 {pages} {turn} *bf16 i32 i32", PAGE=50, **tile))
+        print(compiled(k._whole_attention, "*bf16 *i64 *bf16 i32", **tile))
+    print(compiled(k._turn_first_head, "*bf16 *fp32 *fp32 i32", num_warps=1, WIDTH=1024, HEAD=64, ROWS=16))
+    for past in ("*bf16 *i64", "- -"):
+        types = f"*bf16 {past} *bf16 *bf16 *fp32 *fp32 i32 i32 i32"
+        print(compiled(k._grouped_conv, types, GROUP=64, ROWS=64, ADD=True))
     print(compiled(k._keep_tail, "*bf16 *bf16 *i64 *i64 i32 i32 i32", num_warps=2, ROWS=32, BLOCK=64))
     types = "*bf16 *bf16 *i64 *i64 *fp32 *fp32 *bf16 i32 i32"
     sizes: dict[str, Any] = {"HEADS": 14, "KV_HEADS": 2, "HALF": 32}

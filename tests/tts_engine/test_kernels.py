@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are defined
@@ -22,10 +23,12 @@ from tts_engine.fused_unet import FusedUNet
 from tts_engine.lm import DRAW, FEED, INTERLEAVED, joined_table
 from tts_engine.lm_cuda import CudaLm
 from tts_engine.models.config import FlowV2Config, FlowV3Config, LanguageModelConfig, SolverConfig
+from tts_engine.models.dit import rotate_first_head
 from tts_engine.models.flow import Flow, FlowCache, FlowRows
 from tts_engine.models.flow_v2 import FlowV2
 from tts_engine.models.flow_v3 import FlowV3
 from tts_engine.models.llm import KeyValueCache, SpeechLanguageModel
+from tts_engine.models.streaming import PagedKeys, Span
 from tts_engine.quantised import quantise
 from tts_engine.vllm_plugin.ras import ras_pick, uniforms
 
@@ -153,8 +156,64 @@ def _state(slots: int) -> object:
     return SlotState(slots, 32, DEVICE)
 
 
+@torch.inference_mode()
+def test_chunks_attend_to_their_pages_and_whole_rows_to_themselves() -> None:
+    """Rows: a first chunk, an end inside a chunk behind a shared prompt, another behind it, and padding."""
+    heads, size, page_frames, width = 2, 16, 50, 32
+    turn = _angles(300, size)
+    start, length = torch.tensor([[0, 100, 250, 0], [50, 31, 50, 0]], device=DEVICE)
+    table = torch.tensor([[1, 0, 0, 0, 0, 0], [3, 7, 2, 0, 0, 0], [3, 7, 5, 9, 4, 6], [0] * 6], device=DEVICE)
+    store = torch.randn(2, 10, page_frames, width, device=DEVICE)
+    before = store.view(2, 10, heads, page_frames, size).transpose(2, 3).flatten(3).clone()
+    qkv = torch.randn(4, 50, 3 * width, device=DEVICE)
+    pages = PagedKeys(layers=1, pages=1, page_frames=page_frames, channels=width)
+    pages.data = store[None]
+    span = Span(start=start, length=length, chunk=50, keys=pages, pages=table)
+    fed = _turned(qkv, start, turn, size)
+    got = kernels.span_attention(qkv.clone(), span, 0, turn, heads)
+    after = store.view(2, 10, heads, page_frames, size).transpose(2, 3).flatten(3)
+    for row in range(3):
+        n, older = int(length[row]), table[row, : start[row] // page_frames]
+        kv = [torch.cat([before[part, older].flatten(0, 1), fed[row, :n, part + 1]]) for part in range(2)]
+        torch.testing.assert_close(got[row, :n], _attended(fed[row, :n, 0], *kv, heads), atol=1e-5, rtol=1e-5)
+        own = table[row, start[row] // page_frames]
+        torch.testing.assert_close(after[:, own, :n].transpose(0, 1), fed[row, :n, 1:])
+        before[:, own, :n] = after[:, own, :n]
+    torch.testing.assert_close(after, before, atol=0, rtol=0)  # nothing else is written
+    assert got.isfinite().all()
+
+    length = torch.tensor([150, 64, 0], device=DEVICE)
+    qkv = torch.randn(3, 150, 3 * width, device=DEVICE)
+    for turned in (turn, None):
+        fed = _turned(qkv, 0 * length, turned, size)
+        got = kernels.span_attention(qkv.clone(), Span.whole(length, chunk=None), 0, turned, heads)
+        for row, n in enumerate((150, 64)):
+            torch.testing.assert_close(got[row, :n], _attended(*fed[row, :n].unbind(1), heads), atol=1e-5, rtol=1e-5)
+        assert got.isfinite().all()
+
+
+def _angles(positions: int, size: int) -> tuple[Tensor, Tensor]:
+    phase = torch.arange(positions, device=DEVICE)[:, None] * torch.rand(size // 2, device=DEVICE)
+    return phase.cos(), phase.sin()
+
+
+def _turned(qkv: Tensor, start: Tensor, turn: tuple[Tensor, Tensor] | None, size: int) -> Tensor:
+    """``(rows, n, 3, width)``."""
+    q, k, v = qkv.chunk(3, -1)
+    if turn is not None:
+        index = start[:, None] + torch.arange(qkv.shape[1], device=DEVICE)
+        q, k = (rotate_first_head(x, (turn[0][index], turn[1][index])) for x in (q, k))
+    return torch.stack([q, k, v], 2)
+
+
+def _attended(q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
+    parts = (x.unflatten(-1, (heads, -1)).transpose(0, 1) for x in (q, k, v))
+    return F.scaled_dot_product_attention(*parts).transpose(0, 1).flatten(1)
+
+
 def _chunks(flow: Flow) -> list[Tensor]:
-    """Two feeds of two rows: a chunk each, then a chunk and an utterance's end inside one; and all of it at once."""
+    """Two feeds of two rows: a chunk each, then a chunk and an utterance's end inside one; and rows of other lengths at
+    once."""
     cache = FlowCache(flow, slots=4, blocks=8, device=DEVICE)
     generator = torch.Generator().manual_seed(1)
     blocks = torch.tensor([[1, 2], [3, 4]], device=DEVICE)
@@ -172,17 +231,11 @@ def _chunks(flow: Flow) -> list[Tensor]:
         )
         mel = flow.advance(tokens, torch.tensor([n + 3, n + 3], device=DEVICE), cond, speaker, rows, cache)
         out += [mel[row, : 2 * length[row]] for row in range(2)]
-    scratch = FlowCache(flow, slots=2, blocks=4, device=DEVICE, steps=1)
-    rows = FlowRows(
-        slots=torch.tensor([1], device=DEVICE),
-        blocks=torch.tensor([[1, 2]], device=DEVICE),
-        start=torch.tensor([0], device=DEVICE),
-        length=torch.tensor([26], device=DEVICE),
-    )
-    tokens = torch.randint(0, 50, (1, 29), generator=generator).to(DEVICE)
-    cond = torch.randn(1, 52, 80, generator=generator).to(DEVICE)
-    mel = flow.whole(tokens, torch.tensor([26], device=DEVICE), cond, speaker[:1], rows, scratch)
-    return [*out, mel[0]]
+    length = torch.tensor([29, 7], device=DEVICE)
+    tokens = torch.randint(0, 50, (2, 32), generator=generator).to(DEVICE)
+    cond = torch.randn(2, 58, 80, generator=generator).to(DEVICE)
+    mel = flow.whole(tokens, length, cond, speaker, length)
+    return [*out, mel[0], mel[1, :14]]
 
 
 @pytest.mark.slow

@@ -50,10 +50,8 @@ class FlowCache:
         blocks: int,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
-        steps: int | None = None,
     ) -> None:
-        """``steps``: Euler steps kept apart; None: all of them, 1: scratch for ``Flow.whole``."""
-        self._per_slot = (flow.solver.steps if steps is None else steps) * BRANCHES
+        self._per_slot = flow.solver.steps * BRANCHES
         chunk = flow.solver.chunk_tokens
         estimator = flow.estimator
         self.token_keys, self.frame_keys = (
@@ -127,7 +125,6 @@ class WholePass:
     mu: Tensor
     cond: Tensor
     speaker: Tensor
-    rows: FlowRows
     span: Span
     x: Tensor
     """The state, shape ``(rows, n, 80)``, fp32; each step changes it in place. After the last it is the mel."""
@@ -272,42 +269,33 @@ class Flow(nn.Module):
         return x
 
     @torch.inference_mode()
-    def whole(
-        self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, rows: FlowRows, scratch: FlowCache
-    ) -> Tensor:
-        """All of each row under full attention: ``render(streaming=False, final=True)`` with fixed shapes, and on the
-        keys and tails that the chunks use.
+    def whole(self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, length: Tensor) -> Tensor:
+        """All of each row under full attention: ``render(streaming=False, final=True)`` with fixed shapes.
 
         Args:
-            tokens: shape ``(rows, n + 3)``, and the others, as for ``advance``; ``rows.start`` is 0.
-            scratch: made with ``steps=1``; each row needs a slot and blocks for ``n`` tokens of its own.
+            tokens: shape ``(rows, n + 3)``, and the others, as for ``advance``.
+            length: shape ``(rows,)``, int64: tokens of each row, without look-ahead; 0: a row of padding.
 
         Returns:
-            mel, shape ``(rows, 2 n, 80)``, fp32; real up to ``2 * rows.length``.
+            mel, shape ``(rows, 2 n, 80)``, fp32; real up to ``2 * length``.
         """
-        whole = self.begin_whole(tokens, valid, cond, speaker, rows, scratch)
+        whole = self.begin_whole(tokens, valid, cond, speaker, length)
         for k in range(self.solver.steps):
-            self.step_whole(whole, k, scratch)
+            self.step_whole(whole, k)
         return whole.x
 
     @torch.inference_mode()
-    def begin_whole(
-        self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, rows: FlowRows, scratch: FlowCache
-    ) -> WholePass:
+    def begin_whole(self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, length: Tensor) -> WholePass:
         """What ``whole`` does before the first Euler step."""
-        n = tokens.shape[1] - LOOK_AHEAD_TOKENS
-        scratch.reset(rows.slots)
-        # Full attention is one chunk as long as everything.
-        mu = self.condition(tokens, valid, scratch.condition_span(rows, n), scratch.frame_keys)
-        span = scratch.estimator_span(rows, torch.zeros_like(rows.start), mu.shape[1])
-        x = self.start_state(rows.start, mu.shape[1])
-        return WholePass(mu=mu, cond=cond, speaker=speaker, rows=rows, span=span, x=x)
+        mu = self.condition(tokens, valid, Span.whole(length, chunk=None))
+        span = Span.whole(length.repeat(BRANCHES) * FRAMES_PER_TOKEN, chunk=None)
+        x = self.start_state(torch.zeros_like(length), mu.shape[1])
+        return WholePass(mu=mu, cond=cond, speaker=speaker, span=span, x=x)
 
     @torch.inference_mode()
-    def step_whole(self, whole: WholePass, k: int, scratch: FlowCache) -> None:
+    def step_whole(self, whole: WholePass, k: int) -> None:
         """Euler step ``k`` of ``whole``."""
-        scratch.reset(whole.rows.slots)  # every step begins at the first frame
-        step = torch.full_like(whole.rows.start, k)
+        step = torch.full((len(whole.x),), k, device=whole.x.device)
         whole.x.copy_(self.step(whole.x, whole.mu, whole.speaker, whole.cond, step, whole.span))
 
     def start_state(self, start: Tensor, frames: int) -> Tensor:

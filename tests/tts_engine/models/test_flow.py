@@ -307,17 +307,10 @@ def test_chunks_of_a_streamed_utterance(version: int, run: str) -> None:
 
 
 def whole(network: Flow, tokens: Tensor, prompt_mel: Tensor, embedding: Tensor) -> Tensor:
-    """The same on the keys and tails of the chunks, between rows of another length and of padding."""
+    """The same between rows of another length and of padding."""
     n = len(tokens) + 13
-    pages = -(-n // CHUNK)
-    rows = FlowRows(
-        slots=torch.tensor([1, 2, 0]),
-        blocks=torch.stack([1 + torch.arange(pages), 1 + pages + torch.arange(pages), torch.zeros(pages)]).long(),
-        start=torch.zeros(3, dtype=torch.long),
-        length=torch.tensor([40, len(tokens), 0]),
-    )
+    length = torch.tensor([40, len(tokens), 0])
     padded = torch.stack([F.pad(tokens[:40], (0, n + 3 - 40)), F.pad(tokens, (0, 16)), torch.zeros(n + 3)]).long()
-    cond = place_prompt(prompt_mel.expand(3, -1, -1), torch.full((3,), prompt_mel.shape[1]), rows.start, 2 * n)
-    scratch = FlowCache(network, slots=3, blocks=1 + 2 * pages, steps=1)
-    mel = network.whole(padded, rows.length, cond, network.speaker(embedding).expand(3, -1), rows, scratch)
+    cond = place_prompt(prompt_mel.expand(3, -1, -1), torch.full((3,), prompt_mel.shape[1]), 0 * length, 2 * n)
+    mel = network.whole(padded, length, cond, network.speaker(embedding).expand(3, -1), length)
     return mel[1:2, : 2 * len(tokens)]
