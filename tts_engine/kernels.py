@@ -395,8 +395,7 @@ def _attend(q, k, v, seen, acc, total, top):
 @triton.jit
 def _chunk_attention(
     qkv, keys, values, pages, start, length, cos, sin, out, n, pages_per_row,
-    HEADS: tl.constexpr, HEAD: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
-    STAGES: tl.constexpr,
+    HEADS: tl.constexpr, HEAD: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(0)
     row = tl.program_id(1)
@@ -416,55 +415,52 @@ def _chunk_attention(
             q = _turn(q, cos, sin, position, HEAD // 2)
             k = _turn(k, cos, sin, position, HEAD // 2)
     pages += row * pages_per_row
-    # A page holds one head after the other, so that what a program reads of it lies together.
-    target = tl.load(pages + past // PAGE) * PAGE * WIDTH + head * PAGE * HEAD
-    target += frame[:, None] * HEAD + channel[None]
-    tl.store(keys + target, k, mask=real[:, None])
-    tl.store(values + target, v, mask=real[:, None])
+    older = (past // PAGE).to(tl.int32)
+    within = frame[:, None] * WIDTH + head * HEAD + channel[None]
+    place = tl.load(pages + older) * PAGE * WIDTH + within
+    tl.store(keys + place, k, mask=real[:, None])
+    tl.store(values + place, v, mask=real[:, None])
 
     top = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, HEAD], tl.float32)
-    for begin in tl.range(0, past.to(tl.int32), KEYS, num_stages=STAGES):
-        position = begin + tl.arange(0, KEYS)
-        seen = position < past
-        page = tl.load(pages + position // PAGE, mask=seen, other=0)
-        place = (page * WIDTH + head * HEAD) * PAGE + position % PAGE * HEAD
-        older_k = tl.load(keys + place[:, None] + channel[None], mask=seen[:, None], other=0.0)
-        older_v = tl.load(values + place[:, None] + channel[None], mask=seen[:, None], other=0.0)
-        acc, total, top = _attend(q, older_k, older_v, seen, acc, total, top)
     acc, total, top = _attend(q, k, v, real, acc, total, top)
+    inside = frame < PAGE
+    for number in tl.range(0, older, num_stages=STAGES):
+        place = tl.load(pages + number) * PAGE * WIDTH + within
+        older_k = tl.load(keys + place, mask=inside[:, None], other=0.0)
+        older_v = tl.load(values + place, mask=inside[:, None], other=0.0)
+        acc, total, top = _attend(q, older_k, older_v, inside, acc, total, top)
     acc = acc / tl.maximum(total, 1e-30)[:, None]
     target = out + line[:, None] * WIDTH + head * HEAD + channel[None]
     tl.store(target, acc.to(out.dtype.element_ty), mask=(frame < n)[:, None])
 
 
 _TILE = 64
-"""Frames of a tile of queries."""
+"""Frames of a tile of queries, and room for the keys of a page."""
 
 
 def chunk_attention(qkv: Tensor, store: Tensor, span: Any, turn: tuple[Tensor, Tensor] | None, heads: int) -> Tensor:
-    """Rotate head 0, write keys and values to their page, attend over all pages of the row. One chunk a row, no more.
+    """Rotate head 0, write keys and values to their page, attend over them and all pages before. One chunk a row.
 
     Args:
         qkv: ``(rows, n, 3 * width)``; ``n`` up to a page.
-        store: keys and values of a layer, ``(2, pages, page_frames, width)``, same dtype. Each page holds one head
-            after the other, ``(heads, page_frames, head_dim)``: nobody else reads them.
+        store: keys and values of a layer, ``(2, pages, page_frames, width)``, same dtype.
         span: ``streaming.Span`` with pages.
         turn: cosine and sine by position, ``(positions, head_dim / 2)``, fp32; None: no head is rotated.
 
     Returns:
-        ``(rows, n, width)``; zeros in rows of length 0.
+        ``(rows, n, width)``; finite beyond each row's length.
     """
     rows, n, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
-    _, _, page_frames, _ = store.shape
+    page_frames = store.shape[2]
     assert n <= page_frames <= _TILE, f"{n} frames for pages of {page_frames} and tiles of {_TILE}"
     out = torch.empty(rows, n, width, device=qkv.device, dtype=qkv.dtype)
     cos, sin = turn or (None, None)
-    # With 128 registers and two stages four programs share a multiprocessor: 16 clauses run at once.
+    # With 128 registers and two stages four programs share an H200's multiprocessor: 32 rows of 16 heads run at once.
     _chunk_attention[(heads, rows)](
         qkv, store[0], store[1], span.pages, span.start, span.length, cos, sin, out, n, span.pages.shape[1],
-        HEADS=heads, HEAD=width // heads, PAGE=page_frames, ROWS=_TILE, KEYS=64, STAGES=2, num_warps=4, maxnreg=128,
+        HEADS=heads, HEAD=width // heads, PAGE=page_frames, ROWS=_TILE, STAGES=2, num_warps=4, maxnreg=128,
     )  # fmt: skip
     return out
 
@@ -555,18 +551,21 @@ def _grouped_conv(
     frame = block * ROWS + tl.arange(0, ROWS)
     channel = tl.arange(0, GROUP)
     past = taps - 1
+    x += row.to(tl.int64) * n * width
+    if tail is not None:
+        tail += (tl.load(slots + row) + 1) * past * width  # one behind the last
+    within = frame[:, None] * width + group * GROUP + channel[None]
+    square = channel[:, None] * GROUP + channel[None]
+    weight += group * taps * GROUP * GROUP
     acc = tl.zeros([ROWS, GROUP], tl.float32)
     for tap in range(taps):
-        source = frame + tap - past
-        here = (row * n + source)[:, None].to(tl.int64) * width + group * GROUP + channel[None]
-        part = tl.load(x + here, mask=((source >= 0) & (source < n))[:, None], other=0.0)
+        source = frame + (tap - past)
+        place = within + (tap - past) * width
+        part = tl.load(x + place, mask=((source >= 0) & (source < n))[:, None], other=0.0)
         if tail is not None:
-            slot = tl.load(slots + row)
-            before = (slot * past + source + past)[:, None].to(tl.int64) * width + group * GROUP + channel[None]
-            old = tl.load(tail + before, mask=(source < 0)[:, None], other=0.0)
+            old = tl.load(tail + place, mask=(source < 0)[:, None], other=0.0)
             part = tl.where((source < 0)[:, None], old.to(part.dtype), part)
-        w = tl.load(weight + ((group * taps + tap) * GROUP + channel[:, None]) * GROUP + channel[None])
-        acc += tl.dot(part, w, input_precision="ieee")
+        acc += tl.dot(part, tl.load(weight + tap * GROUP * GROUP + square), input_precision="ieee")
     acc += tl.load(bias + group * GROUP + channel).to(tl.float32)[None]
     # mish(x) = x tanh(softplus(x)), with e = exp(x): x (e^2 + 2e) / (e^2 + 2e + 2)
     e = tl.exp(tl.minimum(acc, 20.0))

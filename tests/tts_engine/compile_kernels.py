@@ -17,7 +17,9 @@ from tts_engine import kernels, vocoder_kernels
 TARGET = GPUTarget("cuda", 90, 32)
 
 
-def compiled(kernel: Any, types: str, *, num_warps: int = 4, num_stages: int = 3, **constants: Any) -> int:
+def compiled(
+    kernel: Any, types: str, *, num_warps: int = 4, num_stages: int = 3, maxnreg: int | None = None, **constants: Any
+) -> int:
     """Bytes of machine code. ``types``: of the arguments in order, ``-`` for None; constants follow by name."""
     names = [name for name in kernel.arg_names if name not in constants]
     signature = dict(zip(names, types.split(), strict=True))
@@ -25,7 +27,8 @@ def compiled(kernel: Any, types: str, *, num_warps: int = 4, num_stages: int = 3
     signature = {name: "constexpr" if kind == "-" else kind for name, kind in signature.items()}
     signature |= dict.fromkeys(constants, "constexpr")
     source = ASTSource(fn=kernel, signature=signature, constexprs={**constants, **absent})
-    code = triton.compile(source, target=TARGET, options={"num_warps": num_warps, "num_stages": num_stages})
+    options = {"num_warps": num_warps, "num_stages": num_stages, "maxnreg": maxnreg}
+    code = triton.compile(source, target=TARGET, options=options)
     return len(code.asm["cubin"])
 
 
@@ -41,9 +44,10 @@ def main() -> None:
         types = f"*fp32 {part} *fp32 *bf16 i32 i32 i32 i32 i32 i32 fp32"
         print(compiled(k._gate_add_modulate, types, HAS_Y=part != "-", BLOCK=block))
     for heads, turn in ((16, "*fp32 *fp32"), (8, "- -")):
-        tile = {"HEADS": heads, "HEAD": 64, "ROWS": 64, "KEYS": 64, "STAGES": 2}
-        print(compiled(k._chunk_attention, f"*bf16 *bf16 *bf16 {pages} {turn} *bf16 i32 i32", PAGE=50, **tile))
-        print(compiled(k._whole_attention, "*bf16 *i64 *bf16 i32", **tile))
+        tile = {"HEADS": heads, "HEAD": 64, "ROWS": 64}
+        types = f"*bf16 *bf16 *bf16 {pages} {turn} *bf16 i32 i32"
+        print(compiled(k._chunk_attention, types, PAGE=50, STAGES=2, maxnreg=128, **tile))
+        print(compiled(k._whole_attention, "*bf16 *i64 *bf16 i32", KEYS=64, STAGES=3, **tile))
     print(compiled(k._turn_first_head, "*bf16 *fp32 *fp32 i32", num_warps=1, WIDTH=1024, HEAD=64, ROWS=16))
     for past in ("*bf16 *i64", "- -"):
         types = f"*bf16 {past} *bf16 *bf16 *fp32 *fp32 i32 i32 i32"

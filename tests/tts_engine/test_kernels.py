@@ -163,15 +163,13 @@ def test_chunks_attend_to_their_pages_and_whole_rows_to_themselves() -> None:
     turn = _angles(300, size)
     start, length = torch.tensor([[0, 100, 250, 0], [50, 31, 50, 0]], device=DEVICE)
     table = torch.tensor([[1, 0, 0, 0, 0, 0], [3, 7, 2, 0, 0, 0], [3, 7, 5, 9, 4, 6], [0] * 6], device=DEVICE)
-    store = torch.randn(2, 10, page_frames, width, device=DEVICE)
-    before = store.view(2, 10, heads, page_frames, size).transpose(2, 3).flatten(3).clone()
+    pages = PagedKeys(layers=1, pages=10, page_frames=page_frames, channels=width, device=DEVICE)
+    before = pages.data.normal_()[0].clone()
     qkv = torch.randn(4, 50, 3 * width, device=DEVICE)
-    pages = PagedKeys(layers=1, pages=1, page_frames=page_frames, channels=width)
-    pages.data = store[None]
     span = Span(start=start, length=length, chunk=50, keys=pages, pages=table)
     fed = _turned(qkv, start, turn, size)
     got = kernels.span_attention(qkv.clone(), span, 0, turn, heads)
-    after = store.view(2, 10, heads, page_frames, size).transpose(2, 3).flatten(3)
+    after = pages.data[0]
     for row in range(3):
         n, older = int(length[row]), table[row, : start[row] // page_frames]
         kv = [torch.cat([before[part, older].flatten(0, 1), fed[row, :n, part + 1]]) for part in range(2)]
@@ -212,30 +210,31 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
 
 
 def _chunks(flow: Flow) -> list[Tensor]:
-    """Two feeds of two rows: a chunk each, then a chunk and an utterance's end inside one; and rows of other lengths at
-    once."""
+    """A row's first chunk; its end inside the next one, beside another's first; and a whole row with padding."""
     cache = FlowCache(flow, slots=4, blocks=8, device=DEVICE)
     generator = torch.Generator().manual_seed(1)
     blocks = torch.tensor([[1, 2], [3, 4]], device=DEVICE)
     speaker = torch.randn(2, 80, generator=generator).to(DEVICE)
+
+    def inputs(rows: int, n: int) -> tuple[Tensor, Tensor]:
+        tokens = torch.randint(0, 50, (rows, n + 3), generator=generator)
+        return tokens.to(DEVICE), torch.randn(rows, 2 * n, 80, generator=generator).to(DEVICE)
+
     out = []
-    for start, length in (([0, 0], [25, 25]), ([25, 25], [25, 11])):
-        n = max(length)
-        tokens = torch.randint(0, 50, (2, n + 3), generator=generator).to(DEVICE)
-        cond = torch.randn(2, 2 * n, 80, generator=generator).to(DEVICE)
+    for start, length in (([0], [25]), ([25, 0], [11, 25])):
+        count = len(start)
         rows = FlowRows(
-            slots=torch.tensor([1, 2], device=DEVICE),
-            blocks=blocks,
+            slots=torch.arange(1, count + 1, device=DEVICE),
+            blocks=blocks[:count],
             start=torch.tensor(start, device=DEVICE),
             length=torch.tensor(length, device=DEVICE),
         )
-        mel = flow.advance(tokens, torch.tensor([n + 3, n + 3], device=DEVICE), cond, speaker, rows, cache)
-        out += [mel[row, : 2 * length[row]] for row in range(2)]
-    length = torch.tensor([29, 7], device=DEVICE)
-    tokens = torch.randint(0, 50, (2, 32), generator=generator).to(DEVICE)
-    cond = torch.randn(2, 58, 80, generator=generator).to(DEVICE)
-    mel = flow.whole(tokens, length, cond, speaker, length)
-    return [*out, mel[0], mel[1, :14]]
+        tokens, cond = inputs(count, 25)
+        mel = flow.advance(tokens, rows.length + 3, cond, speaker[:count], rows, cache)
+        out += [mel[row, : 2 * length[row]] for row in range(count)]
+    tokens, cond = inputs(1, 29)
+    end = torch.tensor([26], device=DEVICE)
+    return [*out, flow.whole(tokens, end, cond, speaker[:1], end)[0, :52]]
 
 
 @pytest.mark.slow

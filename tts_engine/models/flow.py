@@ -76,19 +76,19 @@ class FlowCache:
         )
         self.tails = ConvTails(estimator.tail_shapes, slots=slots * self._per_slot, device=device, dtype=dtype)
 
-    def condition_span(self, rows: FlowRows, chunk_tokens: int) -> Span:
+    def condition_span(self, rows: FlowRows) -> Span:
         """The token-rate span for ``Flow.condition``."""
         return Span(
             start=rows.start,
             length=rows.length,
-            chunk=chunk_tokens,
+            chunk=self.token_keys.page_frames,
             keys=self.token_keys,
             tails=self.condition_tails,
             pages=rows.blocks,
             slots=rows.slots,
         )
 
-    def estimator_span(self, rows: FlowRows, step: Tensor, chunk_frames: int) -> Span:
+    def estimator_span(self, rows: FlowRows, step: Tensor) -> Span:
         """The frame-rate span of ``2 * rows`` rows for one estimator call; ``step`` ``(rows,)`` may differ by row."""
         branch = torch.arange(BRANCHES, device=step.device)
         offset = (step[None] * BRANCHES + branch[:, None]).flatten()  # conditioned rows first
@@ -97,7 +97,7 @@ class FlowCache:
         return Span(
             start=rows.start.repeat(BRANCHES) * FRAMES_PER_TOKEN,
             length=rows.length.repeat(BRANCHES) * FRAMES_PER_TOKEN,
-            chunk=chunk_frames,
+            chunk=self.keys.page_frames,
             keys=self.keys,
             tails=self.tails,
             pages=blocks * self._per_slot + offset[:, None],
@@ -261,11 +261,11 @@ class Flow(nn.Module):
         Returns:
             mel, shape ``(rows, 2 n, 80)``, fp32; real up to ``2 * rows.length``.
         """
-        mu = self.condition(tokens, valid, cache.condition_span(rows, self.solver.chunk_tokens), cache.frame_keys)
+        mu = self.condition(tokens, valid, cache.condition_span(rows), cache.frame_keys)
         x = self.start_state(rows.start, mu.shape[1])
         for k in range(self.solver.steps):
             step = torch.full_like(rows.start, k)
-            x = self.step(x, mu, speaker, cond, step, cache.estimator_span(rows, step, self.solver.chunk_frames))
+            x = self.step(x, mu, speaker, cond, step, cache.estimator_span(rows, step))
         return x
 
     @torch.inference_mode()

@@ -249,7 +249,7 @@ def test_rows_may_be_at_different_euler_steps(version: int) -> None:
         length=torch.tensor([25, 25]),
     )
     two = torch.cat([tokens[:, :28], tokens[:, 30:58]])
-    mu = network.condition(two, torch.tensor([28, 28]), cache.condition_span(rows, CHUNK))
+    mu = network.condition(two, torch.tensor([28, 28]), cache.condition_span(rows))
     cond = place_prompt(io["prompt_feat"].expand(2, -1, -1), torch.tensor([74, 74]), rows.start, 50)
     speaker = network.speaker(io["embedding"]).expand(2, -1)
     x = network.start_state(rows.start, 50)
@@ -262,7 +262,7 @@ def test_rows_may_be_at_different_euler_steps(version: int) -> None:
     behind = x[1:]
     ahead = step_alone(x[:1], 0, 0)
     step = torch.tensor([1, 0])
-    got = network.step(torch.cat([ahead, behind]), mu, speaker, cond, step, cache.estimator_span(rows, step, 50))
+    got = network.step(torch.cat([ahead, behind]), mu, speaker, cond, step, cache.estimator_span(rows, step))
     assert deviation(got[:1], step_alone(ahead, 0, 1)) < 1e-5
     assert deviation(got[1:], step_alone(behind, 1, 0)) < 1e-5
 
