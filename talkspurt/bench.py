@@ -185,9 +185,7 @@ async def _server(settings: Settings, calls: int, config: Path | None) -> AsyncI
     if settings.server:
         yield ServerUnderTest(settings.server, 0)
         return
-    # The load generator shares the engine's core there: late itself, it would take the server for late.
-    keys = {"engine__nice": "10"} if settings.pinned else {}
-    async with serving(config, overrides(route=ROUTE, calls=calls, **keys)) as server:
+    async with serving(config, overrides(route=ROUTE, calls=calls)) as server:
         if not settings.pinned:
             yield server
             return

@@ -1,7 +1,8 @@
 """Many simulated calls at once: the load of ``talkspurt bench call`` and ``bench gateway``.
 
-All calls share one thread, one loop and one uplink timetable; a call is a state, not a task. Times are this process's
-own; the server's are kept beside them.
+All calls share one thread, one loop and one uplink timetable; a call is a state, not a task. Arrivals are the kernel's
+times where it tells them (``arrival_clock``), so this process may be late itself; the server's times are kept beside
+them.
 """
 
 from __future__ import annotations
@@ -354,6 +355,7 @@ class CallLoad:
             "first_packet_ms": summary(self.first_packets_ms),
             "server_first_packet_ms": summary([r["firstPacketMs"] for r in server if "firstPacketMs" in r]),
             "stages_ms": {stage: summary(values) for stage, values in stages.items()},
+            "arrival_clock": "process" if any(leg.timed_late for leg in legs) else "kernel",
             "pacing_error_ms": summary(np.concatenate(pacing) if pacing else []),
             "gaps": len(gaps),
             "gap_ms": summary(gaps),

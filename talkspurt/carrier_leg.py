@@ -6,6 +6,7 @@ Made for hundreds of calls on one core: no task per call, nothing awaited, one c
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from talkspurt.carrier_playout import CarrierPlayout
 from talkspurt.carriers import Carrier, Clear, Command, HangUp, Mark, Media, Message, Tones, Violation
 from talkspurt.carriers.carrier import TellsPlayback
 from talkspurt.figures import Talkspurt
+from talkspurt.kernel_arrivals import KernelArrivals
 from talkspurt.peer_socket import connect
 from voicecodecs import pcm, registry
 
@@ -45,6 +47,8 @@ class Leg:
         self.messages = 0
         """Media messages that came."""
         self.messages_since_clear = 0
+        self.timed_late = 0
+        """Messages whose arrival is when this process came to read them: the kernel's time is not known."""
         self.utterances = 0
         """Of the caller, that have begun."""
         self.violations: Counter[str] = Counter()
@@ -178,7 +182,8 @@ class Leg:
             self.turn_under_way = False  # what may still come is a fade, and no gap lies before it
             self.messages_since_clear = 0
             if self._interrupted_at is not None:
-                self.cuts_ms.append((now - self._interrupted_at) * 1000)
+                if now >= self._interrupted_at:  # else it was under way already, and answers something else
+                    self.cuts_ms.append((now - self._interrupted_at) * 1000)
                 self._interrupted_at = None
             for answer in self.carrier.cleared(self.playout.clear(now=now)):
                 self._send(answer)
@@ -245,6 +250,7 @@ class CarrierLeg(Leg, WSListener):
     def __init__(self, carrier: Carrier, *, record: bool = False) -> None:
         super().__init__(carrier, record=record)
         self._transport: WSTransport | None = None
+        self._arrivals: KernelArrivals | None = None
 
     async def connect(self, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0) -> None:
         offered = {"Sec-WebSocket-Protocol": self.carrier.subprotocol} if self.carrier.subprotocol else {}
@@ -277,10 +283,16 @@ class CarrierLeg(Leg, WSListener):
         chosen = transport.response.headers.get("Sec-WebSocket-Protocol") or ""
         if chosen != self.carrier.subprotocol:
             self.violations["the upgrade's answer selects another sub-protocol than was offered"] += 1
+        if not transport.is_secure:
+            with contextlib.suppress(OSError):
+                self._arrivals = KernelArrivals(transport.underlying_transport)
         self._connected()
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        now = time.monotonic()
+        now = self._arrivals.at if self._arrivals is not None else None
+        if now is None:
+            now = time.monotonic()
+            self.timed_late += 1
         if frame.msg_type in (WSMsgType.TEXT, WSMsgType.BINARY) and frame.fin:
             command = self.carrier.read(frame.get_payload_as_bytes(), binary=frame.msg_type == WSMsgType.BINARY)
             self._obey(command, now)
@@ -293,6 +305,8 @@ class CarrierLeg(Leg, WSListener):
             self.violations[f"a {frame.msg_type.name} message; this carrier takes whole messages"] += 1
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
+        if self._arrivals is not None:
+            self._arrivals.close()
         self._disconnected()
 
 

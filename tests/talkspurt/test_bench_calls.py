@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from talkspurt import kernel_arrivals
 from talkspurt.bench_calls import (
     ROUTE,
     Arrivals,
@@ -53,6 +54,16 @@ async def test_conversations_are_measured_whole(server: ServerUnderTest) -> None
     assert figures["first_packet_ms"]["n"] == figures["server_first_packet_ms"]["n"] == figures["turns"]
     assert figures["first_packet_ms"]["p50"] > 0
     assert figures["frames"] > 0
+    assert figures["arrival_clock"] == "kernel"
+
+
+async def test_where_the_kernel_tells_no_arrival_the_process_does_and_says_so(
+    server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_arrivals, "_SO_TIMESTAMPNS", 9999)
+    figures = (await run(server, Conversations(), short_turns(), seconds=0.5)).figures()
+    assert figures["errors_by_kind"] == {} and figures["frames"] > 0
+    assert figures["arrival_clock"] == "process"
 
 
 async def test_audio_that_came_is_the_audio_that_the_gateway_says_it_sent(server: ServerUnderTest) -> None:
