@@ -65,7 +65,9 @@ class Ticker:
         self._max_sends = max_sends
         self._wheel: dict[int, list[Handle]] = {}
         self._armed_slot: int | None = None
-        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._in_tick = False
+        # PyDLL keeps the interpreter lock: given away for a call of a microsecond, it may come back milliseconds later.
+        self._libc = ctypes.PyDLL(None, use_errno=True)
         self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK | _TFD_CLOEXEC)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "timerfd_create failed")
@@ -108,7 +110,7 @@ class Ticker:
             return  # visited early enough; the visit takes the deadline anew
         handle.slot = slot
         self._wheel.setdefault(slot, []).append(handle)
-        if self._armed_slot is None or slot < self._armed_slot:
+        if not self._in_tick and (self._armed_slot is None or slot < self._armed_slot):
             self._arm(slot)
 
     def _arm(self, slot: int | None) -> None:
@@ -119,10 +121,7 @@ class Ticker:
         self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, spec, None)
 
     def _on_readable(self) -> None:
-        try:
-            os.read(self._fd, 8)
-        except BlockingIOError:
-            return  # re-armed between expiry and this read
+        # Setting the timer anew clears what has expired (timerfd_create(2)); nothing has to be read.
         self.on_timer(now=time.monotonic())
 
     def on_timer(self, *, now: float) -> None:
@@ -130,32 +129,35 @@ class Ticker:
         wheel = self._wheel
         if self._armed_slot is not None:
             self._lateness.observe(max(0.0, now - self._armed_slot * SLOT_S))
-        self._armed_slot = None
         current = int(now / SLOT_S)
-        for slot in sorted(slot for slot in wheel if slot <= current):
-            for handle in wheel.pop(slot):
-                if handle.slot == slot:
-                    handle.slot = None
-                    self._visit(handle, now)
-        if wheel:
-            self._arm(min(wheel))
+        self._in_tick = True
+        try:
+            for slot in sorted(slot for slot in wheel if slot <= current):
+                for handle in wheel.pop(slot):
+                    if handle.slot == slot:
+                        handle.slot = None
+                        self._visit(handle, now)
+        finally:
+            self._in_tick = False
+            self._arm(min(wheel, default=None))
 
     def _visit(self, handle: Handle, now: float) -> None:
         paced = handle.paced
+        due = paced.deadline(now)
         for _ in range(self._max_sends):
-            due = paced.deadline(now)
             if due is None or due > now:
                 break
             frame = paced.pop_due(now)
+            if frame is not None:
+                handle.pacing_error.observe(now - due)
+                handle.send(frame)
+            due = paced.deadline(now)
             if frame is None:
                 break
-            handle.pacing_error.observe(now - due)
-            handle.send(frame)
-        handle.after(now)
-        deadline = paced.deadline(now)
-        if deadline is not None:
+        if due is not None:
             # A deadline that has passed and gave no frame is settled by the next slot, not in a loop here.
-            self._enqueue(handle, _slot(deadline) if deadline > now else int(now / SLOT_S) + 1)
+            self._enqueue(handle, _slot(due) if due > now else int(now / SLOT_S) + 1)
+        handle.after(now)  # wakes us for an earlier slot, if it changes anything
 
     def close(self) -> None:
         """Stop the timer."""
