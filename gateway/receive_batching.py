@@ -2,7 +2,7 @@
 
 On an idle call every 20 ms frame costs a wake-up and a read, ten times what skipping it costs. ``SO_RCVLOWAT`` (Linux,
 socket(7)) lets the socket report itself readable only when some frames are there. All that is delayed is a message
-between two idle frames, by less than three frames; as soon as anything is said or listened to, or media stops coming,
+between two idle frames, by less than six frames; as soon as anything is said or listened to, or media stops coming,
 each byte wakes us again.
 """
 
@@ -12,7 +12,7 @@ import asyncio
 import socket
 
 _IDLE_FRAMES = 50  # skipped in a row, before we begin to gather
-_GATHERED_FRAMES = 3
+_GATHERED_FRAMES = 6
 _STOPPED_S = 0.5  # without any frame: the peer has stopped sending media, and what it sends next may be alone
 
 
