@@ -42,7 +42,8 @@ class KernelArrivals:
             self._sock.close()
             raise
         self.at: float | None = None
-        """When that which is being delivered came, monotonic seconds; None: the kernel does not say."""
+        """When that which is being delivered came, monotonic seconds; None: the kernel does not say, or not yet: it
+        begins to stamp a moment after the first socket of the system has asked."""
         transport.pause_reading()
         self._loop.add_reader(self._sock, self._readable)
 
