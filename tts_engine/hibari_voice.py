@@ -259,7 +259,7 @@ class Waveform:
         cycles = np.cumsum(pitch, dtype=np.float64)
         cycles /= SAMPLE_RATE
         cycles += self._cycles
-        np.modf(cycles, cycles)
+        cycles -= np.floor(cycles)
         if len(cycles):
             self._cycles = float(cycles[-1])
         angle = (cycles * (2 * np.pi)).astype(np.float32)
@@ -267,9 +267,9 @@ class Waveform:
         below = np.sin(angle * np.float32(0.5)) * 2
         train: Floats = np.sin(harmonics * angle)
         pole = np.abs(below) <= 2e-3
-        below[pole] = 1
+        np.copyto(below, 1, where=pole)
         train /= below
-        train[pole] = harmonics[pole]
+        np.copyto(train, harmonics, where=pole)
         train -= np.float32(0.5)
-        train[~voiced] = 0
+        train *= voiced
         return train
