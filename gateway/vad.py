@@ -104,6 +104,15 @@ class SpeechDetector:
         self._background = 10 ** (_QUIET_DB / 10)
         self._background_before = self._background
         self._background_s = _QUIET_S
+        self.forget()
+
+    @property
+    def idle(self) -> bool:
+        """Nobody speaks, and nothing is suspected."""
+        return not self.speaking and self._onset is None
+
+    def forget(self) -> None:
+        """What was being said is over: nothing was heard since."""
         self.speaking = False
         self._forget()
 

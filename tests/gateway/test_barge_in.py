@@ -178,6 +178,41 @@ async def test_a_first_phrase_that_passes_for_a_hum_does_not_hide_the_next(offse
     assert (await listen(caller, speech(BOT)[: len(caller)])).onsets
 
 
+@pytest.mark.parametrize(
+    ("text", "pitch"),
+    [
+        ("Thanks, that is all I need.", 1.1),
+        ("Agent, please.", 1.1),
+    ],
+)
+async def test_what_was_said_before_does_not_hide_a_beginning(text: str, pitch: float) -> None:
+    """Behind a sentence and some seconds of silence the network took the next 0.2-0.4 s for no speech."""
+    before = np.concatenate((silence(1.0), speech("Excuse me, I have a question.", 0.9), silence(4.0)))
+    caller = np.concatenate((before, speech(text, pitch), silence(0.5)))
+    heard = await listen(caller, np.resize(speech(BOT), len(caller)))
+    said_at = len(before) / 8000
+    first = min(onset for onset in heard.suspected + heard.onsets if onset > said_at - 0.1)
+    assert first == pytest.approx(said_at, abs=0.12)
+
+
+async def test_who_spoke_when_nobody_listened_any_more_does_not_speak_for_ever() -> None:
+    """Cut in mid-sentence, the VAD rests until we speak again: what is said then is said anew."""
+    worker = UplinkWorker({"r": RouteConfig()}, BargeInConfig())
+    heard = Heard()
+    stream = worker.open("VX", PCMU, PCMU, "r", heard)
+    stream.want(vad=True, pcm_rate=0)
+    said = speech("Wait, stop please.")
+    for begins in (0.0, 3.0):
+        for index in range(25):
+            pcm = said[index * FRAME : (index + 1) * FRAME]
+            stream.push(encode_ulaw(to_int16(pcm)), now=begins + (index + 1) * 0.02)
+        while stream.waiting:  # noqa: ASYNC110  the thread under test sets no event
+            await asyncio.sleep(0.002)
+    await asyncio.sleep(0.05)
+    worker.close()
+    assert heard.onsets == [pytest.approx(0.0, abs=0.15), pytest.approx(3.0, abs=0.15)]
+
+
 async def test_people_in_the_background_do_not_cut() -> None:
     lines = ["Can I talk to somebody?", "No, that is wrong.", "Wait, stop please.", "Hello there.", BOT]
     people = [np.resize(np.roll(speech(text), 1777 * index), 8000 * 12) for index, text in enumerate(lines)]
