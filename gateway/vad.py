@@ -8,9 +8,9 @@ cut:
   telephone speech: echoes of -10 to -30 dB reach 0.97, another voice stays below 0.7 in 99 of 100 windows.
 * Is it somebody in the background? The caller is louder than the mean of the last seconds by some decibels.
 * Is it a hum ("mhm")? A closed mouth has next to no energy above 400 Hz, and the parts of a hum that have some, its
-  breaths, are fainter than the rest. One loud open window is enough to suspect an interruption and to pause, or one
-  of a close vowel as in "please", whose second formant above 1.6 kHz hums lack; three open ones are asked for before
-  a turn is lost, or a hum that goes on. What ends before that is dismissed.
+  breaths, are fainter than the rest, also than what follows. One loud open window is enough to suspect an
+  interruption and to pause, or one of a close vowel as in "please", whose second formant above 1.6 kHz hums lack;
+  three open ones are asked for before a turn is lost, or a hum that goes on. What ends before that is dismissed.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class SpeechDetector:
         self._suspected = False
         self._speech_s = self._silence_s = 0.0
         self._open_windows = 0
-        self._ajar = False
+        self._ajar_db = -200.0
         self._peak_db = -200.0
 
     def feed(self, window: Window, *, is_echo: Callable[[], bool] = lambda: False) -> tuple[str, float] | None:
@@ -157,7 +157,8 @@ class SpeechDetector:
         self._peak_db = max(self._peak_db, window.level_db)
         if window.probability >= self._threshold and window.level_db >= self._peak_db - _OPEN_BELOW_PEAK_DB:
             self._open_windows += window.bright_db > _OPEN_DB
-            self._ajar |= window.bright_db > _OPEN_DB or window.front_db > _FRONT_DB
+            if window.bright_db > _OPEN_DB or window.front_db > _FRONT_DB:
+                self._ajar_db = max(self._ajar_db, window.level_db)
         if not window.talking_over:
             return self._start() if self._lasts(self._min_speech_s) else None
         if self._peak_db < 10 * math.log10(self._background) + _ABOVE_BACKGROUND_DB:
@@ -170,6 +171,10 @@ class SpeechDetector:
             self._suspected = True
             return "suspected", self._onset
         return None
+
+    @property
+    def _ajar(self) -> bool:
+        return self._ajar_db >= self._peak_db - _OPEN_BELOW_PEAK_DB
 
     def _lasts(self, seconds: float) -> bool:
         return self._speech_s + 1e-9 >= seconds

@@ -148,6 +148,15 @@ async def test_a_hum_of_agreement_does_not_cut(text: str) -> None:
     assert heard.dismissed == len(heard.suspected), "a pause for a hum ends with it"
 
 
+@pytest.mark.parametrize(("text", "pitch"), [("Mhm, mhm.", 0.8), ("Mhm mhm mhm.", 0.8)])
+@pytest.mark.parametrize("offset", [0, 64])
+async def test_the_breath_before_a_hum_is_no_open_mouth(text: str, pitch: float, offset: int) -> None:
+    """It is open and, until the hum follows, the loudest of the onset."""
+    caller = np.concatenate((silence(1.0 + offset / 8000), speech(text, pitch), silence(1.0)))
+    heard = await listen(caller, speech(BOT)[: len(caller)])
+    assert heard.suspected == heard.onsets == []
+
+
 @pytest.mark.parametrize("text", ["Wait, stop please.", "Maybe later.", "My name is Nina."])
 async def test_a_pause_comes_before_the_decision(text: str) -> None:
     caller = np.concatenate((silence(2.0), speech(text), silence(0.5)))
