@@ -35,7 +35,8 @@ _OPEN_BELOW_PEAK_DB = 4.0  # an open window is at most this much fainter than th
 _SURE_WINDOWS = 3  # open windows that cut us
 _ABOVE_BACKGROUND_DB = 8.0
 _BACKGROUND_S = 2.0  # time constant of the background's mean power
-_QUIET_S, _QUIET_DB = 0.5, -60.0  # what counts as having been heard before the call
+_BEFORE_S = 0.5  # what was heard before the call counts as this long, and as loud as the first window within
+_BEFORE_DB = (-60.0, -40.0)  # these: in a noisy room all is loud from the start, and a caller may speak at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +102,8 @@ class SpeechDetector:
         self._pause_s = pause_s
         self._min_silence_s = min_silence_s
         self._max_hum_s = max_hum_s
-        self._background = 10 ** (_QUIET_DB / 10)
-        self._background_before = self._background
-        self._background_s = _QUIET_S
+        self._background = self._background_before = 0.0
+        self._background_s = 0.0
         self.forget()
 
     @property
@@ -131,6 +131,10 @@ class SpeechDetector:
             ``("suspected", onset)`` and then ``("started", onset)`` or ``("dismissed", end)`` while we speak;
             ``("started", onset)`` alone where there was no doubt; ``("ended", end)`` after a start; or None.
         """
+        if not self._background_s:
+            quietest, loudest = _BEFORE_DB
+            self._background = 10 ** (min(max(window.level_db, quietest), loudest) / 10)
+            self._background_s = _BEFORE_S
         known = self.speaking or self._onset is not None
         voiced = window.probability >= self._threshold - (_RELEASE if known else 0.0)
         voiced &= window.level_db > _FAINT_DB or not window.talking_over

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gateway.config import BargeInConfig, RouteConfig
 from gateway.uplink_worker import UplinkWorker
+from gateway.vad import SpeechDetector, Window
 from voicecodecs.dtmf import tones
 from voicecodecs.g711 import encode_ulaw
 from voicecodecs.pcm import to_int16
@@ -228,6 +229,17 @@ async def test_people_in_the_background_do_not_cut() -> None:
     babble = np.sum(people, axis=0, dtype=np.float32)
     babble *= np.float32(10 ** (-35 / 20) / np.sqrt(np.mean(babble**2)))
     assert (await listen(babble, speech(BOT))).onsets == []
+
+
+def test_a_room_that_is_loud_from_the_start_does_not_cut() -> None:
+    """What was heard before the call is not known: people in the background were louder than nothing."""
+    detector = SpeechDetector()
+    for index in range(100):
+        level_db = -33.0 if index % 3 else -37.0
+        window = Window(
+            end=index * 0.032, probability=0.9, level_db=level_db, bright_db=-3.0, front_db=-10.0, talking_over=True
+        )
+        assert detector.feed(window) is None
 
 
 async def test_an_echo_across_a_pause_of_ours_is_not_the_caller() -> None:
