@@ -84,6 +84,11 @@ class Bistream:
         """All ids taken so far, fills included: what the repetition rule looks back on."""
         return self._out
 
+    @property
+    def until_fill(self) -> int:
+        """Ids that may be drawn before a fill is taken without drawing; in the last block there is none."""
+        return self._next_fill - len(self._out)
+
     def push_text(self, ids: Sequence[int]) -> None:
         self._text.extend(ids)
         self._started = self._started or bool(ids)

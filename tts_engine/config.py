@@ -113,7 +113,8 @@ class CosyVoiceConfig(EngineModel):
     text_streaming: bool = False
     """Begin a turn's first clause before its text is whole (default off). The language model takes text between its own
     ids, five for fifteen, as it was trained to: sound comes sooner when text comes slowly. Numbers are then read as
-    they are written, and upstream reports that ends of the voice prompt may be repeated. Torch's only."""
+    they are written, and upstream reports that ends of the voice prompt may be repeated. With vLLM each piece of text
+    is a request more, of some milliseconds."""
 
     finalize: Literal["upstream", "causal"] = "upstream"
     """How the last chunk of a clause is made. ``upstream`` (default): as upstream does, by full attention over voice

@@ -125,7 +125,7 @@ class LoadingConfig:
     lm_weights: WeightKind = "full"
     """Of the torch language model."""
     text_streaming: bool = False
-    """Speak a turn's first clause before its text is whole; torch's language model only."""
+    """Speak a turn's first clause before its text is whole."""
     vllm: VllmConfig = VllmConfig()
     voices_folder: Path | None = None
     """Where registered voices are kept: one folder for all engines that share them. None: none can be registered."""
@@ -160,10 +160,8 @@ def load_synthesizer(
     frontend = Frontend(folder, version=model.config.version)
     flow.prepare()
     lm: TorchLm | VllmBackend
-    if config.text_streaming and config.language_model == "vllm":
-        raise Unavailable("text_streaming needs language_model torch: vLLM is given whole prompts")
     if config.language_model == "vllm":
-        lm = VllmBackend(_exported(model.llm, folder, config), config.vllm)
+        lm = VllmBackend(_exported(model.llm, folder, config), config.vllm, network=model.llm.config)
     else:
         lm = _torch_lm(model.llm, config, device)
     dtype = torch.bfloat16 if gpu else torch.float32
@@ -202,7 +200,7 @@ def load_synthesizer(
         runner=runner,
         voices=DirectoryVoices(folder, frontend, config.voices_folder),
         start_lm=lm.start,
-        streamed_lm=lm if config.text_streaming and isinstance(lm, TorchLm) else None,
+        streamed_lm=lm if config.text_streaming else None,
         filter_silence=model.config.version == 3,
         gpu=torch.cuda.get_device_name(device) if gpu else "",
         admission=Admission(

@@ -116,7 +116,7 @@ class StreamedLmSequence(LmSequence):
         feed = self._machine.next()
         if feed is None:
             return
-        ids = [self._joined(item) for item in feed.items]
+        ids = [joined_id(item, self._table) for item in feed.items]
         self._forced, self._may_end = feed.forced, feed.may_end
         if self.admission is not None:
             self._feeding.extend(ids)
@@ -126,11 +126,6 @@ class StreamedLmSequence(LmSequence):
         self._flying = self._drawing = True
         if self._fed >= self._positions:
             self._fail(f"voice prompt and first text take {self._fed} positions of {self._positions}")
-
-    def _joined(self, item: Item) -> int:
-        table = self._table
-        places = {Kind.SOS: table.start, Kind.TASK: table.task, Kind.TEXT: table.text_offset + item.id}
-        return places.get(item.kind, item.id)
 
     def launch(self) -> Input:
         self.launched += 1
@@ -159,6 +154,12 @@ class StreamedLmSequence(LmSequence):
 
     def _fail(self, reason: str) -> None:
         self.error, self.done = SynthesisFailed(reason), True
+
+
+def joined_id(item: Item, table: JoinedTable) -> int:
+    """Where an item of the interleaved layout lies in the joined table."""
+    places = {Kind.SOS: table.start, Kind.TASK: table.task, Kind.TEXT: table.text_offset + item.id}
+    return places.get(item.kind, item.id)
 
 
 def _no_number() -> SynthesisFailed:

@@ -10,17 +10,20 @@ import asyncio
 import logging
 import os
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from tts_engine.bistream import Bistream, Feed
 from tts_engine.errors import InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.lm import EAGER, Reader, never
+from tts_engine.lm_sequence import joined_id
+from tts_engine.models.config import LanguageModelConfig, SamplingConfig
 from tts_engine.models.llm import SpeechLanguageModel
-from tts_engine.vllm_plugin import SAMPLER
+from tts_engine.vllm_plugin import CONTROLS, HISTORY, SAMPLER
 from tts_engine.vllm_plugin.joined_table import JoinedTable, export_vllm
 
 log = logging.getLogger(__name__)
@@ -71,9 +74,15 @@ def export_model(model: SpeechLanguageModel, folder: Path) -> None:
 class VllmBackend:
     """``LmBackend`` over vLLM's processes. ``start`` it (up to a minute), ``aclose`` it."""
 
-    def __init__(self, folder: Path, config: VllmConfig | None = None) -> None:
-        """``folder``: what ``export_vllm`` or ``export_model`` wrote."""
-        self._folder, self._config = folder, config or VllmConfig()
+    def __init__(
+        self, folder: Path, config: VllmConfig | None = None, *, network: LanguageModelConfig | None = None
+    ) -> None:
+        """
+        Args:
+            folder: what ``export_vllm`` or ``export_model`` wrote.
+            network: of the model in it; what ``generate_streamed`` has to know of the interleaved layout.
+        """
+        self._folder, self._config, self._network = folder, config or VllmConfig(), network
         self._engine: Any = None
         self.table = JoinedTable.load(folder)
         self.busy = never
@@ -139,10 +148,6 @@ class VllmBackend:
             SynthesisFailed: the engine gave this request up.
             Unavailable: vLLM's process is gone, or was shut down.
         """
-        from vllm.v1.engine.exceptions import EngineDeadError
-
-        if self._engine is None:
-            raise Unavailable("the language model is not running")
         room = self._config.max_model_len - len(prompt)
         if room < max(min_tokens, 1):
             raise InvalidRequest(
@@ -150,13 +155,112 @@ class VllmBackend:
                 f"{max(min_tokens, 1)} are needed for speech"
             )
         params = self._params(min_tokens=min_tokens, max_tokens=min(max_tokens, room), seed=seed)
+        async with aclosing(self._run(prompt, params)) as ids:
+            async for token in ids:
+                if token < self.table.speech_tokens:
+                    yield token
+
+    async def generate_streamed(
+        self,
+        text: AsyncIterator[Sequence[int]],
+        *,
+        prompt_text: Sequence[int],
+        prompt_speech: Sequence[int],
+        seed: int,
+        reader: Reader = EAGER,
+    ) -> AsyncGenerator[int, None]:
+        """Draw the speech ids of a clause whose text ids come in meanwhile, in groups of any size.
+
+        vLLM takes whole prompts, so each block between two pieces of text is a request of its own, of at most 15 ids.
+        What was fed before is its prompt, whose keys vLLM still has.
+
+        Raises:
+            InvalidRequest: CosyVoice3's prompt text has no end-of-prompt id.
+            SynthesisFailed: voice prompt and text leave no room for speech.
+            others: as ``generate``, and whatever ``text`` raises.
+        """
+        if self._network is None:
+            raise Unavailable("the interleaved layout of this language model is not known")
+        try:
+            machine = Bistream(self._network, prompt_text=prompt_text, prompt_speech=prompt_speech)
+        except ValueError as exc:
+            raise InvalidRequest(str(exc)) from exc
+        fed: list[int] = []
+        text_ids = spoken = 0
+        changed = asyncio.Event()
+
+        async def listen() -> None:
+            nonlocal text_ids
+            try:
+                async for ids in text:
+                    machine.push_text(ids)
+                    text_ids += len(ids)
+                    changed.set()
+                machine.end_text()
+            finally:
+                changed.set()
+
+        def feed_next() -> Feed | None:
+            if (feed := machine.next()) is not None:
+                fed.extend(joined_id(item, self.table) for item in feed.items)
+            return feed
+
+        feeding = asyncio.create_task(listen(), name="text into vLLM")
+        try:
+            while not machine.finished:
+                if (feed := feed_next()) is None:
+                    if feeding.done():
+                        feeding.result()
+                    await changed.wait()
+                    changed.clear()
+                    continue
+                if feed.forced is not None:
+                    machine.drawn(feed.forced)
+                    continue
+                room = self._config.max_model_len - len(fed)
+                if room < 1 and not spoken:
+                    raise SynthesisFailed(
+                        f"voice prompt and text take {len(fed)} positions; {len(fed) + room} are there"
+                    )
+                most = SamplingConfig().lengths(text_ids)[1] - spoken if feed.may_end else machine.until_fill
+                if (count := min(room, most)) < 1:
+                    break
+                async with aclosing(self._block(fed, machine, seed, count, may_end=feed.may_end)) as ids:
+                    begun = False
+                    async for token in ids:
+                        if feed.may_end and token >= self.table.speech_tokens:
+                            return
+                        if begun:  # vLLM has fed its own id
+                            feed_next()
+                        begun = True
+                        if (speech := machine.drawn(token)) is not None:
+                            spoken += 1
+                            yield speech
+        finally:
+            feeding.cancel()
+            await asyncio.wait([feeding])
+
+    def _block(
+        self, prompt: Sequence[int], machine: Bistream, seed: int, count: int, *, may_end: bool
+    ) -> AsyncGenerator[int, None]:
+        assert self._network is not None
+        extra: dict[str, Any] = {HISTORY: list(machine.history)}
+        if not may_end:  # then of the ids that end a request only the fill is left
+            extra[CONTROLS] = [self.table.speech_tokens, self._network.fill]
+        return self._run(prompt, self._params(min_tokens=0, max_tokens=count, seed=seed, extra_args=extra))
+
+    async def _run(self, prompt: Sequence[int], params: Any) -> AsyncGenerator[int, None]:
+        """The ids of one request, that which ended it included."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        if self._engine is None:
+            raise Unavailable("the language model is not running")
         stream = self._engine.generate({"prompt_token_ids": list(prompt)}, params, uuid.uuid4().hex)
         try:
             async with aclosing(stream):
                 async for output in stream:
                     for token in output.outputs[0].token_ids:  # several when the reader was slow
-                        if token < self.table.speech_tokens:
-                            yield token
+                        yield token
                     if output.finished and output.outputs[0].finish_reason not in ("stop", "length"):
                         raise SynthesisFailed(f"vLLM ended the request: {output.outputs[0].finish_reason}")
         except EngineDeadError as exc:

@@ -14,9 +14,7 @@ from tts_engine.api import AudioChunk, UtteranceRequest
 from tts_engine.checkpoint import make
 from tts_engine.cosyvoice_loading import LoadingConfig, load_synthesizer
 from tts_engine.engine import Engine
-from tts_engine.errors import Unavailable
 from tts_engine.growing import GrowingText
-from tts_engine.lm_vllm import VllmConfig
 from tts_engine.text.clauses import Clause, ClauseConfig, ClauseSplitter
 
 WORDS = "Your order left, Dr. the 5 p.m. 10:30 at home. Well? e.g. — U.S. no…".split()
@@ -102,9 +100,3 @@ async def test_a_turn_is_left_while_its_text_grows(engine: Engine) -> None:
     async with asyncio.timeout(10):
         while (await engine.status()).active:  # noqa: ASYNC110  # changes in another thread
             await asyncio.sleep(0.001)
-
-
-def test_vllm_takes_whole_prompts_only(folder: Path) -> None:
-    config = LoadingConfig(device="cpu", text_streaming=True, language_model="vllm", vllm=VllmConfig())
-    with pytest.raises(Unavailable, match="text_streaming"):
-        load_synthesizer(folder, config)

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 ARCHITECTURE = "TalkspurtSpeechQwen2ForCausalLM"
 SAMPLER = "tts_engine.vllm_plugin.processor:RasLogitsProcessor"
+HISTORY = "ras_history"
+"""Key of ``SamplingParams.extra_args``: the ids drawn before the request, which goes on after them; a list."""
+CONTROLS = "ras_controls"
+"""Key of the same: ``[first, only]``, of the control ids, which begin at ``first``, only this one may be drawn."""
 
 
 def register() -> None:

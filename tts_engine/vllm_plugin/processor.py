@@ -13,6 +13,7 @@ import torch
 from vllm import SamplingParams
 from vllm.v1.sample.logits_processor.interface import BatchUpdate, LogitsProcessor, MoveDirectionality
 
+from tts_engine.vllm_plugin import CONTROLS, HISTORY
 from tts_engine.vllm_plugin.ras import RasState
 
 SEED = "ras_seed"
@@ -38,7 +39,9 @@ class RasLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         if batch_update is None:
             return
         for row, params, _prompt, output in batch_update.added:
-            self._state.start(row, (params.extra_args or {}).get(SEED), output)
+            given = params.extra_args or {}
+            history = [*given.get(HISTORY, ()), *output]
+            self._state.start(row, given.get(SEED), history, controls=given.get(CONTROLS))
         for source, target, direction in batch_update.moved:
             self._state.move(source, target, swap=direction == MoveDirectionality.SWAP)
 

@@ -6,11 +6,14 @@ token is drawn again from the full distribution. Sampling temperature is 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 TOP_P = 0.8
 TOP_K = 25
+_ALL = 2**31  # beyond every id
 WINDOW = 10
 """Tokens looked back on. The repetition threshold is 0.1 of it, so a single occurrence counts."""
 
@@ -80,9 +83,20 @@ class RasState:
         self._step = torch.zeros(rows, dtype=torch.long, device=device)
         self._seed = torch.zeros(rows, dtype=torch.long, device=device)
         self._active = torch.zeros(rows, dtype=torch.bool, device=device)
+        self._controls = torch.full((rows, 2), _ALL, dtype=torch.long, device=device)
+        self._masks = False
+        """Whether any request had ``controls``: until then nothing is spent on them."""
 
-    def start(self, row: int, seed: int | None, history: list[int]) -> None:
-        """Begin (or, after a preemption, take up again) a request in a row."""
+    def start(self, row: int, seed: int | None, history: list[int], *, controls: Sequence[int] | None = None) -> None:
+        """Begin (or, after a preemption, take up again) a request in a row.
+
+        Args:
+            controls: the first control id, and the only one of them that may be drawn; None: all may.
+        """
+        self._controls[row] = _ALL
+        if controls is not None:
+            self._masks = True
+            self._controls[row, 0], self._controls[row, 1] = controls
         self._active[row] = seed is not None
         self._seed[row] = seed or 0
         self._step[row] = len(history)
@@ -91,7 +105,7 @@ class RasState:
             self._ring[row, index % WINDOW] = history[index]
 
     def move(self, source: int, target: int, *, swap: bool) -> None:
-        for state in (self._ring, self._step, self._seed, self._active):
+        for state in (self._ring, self._step, self._seed, self._active, self._controls):
             if swap:
                 state[[source, target]] = state[[target, source]]
             else:
@@ -101,6 +115,10 @@ class RasState:
         """Draw for each row and leave only the drawn id possible. ``logits``: ``(rows, ids)``; changed in place."""
         n = logits.shape[0]
         ring, step = self._ring[:n], self._step[:n]
+        if self._masks:
+            ids = torch.arange(logits.shape[1], device=logits.device)
+            first, only = self._controls[:n, :1], self._controls[:n, 1:]
+            logits.masked_fill_((ids >= first) & (ids != only), float("-inf"))
         token = ras_pick(logits.float(), ring, uniforms(self._seed[:n], step))
         ring.scatter_(-1, (step % WINDOW)[:, None], token[:, None])
         step += 1

@@ -18,8 +18,11 @@ pytest.importorskip("vllm")
 import torch  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
+from tests.tts_engine.models.test_llm import ids, model  # noqa: E402
 from tests.tts_engine.vllm_plugin.plugin_path import plugin_path  # noqa: E402
 from tts_engine.errors import InvalidRequest  # noqa: E402
+from tts_engine.lm_eager import EagerLm  # noqa: E402
+from tts_engine.lm_torch import TorchLm  # noqa: E402
 from tts_engine.lm_vllm import VllmBackend, VllmConfig  # noqa: E402
 from tts_engine.vllm_plugin import SAMPLER  # noqa: E402
 from tts_engine.vllm_plugin.joined_table import export_vllm  # noqa: E402
@@ -98,6 +101,7 @@ async def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
             logits_processors=("forced_tokens:ForcedTokens", SAMPLER),
             extra={"max_logprobs": 1000},
         ),
+        network=model(int(version[1:])).config,
     )
     io = load_file(GOLDENS / version / "io_llm.safetensors")
     with plugin_path(folder, HERE):
@@ -187,6 +191,68 @@ async def test_stop_ids_end_a_clause_and_are_not_passed_on(backend: Any) -> None
         assert all(0 <= token < backend.table.speech_tokens for token in tokens)
         lengths.append(len(tokens))
     assert min(lengths) >= 5 and len(set(lengths)) > 1
+
+
+async def pieces(text: list[int], size: int) -> AsyncIterator[list[int]]:
+    for first in range(0, len(text), size):
+        await asyncio.sleep(0.002)
+        yield text[first : first + size]
+
+
+@pytest.mark.parametrize("size", [1, 100])
+async def test_streamed_text_draws_what_the_torch_model_draws(backend: Any, size: int) -> None:
+    backend, _ = backend
+    version = backend._network.version
+    steps = EagerLm(model(version), slots=2, max_length=512)
+    torch_lm = TorchLm(steps)
+    await torch_lm.start()
+    try:
+        for case in ("bistream0", "bistream1"):
+            parts = {name: ids(version, f"{case}.{name}") for name in ("prompt_text", "prompt_speech_token", "text")}
+            prompts = {"prompt_text": parts["prompt_text"], "prompt_speech": parts["prompt_speech_token"], "seed": 5}
+            want, got = [
+                [token async for token in lm.generate_streamed(pieces(parts["text"], size), **prompts)]
+                for lm in (torch_lm, backend)
+            ]
+            assert got == want and len(got) > 15
+    finally:
+        await torch_lm.aclose()
+    assert backend.live == 0
+
+
+async def test_faults_of_streamed_text_reach_the_reader(backend: Any) -> None:
+    async def text() -> AsyncIterator[list[int]]:
+        yield parts["text"][:2]
+        raise ValueError("the caller's text broke")
+
+    backend, _ = backend
+    version = backend._network.version
+    parts = {name: ids(version, f"bistream0.{name}") for name in ("prompt_text", "text")}
+    with pytest.raises(ValueError, match="caller"):
+        async for _ in backend.generate_streamed(text(), prompt_text=parts["prompt_text"], prompt_speech=[], seed=1):
+            pass
+    if version == 3:
+        with pytest.raises(InvalidRequest, match="endofprompt"):
+            await anext(backend.generate_streamed(text(), prompt_text=[], prompt_speech=[], seed=1))
+
+
+async def test_a_reader_who_leaves_streamed_text_frees_its_place(backend: Any) -> None:
+    backend, _ = backend
+    version = backend._network.version
+    parts = {name: ids(version, f"bistream0.{name}") for name in ("prompt_text", "prompt_speech_token", "text")}
+
+    async def endless() -> AsyncIterator[list[int]]:
+        yield parts["text"]
+        await asyncio.Event().wait()
+
+    tasks = len(asyncio.all_tasks())
+    stream = backend.generate_streamed(
+        endless(), prompt_text=parts["prompt_text"], prompt_speech=parts["prompt_speech_token"], seed=2
+    )
+    async with aclosing(stream) as tokens:
+        async for _token in tokens:
+            break
+    assert backend.live == 0 and len(asyncio.all_tasks()) == tasks
 
 
 async def test_prompt_without_room_is_refused(backend: Any) -> None:
