@@ -300,7 +300,8 @@ export class Call extends EventTarget {
     const {pc} = link;
     const transport = pc.getReceivers()[0].transport;
     transport?.addEventListener("statechange", () => {
-      if (transport.state === "closed" && this.#link === link && pc.iceConnectionState !== "failed") this.#end("hangup");
+      const lost = pc.iceConnectionState === "failed" || this.state === "reconnecting";
+      if (transport.state === "closed" && this.#link === link && !lost) this.#end("hangup");
     });
     let timer = 0;
     const look = () => {
