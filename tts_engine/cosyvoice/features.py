@@ -297,10 +297,8 @@ class VoiceFeatures:
         )
 
 
-def align_prompt(
-    transcript: str, tokens: NDArray[np.int32], mel: Floats, speaker: Floats, *, whole_chunks: bool = True
-) -> VoiceFeatures:
-    """Bring tokens and mel to one length (two frames a token), and the flow's share of them to whole chunks.
+def align_prompt(transcript: str, tokens: NDArray[np.int32], mel: Floats, speaker: Floats) -> VoiceFeatures:
+    """Bring tokens and mel to one length (two frames a token), and the flow's share of them to ``25 k + 3`` tokens.
 
     Raises:
         InvalidRequest: the recording has less than one chunk and its look-ahead (1.12 s).
@@ -309,7 +307,7 @@ def align_prompt(
     least = CHUNK_TOKENS + LOOK_AHEAD_TOKENS
     if n < least:
         raise InvalidRequest(f"reference audio gives {n} speech tokens, expected {least} or more", field="wav")
-    excess = (n - LOOK_AHEAD_TOKENS) % CHUNK_TOKENS if whole_chunks else 0
+    excess = (n - LOOK_AHEAD_TOKENS) % CHUNK_TOKENS
     return VoiceFeatures(
         transcript=transcript,
         lm_tokens=tokens[:n],

@@ -21,7 +21,7 @@ from tts_engine.errors import InvalidRequest
 
 
 def read_spk2info(path: Path, tokenizer: CosyTokenizer) -> dict[str, VoiceFeatures]:
-    """The voices of a file. Prompts are trimmed to whole chunks, as a new registration would be.
+    """The voices of a file. Prompts are trimmed as a new registration would be, ``align_prompt``.
 
     Raises:
         InvalidRequest: not such a file, or an entry lacks a tensor or has one of another shape.

@@ -13,9 +13,9 @@ from torch import Tensor
 
 TOP_P = 0.8
 TOP_K = 25
-_ALL = 2**31  # beyond every id
 WINDOW = 10
 """Tokens looked back on. The repetition threshold is 0.1 of it, so a single occurrence counts."""
+_ALL = 2**31  # beyond every id
 
 
 def ras_pick(scores: Tensor, ring: Tensor, draws: Tensor) -> Tensor:
