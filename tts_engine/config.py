@@ -77,8 +77,8 @@ class EmbeddedConfig(EngineModel):
     less starts new turns sooner."""
 
     first_block_ms: float = Field(default=400, ge=100)
-    """Sound computed in the first step. Less answers sooner, but needs the next step sooner. Grows up to twofold with
-    the number of waiting clauses, so that in a burst everybody has a first sound before anybody needs a second."""
+    """Sound computed in the first step, and in every step while somebody is short of sound. Less answers sooner, but
+    needs the next step sooner."""
 
     gain_db: float = Field(default=5, ge=-20, le=20)
     """The voice peaks at -7 dB; telephone speech wants more. Peaks above -2 dB are rounded off."""

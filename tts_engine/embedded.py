@@ -1,8 +1,9 @@
 """The embedded voice behind the engine's inner seam: hibari on a few threads, the most urgent step first.
 
-Every clause is made in steps: prosody with the first 0.3 s of sound, then longer and longer blocks. Between two steps
-a thread takes whatever is most urgent, so fifty calls that begin in one instant all get their first sound before
-anybody gets a second block, and a cancelled call costs at most one step (4-8 ms).
+Every clause is made in steps: prosody with the first 0.4 s of sound, then longer and longer blocks. Between two steps
+a thread takes whatever is most urgent, and as long as somebody is short of sound all get short blocks, so of fifty
+calls that begin in one instant nobody starves and nobody takes the time of those who have nothing yet. A cancelled call
+costs at most one step (4-8 ms).
 """
 
 from __future__ import annotations
@@ -33,9 +34,8 @@ VOICE = "heart"
 _MAX_FRAMES = 160
 """Of one step, 2 s of sound: nobody more urgent waits longer for a thread than such a step takes (15 ms)."""
 
-_STEP_MS = 14.0
-"""A first step takes about so long in a burst beside gateway and load on two cores (measured; 6 alone). Too low a
-figure costs most: who began first runs dry and goes before those who have nothing yet."""
+_SHORT_S = 0.2
+"""Blocks are short while anybody waits who has less sound in hand than this."""
 
 _WARM_UP = "Hello there, this is a first sentence."
 
@@ -116,7 +116,7 @@ class EmbeddedSynthesizer:
                 f"language is {clause.language!r}, voice {VOICE!r} speaks English only", field="language"
             )
         work = _ClauseWork(
-            self._reader, self._voice, clause, self._config, self._noise.reader(self._config.seed), self._first_frames
+            self._reader, self._voice, clause, self._config, self._noise.reader(self._config.seed), self._block_frames
         )
         # Rough, but only its order matters: reading and prosody grow with the text.
         cost_s = 0.004 + 5e-5 * len(clause.text)
@@ -131,11 +131,11 @@ class EmbeddedSynthesizer:
         finally:
             self._active -= 1
 
-    def _first_frames(self) -> int:
-        """Length of a first block: as much as lasts until all that wait now have had their first step, twice over."""
-        config = self._config
-        burst_ms = 2 * self._workers.waiting * _STEP_MS / config.threads
-        return int(min(max(config.first_block_ms, burst_ms), 2 * config.first_block_ms) * SAMPLE_RATE / 1000 / HOP)
+    def _block_frames(self, before: int) -> int:
+        """Length of the block after one of ``before`` frames."""
+        if before and not self._workers.short_of_sound(_SHORT_S):
+            return min(4 * before, _MAX_FRAMES)
+        return int(self._config.first_block_ms * SAMPLE_RATE / 1000 / HOP)
 
     def voices(self) -> Sequence[VoiceInfo]:
         """The one in the package, and those of extras that are configured."""
@@ -171,14 +171,14 @@ class _ClauseWork:
         clause: ClauseRequest,
         config: EmbeddedConfig,
         noise: Noise,
-        first_frames: Callable[[], int],
+        block_frames: Callable[[int], int],
     ) -> None:
         self._reader = reader
         self._voice = voice
         self._clause = clause
         self._gain_db = config.gain_db
         self._noise = noise
-        self._first_frames = first_frames
+        self._block_frames = block_frames
         self._frames = 0
         self._pieces: list[Piece] | None = None
         self._speech: Speech | None = None
@@ -205,7 +205,7 @@ class _ClauseWork:
                 replace(w, first_sample=w.first_sample + self._samples, end_sample=w.end_sample + self._samples)
                 for w in self._speech.words
             ]
-        self._frames = min(self._frames * 4, _MAX_FRAMES) if self._frames else self._first_frames()
+        self._frames = self._block_frames(self._frames)
         pcm = _louder(self._speech.block(self._frames), self._gain_db)
         self._samples += len(pcm)
         if self._speech.finished:

@@ -502,8 +502,9 @@ class _Utterance:
         """What a clause is remembered by."""
         request = self._request
         voice = request.voice
-        if isinstance(self._synthesizer, VoiceEditor):
-            voice = f"{voice} {self._synthesizer.voice_revision(voice)}"
+        # Not isinstance: of a protocol it takes a tenth of the work for a short clause.
+        if revision := getattr(self._synthesizer, "voice_revision", None):
+            voice = f"{voice} {revision(voice)}"
         return voice, text, request.speed, request.instruct, request.language, self._model
 
     async def _synthesize(

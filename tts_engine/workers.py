@@ -48,6 +48,10 @@ class Workers:
         """Steps that wait for a thread."""
         return len(self._queue)
 
+    def short_of_sound(self, seconds: float) -> bool:
+        """True while a step waits whose caller hears silence, or will in less than ``seconds``."""
+        return self._queue.short_of_sound(seconds)
+
     def start(self) -> None:
         """Begin to work."""
         self._threads = [

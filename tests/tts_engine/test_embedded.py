@@ -191,6 +191,30 @@ async def test_the_first_sound_of_all_comes_before_the_second_of_any(voice) -> N
     assert max(firsts) <= 12 + 2
 
 
+async def test_blocks_stay_short_while_others_have_no_sound_yet() -> None:
+    text = "This is a sentence that goes on and on for quite a while, until nobody listens any more."
+    clause = ClauseRequest(text=text, voice="", language="", speed=1.0, instruct="", first=True)
+    config = EmbeddedConfig(seed=1, threads=1)
+    synthesizer = EmbeddedSynthesizer(config)
+    await synthesizer.start()
+    try:
+        alone = [len(chunk.pcm) / synthesizer.sample_rate async for chunk in synthesizer.synthesize(clause, Playhead())]
+        playhead = Playhead()
+        speaking = synthesizer.synthesize(clause, playhead)
+        beside = [len((await anext(speaking)).pcm) / synthesizer.sample_rate]
+        playhead.delivered_s, playhead.played_at = beside[0], 0.0  # dry, so that it goes first
+        others = [asyncio.ensure_future(anext(synthesizer.synthesize(clause, Playhead()))) for _ in range(10)]
+        beside += [len((await anext(speaking)).pcm) / synthesizer.sample_rate]
+        await asyncio.gather(*others)
+        beside += [len(chunk.pcm) / synthesizer.sample_rate async for chunk in speaking]
+    finally:
+        await synthesizer.aclose()
+    first_s = config.first_block_ms / 1000
+    assert alone[1] > 3 * first_s
+    assert beside[1] <= first_s < beside[2]
+    assert sum(beside) == pytest.approx(sum(alone))
+
+
 async def test_cancel_takes_a_waiting_clause_back(voice) -> None:
     clause = ClauseRequest(text="Hello there.", voice="", language="", speed=1.0, instruct="", first=True)
     tasks = [asyncio.ensure_future(anext(voice.synthesize(clause, Playhead()))) for _ in range(50)]
