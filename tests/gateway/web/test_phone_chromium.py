@@ -280,8 +280,20 @@ async def test_closing_the_page_hangs_up_at_once(driver: webdriver.Chrome, live:
         await until(lambda: no_calls(live), "the end of the call")
 
 
-async def test_a_call_survives_the_loss_of_its_network(driver: webdriver.Chrome, live: Live) -> None:
+# A busy page hears of its new data channel late: by then the server has closed the link before.
+LATE = """
+const listen = RTCDataChannel.prototype.addEventListener;
+RTCDataChannel.prototype.addEventListener = function (type, handler, ...more) {
+  const late = type === "open" ? (...args) => setTimeout(() => handler(...args), 3000) : handler;
+  return listen.call(this, type, late, ...more);
+};
+"""
+
+
+@pytest.mark.parametrize("page", ["", LATE], ids=["quick", "busy"])
+async def test_a_call_survives_the_loss_of_its_network(driver: webdriver.Chrome, live: Live, page: str) -> None:
     async with phoning(driver, live) as phone:
+        await phone.do(page)
         (before,) = await calls(live)
         state = "return document.querySelector('[data-part=state]').textContent"
         live.process.send_signal(signal.SIGSTOP)  # from outside as a dead network: nothing comes, nothing is answered
