@@ -9,7 +9,7 @@ import asyncio
 import sys
 import wave
 
-from baresip import Account, AudioNotActive, AudioRestarted, Call, CallState, Config, Runtime, UserAgent
+from baresip import Account, AudioNotActive, AudioRestarted, Call, CallState, Config, Event, Runtime, UserAgent
 
 
 async def press(call: Call, keys: str) -> None:
@@ -26,8 +26,12 @@ async def main(out: str, uri: str, codec: str, keys: str, *parameters: str) -> N
         "phone", "127.0.0.1", "", reg_interval=0, audio_codecs=(codec,), dtmf_mode="rtpevent", extra_params=parameters
     )
     phone = await UserAgent.create(runtime, account)
+    # Not ``call.wait_established``: an answer that comes in the same turn of the loop as the call itself is lost to it.
+    answered = asyncio.Event()
+    runtime.subscribe(lambda event: answered.set() if event.event is Event.CALL_ESTABLISHED else None)
     call = await phone.dial(uri)
-    await call.wait_established()
+    async with asyncio.timeout(30):
+        await answered.wait()
     heard, format_ = bytearray(), (0, 0)
     pressing = asyncio.create_task(press(call, keys))
     while call.state is not CallState.CLOSED:

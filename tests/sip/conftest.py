@@ -88,7 +88,7 @@ def recognised() -> Iterator[Any]:
             up = Resampler(source.getframerate(), 16000)
         sound = np.concatenate((up.process(to_float32(np.ascontiguousarray(pcm[:, 0]))), up.flush()))
         lines = transcriber.transcribe_without_streaming(sound.tolist(), 16000).lines
-        return re.findall(r"[a-z]+", " ".join(line.text for line in lines).lower())
+        return re.findall(r"[a-z]+|\d", " ".join(line.text for line in lines).lower())
 
     yield words
     transcriber.close()
