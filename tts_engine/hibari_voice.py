@@ -23,6 +23,7 @@ from hibari.voices import voice_path
 from numpy.typing import NDArray
 
 from tts_engine.hibari_text import Piece
+from tts_engine.onnx_attention import join_attention
 from tts_engine.onnx_cut import cut
 from tts_engine.synthesizer import WordSpan
 
@@ -43,6 +44,8 @@ FRAMES_PER_STEP = 2
 _STEPS = "/CumSum_output_0"
 _FEATURES = "/Concat_43_output_0"
 _SPECTRUM = ("lh", "theta", "ln", "lr", "phi")
+_HEADS = 2
+"""Of every attention layer."""
 _OVERLAP = dsp.N_FFT // HOP
 _WINDOW = dsp.WIN_SRC * dsp.N_FFT
 """For the pulse train: the transform divides by its length, since only so numpy keeps to float32 (its default computes
@@ -80,7 +83,7 @@ class HibariVoice:
     """The network and its sessions. One instance serves all threads; each call uses the caller's thread alone."""
 
     def __init__(self, voice: str = "heart") -> None:
-        model = Path(voice_path(voice, download_missing=False)).read_bytes()
+        model = join_attention(Path(voice_path(voice, download_missing=False)).read_bytes(), heads=_HEADS)
         options = ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3

@@ -1,50 +1,14 @@
 """Cuts a part out of an ONNX model: the nodes between some named tensors and some others. Or shows more of it.
 
 onnxruntime runs every node of a graph even when only one output is asked for, and cannot be fed in the middle. With
-the graph cut in two, its first half runs once and its second half piece by piece. Only the few fields that this needs
-are declared; protobuf keeps all others as they are (unknown fields survive a round trip).
-Field numbers: onnx.proto of ONNX 1.x, which never change.
+the graph cut in two, its first half runs once and its second half piece by piece.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-_FIELDS: dict[str, list[tuple[str, int, str]]] = {
-    "Value": [("name", 1, "string"), ("type", 2, "bytes")],
-    "Tensor": [("name", 8, "string")],
-    "Node": [("input", 1, "string*"), ("output", 2, "string*")],
-    "Graph": [("node", 1, "Node*"), ("initializer", 5, "Tensor*"), ("input", 11, "Value*"), ("output", 12, "Value*")],
-    "Model": [("graph", 7, "Graph")],
-}
-
-
-@cache
-def _messages() -> dict[str, Any]:
-    field_type = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="talkspurt/onnx_cut.proto", package="talkspurt.onnx_cut")
-    for name, fields in _FIELDS.items():
-        message = file.message_type.add(name=name)
-        for field_name, number, kind in fields:
-            field = message.field.add(name=field_name, number=number)
-            field.label = field_type.LABEL_REPEATED if kind.endswith("*") else field_type.LABEL_OPTIONAL
-            match kind.rstrip("*"):
-                case "string":
-                    field.type = field_type.TYPE_STRING
-                case "bytes":
-                    field.type = field_type.TYPE_BYTES
-                case other:
-                    field.type, field.type_name = field_type.TYPE_MESSAGE, f".talkspurt.onnx_cut.{other}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"talkspurt.onnx_cut.{name}"))
-        for name in _FIELDS
-    }
+from tts_engine.onnx_messages import messages
 
 
 def cut(model: bytes, *, inputs: Mapping[str, int], outputs: Sequence[str]) -> bytes:
@@ -59,8 +23,8 @@ def cut(model: bytes, *, inputs: Mapping[str, int], outputs: Sequence[str]) -> b
     Raises:
         ValueError: an output that no node makes, or one that needs more than ``inputs``.
     """
-    messages = _messages()
-    whole = messages["Model"].FromString(model)
+    types = messages()
+    whole = types["Model"].FromString(model)
     graph = whole.graph
     maker = {name: node for node in graph.node for name in node.output}
     constants = {tensor.name for tensor in graph.initializer}
@@ -77,7 +41,7 @@ def cut(model: bytes, *, inputs: Mapping[str, int], outputs: Sequence[str]) -> b
             raise ValueError(f"the model has no tensor {name!r} that follows from {sorted(inputs)}")
     kept = [node for node in graph.node if needed.intersection(node.output)]
     tensors = [tensor for tensor in graph.initializer if tensor.name in needed]
-    value = messages["Value"]
+    value = types["Value"]
     del graph.node[:], graph.initializer[:], graph.input[:], graph.output[:]
     graph.node.extend(kept)
     graph.initializer.extend(tensors)
@@ -92,6 +56,6 @@ def with_outputs(model: bytes, names: Sequence[str]) -> bytes:
 
     A message is not read for it: of two serialized messages in a row protobuf makes one, lists joined.
     """
-    messages = _messages()
-    more = messages["Graph"](output=[messages["Value"](name=name) for name in names])
-    return model + bytes(messages["Model"](graph=more).SerializeToString())
+    types = messages()
+    more = types["Graph"](output=[types["Value"](name=name) for name in names])
+    return model + bytes(types["Model"](graph=more).SerializeToString())
