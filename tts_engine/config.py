@@ -78,7 +78,7 @@ class EmbeddedConfig(EngineModel):
 
     first_block_ms: float = Field(default=400, ge=100)
     """Sound computed in the first step, and in every step while somebody is short of sound. Less answers sooner, but
-    needs the next step sooner."""
+    needs the next step sooner. A first one grows up to twofold with the number of callers who wait for theirs."""
 
     gain_db: float = Field(default=5, ge=-20, le=20)
     """The voice peaks at -7 dB; telephone speech wants more. Peaks above -2 dB are rounded off."""

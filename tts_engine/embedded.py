@@ -34,6 +34,12 @@ VOICE = "heart"
 _MAX_FRAMES = 160
 """Of one step, 2 s of sound: nobody more urgent waits longer for a thread than such a step takes (15 ms)."""
 
+_STEP_MS = 16.0
+"""A first step takes about so long in a burst beside gateway and load on two cores (measured: 12 to 20; 6 alone)."""
+
+_SPARE_MS = 120.0
+"""What a first block has beyond the steps it must outlast: silence that is trimmed (60 ms), and ``guard_ms``."""
+
 _SHORT_S = 0.2
 """Blocks are short while anybody waits who has less sound in hand than this."""
 
@@ -132,10 +138,15 @@ class EmbeddedSynthesizer:
             self._active -= 1
 
     def _block_frames(self, before: int) -> int:
-        """Length of the block after one of ``before`` frames."""
+        """Length of the block after one of ``before`` frames. A first one lasts until all that wait now have theirs: a
+        second one before that would take their time, and twice over, since every block has to be sent as well."""
         if before and not self._workers.short_of_sound(_SHORT_S):
             return min(4 * before, _MAX_FRAMES)
-        return int(self._config.first_block_ms * SAMPLE_RATE / 1000 / HOP)
+        least_ms = self._config.first_block_ms
+        outlast_ms = 0.0
+        if not before:
+            outlast_ms = self._workers.short_of_sound(0) * _STEP_MS / self._config.threads + _SPARE_MS
+        return int(min(max(least_ms, outlast_ms), 2 * least_ms) * SAMPLE_RATE / 1000 / HOP)
 
     def voices(self) -> Sequence[VoiceInfo]:
         """The one in the package, and those of extras that are configured."""

@@ -49,11 +49,11 @@ class SlackQueue:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def short_of_sound(self, seconds: float) -> bool:
-        """True while a job waits whose slack is less than ``seconds``."""
+    def short_of_sound(self, seconds: float) -> int:
+        """Jobs that wait whose slack is ``seconds`` or less."""
         with self._changed:
             now = self._clock()
-            return any(job.playhead.slack_s(now) < seconds for job in self._jobs)
+            return sum(job.playhead.slack_s(now) <= seconds for job in self._jobs)
 
     def put(self, job: Job, *, force: bool = False) -> bool:
         """Queue a job; False when full. ``force`` is for the next step of what has begun, which must not be lost."""

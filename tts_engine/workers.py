@@ -48,8 +48,8 @@ class Workers:
         """Steps that wait for a thread."""
         return len(self._queue)
 
-    def short_of_sound(self, seconds: float) -> bool:
-        """True while a step waits whose caller hears silence, or will in less than ``seconds``."""
+    def short_of_sound(self, seconds: float) -> int:
+        """Steps that wait whose callers will hear silence in ``seconds``, or do already."""
         return self._queue.short_of_sound(seconds)
 
     def start(self) -> None:

@@ -215,6 +215,16 @@ async def test_blocks_stay_short_while_others_have_no_sound_yet() -> None:
     assert sum(beside) == pytest.approx(sum(alone))
 
 
+async def test_a_first_block_lasts_until_all_that_wait_have_theirs(voice) -> None:
+    text = "This is a sentence that goes on for quite a while, until nobody listens."
+    clause = ClauseRequest(text=text, voice="", language="", speed=1.0, instruct="", first=True)
+    firsts = [
+        len(f.pcm) for f in await asyncio.gather(*(anext(voice.synthesize(clause, Playhead())) for _ in range(50)))
+    ]
+    assert firsts[0] > 1.2 * firsts[-1]
+    assert min(firsts) == firsts[-1]
+
+
 async def test_cancel_takes_a_waiting_clause_back(voice) -> None:
     clause = ClauseRequest(text="Hello there.", voice="", language="", speed=1.0, instruct="", first=True)
     tasks = [asyncio.ensure_future(anext(voice.synthesize(clause, Playhead()))) for _ in range(50)]
