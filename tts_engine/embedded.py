@@ -37,8 +37,8 @@ _MAX_FRAMES = 160
 _STEP_MS = 16.0
 """A first step takes about so long in a burst beside gateway and load on two cores (measured: 12 to 20; 6 alone)."""
 
-_SPARE_MS = 120.0
-"""What a first block has beyond the steps it must outlast: silence that is trimmed (60 ms), and ``guard_ms``."""
+_TRIMMED_MS = 60.0
+"""Silence at the head of a first block that is cut off (measured)."""
 
 _SHORT_S = 0.2
 """Blocks are short while anybody waits who has less sound in hand than this."""
@@ -142,11 +142,12 @@ class EmbeddedSynthesizer:
         second one before that would take their time, and twice over, since every block has to be sent as well."""
         if before and not self._workers.short_of_sound(_SHORT_S):
             return min(4 * before, _MAX_FRAMES)
-        least_ms = self._config.first_block_ms
-        outlast_ms = 0.0
+        config = self._config
+        block_ms = config.first_block_ms
         if not before:
-            outlast_ms = self._workers.short_of_sound(0) * _STEP_MS / self._config.threads + _SPARE_MS
-        return int(min(max(least_ms, outlast_ms), 2 * least_ms) * SAMPLE_RATE / 1000 / HOP)
+            outlast_ms = self._workers.short_of_sound(0) * _STEP_MS / config.threads
+            block_ms = min(max(block_ms, outlast_ms + _TRIMMED_MS + config.guard_ms), 2 * block_ms)
+        return int(block_ms * SAMPLE_RATE / 1000 / HOP)
 
     def voices(self) -> Sequence[VoiceInfo]:
         """The one in the package, and those of extras that are configured."""

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tts_engine.errors import InvalidRequest
 from tts_engine.models.config import LanguageModelConfig
 from tts_engine.vllm_plugin.joined_table import JoinedTable
 
@@ -41,6 +42,21 @@ EAGER = Eager()
 def never() -> bool:
     """For ``LmBackend.busy``."""
     return False
+
+
+def room(prompt: Sequence[int], positions: int, *, min_tokens: int) -> int:
+    """Ids that can be drawn after a prompt, of a model with so many positions.
+
+    Raises:
+        InvalidRequest: fewer than ``min_tokens``, or none.
+    """
+    left = positions - len(prompt)
+    if left < max(min_tokens, 1):
+        raise InvalidRequest(
+            f"clause and voice prompt take {len(prompt)} positions of {positions}; "
+            f"{max(min_tokens, 1)} are needed for speech"
+        )
+    return left
 
 
 class LmBackend(Protocol):
@@ -86,7 +102,7 @@ class LmBackend(Protocol):
 
 
 class StreamedLm(Protocol):
-    """A backend that takes text while it draws: ``lm_torch.TorchLm``."""
+    """A backend that takes text while it draws. Both do."""
 
     def generate_streamed(
         self,

@@ -25,7 +25,7 @@ import torch
 
 from tts_engine.bistream import Bistream
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
-from tts_engine.lm import EAGER, Admission, Input, Reader, joined_table, never
+from tts_engine.lm import EAGER, Admission, Input, Reader, joined_table, never, room
 from tts_engine.lm_sequence import LmSequence, StreamedLmSequence, wake
 from tts_engine.models.config import LanguageModelConfig, SamplingConfig
 
@@ -128,14 +128,9 @@ class TorchLm:
             SynthesisFailed: the step failed, or gave no number.
             Unavailable: closed, or a fault ended the loop.
         """
-        room = self._steps.max_length - len(prompt)
-        if room < max(min_tokens, 1):
-            raise InvalidRequest(
-                f"clause and voice prompt take {len(prompt)} positions of {self._steps.max_length}; "
-                f"{max(min_tokens, 1)} are needed for speech"
-            )
+        most = min(max_tokens, room(prompt, self._steps.max_length, min_tokens=min_tokens))
         admission = Admission(slot=-1, ids=prompt, seed=seed, min_tokens=min(min_tokens, max_tokens))
-        sequence = LmSequence(reader, admission, min(max_tokens, room))
+        sequence = LmSequence(reader, admission, most)
         self._enter(sequence, self._waiting)
         async with aclosing(self._read(sequence)) as tokens:
             async for token in tokens:

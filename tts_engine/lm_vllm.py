@@ -19,7 +19,7 @@ from typing import Any
 
 from tts_engine.bistream import Bistream, Feed
 from tts_engine.errors import InvalidRequest, SynthesisFailed, Unavailable
-from tts_engine.lm import EAGER, Reader, never
+from tts_engine.lm import EAGER, Reader, never, room
 from tts_engine.lm_sequence import joined_id
 from tts_engine.models.config import LanguageModelConfig, SamplingConfig
 from tts_engine.models.llm import SpeechLanguageModel
@@ -148,13 +148,8 @@ class VllmBackend:
             SynthesisFailed: the engine gave this request up.
             Unavailable: vLLM's process is gone, or was shut down.
         """
-        room = self._config.max_model_len - len(prompt)
-        if room < max(min_tokens, 1):
-            raise InvalidRequest(
-                f"clause and voice prompt take {len(prompt)} positions of {self._config.max_model_len}; "
-                f"{max(min_tokens, 1)} are needed for speech"
-            )
-        params = self._params(min_tokens=min_tokens, max_tokens=min(max_tokens, room), seed=seed)
+        most = min(max_tokens, room(prompt, self._config.max_model_len, min_tokens=min_tokens))
+        params = self._params(min_tokens=min_tokens, max_tokens=most, seed=seed)
         async with aclosing(self._run(prompt, params)) as ids:
             async for token in ids:
                 if token < self.table.speech_tokens:
@@ -217,13 +212,13 @@ class VllmBackend:
                 if feed.forced is not None:
                     machine.drawn(feed.forced)
                     continue
-                room = self._config.max_model_len - len(fed)
-                if room < 1 and not spoken:
+                left = self._config.max_model_len - len(fed)
+                if left < 1 and not spoken:
                     raise SynthesisFailed(
-                        f"voice prompt and text take {len(fed)} positions; {len(fed) + room} are there"
+                        f"voice prompt and text take {len(fed)} positions; {len(fed) + left} are there"
                     )
                 most = SamplingConfig().lengths(text_ids)[1] - spoken if feed.may_end else machine.until_fill
-                if (count := min(room, most)) < 1:
+                if (count := min(left, most)) < 1:
                     break
                 async with aclosing(self._block(fed, machine, seed, count, may_end=feed.may_end)) as ids:
                     begun = False
