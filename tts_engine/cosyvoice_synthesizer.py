@@ -10,7 +10,7 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
@@ -71,6 +71,7 @@ class CosyVoiceSynthesizer:
     """One checkpoint on one device. ``start`` it, ``aclose`` it."""
 
     sample_rate = SAMPLE_RATE
+    line_rates: Collection[int] = ()
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ costs at most one step (4-8 ms).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +23,9 @@ from tts_engine.config import EmbeddedConfig
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
 from tts_engine.espeak import EspeakSynthesizer
 from tts_engine.hibari_text import Piece, Reader
-from tts_engine.hibari_voice import HOP, SAMPLE_RATE, HibariVoice, Noise, NoisePool, Speech
+from tts_engine.hibari_voice import FRAME_MS, SAMPLE_RATE, HibariVoice, Noise, NoisePool, Speech
 from tts_engine.mandarin import MandarinSynthesizer
-from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
+from tts_engine.synthesizer import LINE_RATES, ClauseRequest, PcmChunk, Playhead, WordSpan
 from tts_engine.workers import Workers
 
 VOICE = "heart"
@@ -51,6 +51,7 @@ class EmbeddedSynthesizer:
 
     name = "embedded"
     sample_rate = SAMPLE_RATE
+    line_rates: Collection[int] = LINE_RATES
 
     def __init__(self, config: EmbeddedConfig | None = None, *, cache_folder: Path | None = None) -> None:
         """
@@ -147,7 +148,7 @@ class EmbeddedSynthesizer:
         if not before:
             outlast_ms = self._workers.short_of_sound(0) * _STEP_MS / config.threads
             block_ms = min(max(block_ms, outlast_ms + _TRIMMED_MS + config.guard_ms), 2 * block_ms)
-        return int(block_ms * SAMPLE_RATE / 1000 / HOP)
+        return int(block_ms / FRAME_MS)
 
     def voices(self) -> Sequence[VoiceInfo]:
         """The one in the package, and those of extras that are configured."""
@@ -212,7 +213,9 @@ class _ClauseWork:
                 return None
             # The network was trained between 0.5 and 2; beyond, speech would be slurred, so it stays there.
             speed = min(max(self._clause.speed, 0.5), 2.0)
-            self._speech = self._voice.begin(self._pieces.pop(0), speed, self._noise)
+            self._speech = self._voice.begin(
+                self._pieces.pop(0), speed, self._noise, self._clause.line_rate or SAMPLE_RATE
+            )
             words = [
                 replace(w, first_sample=w.first_sample + self._samples, end_sample=w.end_sample + self._samples)
                 for w in self._speech.words

@@ -2,7 +2,7 @@
 
 Per utterance one task: deltas -> clauses -> sound of the model -> silence trimmed, pauses set by punctuation ->
 frames of the leg's codec -> a bounded queue. It works ahead only as far as ``ahead_s`` of sound in hand. Resampling
-and encoding run in a thread, so the event loop only passes things on.
+and encoding run in a thread, so the event loop only passes things on; what is only looked up in a table it does itself.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class SpeechConfig(BaseModel):
     model's limit. The default carries 1000 calls with a queued turn each."""
 
     cache_bytes: int = Field(default=64 * 2**20, ge=0)
-    """Memory for clauses spoken before (11 minutes of sound at 24 kHz). 0 remembers nothing."""
+    """Memory for clauses spoken before (35 minutes of sound at 8 kHz, 11 at 24 kHz). 0 remembers nothing."""
 
     codec_threads: int = Field(default=1, ge=1, le=32)
     """Threads that resample and encode: one serves about 500 telephone calls."""
@@ -266,7 +266,11 @@ class _Utterance:
         self._reported = False
         """True once the phone's position is known; before, only the consumer's pull bounds the work ahead."""
         self._model, self._synthesizer = engine.active, engine.synthesizer
-        self._packetizer = Packetizer(request.format, self._synthesizer.sample_rate)
+        line_rate = request.format.sample_rate
+        self._line_rate = line_rate if line_rate in self._synthesizer.line_rates else None
+        self._rate = self._line_rate or self._synthesizer.sample_rate
+        """Hz of the voice's sound."""
+        self._packetizer = Packetizer(request.format, self._rate)
         self._clauses: deque[tuple[Clause, float, float]] = deque()
         """Clause, when its last delta came, milliseconds it took to cut it. Bounded by ``max_chars``."""
         self._fed_chars = 0
@@ -505,7 +509,7 @@ class _Utterance:
         # Not isinstance: of a protocol it takes a tenth of the work for a short clause.
         if revision := getattr(self._synthesizer, "voice_revision", None):
             voice = f"{voice} {revision(voice)}"
-        return voice, text, request.speed, request.instruct, request.language, self._model
+        return voice, text, request.speed, request.instruct, request.language, self._model, self._rate
 
     async def _synthesize(
         self, clause: Clause, base: int, times: _Times, fed_at: float, *, more: AsyncIterator[str] | None = None
@@ -520,8 +524,9 @@ class _Utterance:
             instruct=request.instruct,
             first=clause.first,
             more=more,
+            line_rate=self._line_rate,
         )
-        trimmer = SilenceTrimmer(self._synthesizer.sample_rate)
+        trimmer = SilenceTrimmer(self._rate)
         words: list[WordSpan] = []
         unsent: list[WordSpan] = []
         heard: list[Pcm] = []
@@ -550,7 +555,7 @@ class _Utterance:
         if not len(pcm):
             return None
         if engine.observer is not None:
-            seconds = len(pcm) / self._synthesizer.sample_rate
+            seconds = len(pcm) / self._rate
             engine.observer.realtime_factor(self._synthesizer.name, engine_ms / 1e3 / seconds)
         lead = trimmer.trimmed or 0
         moved = [
@@ -560,7 +565,7 @@ class _Utterance:
         return SpokenClause(pcm, moved)
 
     def _silence(self, ms: float) -> Pcm:
-        return np.zeros(int(ms * self._synthesizer.sample_rate / 1000), np.float32)
+        return np.zeros(int(ms * self._rate / 1000), np.float32)
 
     def _spans(self, words: Sequence[WordSpan], lead: int, clause: Clause, base: int) -> list[TextSpan]:
         """Words of the clause as spans of the utterance.
@@ -569,7 +574,7 @@ class _Utterance:
             lead: samples trimmed from the model's sound.
             base: sample of the utterance at which the clause begins.
         """
-        ratio = self._request.format.sample_rate / self._synthesizer.sample_rate
+        ratio = self._request.format.sample_rate / self._rate
         return [
             TextSpan(
                 clause.start_char + word.start_char,
@@ -584,9 +589,9 @@ class _Utterance:
     async def _send(
         self, pcm: Pcm, spans: Sequence[TextSpan], times: _Times, *, flush: bool, fed_at: float | None = None
     ) -> None:
-        """Encode in the codec thread and queue the frames; of a long piece the first frames go ahead."""
-        head = int(_HEAD_S * self._synthesizer.sample_rate)
-        if len(pcm) > 2 * head:
+        """Encode and queue the frames; of a long piece that takes a while the first frames go ahead."""
+        head = int(_HEAD_S * self._rate)
+        if len(pcm) > 2 * head and not self._packetizer.light:
             await self._encode(pcm[:head], spans, times, flush=False, fed_at=fed_at)
             await self._encode(pcm[head:], [], _Times(), flush=flush)
         else:
@@ -603,7 +608,10 @@ class _Utterance:
             return frames + packetizer.flush() if flush else frames
 
         begun = engine.clock()
-        frames = await asyncio.get_running_loop().run_in_executor(engine.codec_pool, encode)
+        if packetizer.light:
+            frames = encode()
+        else:
+            frames = await asyncio.get_running_loop().run_in_executor(engine.codec_pool, encode)
         now = engine.clock()
         times.codec += (now - begun) * 1e3
         if not frames and not spans:

@@ -11,7 +11,7 @@ import asyncio
 import ctypes
 import threading
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.errors import InvalidRequest, NotFound, SynthesisFailed, Unavailable
-from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
+from tts_engine.synthesizer import LINE_RATES, ClauseRequest, PcmChunk, Playhead, WordSpan
 from tts_engine.text.scripts import is_noise
 from voicecodecs.pcm import to_float32
-from voicecodecs.resample import Resampler
+from voicecodecs.resample import resample
 
 PREFIX = "espeak:"
 """Of voice ids: ``espeak:de``, ``espeak:cmn``."""
@@ -85,12 +85,13 @@ class EspeakSynthesizer:
     """``tts_engine.synthesizer.Synthesizer`` on espeak-ng."""
 
     name = "espeak"
+    line_rates: Collection[int] = LINE_RATES
 
     def __init__(self, languages: Sequence[str], sample_rate: int = _LIBRARY_RATE) -> None:
         """
         Args:
             languages: espeak-ng's own names (``de``, ``fr``, ``cmn``); the first one is the default.
-            sample_rate: Hz of what comes out.
+            sample_rate: Hz of what comes out where a clause has no ``line_rate``.
         """
         if not languages:
             raise ValueError("languages is empty, expected at least one, such as 'de'")
@@ -100,6 +101,7 @@ class EspeakSynthesizer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="talkspurt-espeak")
         self._pcm: list[NDArray[np.int16]] = []
         self._starts: list[tuple[int, int, int]] = []
+        """Of each word: character, characters, millisecond."""
         self._callback = _Callback(self._on_audio)
         self._active = 0
 
@@ -177,15 +179,16 @@ class EspeakSynthesizer:
         if status:
             raise SynthesisFailed(f"espeak-ng failed with status {status}")
         pcm = np.concatenate(self._pcm) if self._pcm else np.zeros(0, np.int16)
-        resampler = Resampler(_LIBRARY_RATE, self.sample_rate)
-        sound = np.concatenate((resampler.process(to_float32(pcm)), resampler.flush()))
-        return begun, sound, self._words(len(sound))
+        rate = clause.line_rate or self.sample_rate
+        sound = resample(to_float32(pcm), _LIBRARY_RATE, rate)
+        return begun, sound, self._words(len(sound), rate)
 
-    def _words(self, samples: int) -> list[WordSpan]:
-        ends = [first for _, _, first in self._starts[1:]] + [samples]
+    def _words(self, samples: int, rate: int) -> list[WordSpan]:
+        starts = [(start, length, ms * rate // 1000) for start, length, ms in self._starts]
+        ends = [first for _, _, first in starts[1:]] + [samples]
         return [
             WordSpan(start, start + length, first, end)
-            for (start, length, first), end in zip(self._starts, ends, strict=True)
+            for (start, length, first), end in zip(starts, ends, strict=True)
         ]
 
     def _on_audio(self, wav: ctypes._Pointer[ctypes.c_short], samples: int, events: ctypes._Pointer[_Event]) -> int:
@@ -196,8 +199,7 @@ class EspeakSynthesizer:
         while events[at].type != _EVENT_LIST_TERMINATED:
             event = events[at]
             if event.type == _EVENT_WORD:
-                first = event.audio_position * self.sample_rate // 1000
-                self._starts.append((event.text_position - 1, event.length, first))
+                self._starts.append((event.text_position - 1, event.length, event.audio_position))
             at += 1
         return 0
 

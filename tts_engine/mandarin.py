@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +18,9 @@ from tts_engine.errors import InvalidRequest, NotFound, Unavailable
 from tts_engine.hibari_text import Piece, Reader
 from tts_engine.kokoro_voice import SAMPLE_RATE, KokoroVoice, Stop, model_files, read_model, read_tables
 from tts_engine.mandarin_text import MandarinReader
-from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead
+from tts_engine.synthesizer import LINE_RATES, ClauseRequest, PcmChunk, Playhead
 from tts_engine.workers import Workers
+from voicecodecs.resample import resample
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class MandarinSynthesizer:
 
     name = "mandarin"
     sample_rate = SAMPLE_RATE
+    line_rates: Collection[int] = LINE_RATES
 
     def __init__(self, config: MandarinConfig, english: Reader, cache_folder: Path) -> None:
         """
@@ -165,7 +167,16 @@ class _ClauseWork:
         if spoken is None:
             return None
         pcm, words = spoken
+        rate = self._clause.line_rate or SAMPLE_RATE
+        pcm = resample(pcm, SAMPLE_RATE, rate)
         base = self._samples
         self._samples += len(pcm)
-        moved = [replace(w, first_sample=w.first_sample + base, end_sample=w.end_sample + base) for w in words]
+        moved = [
+            replace(
+                word,
+                first_sample=base + word.first_sample * rate // SAMPLE_RATE,
+                end_sample=base + word.end_sample * rate // SAMPLE_RATE,
+            )
+            for word in words
+        ]
         return PcmChunk(pcm=pcm, words=moved)

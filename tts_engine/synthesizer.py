@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts_engine.api import EngineStatus, VoiceInfo
+
+LINE_RATES = (8000, 16000)
+"""Hz of what telephones hear: narrowband and wideband."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class ClauseRequest:
     """True for the first clause of an utterance: somebody hears silence until it comes."""
     more: AsyncIterator[str] | None = None
     """Text that follows ``text`` while it is spoken already; for models that have ``streams_text``."""
+    line_rate: int | None = None
+    """Hz, one of the synthesizer's ``line_rates``: the sound is wanted at it. None: at ``sample_rate``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +49,7 @@ class PcmChunk:
     """Audio of a clause in the order it is heard."""
 
     pcm: NDArray[np.float32]
-    """Shape ``(samples,)``, [-1, 1], at the synthesizer's ``sample_rate``."""
+    """Shape ``(samples,)``, [-1, 1], at the clause's ``line_rate``, else the synthesizer's ``sample_rate``."""
     words: Sequence[WordSpan] = ()
     queue_ms: float = 0.0
     engine_ms: float = 0.0
@@ -81,6 +86,9 @@ class Synthesizer(Protocol):
 
     name: str
     sample_rate: int
+    """Hz of its sound."""
+    line_rates: Collection[int]
+    """Hz of narrower sound that it makes by itself; what other lines need is resampled from ``sample_rate``."""
 
     def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
         """Speak one clause. Closing the generator (``aclose``) cancels before the next step.

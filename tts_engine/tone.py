@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class ToneSynthesizer:
     """``tts_engine.synthesizer.Synthesizer``; speaks any script."""
 
     name = "tone"
+    line_rates: Collection[int] = ()
 
     def __init__(
         self,

@@ -29,6 +29,8 @@ class Packetizer:
         self.format = fmt
         self.samples_out = 0
         """Samples in all frames returned so far, at the format's ``sample_rate``; padding counts."""
+        self.light = source_rate == fmt.sample_rate and fmt.encoding in ("PCMU", "PCMA", "L16")
+        """A second of sound takes some 50 us: less than handing it to a thread."""
         self._resampler = Resampler(source_rate, fmt.sample_rate)
         self._encoder = encoder(fmt)
         self._pending = np.zeros(0, np.int16)

@@ -78,6 +78,12 @@ def _kernel(rate_in: int, rate_out: int) -> _Kernel:
     return _Kernel(up, down, half, np.ascontiguousarray(weight, np.float32), advance, lead, rows)
 
 
+def resample(pcm: NDArray[np.float32], rate_in: int, rate_out: int) -> NDArray[np.float32]:
+    """A whole sound of shape ``(samples,)`` at another rate; arguments and errors are those of :class:`Resampler`."""
+    resampler = Resampler(rate_in, rate_out)
+    return np.concatenate((resampler.process(pcm), resampler.flush()))
+
+
 class Resampler:
     """One stream from ``rate_in`` to ``rate_out``, chunk by chunk. Not thread-safe."""
 

@@ -18,11 +18,11 @@ from tts_engine.embedded import EmbeddedSynthesizer
 from tts_engine.engine import Engine, SpeechConfig
 from tts_engine.errors import InvalidRequest, NotFound
 from tts_engine.hibari_text import Reader
-from tts_engine.hibari_voice import Waveform
-from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead
+from tts_engine.hibari_voice import HibariVoice, Waveform, band
+from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
 from voicecodecs.pcm import dbov, to_float32
 from voicecodecs.registry import AudioFormat, decoder
-from voicecodecs.resample import Resampler
+from voicecodecs.resample import Resampler, resample
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -135,11 +135,68 @@ async def test_blocks_give_the_waveform_of_the_library() -> None:
     library = Hibari()
     ids = library.ids(library.phonemize("Your order has been shipped today.")[0])
     spectrum = [p[0] for p in library.sess.run(None, {"ids": np.asarray([ids]), "speed": np.ones(1, np.float32)})]
-    wave = Waveform(spectrum[5], 0, lambda bins, frames: np.zeros((bins, frames), np.complex64))
+    wave = Waveform(spectrum[5], 0, lambda bins, frames: np.zeros((bins, frames), np.complex64), band(24000))
     frames = spectrum[0].shape[1]
     edges = [0, 7, 39, 40, 90, frames]
     blocks = [wave.block(*(p[:, a:b] for p in spectrum[:5])) for a, b in itertools.pairwise(edges)]
     np.testing.assert_allclose(np.concatenate(blocks), dsp.synth(*spectrum, Silence(np.random.PCG64(0))), atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def network() -> HibariVoice:
+    return HibariVoice()
+
+
+class OneNoise:
+    """The same noise in every bin and frame, however many bins are asked for."""
+
+    def __init__(self) -> None:
+        draw = np.random.default_rng(0).standard_normal((601, 1000, 2), dtype=np.float32)
+        self._all = draw.view(np.complex64)[..., 0]
+        self._next = 0
+
+    def __call__(self, bins: int, frames: int) -> np.ndarray:
+        self._next += frames
+        return self._all[:bins, self._next - frames : self._next]
+
+
+@pytest.mark.parametrize("rate", [8000, 16000])
+async def test_a_narrow_line_gets_the_lower_part_of_the_same_sound(network, rate: int) -> None:
+    (piece,) = Reader().read("She sells sea shells to six zealous customers.")
+
+    def speech(sample_rate: int) -> tuple[np.ndarray, list[WordSpan]]:
+        made = network.begin(piece, 1.0, OneNoise(), sample_rate)
+        blocks = []
+        while not made.finished:
+            blocks.append(made.block(40))
+        return np.concatenate(blocks), made.words
+
+    (whole, whole_words), (narrow, words) = speech(24000), speech(rate)
+    assert [24000 * w.first_sample for w in words] == [rate * w.first_sample for w in whole_words]
+    lower = resample(whole, 24000, rate)
+    assert len(narrow) == len(lower)
+    hz = np.fft.rfftfreq(len(lower), 1 / rate)
+    wanted, got = np.fft.rfft(lower), np.fft.rfft(narrow)
+    for low, high in ((60, 1000), (1000, 0.25 * rate), (0.25 * rate, 0.425 * rate)):
+        part = (hz >= low) & (hz < high)
+        error_db = 10 * np.log10(np.sum(np.abs(got - wanted)[part] ** 2) / np.sum(np.abs(wanted[part]) ** 2))
+        assert error_db < -30
+
+
+async def test_every_line_hears_the_same_speech_at_the_same_time(voice) -> None:
+    # remembered between them: what was made for one line must not be played on another
+    engine = Engine(voice)
+    heard = {}
+    for fmt in (AudioFormat("L16", 24000), AudioFormat("PCMU"), AudioFormat("G722", 16000), AudioFormat("PCMA")):
+        async with await engine.open(UtteranceRequest(utterance_id="u", format=fmt)) as utterance:
+            utterance.feed(SPOKEN[0])
+            utterance.end_text()
+            chunks = [chunk async for chunk in utterance]
+        seconds = sum(chunk.samples for chunk in chunks) / fmt.sample_rate
+        heard[fmt] = [seconds, *(s.first_sample / fmt.sample_rate for c in chunks for s in c.spans)]
+    first, *others = heard.values()
+    for other in others:
+        assert other == pytest.approx(first, abs=0.045)
 
 
 @pytest.mark.parametrize(

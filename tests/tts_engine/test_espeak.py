@@ -58,3 +58,20 @@ async def test_the_embedded_engine_offers_configured_languages_beside_its_own_vo
             utterance.end_text()
             assert [chunk async for chunk in utterance]
     await engine.aclose()
+
+
+async def test_a_telephone_hears_the_same_speech_at_the_same_time() -> None:
+    pytest.importorskip("espeakng_loader")
+    engine = Engine(EmbeddedSynthesizer(EmbeddedConfig(espeak=("de",))))
+    await engine.start()
+    heard = []
+    for fmt in (AudioFormat("L16", 24000), AudioFormat("PCMU"), AudioFormat("G722", 16000)):
+        async with await engine.open(UtteranceRequest(utterance_id="u", format=fmt, language="de")) as utterance:
+            utterance.feed("Guten Tag, wie geht es Ihnen heute?")
+            utterance.end_text()
+            chunks = [chunk async for chunk in utterance]
+        seconds = sum(chunk.samples for chunk in chunks) / fmt.sample_rate
+        heard.append([seconds, *(s.end_sample / fmt.sample_rate for c in chunks for s in c.spans)])
+    assert heard[1] == pytest.approx(heard[0], abs=0.03)
+    assert heard[2] == pytest.approx(heard[0], abs=0.03)
+    await engine.aclose()

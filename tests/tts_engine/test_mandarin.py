@@ -83,6 +83,15 @@ async def test_a_sentence_sounds_like_speech_and_says_when_each_word_is_heard(en
     assert max(dbov(sound[i : i + 240]) for i in range(0, 2400, 240)) > -50
 
 
+async def test_a_telephone_hears_the_same_speech_at_the_same_time(engine: Engine) -> None:
+    heard = []
+    for fmt in (AudioFormat("L16", 24000), AudioFormat("PCMU"), AudioFormat("G722", 16000)):
+        chunks = await speak(engine, "您的订单明天下午送到。", format=fmt)
+        heard.append([s.end_sample / fmt.sample_rate for c in chunks for s in c.spans])
+    assert heard[1] == pytest.approx(heard[0], abs=0.03)
+    assert heard[2] == pytest.approx(heard[0], abs=0.03)
+
+
 async def test_tones_are_heard(engine: Engine) -> None:
     low, falling = [], []
     for heard, text in ((low, "我们今天想买三本书。"), (falling, "我们今天想卖三本书。")):
