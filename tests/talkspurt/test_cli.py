@@ -142,6 +142,6 @@ def test_an_interrupt_is_exit_130(tmp_path: Path) -> None:
     ) as process:  # fmt: skip
         writer = os.open(fifo, os.O_WRONLY)  # returns when the command has opened the other end
         process.send_signal(signal.SIGINT)
+        os.close(writer)  # one that comes just before the command begins to read is seen when that ends
         _, errors = process.communicate(timeout=60)
-        os.close(writer)
     assert (process.returncode, errors) == (130, b"")
