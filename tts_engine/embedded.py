@@ -34,11 +34,12 @@ VOICE = "heart"
 _MAX_FRAMES = 160
 """Of one step, 2 s of sound: nobody more urgent waits longer for a thread than such a step takes (15 ms)."""
 
-_STEP_MS = 16.0
-"""A first step takes about so long in a burst beside gateway and load on two cores (measured: 12 to 20; 6 alone)."""
+_STEP_MS = 20.0
+"""What each caller in the row costs a thread in a burst beside gateway and load on two cores: a first step (measured:
+10 to 15; 6 alone) and its share of what cannot wait."""
 
-_TRIMMED_MS = 60.0
-"""Silence at the head of a first block that is cut off (measured)."""
+_UNHEARD_MS = 85.0
+"""Of a first block: 60 ms of silence at its head that are cut off (measured), and the two frames that it is short."""
 
 _SHORT_S = 0.2
 """Blocks are short while anybody waits who has less sound in hand than this."""
@@ -147,7 +148,7 @@ class EmbeddedSynthesizer:
         block_ms = config.first_block_ms
         if not before:
             outlast_ms = self._workers.short_of_sound(0) * _STEP_MS / config.threads
-            block_ms = min(max(block_ms, outlast_ms + _TRIMMED_MS + config.guard_ms), 2 * block_ms)
+            block_ms = min(max(block_ms, outlast_ms + _UNHEARD_MS + config.guard_ms), 2 * block_ms)
         return int(block_ms / FRAME_MS)
 
     def voices(self) -> Sequence[VoiceInfo]:
