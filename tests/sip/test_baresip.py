@@ -49,7 +49,7 @@ async def test_keys_of_the_phone_are_read_back(server: tuple[Live, int], recogni
             await asyncio.sleep(0.4)
         await phone.until("CALL_CLOSED")
     heard = " ".join(recognised(phone.heard))
-    assert re.search("typed.*(seven|7) (nine|9)", heard), heard
+    assert re.search("typed?.*(seven|7) (nine|9)", heard), heard
 
 
 async def test_a_phone_holds_and_resumes_over_srtp(server: tuple[Live, int], recognised: Any, tmp_path: Path) -> None:

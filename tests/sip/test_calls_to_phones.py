@@ -115,7 +115,7 @@ async def test_keys_go_both_ways_in_a_call_of_ours(calling: Calling, recognised:
             await asyncio.sleep(0.4)
         await phone.until("CALL_CLOSED")
     heard = " ".join(recognised(phone.heard))
-    assert "typed" in heard and "four" in heard and "two" in heard, heard
+    assert re.search("typed?.*(four|4).*(two|2)", heard), heard
 
 
 async def test_a_phone_that_rings_for_too_long_is_given_up(calling: Calling, tmp_path: Path) -> None:
