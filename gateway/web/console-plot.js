@@ -54,7 +54,8 @@ export class Plot {
     caption.append(name, this.legend);
     this.svg = make("svg", {role: "img", height: HEIGHT});
     this.element.append(caption, this.svg);
-    new ResizeObserver(() => this.#draw()).observe(this.element);
+    // In the next frame: drawing writes the legend, which may change the height that is being reported.
+    new ResizeObserver(() => requestAnimationFrame(() => this.#draw())).observe(this.element);
     this.svg.addEventListener("pointermove", event => this.#read(event.offsetX));
     this.svg.addEventListener("pointerleave", () => this.#read(null));
   }
