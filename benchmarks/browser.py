@@ -23,10 +23,10 @@ from typing import Any
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from talkspurt.bench import commit, machine
-from talkspurt.figures import summary
-from talkspurt.load import STANDARD, Load, read_load
-from talkspurt.server_process import overrides, serving
+from talkspurt.bench.load import STANDARD, Load, read_load
+from talkspurt.bench.results import commit, machine
+from talkspurt.bench.server_process import overrides, serving
+from talkspurt.simulator.figures import summary
 
 ROUTE = "bench"
 

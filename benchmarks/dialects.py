@@ -36,16 +36,16 @@ import aiohttp
 import numpy as np
 import uvloop
 
-from talkspurt.audiosocket_leg import AudioSocketLeg
-from talkspurt.bench import commit, machine
-from talkspurt.carrier_leg import CarrierLeg, Leg, Uplink
-from talkspurt.carriers import CARRIERS
-from talkspurt.carriers.audiosocket import AudioSocketCarrier
-from talkspurt.carriers.sip import SipCarrier
-from talkspurt.figures import summary
-from talkspurt.manager import ManagedCall, Manager, Turn
-from talkspurt.server_process import ServerUnderTest, overrides, serving
-from talkspurt.sip_leg import SipLeg
+from talkspurt.bench.results import commit, machine
+from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
+from talkspurt.simulator.audiosocket_leg import AudioSocketLeg
+from talkspurt.simulator.carrier_leg import CarrierLeg, Leg, Uplink
+from talkspurt.simulator.carriers import CARRIERS
+from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
+from talkspurt.simulator.carriers.sip import SipCarrier
+from talkspurt.simulator.figures import summary
+from talkspurt.simulator.manager import ManagedCall, Manager, Turn
+from talkspurt.simulator.sip_leg import SipLeg
 from voicecodecs import registry
 from voicecodecs.pcm import to_float32
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import uvloop
 
 from tts_engine.api import AudioChunk, EngineStatus, TextSpan, UtteranceRequest
-from tts_engine.client import GrpcEngine
 from tts_engine.config import EngineConfig
-from tts_engine.process import EngineProcess
-from tts_engine.runner import run_child
+from tts_engine.service.client import GrpcEngine
+from tts_engine.service.process import EngineProcess
+from tts_engine.service.runner import run_child
 
 TURNS = 1000
 STREAMS, CHUNKS, INTERVAL_S = 50, 100, 0.05

@@ -31,12 +31,12 @@ import uvloop
 from hibari import Hibari
 from numpy.typing import NDArray
 
-from talkspurt.bench import commit, machine
-from talkspurt.bench_calls import ROUTE, CallLoad, CallLoadSettings, LoadedCall
-from talkspurt.carrier_leg import CarrierLeg
-from talkspurt.figures import summary
-from talkspurt.load import STANDARD, Load, LoadTurn, read_load
-from talkspurt.server_process import overrides, serving
+from talkspurt.bench.calls import ROUTE, CallLoad, CallLoadSettings, LoadedCall
+from talkspurt.bench.load import STANDARD, Load, LoadTurn, read_load
+from talkspurt.bench.results import commit, machine
+from talkspurt.bench.server_process import overrides, serving
+from talkspurt.simulator.carrier_leg import CarrierLeg
+from talkspurt.simulator.figures import summary
 from voicecodecs import g711
 from voicecodecs.pcm import dbov, to_int16, trim_silence
 from voicecodecs.resample import Resampler

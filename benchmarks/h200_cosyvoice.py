@@ -41,11 +41,11 @@ import numpy as np
 import torch
 from h200_engine import Engine, Line, Sound, make_engine, used_gib
 
+from tts_engine.cosyvoice.lm.api import Admission
+from tts_engine.cosyvoice.lm.quantised import Quantised
+from tts_engine.cosyvoice.token2wav.batch import Row, WaveBatch
 from tts_engine.errors import Exhausted
-from tts_engine.lm import Admission
-from tts_engine.quantised import Quantised
 from tts_engine.synthesizer import ClauseRequest, Playhead
-from tts_engine.wave_batch import Row, WaveBatch
 
 BANDWIDTH = 4.3e12
 """Bytes per second of a device copy on this chip, read and written."""

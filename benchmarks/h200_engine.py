@@ -23,25 +23,25 @@ import numpy as np
 import torch
 from torch import nn
 
-from tts_engine import compile_cache
-from tts_engine.admission import Admission, AdmissionConfig
 from tts_engine.api import VoiceInfo
-from tts_engine.cosyvoice.features import VoiceFeatures
-from tts_engine.cosyvoice.frontend import Clause, LmPrompt
-from tts_engine.cosyvoice_synthesizer import CosyVoiceSynthesizer
-from tts_engine.lm import joined_table
-from tts_engine.lm_eager import EagerLm
-from tts_engine.lm_torch import TorchLm
-from tts_engine.lm_vllm import VllmBackend, VllmConfig, export_model
-from tts_engine.model_runner import ModelRunner, RunnerConfig
-from tts_engine.models.cfm import Estimator
-from tts_engine.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig, SolverConfig
-from tts_engine.models.flow import Flow, FlowCache, FlowRows
-from tts_engine.models.flow_v2 import FlowV2
-from tts_engine.models.flow_v3 import FlowV3
-from tts_engine.models.hift import Hift
-from tts_engine.models.hift_causal import CausalHift
-from tts_engine.models.llm import KeyValueCache, SpeechLanguageModel
+from tts_engine.cosyvoice.frontend.features import VoiceFeatures
+from tts_engine.cosyvoice.frontend.frontend import Clause, LmPrompt
+from tts_engine.cosyvoice.kernels import compile_cache
+from tts_engine.cosyvoice.lm.api import joined_table
+from tts_engine.cosyvoice.lm.eager_steps import EagerLm
+from tts_engine.cosyvoice.lm.torch_lm import TorchLm
+from tts_engine.cosyvoice.lm.vllm_lm import VllmBackend, VllmConfig, export_model
+from tts_engine.cosyvoice.models.cfm import Estimator
+from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig, SolverConfig
+from tts_engine.cosyvoice.models.flow import Flow, FlowCache, FlowRows
+from tts_engine.cosyvoice.models.flow_v2 import FlowV2
+from tts_engine.cosyvoice.models.flow_v3 import FlowV3
+from tts_engine.cosyvoice.models.hift import Hift
+from tts_engine.cosyvoice.models.hift_causal import CausalHift
+from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
+from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
+from tts_engine.cosyvoice.token2wav.admission import Admission, AdmissionConfig
+from tts_engine.cosyvoice.token2wav.runner import ModelRunner, RunnerConfig
 from tts_engine.synthesizer import Playhead
 
 
@@ -202,7 +202,7 @@ def make_lm(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, Any]) 
         ), None
     if device.type == "cpu":
         return TorchLm(eager := EagerLm(llm, slots=200, max_length=1024)), eager
-    from tts_engine.lm_cuda import CudaLm
+    from tts_engine.cosyvoice.lm.cuda_steps import CudaLm
 
     steps = CudaLm(llm, slots=200, max_length=1024, device=device, weights=arguments.lm_weights)
     facts["lm_weights"] = arguments.lm_weights
@@ -215,7 +215,9 @@ def show_plugin(folder: Path) -> None:
     info = folder / "path" / "talkspurt_vllm-0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: talkspurt-vllm\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[vllm.general_plugins]\ntalkspurt = tts_engine.vllm_plugin:register\n")
+    (info / "entry_points.txt").write_text(
+        "[vllm.general_plugins]\ntalkspurt = tts_engine.cosyvoice.vllm_plugin:register\n"
+    )
     sys.path.insert(0, str(info.parent))
     os.environ["PYTHONPATH"] = os.pathsep.join([str(info.parent), *PATHS, os.environ.get("PYTHONPATH", "")])
 
@@ -231,9 +233,9 @@ def make_runner(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, An
     if sizes.hift.causal:
         hift.f0_predictor.double()
     if fused:
-        from tts_engine.fused_dit import FusedDiT
-        from tts_engine.fused_hift import fuse
-        from tts_engine.fused_unet import FusedUNet
+        from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
+        from tts_engine.cosyvoice.kernels.fused_hift import fuse
+        from tts_engine.cosyvoice.kernels.fused_unet import FusedUNet
 
         kind: Any = FusedUNet if isinstance(flow, FlowV2) else FusedDiT
         estimator = kind(flow.estimator, device=device)

@@ -18,13 +18,13 @@ from typing import Any
 import torch
 from h200_engine import Sound, make_engine
 
-from tts_engine import runner
 from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
-from tts_engine.client import GrpcEngine
 from tts_engine.config import EngineConfig
-from tts_engine.engine import Engine, SpeechConfig
 from tts_engine.errors import Unavailable
 from tts_engine.metrics import PrometheusObserver
+from tts_engine.pipeline.engine import Engine, SpeechConfig
+from tts_engine.service import runner
+from tts_engine.service.client import GrpcEngine
 from tts_engine.synthesizer import Playhead
 
 

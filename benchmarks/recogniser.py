@@ -31,12 +31,12 @@ import uvloop
 from hibari import Hibari
 from numpy.typing import NDArray
 
-from talkspurt.bench import commit, machine
-from talkspurt.carrier_leg import CarrierLeg, Uplink
-from talkspurt.carriers import TwilioCarrier
-from talkspurt.figures import summary
-from talkspurt.manager import ManagedCall, Manager
-from talkspurt.server_process import ServerUnderTest, overrides, serving
+from talkspurt.bench.results import commit, machine
+from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
+from talkspurt.simulator.carrier_leg import CarrierLeg, Uplink
+from talkspurt.simulator.carriers import TwilioCarrier
+from talkspurt.simulator.figures import summary
+from talkspurt.simulator.manager import ManagedCall, Manager
 from voicecodecs import g711
 from voicecodecs.pcm import dbov, to_int16, trim_silence
 from voicecodecs.resample import Resampler

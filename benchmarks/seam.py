@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tts_engine.cosyvoice.spk2info import read_spk2info
-from tts_engine.cosyvoice.tokenizer import CosyTokenizer
-from tts_engine.models.flow import Flow
-from tts_engine.weights import load
+from tts_engine.cosyvoice.frontend.spk2info import read_spk2info
+from tts_engine.cosyvoice.frontend.tokenizer import CosyTokenizer
+from tts_engine.cosyvoice.models.flow import Flow
+from tts_engine.cosyvoice.weights import load
 
 CHUNK = 25
 LOOK_AHEAD = 3

@@ -30,11 +30,11 @@ import aiohttp
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-from talkspurt.bench import commit, machine
-from talkspurt.server_process import ServerUnderTest, overrides, serving
+from talkspurt.bench.results import commit, machine
+from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
 from voicecodecs.g711 import encode_ulaw
 
-SCENARIO = Path(__file__).parent.parent / "tests/sip/scenarios/call.xml"
+SCENARIO = Path(__file__).parent.parent / "tests/peers/sip/scenarios/call.xml"
 
 _CONFIG = """
 engine: {{kind: {engine}}}

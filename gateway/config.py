@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from gateway.dialogue.messages import Interruptible
+from gateway.seams.messages import Interruptible
 
 
 def _beside_the_file(value: str, info: ValidationInfo) -> str:

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Mapping
 from urllib.parse import urlencode
 
-from gateway.asterisk_channels import AsteriskChannels
-from gateway.call_api import OpenCallApi
+from gateway.carriers.freeswitch.calls import FreeSwitchCalls
+from gateway.carriers.telnyx.calls import TelnyxCalls
+from gateway.carriers.tokens import StreamTokens
 from gateway.config import CarriersConfig, LimitsConfig, ServerConfig
-from gateway.connection import MediaConnection
-from gateway.freeswitch_calls import FreeSwitchCalls
 from gateway.http.attach import Attach
-from gateway.telnyx_calls import TelnyxCalls
-from gateway.tokens import StreamTokens
+from gateway.listener.asterisk_channels import AsteriskChannels
+from gateway.listener.connection import MediaConnection
+from gateway.seams.call_api import OpenCallApi
 
 MakeConnection = Callable[[str, str, Mapping[str, str]], MediaConnection]
 """From dialect, route and parameters to a connection whose socket we open ourselves."""

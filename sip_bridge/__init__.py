@@ -1,0 +1,1 @@
+"""Calls by SIP and RTP, as legs of the gateway's sessions: one more way in and out. Knows no speech engine."""

@@ -15,22 +15,22 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator
 
 from gateway.errors import Rejected
-from gateway.originate import CallOrder
-from gateway.source_limit import SourceLimit
+from gateway.listener.source_limit import SourceLimit
+from gateway.seams.originate import CallOrder
 from sip_bridge.call import CallSession, IncomingCall, Invitation, SipCall, invitation_of
-from sip_bridge.client import Client, LocalAddress
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog import Dialog, DialogId, Refusal, dialog_id
-from sip_bridge.digest import ServerAuth
-from sip_bridge.endpoint import Endpoint, Limits, Peer
 from sip_bridge.errors import NotAcceptable, NotAllowed, PortsExhausted, ProtocolError
+from sip_bridge.io.client import Client, LocalAddress
+from sip_bridge.io.endpoint import Endpoint, Limits, Peer
+from sip_bridge.io.pings import Pings
+from sip_bridge.io.ports import PortPair, PortPool
+from sip_bridge.io.tls import client_context, server_context
+from sip_bridge.message.digest import ServerAuth
+from sip_bridge.message.sip import Request, Response, Uri, response_to
 from sip_bridge.outgoing import Outgoing
-from sip_bridge.pings import Pings
-from sip_bridge.ports import PortPair, PortPool
 from sip_bridge.registration import Registration
-from sip_bridge.sip import Request, Response, Uri, response_to
 from sip_bridge.targets import read_target
-from sip_bridge.tls import client_context, server_context
 from sip_bridge.transaction import Act, Key, Timing
 from sip_bridge.trunks import Trunk, Trunks
 

@@ -17,8 +17,7 @@ from typing import Protocol, TypeAlias
 
 from gateway.errors import Rejected
 from gateway.media.latch import Latch
-from gateway.transport import CallEvents
-from sip_bridge.client import HeaderItems, LocalAddress, authorization
+from gateway.seams.leg import CallEvents
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog import (
     MIN_SESSION_S,
@@ -29,15 +28,16 @@ from sip_bridge.dialog import (
     session_agreed,
     session_answer,
 )
-from sip_bridge.digest import ClientAuth
-from sip_bridge.endpoint import ALLOW, SUPPORTED, Endpoint, Peer
 from sip_bridge.errors import NotAcceptable, ProtocolError, SipError
-from sip_bridge.parameters import Caller, caller_of, route_of, user_to_user
-from sip_bridge.ports import PortPair
-from sip_bridge.rtp_leg import RtpLeg
-from sip_bridge.sdp import Agreed, Negotiation, SessionDescription
-from sip_bridge.sdp import parse as parse_sdp
-from sip_bridge.sip import Address, Message, Request, Response, Uri, response_to
+from sip_bridge.io.client import HeaderItems, LocalAddress, authorization
+from sip_bridge.io.endpoint import ALLOW, SUPPORTED, Endpoint, Peer
+from sip_bridge.io.ports import PortPair
+from sip_bridge.io.rtp_leg import RtpLeg
+from sip_bridge.message.digest import ClientAuth
+from sip_bridge.message.parameters import Caller, caller_of, route_of, user_to_user
+from sip_bridge.message.sdp import Agreed, Negotiation, SessionDescription
+from sip_bridge.message.sdp import parse as parse_sdp
+from sip_bridge.message.sip import Address, Message, Request, Response, Uri, response_to
 from sip_bridge.transaction import Act, Key
 from sip_bridge.transfer import Transfer, refer_headers
 from voicecodecs.registry import AudioFormat

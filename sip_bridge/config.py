@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, StringConstraints, field_validator, model
 
 from gateway.config import LocalPath, Section
 from sip_bridge.errors import ProtocolError
-from sip_bridge.sip import Uri
+from sip_bridge.message.sip import Uri
 
 CodecName = Literal["PCMU", "PCMA", "G722", "OPUS"]
 SrtpPolicy = Literal["off", "optional", "preferred", "required"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sip_bridge.errors import ProtocolError
-from sip_bridge.sip import Address, Headers, Message, Request, Response, Uri, Via
+from sip_bridge.message.sip import Address, Headers, Message, Request, Response, Uri, Via
 
 MIN_SESSION_S = 90
 """The shortest session interval that anybody may ask for (RFC 4028 section 4)."""

@@ -12,11 +12,6 @@ A bug of ours raises something else (ValueError, RuntimeError): the two never sh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from sip_bridge.sip import Response
-
 
 class SipError(Exception):
     """Base of all faults that come from the SIP side."""
@@ -27,13 +22,11 @@ class ProtocolError(SipError):
 
     Attributes:
         status: SIP status for a request with this fault: 400, 413, 505 ...
-        reply: the response to send, where the request could be read far enough to be answered at all.
     """
 
     def __init__(self, message: str, *, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
-        self.reply: Response | None = None
 
 
 class NotAcceptable(SipError):

@@ -19,18 +19,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.errors import Rejected
-from gateway.originate import Attempt, AttemptState, CallOrder
+from gateway.seams.originate import Attempt, AttemptState, CallOrder
 from sip_bridge.call import Host, SipCall, State, description_of
-from sip_bridge.client import HeaderItems, authorization, wants_fresh_nonce
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog import Dialog, SessionTimer, min_session_s, session_agreed, session_offer
-from sip_bridge.endpoint import ALLOW, SUPPORTED, Endpoint, Peer
 from sip_bridge.errors import NotAcceptable, ProtocolError, SipError, Unreachable
-from sip_bridge.locate import locate
-from sip_bridge.parameters import Caller, headers_of, is_own, number_of
-from sip_bridge.ports import PortPair
-from sip_bridge.sdp import Agreed, SessionDescription
-from sip_bridge.sip import REASONS, Address, Headers, Request, Response, Uri
+from sip_bridge.io.client import HeaderItems, authorization, wants_fresh_nonce
+from sip_bridge.io.endpoint import ALLOW, SUPPORTED, Endpoint, Peer
+from sip_bridge.io.locate import locate
+from sip_bridge.io.ports import PortPair
+from sip_bridge.message.parameters import Caller, headers_of, is_own, number_of
+from sip_bridge.message.sdp import Agreed, SessionDescription
+from sip_bridge.message.sip import REASONS, Address, Headers, Request, Response, Uri
 from sip_bridge.targets import AllowedTargets, read_target
 from sip_bridge.transaction import Act, Key, cancel_of
 
@@ -406,7 +406,7 @@ def _contacts(response: Response) -> tuple[Uri, ...]:
 
 
 class Outgoing:
-    """Places calls; implements ``gateway.originate.Originator``.
+    """Places calls; implements ``gateway.seams.originate.Originator``.
 
     Args:
         host: the bridge.

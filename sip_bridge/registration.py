@@ -8,13 +8,13 @@ import random
 import secrets
 from collections.abc import Callable
 
-from sip_bridge.client import Client, HeaderItems, LocalAddress
 from sip_bridge.config import RegistrationConfig
-from sip_bridge.digest import ClientAuth
-from sip_bridge.endpoint import Peer
 from sip_bridge.errors import ProtocolError, Unreachable
-from sip_bridge.locate import locate
-from sip_bridge.sip import Address, Headers, Request, Response, Uri
+from sip_bridge.io.client import Client, HeaderItems, LocalAddress
+from sip_bridge.io.endpoint import Peer
+from sip_bridge.io.locate import locate
+from sip_bridge.message.digest import ClientAuth
+from sip_bridge.message.sip import Address, Headers, Request, Response, Uri
 
 log = logging.getLogger(__name__)
 

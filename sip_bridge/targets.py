@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sip_bridge.errors import ProtocolError
-from sip_bridge.sip import Uri
+from sip_bridge.message.sip import Uri
 
 _NUMBER = re.compile(r"\+?[0-9*#A-Da-d]{1,40}")
 _PARAMS = frozenset({"transport", "user"})

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from sip_bridge.sip import BRANCH_MAGIC, Headers, Request, Response
+from sip_bridge.message.sip import BRANCH_MAGIC, Headers, Request, Response
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 from sip_bridge.dialog import Dialog
-from sip_bridge.parameters import USER_TO_USER, user_to_user
-from sip_bridge.sip import Request, Response, Uri
+from sip_bridge.message.parameters import USER_TO_USER, user_to_user
+from sip_bridge.message.sip import Request, Response, Uri
 
 _STATUS = re.compile(rb"\s*SIP/2\.0\s+([1-6][0-9]{2})(?:[ \t]+([^\r\n]*))?")
 

@@ -9,11 +9,11 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gateway.source_limit import SourceLimit
+from gateway.listener.source_limit import SourceLimit
 from sip_bridge.dialog import Refusal
-from sip_bridge.digest import ServerAuth, Verdict
 from sip_bridge.errors import ProtocolError
-from sip_bridge.sip import Request
+from sip_bridge.message.digest import ServerAuth, Verdict
+from sip_bridge.message.sip import Request
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

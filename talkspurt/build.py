@@ -16,20 +16,22 @@ import uvloop
 from aiohttp import web
 from picows import WSUpgradeRequest
 
-from gateway.audiosocket import AudioSocketLeg, AudioSocketServer
-from gateway.clips import Clips
+from gateway.call.directory import LocalDirectory
+from gateway.call.expected import ExpectedCalls
+from gateway.call.garbage import collect_between_calls, keep_what_exists
+from gateway.call.handoff import Handoffs
+from gateway.call.listening import hearing
+from gateway.call.session import Services, Session, turn_defaults
+from gateway.carriers.signatures import SIGNS_ADDRESS
+from gateway.carriers.tokens import StreamTokens
+from gateway.carriers.upgrade import Upgrade, check_upgrade
+from gateway.clips.clips import Clips
 from gateway.config import RouteConfig
-from gateway.connection import MediaConnection
 from gateway.dialogue.dialogues import RouteDialogues
 from gateway.dialogue.hub import DialogueHub
 from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import Observers
-from gateway.directory import LocalDirectory
 from gateway.errors import Rejected
-from gateway.expected import ExpectedCalls
-from gateway.forwarded import PublicUrl
-from gateway.garbage import collect_between_calls, keep_what_exists
-from gateway.handoff import Handoffs
 from gateway.http.app import Health, HealthView, make_app
 from gateway.http.attach import AttachRoutes
 from gateway.http.auth import Authenticator
@@ -42,33 +44,31 @@ from gateway.http.speech import Speech
 from gateway.http.speech_socket import SpeechSocket
 from gateway.http.usage import Usage
 from gateway.http.voices import Voices
-from gateway.http.webhooks import PARAMETER_PREFIX, Webhooks
+from gateway.http.webhooks import Webhooks
+from gateway.listener.audiosocket import AudioSocketLeg, AudioSocketServer
+from gateway.listener.connection import MediaConnection
+from gateway.listener.forwarded import PublicUrl
+from gateway.listener.server import GatewayServer
 from gateway.media.playout import StartPolicy
+from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
-from gateway.recognition.api import Recogniser
-from gateway.recognition.listening import hearing
-from gateway.recorder import Recorder
-from gateway.server import GatewayServer
-from gateway.session import Services, Session, turn_defaults
-from gateway.signatures import SIGNS_ADDRESS
+from gateway.seams.leg import CallInfo, MediaLeg
+from gateway.seams.media_messages import PARAMETER_PREFIX, StreamStarted
+from gateway.seams.recogniser import Recogniser
 from gateway.switches import Switches
-from gateway.ticker import Ticker
-from gateway.tokens import StreamTokens
-from gateway.transport import CallInfo, MediaLeg
-from gateway.upgrade import Upgrade, check_upgrade
-from gateway.uplink_worker import UplinkWorker
+from gateway.uplink.recorder import Recorder
+from gateway.uplink.worker import UplinkWorker
 from gateway.webrtc.dialogue import BrowserDialogues
 from gateway.webrtc.leg import WebRtcLeg
 from gateway.webrtc.signalling import WebRtc
-from gateway.wire.messages import StreamStarted
 from sip_bridge.bridge import SipBridge
 from sip_bridge.call import SipCall
 from talkspurt import __version__
-from talkspurt.config import Config
+from talkspurt.config.settings import Config
 from talkspurt.recognisers import HOW_TO_ADD, recognisers_for_gateway, unheard
 from tts_engine.api import EngineStatus
-from tts_engine.client import GrpcEngine
 from tts_engine.errors import EngineError
+from tts_engine.service.client import GrpcEngine
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 from talkspurt import __version__
 
 if TYPE_CHECKING:
-    from talkspurt.config import Config
+    from talkspurt.config.settings import Config
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from talkspurt.config_file import ConfigError
+    from talkspurt.config.yaml_file import ConfigError
 
     command: Command = args.run
     try:
@@ -68,7 +68,7 @@ def _fail(args: argparse.Namespace, exc: Exception, code: int) -> int:
 
 
 def serve(args: argparse.Namespace) -> int:
-    from talkspurt.config import load
+    from talkspurt.config.settings import load
 
     config = load(args.config, overrides={} if args.port is None else {"server.port": args.port})
     _configure_log(config)
@@ -76,7 +76,7 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def engine(args: argparse.Namespace) -> int:
-    from talkspurt.config import load
+    from talkspurt.config.settings import load
 
     overrides = {} if args.port is None else {"engine.listen": f"127.0.0.1:{args.port}"}
     config = load(args.config, overrides=overrides)
@@ -85,7 +85,9 @@ def engine(args: argparse.Namespace) -> int:
 
 
 def make_checkpoint(args: argparse.Namespace) -> int:
-    _module("tts_engine.checkpoint").make(args.directory, version=args.version, size=args.size, seed=args.seed)
+    _module("tts_engine.cosyvoice.checkpoint").make(
+        args.directory, version=args.version, size=args.size, seed=args.seed
+    )
     print(f"random weights in the layout of CosyVoice{args.version}: {args.directory}")
     return 0
 
@@ -96,8 +98,8 @@ def delegated(module: str) -> Command:
 
 
 def config_check(args: argparse.Namespace) -> int:
-    from talkspurt.config import load
-    from talkspurt.config_file import ConfigError
+    from talkspurt.config.settings import load
+    from talkspurt.config.yaml_file import ConfigError
 
     try:
         load(args.file)
@@ -110,21 +112,21 @@ def config_check(args: argparse.Namespace) -> int:
 
 
 def config_show(args: argparse.Namespace) -> int:
-    from talkspurt.config import effective_yaml, load
+    from talkspurt.config.settings import effective_yaml, load
 
     print(effective_yaml(load(args.file or args.config)), end="")
     return 0
 
 
 def config_schema(args: argparse.Namespace) -> int:
-    from talkspurt.config_reference import json_schema
+    from talkspurt.config.reference import json_schema
 
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
     return 0
 
 
 def config_reference(args: argparse.Namespace) -> int:
-    from talkspurt.config_reference import markdown
+    from talkspurt.config.reference import markdown
 
     print(markdown(), end="")
     return 0
@@ -281,7 +283,7 @@ def _add_call(commands: argparse._SubParsersAction[_Parser]) -> None:
     p = _add(
         commands,
         "call",
-        delegated("talkspurt.caller"),
+        delegated("talkspurt.simulator.caller"),
         "call a gateway as a carrier would, and measure what is heard",
         'talkspurt call --text "What are your opening hours?" -o heard.wav --json\n'
         "talkspurt call ws://127.0.0.1:8080/media/twilio/default --dtmf 12# --barge-in-after 800",
@@ -317,7 +319,7 @@ def _add_bench(commands: argparse._SubParsersAction[_Parser]) -> None:
     p = _add(
         commands,
         "bench",
-        delegated("talkspurt.bench"),
+        delegated("talkspurt.bench.command"),
         "put load on a part and measure it from outside",
         "talkspurt bench call --calls 1,10,50 --json result.json\ntalkspurt bench gateway --calls 300 --seconds 20\n"
         "talkspurt bench gateway --transport webrtc",

@@ -25,7 +25,7 @@ from typing import Literal
 
 import numpy as np
 
-from talkspurt.config import Config, load
+from talkspurt.config.settings import Config, load
 from tts_engine.api import UtteranceRequest, VoiceInfo
 from tts_engine.errors import EngineError
 

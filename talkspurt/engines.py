@@ -11,14 +11,15 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from tts_engine import compile_cache, runner
 from tts_engine.api import SpeechEngine
-from tts_engine.client import GrpcEngine
 from tts_engine.config import EngineConfig, ModelConfig
-from tts_engine.engine import Engine
+from tts_engine.cosyvoice.kernels import compile_cache
 from tts_engine.errors import Unavailable
 from tts_engine.metrics import PrometheusObserver
-from tts_engine.process import EngineProcess
+from tts_engine.pipeline.engine import Engine
+from tts_engine.service import runner
+from tts_engine.service.client import GrpcEngine
+from tts_engine.service.process import EngineProcess
 from tts_engine.synthesizer import Synthesizer
 
 log = logging.getLogger(__name__)
@@ -31,14 +32,14 @@ def make_synthesizer(config: ModelConfig, whole: EngineConfig, *, name: str = "e
 
         return ToneSynthesizer()
     if config.kind == "embedded":
-        from tts_engine.embedded import EmbeddedSynthesizer
+        from tts_engine.embedded.synthesizer import EmbeddedSynthesizer
 
         return EmbeddedSynthesizer(whole.embedded, cache_folder=compile_cache.folder(whole.cache_folder))
     if not config.model_folder:
         raise Unavailable(f"engine {config.kind} needs {name}.model_folder, a model directory")
     try:
-        from tts_engine.cosyvoice_loading import LoadingConfig, load_synthesizer
-        from tts_engine.lm_vllm import VllmConfig
+        from tts_engine.cosyvoice.lm.vllm_lm import VllmConfig
+        from tts_engine.cosyvoice.loading import LoadingConfig, load_synthesizer
     except ModuleNotFoundError as exc:
         raise Unavailable(f"engine {config.kind} needs the extra [cosyvoice]: no module {exc.name!r}") from exc
 

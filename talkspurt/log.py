@@ -31,7 +31,7 @@ def configure(config: LogConfig, stream: TextIO | None = None) -> None:
 
 
 class TextFormatter(logging.Formatter):
-    """``2026-01-31T12:00:00.000Z INFO gateway.session: call ended call=VX… reason=end``"""
+    """``2026-01-31T12:00:00.000Z INFO gateway.call.session: call ended call=VX… reason=end``"""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, then the traceback if there is one."""

@@ -13,11 +13,11 @@ from aiohttp import web
 
 from gateway.config import EmbeddedRecogniserConfig, RecogniserConfig, RouteConfig
 from gateway.recognition import moonshine
-from gateway.recognition.api import Recogniser
 from gateway.recognition.client import ListenRecogniser
 from gateway.recognition.process import EmbeddedRecogniser, knows
 from gateway.recognition.server import ListenServer
-from tts_engine.child import die_with, yield_cpu
+from gateway.seams.recogniser import Recogniser
+from tts_engine.service.child import die_with, yield_cpu
 
 HOW_TO_ADD = "pip install 'talkspurt[recogniser]'"
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from talkspurt.cli import JobError, UsageError
-from talkspurt.config import load
+from talkspurt.config.settings import load
 from talkspurt.engines import engine_for_gateway, local_engine
 from talkspurt.progress import progress
 from tts_engine.api import SpeechEngine, UtteranceRequest

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from talkspurt.cli import JobError, UsageError
-from talkspurt.config import load
+from talkspurt.config.settings import load
 from talkspurt.say import opened
 from tts_engine.api import SpeechEngine, VoiceInfo
 from tts_engine.errors import EngineError, InvalidRequest, NotFound

@@ -17,31 +17,37 @@ FORBIDDEN = {
 """Folder -> top-level modules that no file below it may import."""
 
 PURE = [
-    "gateway/wire",
-    "gateway/dialogue/messages.py",
+    "gateway/carriers/dialect.py",
+    "gateway/carriers/reading.py",
+    "gateway/carriers/*/dialect.py",
+    "gateway/carriers/freeswitch/esl_messages.py",
+    "gateway/carriers/asterisk/audiosocket.py",
+    "gateway/carriers/table.py",
+    "gateway/seams/media_messages.py",
+    "gateway/seams/messages.py",
     "gateway/dialogue/wire.py",
     "gateway/dialogue/script.py",
-    "gateway/recognition/api.py",
+    "gateway/seams/recogniser.py",
     "gateway/recognition/listen.py",
-    "gateway/transport.py",
-    "gateway/media",
-    "gateway/turns.py",
-    "gateway/source_limit.py",
-    "tts_engine/admission.py",
+    "gateway/seams/leg.py",
+    "gateway/media/[!t]*.py",
+    "gateway/call/turns.py",
+    "gateway/listener/source_limit.py",
+    "tts_engine/cosyvoice/token2wav/admission.py",
     "tts_engine/api.py",
     "tts_engine/text",
-    "tts_engine/silence.py",
-    "tts_engine/clause_cache.py",
+    "tts_engine/pipeline/silence.py",
+    "tts_engine/pipeline/clause_cache.py",
     "codecs/voicecodecs",
-    "sip_bridge/sip.py",
+    "sip_bridge/message/sip.py",
     "sip_bridge/transaction.py",
-    "sip_bridge/digest.py",
-    "sip_bridge/sdp.py",
+    "sip_bridge/message/digest.py",
+    "sip_bridge/message/sdp.py",
     "sip_bridge/dialog.py",
     "sip_bridge/trunks.py",
     "sip_bridge/targets.py",
     "sip_bridge/transfer.py",
-    "sip_bridge/parameters.py",
+    "sip_bridge/message/parameters.py",
 ]
 """Bytes in, messages out; time is an argument."""
 
@@ -58,7 +64,9 @@ def imported(path: Path) -> Iterator[str]:
 
 def files(entry: str) -> list[Path]:
     path = ROOT / entry
-    return sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.exists() else []
+    found = sorted(path.rglob("*.py")) if path.is_dir() else sorted(ROOT.glob(entry))
+    assert found, f"{entry} names no file"
+    return found
 
 
 @pytest.mark.parametrize("folder", FORBIDDEN)
@@ -74,7 +82,7 @@ def test_pure_code_does_no_io(entry: str) -> None:
 
 
 def test_gateway_reaches_the_engine_through_its_seam_only() -> None:
-    allowed = {"tts_engine.api", "tts_engine.client", "tts_engine.errors"}
+    allowed = {"tts_engine.api", "tts_engine.service.client", "tts_engine.errors"}
     wrong = {}
     for path in files("gateway"):
         modules = {
@@ -85,3 +93,81 @@ def test_gateway_reaches_the_engine_through_its_seam_only() -> None:
         if modules - allowed:
             wrong[str(path.relative_to(ROOT))] = modules - allowed
     assert not wrong
+
+
+PACKAGES = ("codecs/voicecodecs", "tts_engine", "gateway", "sip_bridge", "talkspurt")
+
+
+def _modules() -> dict[str, Path]:
+    """Every module of ours but the generated ones, by its dotted name."""
+    found = {}
+    for package in PACKAGES:
+        for path in files(package):
+            if "proto" not in path.parts:
+                name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removeprefix("codecs.")
+                found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def _arrows() -> dict[str, set[str]]:
+    """Module -> modules of ours that it imports, wherever in the file, imports for types alone included."""
+    modules = _modules()
+    arrows: dict[str, set[str]] = {name: set() for name in modules}
+    for name, path in modules.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                arrows[name] |= {alias.name for alias in node.names} & modules.keys()
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    arrows[name] |= {whole if whole in modules else node.module} & modules.keys()
+        arrows[name].discard(name)
+    return arrows
+
+
+def _circle(arrows: dict[str, set[str]]) -> list[str]:
+    """One circle, as the path that closes it; empty where there is none."""
+    done: set[str] = set()
+
+    def walk(at: str, path: list[str]) -> list[str]:
+        if at in path:
+            return [*path[path.index(at) :], at]
+        if at in done:
+            return []
+        for to in sorted(arrows[at]):
+            if found := walk(to, [*path, at]):
+                return found
+        done.add(at)
+        return []
+
+    return next((found for start in sorted(arrows) if (found := walk(start, []))), [])
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    assert _circle(_arrows()) == []
+
+
+def test_no_room_imports_itself_by_way_of_others() -> None:
+    """A room is a folder; a file that lies directly in a package, or in ``gateway/carriers``, is one by itself."""
+    loose = {*(package.split("/")[-1] for package in PACKAGES), "gateway.carriers", "tts_engine.cosyvoice"}
+
+    def room(module: str) -> str:
+        parent = module.rpartition(".")[0]
+        return module if parent in loose or not parent else parent
+
+    rooms: dict[str, set[str]] = {}
+    for module, imported_modules in _arrows().items():
+        rooms.setdefault(room(module), set()).update({room(to) for to in imported_modules} - {room(module)})
+    assert _circle(rooms) == []
+
+
+@pytest.mark.parametrize("package", [p for p in PACKAGES if p != "codecs/voicecodecs"])
+def test_every_room_says_what_it_is_for(package: str) -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in files(package)
+        if path.name == "__init__.py"
+        and "proto" not in path.parts
+        and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert not silent

@@ -1,0 +1,1 @@
+"""The speech engine: text in, frames for the line out. Knows no call and no carrier."""

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tts_engine.engine import SpeechConfig
+from tts_engine.pipeline.engine import SpeechConfig
 
 Seconds = float
 

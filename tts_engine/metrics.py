@@ -55,7 +55,7 @@ TEXT_CACHE_REQUESTS = Counter(
 
 
 class PrometheusObserver:
-    """``tts_engine.engine.EngineObserver`` that counts into ``REGISTRY``."""
+    """``tts_engine.pipeline.engine.EngineObserver`` that counts into ``REGISTRY``."""
 
     def first_chunk(self, engine: str, seconds: float) -> None:
         FIRST_CHUNK.labels(engine).observe(seconds)

@@ -1,4 +1,4 @@
-"""The inner seam: what a voice model has to do. ``tts_engine.engine`` does the rest for all of them
+"""The inner seam: what a voice model has to do. ``tts_engine.pipeline.engine`` does the rest for all of them
 (clauses, cache, silence trimming, pauses, resampling, encoding, spans, cancel)."""
 
 from __future__ import annotations

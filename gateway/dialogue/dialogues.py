@@ -9,12 +9,12 @@ import aiohttp
 from gateway.config import LimitsConfig, RouteConfig
 from gateway.dialogue.hub import DialogueHub
 from gateway.dialogue.line import DialogueStats, setup_of
-from gateway.dialogue.link import DialogueLink, DialogueSink
 from gateway.dialogue.observers import Observers
 from gateway.dialogue.relay import Relay, client_session
 from gateway.dialogue.script import load
 from gateway.dialogue.script_link import ScriptLink
-from gateway.transport import CallInfo
+from gateway.seams.dialogue import DialogueLink, DialogueSink
+from gateway.seams.leg import CallInfo
 
 
 class RouteDialogues:

@@ -15,11 +15,11 @@ from aiohttp import web
 
 from gateway.config import DialogueConfig, LimitsConfig, RouteConfig
 from gateway.dialogue.line import CLOSE_TIMEOUT_S, CallLink, DialogueStats, Ending, Line, setup_of
-from gateway.dialogue.link import DialogueLink, DialogueSink
-from gateway.dialogue.messages import Outbound
 from gateway.dialogue.wire import BadMessage, decode, encode, refusal
 from gateway.errors import ProtocolError, Rejected
-from gateway.transport import CallInfo
+from gateway.seams.dialogue import DialogueLink, DialogueSink
+from gateway.seams.leg import CallInfo
+from gateway.seams.messages import Outbound
 
 log = logging.getLogger(__name__)
 

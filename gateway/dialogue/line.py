@@ -21,11 +21,11 @@ from enum import Enum, auto
 import aiohttp
 from aiohttp import web
 
-from gateway.dialogue.link import DialogueSink
-from gateway.dialogue.messages import Outbound, Setup
 from gateway.dialogue.wire import audio_prefix, encode
 from gateway.errors import ProtocolError
-from gateway.transport import CallInfo
+from gateway.seams.dialogue import DialogueSink
+from gateway.seams.leg import CallInfo
+from gateway.seams.messages import Outbound, Setup
 
 log = logging.getLogger(__name__)
 

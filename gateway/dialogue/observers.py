@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Self
 
 from gateway.config import LimitsConfig
-from gateway.dialogue.link import DialogueLink, DialogueSink
-from gateway.dialogue.messages import Caption, Outbound, Setup
 from gateway.dialogue.wire import decode, encode
 from gateway.errors import Rejected
+from gateway.seams.dialogue import DialogueLink, DialogueSink
+from gateway.seams.messages import Caption, Outbound, Setup
 
 SUBSCRIBER_MESSAGES = 1024
 """Messages kept for a slow subscriber; then the oldest go, and a ``dropped`` message says how many."""

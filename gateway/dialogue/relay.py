@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 import aiohttp
 
+from gateway.carriers.signatures import twilio_signature
 from gateway.config import DialogueConfig, LimitsConfig
 from gateway.dialogue.line import CLOSE_TIMEOUT_S, CallLink, DialogueStats, Ending, Line, setup_of
-from gateway.dialogue.link import DialogueSink
-from gateway.dialogue.messages import Outbound
 from gateway.dialogue.wire import decode, refusal
 from gateway.errors import ProtocolError
-from gateway.signatures import twilio_signature
-from gateway.transport import CallInfo
+from gateway.seams.dialogue import DialogueSink
+from gateway.seams.leg import CallInfo
+from gateway.seams.messages import Outbound
 
 log = logging.getLogger(__name__)
 

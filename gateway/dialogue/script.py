@@ -20,7 +20,8 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from gateway.config import Section
-from gateway.dialogue.messages import (
+from gateway.errors import GatewayError
+from gateway.seams.messages import (
     Dtmf,
     End,
     Error,
@@ -38,7 +39,6 @@ from gateway.dialogue.messages import (
     Transfer,
     TurnEvent,
 )
-from gateway.errors import GatewayError
 
 ACTIONS_AT_ONCE = 50
 """Actions without a wait between them; more is a circle of ``goto`` and ends the call."""

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from datetime import datetime
 
-from gateway.dialogue.link import DialogueSink
-from gateway.dialogue.messages import Inbound, Outbound, Setup
 from gateway.dialogue.script import Script, ScriptMachine
 from gateway.errors import ProtocolError
+from gateway.seams.dialogue import DialogueSink
+from gateway.seams.messages import Inbound, Outbound, Setup
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from typing import Any
 import orjson
 
 from gateway.config import LimitsConfig
-from gateway.dialogue.messages import (
+from gateway.errors import ProtocolError
+from gateway.seams.messages import (
     Cancel,
     Caption,
     Commit,
@@ -39,7 +40,6 @@ from gateway.dialogue.messages import (
     Transfer,
     TurnEvent,
 )
-from gateway.errors import ProtocolError
 
 NAME_CHARS = 256
 """Longest id, voice, language tag, mark name or run of digits."""

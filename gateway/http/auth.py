@@ -15,8 +15,8 @@ from pydantic import SecretStr
 
 from gateway.config import ApiKey, AuthConfig, ServerConfig
 from gateway.errors import Rejected
-from gateway.forwarded import Proxies
-from gateway.source_limit import SourceLimit
+from gateway.listener.forwarded import Proxies
+from gateway.listener.source_limit import SourceLimit
 
 COOKIE = "talkspurt_key"
 """Holds the key of a browser that has signed in (``gateway.http.pages``): HttpOnly, and SameSite=Strict, so that no

@@ -9,13 +9,13 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gateway.call.directory import Directory
+from gateway.call.handoff import Handoffs
+from gateway.call.session import Session
 from gateway.dialogue.observers import Observers
-from gateway.directory import Directory
 from gateway.errors import Rejected
-from gateway.handoff import Handoffs
 from gateway.http.routes import Route
-from gateway.originate import Attempt, CallOrder, Originator
-from gateway.session import Session
+from gateway.seams.originate import Attempt, CallOrder, Originator
 
 VIEWS_AT_ONCE = 50
 """Made in one go, in half a millisecond: no frame has to wait for a long list."""

@@ -9,11 +9,11 @@ from uuid import UUID
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.audiosocket import AudioSocketServer
+from gateway.call.expected import ExpectedCall
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
-from gateway.expected import ExpectedCall
 from gateway.http.routes import Route
+from gateway.listener.audiosocket import AudioSocketServer
 
 Parameters = Annotated[
     dict[Annotated[str, Field(max_length=128)], Annotated[str, Field(max_length=1024)]], Field(max_length=64)

@@ -14,18 +14,17 @@ from urllib.parse import quote, urlencode
 import orjson
 from aiohttp import web
 
+from gateway.call.handoff import Handoffs
+from gateway.carriers.call_control import CALL_CONTROL, CALLER_FIELDS, Answer, Hook, Next, Stream
+from gateway.carriers.signatures import SIGNS_ADDRESS
+from gateway.carriers.tokens import StreamTokens
 from gateway.config import CarriersConfig, RouteConfig
 from gateway.errors import Rejected
-from gateway.forwarded import PublicUrl
-from gateway.handoff import Handoffs
-from gateway.http.call_control import CALL_CONTROL, CALLER_FIELDS, Answer, Hook, Next, Stream
-from gateway.signatures import SIGNS_ADDRESS
-from gateway.tokens import StreamTokens
+from gateway.listener.forwarded import PublicUrl
+from gateway.seams.media_messages import PARAMETER_PREFIX
 
 log = logging.getLogger(__name__)
 
-PARAMETER_PREFIX = "talkspurt."
-"""Webhook fields that a media stream's start does not repeat travel as stream parameters of this prefix."""
 _UNREPEATED = tuple(name for name in CALLER_FIELDS if name != "CallSid")
 
 

@@ -17,7 +17,7 @@ from yarl import URL
 from gateway.config import RecogniserConfig
 from gateway.errors import ProtocolError
 from gateway.recognition import listen
-from gateway.recognition.api import FRAME_BYTES, SAMPLE_RATE, RecognitionEvents, RecognitionStream
+from gateway.seams.recogniser import FRAME_BYTES, SAMPLE_RATE, RecognitionEvents, RecognitionStream
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from gateway.errors import ProtocolError
-from gateway.recognition.api import SAMPLE_RATE
+from gateway.seams.recogniser import SAMPLE_RATE
 
 PATH = "/v1/listen"
 FINALIZE = '{"type":"Finalize"}'

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.recognition.api import SAMPLE_RATE
+from gateway.seams.recogniser import SAMPLE_RATE
 
 PACKAGE = "moonshine_voice"
 _FOLDER = "assets/tiny-en"

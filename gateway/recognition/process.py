@@ -19,8 +19,8 @@ import aiohttp
 
 from gateway.config import RecogniserConfig
 from gateway.recognition import listen
-from gateway.recognition.api import RecognitionError, RecognitionEvents, RecognitionStream
 from gateway.recognition.client import ListenRecogniser
+from gateway.seams.recogniser import RecognitionError, RecognitionEvents, RecognitionStream
 
 log = logging.getLogger(__name__)
 

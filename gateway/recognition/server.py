@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from gateway.config import EmbeddedRecogniserConfig
 from gateway.recognition import listen
-from gateway.recognition.api import FRAME_BYTES, SAMPLE_RATE
+from gateway.seams.recogniser import FRAME_BYTES, SAMPLE_RATE
 from voicecodecs.pcm import to_float32
 
 log = logging.getLogger(__name__)

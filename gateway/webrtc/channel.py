@@ -9,8 +9,8 @@ from typing import Any
 
 from aiortc import RTCDataChannel, RTCDtlsTransport, RTCSctpTransport
 
-from gateway.dialogue.messages import Error
 from gateway.dialogue.wire import encode
+from gateway.seams.messages import Error
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from gateway.config import LimitsConfig, RouteConfig
 from gateway.dialogue.line import setup_of
-from gateway.dialogue.link import DialogueLink, Dialogues, DialogueSink
-from gateway.dialogue.messages import Inbound, Outbound, Setup
 from gateway.dialogue.wire import decode, encode, refusal
 from gateway.errors import ProtocolError
-from gateway.transport import CallInfo
+from gateway.seams.dialogue import DialogueLink, Dialogues, DialogueSink
+from gateway.seams.leg import CallInfo
+from gateway.seams.messages import Inbound, Outbound, Setup
 from gateway.webrtc.channel import Channel
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from gateway.errors import Rejected
-from gateway.transport import CallEvents
+from gateway.seams.leg import CallEvents
 from gateway.webrtc.channel import Channel
 from gateway.webrtc.dialogue import BrowserDialogue
 from gateway.webrtc.peer import Peer

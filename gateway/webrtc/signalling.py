@@ -19,8 +19,8 @@ from pydantic import BaseModel, Field
 
 from gateway.config import IceServerConfig, LimitsConfig, RouteConfig, WebRtcConfig
 from gateway.errors import ProtocolError, Rejected
-from gateway.forwarded import Proxies
 from gateway.http.routes import Route
+from gateway.listener.forwarded import Proxies
 from gateway.webrtc.dialogue import BrowserDialogue
 from gateway.webrtc.ice import IceSettings
 from gateway.webrtc.leg import Begin, WebRtcLeg

@@ -3,8 +3,8 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.call.session import Meter
 from gateway.metrics import Metrics
-from gateway.session import Meter
 
 NAMES = {
     "talkspurt_build_info": {"version", "python"},

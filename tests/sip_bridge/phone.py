@@ -14,9 +14,9 @@ from gateway.errors import Rejected
 from sip_bridge.bridge import SipBridge
 from sip_bridge.call import SipCall
 from sip_bridge.config import SipConfig
-from sip_bridge.sdp import Media
-from sip_bridge.sdp import parse as parse_sdp
-from sip_bridge.sip import Headers, Message, Request, Response, parse, response_to
+from sip_bridge.message.sdp import Media
+from sip_bridge.message.sdp import parse as parse_sdp
+from sip_bridge.message.sip import Headers, Message, Request, Response, parse, response_to
 from sip_bridge.transaction import failure_ack
 
 PATIENCE_S = 15.0

@@ -1,6 +1,6 @@
 """Messages for the tests."""
 
-from sip_bridge.sip import Headers, Request, Response, response_to
+from sip_bridge.message.sip import Headers, Request, Response, response_to
 
 
 def request(

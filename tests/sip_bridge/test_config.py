@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from sip_bridge.config import SipConfig
-from talkspurt.config import load
+from talkspurt.config.settings import load
 
 ROOT = Path(__file__).parent.parent.parent
 TRUNK = {"addresses": ["192.0.2.0/24"]}

@@ -13,7 +13,7 @@ from sip_bridge.dialog import (
     session_offer,
 )
 from sip_bridge.errors import ProtocolError
-from sip_bridge.sip import Request, Via, parse
+from sip_bridge.message.sip import Request, Via, parse
 from tests.sip_bridge.sip_messages import answer, request
 
 CONTACT = ("Contact", "<sip:bot@192.0.2.9:5060;transport=tcp>")

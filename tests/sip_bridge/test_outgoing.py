@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from gateway.errors import Rejected
-from gateway.originate import Attempt, CallOrder
+from gateway.seams.originate import Attempt, CallOrder
 from sip_bridge.config import SipConfig
-from sip_bridge.digest import ServerAuth, Verdict
-from sip_bridge.sip import Message, Request, Response, parse, response_to
+from sip_bridge.message.digest import ServerAuth, Verdict
+from sip_bridge.message.sip import Message, Request, Response, parse, response_to
 from tests.sip_bridge.phone import FAST, Bridge, Phone, bridge, offer, until
 
 ANYWHERE = {"allowed_targets": ["*@127.0.0.1"]}

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from sip_bridge.client import Client, LocalAddress
 from sip_bridge.config import RegistrationConfig
-from sip_bridge.digest import ServerAuth, Verdict
-from sip_bridge.endpoint import Endpoint, Peer
+from sip_bridge.io.client import Client, LocalAddress
+from sip_bridge.io.endpoint import Endpoint, Peer
+from sip_bridge.message.digest import ServerAuth, Verdict
+from sip_bridge.message.sip import Headers, Request, Response, Uri, response_to
 from sip_bridge.registration import Registration, granted
-from sip_bridge.sip import Headers, Request, Response, Uri, response_to
 from sip_bridge.transaction import Act, Key, Timing
 
 FAST = Timing(t1=0.02, t2=0.08, t4=0.1)

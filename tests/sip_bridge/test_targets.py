@@ -3,7 +3,7 @@
 import pytest
 
 from sip_bridge.errors import ProtocolError
-from sip_bridge.sip import Uri
+from sip_bridge.message.sip import Uri
 from sip_bridge.targets import AllowedTargets, read_target
 
 

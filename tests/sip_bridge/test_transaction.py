@@ -5,7 +5,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from sip_bridge.sip import Request, Response, parse
+from sip_bridge.message.sip import Request, Response, parse
 from sip_bridge.transaction import (
     INVITE_CLIENT,
     INVITE_SERVER,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gateway.originate import CallOrder
-from sip_bridge.sip import Address, Request
+from gateway.seams.originate import CallOrder
+from sip_bridge.message.sip import Address, Request
 from sip_bridge.transfer import fragment_status
 from tests.sip_bridge.phone import Bridge, Phone, Told, bridge, offer, until
 from tests.sip_bridge.test_outgoing import fresh, next_of, reply

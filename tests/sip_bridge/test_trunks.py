@@ -4,10 +4,10 @@ import ipaddress
 
 import pytest
 
-from gateway.source_limit import SourceLimit
+from gateway.listener.source_limit import SourceLimit
 from sip_bridge.dialog import Refusal
-from sip_bridge.digest import ClientAuth, ServerAuth
-from sip_bridge.sip import Request
+from sip_bridge.message.digest import ClientAuth, ServerAuth
+from sip_bridge.message.sip import Request
 from sip_bridge.trunks import Trunk, Trunks
 from tests.sip_bridge.sip_messages import request
 

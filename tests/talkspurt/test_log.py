@@ -24,7 +24,7 @@ def restored() -> Iterator[None]:
 def written(config: LogConfig) -> str:
     stream = io.StringIO()
     configure(config, stream)
-    log = logging.getLogger("gateway.session")
+    log = logging.getLogger("gateway.call.session")
     log.debug("too little")
     log.info("call ended", extra={"call": "VX1", "why": 'a "b"\nc', "turns": 3})
     try:
@@ -41,14 +41,14 @@ def test_text_is_a_constant_and_its_fields() -> None:
         r'call=VX1 why="a \\"b\\"\\nc" turns=3',
         first,
     )
-    assert second.endswith("ERROR gateway.session: turn failed call=VX1")
+    assert second.endswith("ERROR gateway.call.session: turn failed call=VX1")
     assert traceback[0].startswith("Traceback") and traceback[-1] == "ValueError: bad"
 
 
 def test_json_is_one_object_a_line() -> None:
     first, second = (json.loads(line) for line in written(LogConfig(json_lines=True)).splitlines())
     assert {k: v for k, v in first.items() if k != "time"} == {
-        "level": "info", "logger": "gateway.session", "message": "call ended",
+        "level": "info", "logger": "gateway.call.session", "message": "call ended",
         "call": "VX1", "why": 'a "b"\nc', "turns": 3,
     }  # fmt: skip
     assert second["traceback"].endswith("ValueError: bad")

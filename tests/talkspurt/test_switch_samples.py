@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 import lupa
 import pytest
 
+from gateway.carriers.table import DIALECTS
 from gateway.config import CarriersConfig
-from gateway.wire.messages import StreamStarted
-from gateway.wire.table import DIALECTS
+from gateway.seams.media_messages import StreamStarted
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 XML = CONFIGS / "freeswitch/talkspurt.xml"
@@ -131,7 +131,7 @@ def test_what_the_bot_left_decides(handoff: str, done: str) -> None:
     assert run("talkspurt_after.lua", {"talkspurt_handoff": handoff, "talkspurt_reason": "end"})[0] == [done]
 
 
-# --- Asterisk; a real one runs these files in tests/asterisk ---
+# --- Asterisk; a real one runs these files in tests/peers/asterisk ---
 
 
 def test_asterisks_client_is_the_one_that_the_dialplan_dials() -> None:

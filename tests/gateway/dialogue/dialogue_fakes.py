@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 from aiohttp import WSMsgType, web
 
-from gateway.dialogue.messages import Inbound
-from gateway.transport import CallInfo
+from gateway.seams.leg import CallInfo
+from gateway.seams.messages import Inbound
 
 HEX = "0123456789abcdef0123456789abcdef"
 

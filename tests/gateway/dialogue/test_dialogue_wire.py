@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config import LimitsConfig
-from gateway.dialogue import messages as m
 from gateway.dialogue.line import setup_of
 from gateway.dialogue.wire import BadMessage, audio_prefix, decode, encode, refusal
 from gateway.errors import ProtocolError
+from gateway.seams import messages as m
 from tests.gateway.dialogue.dialogue_fakes import HEX, call
 
 LIMITS = LimitsConfig(turn_chars=100)

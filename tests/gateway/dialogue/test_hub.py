@@ -13,10 +13,10 @@ from gateway.config import DialogueConfig, LimitsConfig, RouteConfig
 from gateway.dialogue.dialogues import RouteDialogues
 from gateway.dialogue.hub import DialogueHub
 from gateway.dialogue.line import DialogueStats
-from gateway.dialogue.link import DialogueLink
-from gateway.dialogue.messages import Dtmf, Ended, Text, TurnEvent
 from gateway.dialogue.observers import SUBSCRIBER_MESSAGES, Observers
 from gateway.errors import ProtocolError, Rejected
+from gateway.seams.dialogue import DialogueLink
+from gateway.seams.messages import Dtmf, Ended, Text, TurnEvent
 from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call, running_app, served, until
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from gateway.config import DialogueConfig, LimitsConfig
 from gateway.dialogue.line import DialogueStats
-from gateway.dialogue.messages import Dtmf, Ended, Text, TurnEvent
 from gateway.dialogue.relay import Relay, client_session
 from gateway.errors import ProtocolError
+from gateway.seams.messages import Dtmf, Ended, Text, TurnEvent
 from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call, running_app, until
 
 QUICK: dict[str, Any] = {"reconnect_first_s": 0.01, "reconnect_max_s": 0.05}

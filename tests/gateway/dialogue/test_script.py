@@ -8,7 +8,8 @@ import pytest
 
 from gateway.config import DialogueConfig, RouteConfig
 from gateway.dialogue.line import setup_of
-from gateway.dialogue.messages import (
+from gateway.dialogue.script import ScriptError, ScriptMachine, load, parse, spoken_digits
+from gateway.seams.messages import (
     Dtmf,
     End,
     Error,
@@ -24,7 +25,6 @@ from gateway.dialogue.messages import (
     Transfer,
     TurnEvent,
 )
-from gateway.dialogue.script import ScriptError, ScriptMachine, load, parse, spoken_digits
 from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call, until
 from tests.gateway.dialogue.test_hub import dialogues_of
 

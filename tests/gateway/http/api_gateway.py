@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from talkspurt.build import Gateway, gateway
-from talkspurt.config import Config
+from talkspurt.config.settings import Config
 from tts_engine.api import UtteranceRequest, VoiceInfo
-from tts_engine.client import GrpcEngine
 from tts_engine.config import EngineConfig
-from tts_engine.engine import Engine
+from tts_engine.cosyvoice.voices import VoiceRegistry
 from tts_engine.errors import InvalidRequest
-from tts_engine.server import SpeechServer
+from tts_engine.pipeline.engine import Engine
+from tts_engine.service.client import GrpcEngine
+from tts_engine.service.server import SpeechServer
 from tts_engine.tone import ToneSynthesizer
-from tts_engine.voices import VoiceRegistry
 
 
 class Loudness:

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from sip_bridge.sip import Request
+from sip_bridge.message.sip import Request
 from tests.gateway.http.api_gateway import api_gateway
 from tests.sip_bridge.phone import FAST, Phone, offer
 from tests.sip_bridge.test_outgoing import fresh, next_of, reply

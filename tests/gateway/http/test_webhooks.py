@@ -12,16 +12,16 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from gateway.call.handoff import Handoff, Handoffs
+from gateway.carriers.call_control import CALL_CONTROL, plivo_headers
+from gateway.carriers.plivo.dialect import Plivo
+from gateway.carriers.signatures import plivo_signature
+from gateway.carriers.tokens import StreamTokens
 from gateway.config import CarriersConfig, RouteConfig, ServerConfig
 from gateway.errors import Rejected
-from gateway.forwarded import PublicUrl
-from gateway.handoff import Handoff, Handoffs
-from gateway.http.call_control import CALL_CONTROL, plivo_headers
 from gateway.http.webhooks import Webhooks
-from gateway.signatures import plivo_signature
-from gateway.tokens import StreamTokens
-from gateway.wire.messages import StreamStarted
-from gateway.wire.plivo import Plivo
+from gateway.listener.forwarded import PublicUrl
+from gateway.seams.media_messages import StreamStarted
 
 SECRET = "a-secret-of-at-least-thirty-two-bytes"
 PUBLIC = "https://voice.example.com"

@@ -6,7 +6,7 @@ from gateway.errors import ProtocolError
 from gateway.media.rtcp import ReceiverReport, serialise
 from gateway.media.rtp import OutgoingStream
 from gateway.media.srtp import Srtp
-from sip_bridge.sdp import SUITES
+from sip_bridge.message.sdp import SUITES
 
 RTP = OutgoingStream(ssrc=7, payload_type=0, clock_hz=8000, frame_s=0.02, sequence=1, timestamp=1).packet(
     bytes(range(160)), now=0.0

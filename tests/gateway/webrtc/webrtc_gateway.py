@@ -17,23 +17,23 @@ from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSes
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
+from gateway.call.directory import LocalDirectory
+from gateway.call.session import Services, Session, turn_defaults
 from gateway.config import BargeInConfig, DialogueConfig, LimitsConfig, PlayoutConfig, RouteConfig, WebRtcConfig
 from gateway.dialogue.dialogues import RouteDialogues
 from gateway.dialogue.hub import DialogueHub
 from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import Observers
-from gateway.directory import LocalDirectory
 from gateway.http import errors
 from gateway.media.playout import StartPolicy
+from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
-from gateway.session import Services, Session, turn_defaults
-from gateway.ticker import Ticker
-from gateway.transport import CallInfo
-from gateway.uplink_worker import UplinkWorker
+from gateway.seams.leg import CallInfo
+from gateway.uplink.worker import UplinkWorker
 from gateway.webrtc.dialogue import BrowserDialogues
 from gateway.webrtc.leg import WebRtcLeg
 from gateway.webrtc.signalling import WebRtc
-from tts_engine.engine import Engine
+from tts_engine.pipeline.engine import Engine
 from tts_engine.tone import ToneSynthesizer
 
 LIMITS = LimitsConfig(calls=50)

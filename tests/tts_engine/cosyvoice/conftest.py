@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_engine.cosyvoice.tokenizer import make_tiny_tokenizer
+from tts_engine.cosyvoice.frontend.tokenizer import make_tiny_tokenizer
 
 CODEBOOK = 729
 

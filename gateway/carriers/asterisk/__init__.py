@@ -1,0 +1,1 @@
+"""Asterisk's two ways to carry a call: chan_websocket and AudioSocket."""

@@ -1,0 +1,183 @@
+"""Asterisk chan_websocket: media in binary messages, control in text ones, JSON or plain as ``MEDIA_START`` came.
+
+``MEDIA_START`` announces codec and frame size; a message has to be a whole number of frames, which ours are. The queue
+holds 1000 frames; ``MEDIA_XOFF`` stops us before it is full. ``FLUSH_MEDIA`` empties it, marks included: those never
+come. A text message over 128 bytes is ignored by the peer. A call ends with ``HANGUP``, or with the socket; the
+dialplan goes on after ``Dial(…,,g)`` and may ask ``/v1/handoffs`` what was left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import orjson
+
+from gateway.carriers.reading import Body, JsonEvents, WholeSamples, digit, integer, parameters, reading, text
+from gateway.errors import ProtocolError
+from gateway.seams.media_messages import (
+    FlowControl,
+    Ignored,
+    MarkReached,
+    MediaReceived,
+    Message,
+    PeerError,
+    Reply,
+    StreamStarted,
+)
+from voicecodecs.registry import AudioFormat
+
+MAX_TEXT_BYTES = 128
+_SLIN = {"slin": 8000, "slin12": 12000, "slin16": 16000, "slin24": 24000, "slin32": 32000, "slin44": 44100}
+_SLIN |= {"slin48": 48000, "slin96": 96000, "slin192": 192000}
+_FORMATS = {"ulaw": ("PCMU", 8000), "alaw": ("PCMA", 8000), "g722": ("G722", 16000)} | {
+    name: ("L16", rate) for name, rate in _SLIN.items()
+}
+_ITS_OWN = re.compile(r"_.*|TALKSPURT_.*|MEDIA_WEBSOCKET_.*|DIALEDPEERNUMBER|GOSUB_.*|ARG(C|\d+)")
+"""Channel variables that chan_websocket, Dial, Gosub (seen of 22.10) and our dialplan sample set for themselves."""
+_BARE_IDS = {"MEDIA_MARK_PROCESSED", "MEDIA_BUFFERING_COMPLETED"}
+
+
+class Asterisk(JsonEvents):
+    """One channel's serializer.
+
+    Args:
+        answer: send ``ANSWER`` at the start, for ``Dial(WebSocket/…/n)``.
+        query: parameters of the stream's address, from the dial string's ``v(...)``.
+    """
+
+    name: ClassVar[str] = "asterisk"
+    start_event: ClassVar[str] = "MEDIA_START"
+    max_lead_ms: ClassVar[int] = 2000
+    has_marks: ClassVar[bool] = True
+    has_clear: ClassVar[bool] = True
+    goes_on_after: ClassVar[bool] = True
+    media_is_text: ClassVar[bool] = False
+    subprotocols: ClassVar[tuple[str, ...]] = ("media",)
+
+    def __init__(self, *, answer: bool = False, query: Mapping[str, str] | None = None) -> None:
+        self._answer = answer
+        self._query = dict(query or {})
+        self._plain = False
+        self._inbound = AudioFormat()
+        self._samples = WholeSamples()
+
+    def decode(self, data: str | bytes) -> list[Message]:
+        """One WebSocket message to messages; see ``Dialect.decode``."""
+        if isinstance(data, bytes) or data.lstrip()[:1] in ("{", "[", '"', ""):
+            return super().decode(data)
+        return reading(self.name, data, lambda: self._read(_plain_body(data)))
+
+    def decode_binary(self, data: bytes) -> list[Message]:
+        """Caller audio."""
+        return [MediaReceived(self._samples.push(data) if self._inbound.encoding == "L16" else data)]
+
+    def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
+        """Every binary message is."""
+        return binary and not len(data) % 2 and self._samples.aligned
+
+    def media(self, payload: bytes) -> bytes:
+        """One frame."""
+        return payload
+
+    def mark(self, name: str) -> bytes:
+        """Comes back as ``MEDIA_MARK_PROCESSED``.
+
+        Raises:
+            ValueError: the name does not fit.
+        """
+        return self._command("MARK_MEDIA", name)
+
+    def clear(self) -> bytes:
+        """Empties the queue, marks included."""
+        return self._command("FLUSH_MEDIA")
+
+    def dtmf(self, digits: str) -> None:
+        """chan_websocket has no such command."""
+
+    def hangup(self, handoff_data: str | None = None) -> bytes:
+        """Hangs the channel up."""
+        return self._command("HANGUP")
+
+    def _command(self, command: str, correlation_id: str = "") -> bytes:
+        if self._plain:
+            if " " in correlation_id:
+                raise ValueError(
+                    f"mark name has a blank ({len(correlation_id)} characters): plain control cannot say it"
+                )
+            message = f"{command} {correlation_id}".rstrip().encode()
+        else:
+            message = orjson.dumps(
+                {"command": command} | ({"correlation_id": correlation_id} if correlation_id else {})
+            )
+        if len(message) > MAX_TEXT_BYTES:
+            raise ValueError(f"{command} is {len(message)} bytes, expected at most {MAX_TEXT_BYTES}")
+        return message
+
+    # --- readers ---------------------------------------------------------------------------------------------------
+
+    def _started(self, body: Body) -> Iterable[Message]:
+        name = text(body["format"])
+        if name not in _FORMATS:
+            raise ProtocolError(
+                f"asterisk: channel format is {name[:20]!r}, expected one of {', '.join(_FORMATS)}",
+                field="format",
+            )
+        encoding, rate = _FORMATS[name]
+        outbound = AudioFormat(encoding, rate, integer(body.get("ptime", 20)))
+        size = integer(body.get("optimal_frame_size", 0))
+        if size and (outbound.frame_bytes or 0) % size:
+            raise ProtocolError(
+                f"asterisk: optimal_frame_size is {size}, which does not divide {outbound.frame_bytes} bytes "
+                f"({outbound.ptime_ms} ms of {name})",
+                field="optimal_frame_size",
+            )
+        self._plain = "plain" in body
+        self._inbound = AudioFormat(encoding, rate)
+        channel = text(body.get("channel_id") or body["connection_id"])
+        variables = {
+            name: value
+            for name, value in parameters(body.get("channel_variables")).items()
+            if not _ITS_OWN.fullmatch(name)
+        }
+        yield StreamStarted(
+            stream_id=channel,
+            call_sid=channel,
+            inbound=self._inbound,
+            outbound=outbound,
+            custom_parameters={**self._query, **variables},
+        )
+        if self._answer:
+            yield Reply(self._command("ANSWER"))
+
+    readers: ClassVar[Mapping[str, Callable[[Any, Body], Iterable[Message]]]] = {
+        "MEDIA_START": _started,
+        "MEDIA_XOFF": lambda self, body: [FlowControl(stopped=True)],
+        "MEDIA_XON": lambda self, body: [FlowControl(stopped=False)],
+        "MEDIA_MARK_PROCESSED": lambda self, body: [MarkReached(text(body["correlation_id"]))],
+        "DTMF_END": lambda self, body: [digit(body["digit"])],
+        "ERROR": lambda self, body: [PeerError(str(body.get("error_text", ""))[:80])],
+        "QUEUE_DRAINED": lambda self, body: [Ignored()],
+        "MEDIA_BUFFERING_COMPLETED": lambda self, body: [Ignored()],
+        "STATUS": lambda self, body: [Ignored()],
+    }
+
+
+def _plain_body(data: str) -> dict[str, Any]:
+    """``EVENT key:value key:value``; two events have a bare id, and ``error_text`` runs to the end."""
+    event, _, rest = data.strip().partition(" ")
+    if not event.replace("_", "").isalpha() or not event.isupper():
+        raise ValueError("first word is no event")
+    if event in _BARE_IDS:
+        return {"event": event, "correlation_id": rest.strip(), "plain": True}
+    rest, _, error_text = rest.partition("error_text:")
+    body: dict[str, Any] = {"event": event, "plain": True}
+    for pair in rest.split():
+        key, colon, value = pair.partition(":")
+        if not colon:
+            raise ValueError("a word is no key:value")
+        body[key] = value
+    if error_text:
+        body["error_text"] = error_text
+    return body

@@ -1,0 +1,1 @@
+"""Exotel's Voicebot applet."""

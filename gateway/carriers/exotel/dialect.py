@@ -1,0 +1,91 @@
+"""Exotel Voicebot applet: snake_case JSON in which all numbers are strings, s16le in base64.
+
+Outgoing payloads have to be multiples of 320 bytes and at least about 3200: frames are 200 ms at 8 kHz, 100 ms above.
+Some samples of the vendor spell keys in camelCase: both are read, snake_case is sent. Closing the socket lets the call
+flow go on with its next applet.
+"""
+
+from __future__ import annotations
+
+from binascii import b2a_base64
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import orjson
+
+from gateway.carriers.reading import Body, JsonEvents, audio_format, digit, integer, item, parameters, payload, text
+from gateway.seams.media_messages import Ignored, MarkReached, MediaReceived, Message, StreamStarted, StreamStopped
+
+
+class Exotel(JsonEvents):
+    """One stream's serializer.
+
+    Args:
+        message_ms: audio per outgoing message; 0 takes what makes 3200 bytes or more.
+    """
+
+    name: ClassVar[str] = "exotel"
+    max_lead_ms: ClassVar[int] = 1000
+    has_marks: ClassVar[bool] = True
+    has_clear: ClassVar[bool] = True
+    goes_on_after: ClassVar[bool] = False
+    media_is_text: ClassVar[bool] = True
+    subprotocols: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, message_ms: int = 0) -> None:
+        self._message_ms = message_ms
+        self._stream_id = ""
+        self._media_head = b""
+
+    def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
+        """``{"event":"media"`` first, with or without a blank."""
+        return bytes(data[:17]).replace(b" ", b"").startswith(b'{"event":"media"')
+
+    def media(self, payload: bytes) -> bytes:
+        """One frame."""
+        return self._media_head + b2a_base64(payload, newline=False) + b'"}}'
+
+    def mark(self, name: str) -> bytes:
+        """Comes back when all before it was played."""
+        return orjson.dumps({"event": "mark", "stream_sid": self._stream_id, "mark": {"name": name}})
+
+    def clear(self) -> bytes:
+        """Empties the buffer."""
+        return orjson.dumps({"event": "clear", "stream_sid": self._stream_id})
+
+    def dtmf(self, digits: str) -> None:
+        """Exotel has no such message."""
+
+    def hangup(self, handoff_data: str | None = None) -> None:
+        """Exotel has no such message."""
+
+    # --- readers ---------------------------------------------------------------------------------------------------
+
+    def _started(self, body: Body) -> Iterable[Message]:
+        start = body["start"]
+        media = start.get("media_format", start.get("mediaFormat", {}))
+        encoding, _, _ = text(media.get("encoding", "audio/x-raw")).partition(";")
+        rate = integer(media.get("sample_rate", media.get("sampleRate", 8000)))
+        fmt = audio_format(encoding, rate, ptime_ms=self._message_ms or (200 if rate < 16000 else 100))
+        names = ("stream_sid", "streamSid")
+        self._stream_id = text(item({**start, **body}, *names))
+        self._media_head = b'{"event":"media","stream_sid":' + orjson.dumps(self._stream_id) + b',"media":{"payload":"'
+        yield StreamStarted(
+            stream_id=self._stream_id,
+            call_sid=text(start.get("call_sid", start.get("callSid", ""))),
+            account_sid=text(start.get("account_sid", start.get("accountSid", ""))),
+            from_=text(start.get("from") or ""),
+            to=text(start.get("to") or ""),
+            inbound=fmt,
+            outbound=fmt,
+            custom_parameters=parameters(start.get("custom_parameters", start.get("customParameters"))),
+        )
+
+    readers: ClassVar[Mapping[str, Callable[[Any, Body], Iterable[Message]]]] = {
+        "connected": lambda self, body: [Ignored()],
+        "start": _started,
+        "media": lambda self, body: [MediaReceived(payload(body["media"]["payload"]))],
+        "dtmf": lambda self, body: [digit(body["dtmf"]["digit"])],
+        "mark": lambda self, body: [MarkReached(text(body["mark"]["name"]))],
+        "stop": lambda self, body: [StreamStopped()],
+    }

@@ -1,0 +1,180 @@
+"""Calls on a FreeSWITCH, led over its event socket: what its two audio modules leave to an application of ours.
+
+Data of the dialogue manager goes into channel variables percent-encoded: a dialplan would else expand what is in them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Literal
+from urllib.parse import quote
+
+import orjson
+
+from gateway.carriers.freeswitch.esl import EslClient, EslError
+from gateway.config import EslConfig
+from gateway.errors import Rejected
+from gateway.seams.media_messages import StreamStarted
+
+log = logging.getLogger(__name__)
+
+_UUID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_NUMBER = re.compile(r"[A-Za-z0-9+*#_.-]{1,64}")
+_SIP = re.compile(r"sips?:[A-Za-z0-9+*#_.~%!$&=;?/:@\[\]-]{1,256}")
+_FILE = re.compile(r"/[A-Za-z0-9/_.-]{1,512}")
+_KEYS = frozenset("0123456789*#ABCD")
+
+Module = Literal["uuid_audio_stream", "uuid_audio_fork"]
+
+
+class FreeSwitchCall:
+    """One channel with a stream of ours."""
+
+    def __init__(self, switch: FreeSwitchCalls, uuid: str, on_digit: Callable[[str], None]) -> None:
+        self.on_digit = on_digit
+        self._switch = switch
+        self._uuid = uuid
+
+    def hang_up(self, reason: str, handoff_data: str | None) -> None:
+        """To the extension ``after``, else the end."""
+        after = self._switch.config.after
+        self._go_on(reason, handoff_data, "", self._switch.extension(after) if after else "")
+
+    def transfer(self, target: str, handoff_data: str | None) -> bool:
+        """To a number in the dialplan, or to a SIP address. False: not connected, or no target that can be dialled."""
+        if not self._switch.connected:
+            return False
+        if _NUMBER.fullmatch(target):
+            to = self._switch.extension(target)
+        elif _SIP.fullmatch(target):
+            to = f"bridge:sofia/{self._switch.config.sip_profile}/{target} inline"
+        else:
+            return False
+        self._go_on("transferred", handoff_data, target, to)
+        return True
+
+    def _go_on(self, reason: str, handoff_data: str | None, target: str, to: str) -> None:
+        variables = {"reason": reason, "handoff": handoff_data or "", "target": target}
+        told = ";".join(f"talkspurt_{name}={quote(value, safe='')}" for name, value in variables.items())
+        self._switch.esl.run(
+            f"uuid_setvar_multi {self._uuid} {told}",
+            f"{self._switch.module} {self._uuid} stop",
+            f"uuid_transfer {self._uuid} {to}" if to else f"uuid_kill {self._uuid}",
+        )
+
+    def carries_dtmf(self, digits: str) -> bool:
+        """Any keys, and ``w`` for half a second."""
+        return self._switch.connected and bool(digits) and set(digits) <= _KEYS | {"w"}
+
+    def send_dtmf(self, digits: str) -> bool:
+        """By ``uuid_send_dtmf``."""
+        if not self.carries_dtmf(digits):
+            return False
+        self._switch.esl.run(f"uuid_send_dtmf {self._uuid} {digits}")
+        return True
+
+    def clear(self) -> None:
+        """Stop what plays."""
+        if self._switch.flush_command:
+            self._switch.esl.run(self._switch.flush_command.format(uuid=self._uuid))
+
+    def play(self, file: str) -> None:
+        """A piece of audio that the module wrote down, behind the ones before it."""
+        if _FILE.fullmatch(file):
+            self._switch.esl.run(f"uuid_broadcast {self._uuid} {file} aleg")
+
+    def close(self) -> None:
+        """The stream is over."""
+        self._switch.forget(self._uuid)
+
+
+class FreeSwitchCalls:
+    """All calls of one switch.
+
+    Args:
+        module: whose streams these are.
+        sample_rate: of streams that we start, Hz.
+        flush_command: with ``{uuid}``; empty: the stream has a message for it.
+        start_options: what follows the rate in the start command.
+        variables: channel variables that a stream needs before it starts.
+        media_url: address of a route's stream, with its token and these parameters.
+    """
+
+    def __init__(
+        self,
+        config: EslConfig,
+        module: Module,
+        *,
+        sample_rate: int,
+        flush_command: str,
+        start_options: str,
+        variables: Mapping[str, str],
+        media_url: Callable[[str, Mapping[str, str]], str],
+    ) -> None:
+        self.config = config
+        self.module = module
+        self.flush_command = flush_command
+        self._sample_rate = sample_rate
+        self._start_options = start_options
+        self._variables = variables
+        self._media_url = media_url
+        self._calls: dict[str, FreeSwitchCall] = {}
+        self.esl = EslClient(config, ("DTMF", "CUSTOM", "mod_audio_stream::play"), self._on_event)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the event socket is up."""
+        return self.esl.connected
+
+    def open(self, started: StreamStarted, on_digit: Callable[[str], None]) -> FreeSwitchCall | None:
+        """The API of a call that has begun; None where its stream did not tell the channel's UUID."""
+        uuid = started.call_sid
+        if not _UUID.fullmatch(uuid):
+            log.warning("stream tells no channel uuid: its call cannot be ended or transferred from here")
+            return None
+        call = self._calls[uuid] = FreeSwitchCall(self, uuid, on_digit)
+        return call
+
+    def forget(self, uuid: str) -> None:
+        """A stream is over."""
+        self._calls.pop(uuid, None)
+
+    def extension(self, number: str) -> str:
+        """Arguments of ``uuid_transfer`` for an extension."""
+        return f"{number} {self.config.dialplan} {self.config.context}"
+
+    async def attach(self, call: str, route: str, parameters: Mapping[str, str]) -> None:
+        """Start a stream of a channel to us.
+
+        Raises:
+            Rejected: 502, the switch cannot be reached or will not.
+        """
+        if not _UUID.fullmatch(call):
+            raise Rejected(f"channel is {call[:40]!r}, expected its UUID", status=422, code="invalid_id", param="call")
+        rate = self._sample_rate
+        url = self._media_url(route, {**parameters, "uuid": call, "rate": str(rate)})
+        shown = {8000: "8k", 16000: "16k"}.get(rate, str(rate))
+        start = f"{self.module} {call} start {url} mono {shown} {self._start_options}".rstrip()
+        try:
+            if self._variables:
+                told = ";".join(f"{name}={value}" for name, value in self._variables.items())
+                await self.esl.command(f"uuid_setvar_multi {call} {told}")
+            await self.esl.command(start)
+        except EslError as exc:
+            raise Rejected(f"FreeSWITCH: {exc}", status=502, code="bad_gateway") from exc
+
+    def _on_event(self, event: Mapping[str, str]) -> None:
+        call = self._calls.get(event.get("Unique-ID", ""))
+        if call is None:
+            return
+        if event.get("Event-Name") == "DTMF":
+            digit = event.get("DTMF-Digit", "").upper()
+            if digit in _KEYS:
+                call.on_digit(digit)
+        elif event.get("Event-Subclass") == "mod_audio_stream::play":
+            try:
+                call.play(str(orjson.loads(event.get("_body", "")).get("file", "")))
+            except (ValueError, AttributeError):
+                log.warning("mod_audio_stream told of no file")

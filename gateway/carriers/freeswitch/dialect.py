@@ -1,0 +1,126 @@
+"""FreeSWITCH with mod_audio_stream: s16le in binary messages; its control lies with the ESL application.
+
+The first text message is the metadata of the start command, if any; the rate is not announced: it is configured, or
+stands in the address (``?rate=16000``). Two ways back: ``binary`` (commercial 1.0.3 and later, or its fork) announces
+itself with one ``rawAudio`` message; ``file`` sends ``streamAudio``, which the module writes to files for the ESL
+application to play. Neither has marks, and no message is documented that empties the queue, so we hardly run ahead.
+Keys do not reach the socket unless the ESL application forwards them: ``uuid_audio_stream <uuid> send_text
+{"event":"dtmf","digit":"5"}``.
+"""
+
+from __future__ import annotations
+
+from array import array
+from binascii import b2a_base64
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Literal
+
+import orjson
+
+from gateway.carriers.reading import Body, JsonEvents, WholeSamples, digit, integer, item, metadata, parameters, reading
+from gateway.seams.media_messages import MediaReceived, Message, Reply, StreamStarted
+from voicecodecs.registry import AudioFormat
+
+
+class FreeSwitch(JsonEvents):
+    """One stream's serializer.
+
+    Args:
+        sample_rate: rate of the start command, Hz.
+        playback: how audio goes back.
+        clear_message: text that empties the queue, for modules and ESL applications that know one.
+        query: parameters of the stream's address: ``rate``, ``mix``, and the call's own.
+    """
+
+    name: ClassVar[str] = "freeswitch"
+    event_keys: ClassVar[tuple[str, ...]] = ("event", "type")
+    max_lead_ms: ClassVar[int] = 60
+    has_marks: ClassVar[bool] = False
+    goes_on_after: ClassVar[bool] = False
+    subprotocols: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        *,
+        sample_rate: int = 8000,
+        playback: Literal["binary", "file"] = "binary",
+        clear_message: str = "",
+        query: Mapping[str, str] | None = None,
+    ) -> None:
+        self._query = dict(query or {})
+        self._rate: int | str = self._query.pop("rate", sample_rate)
+        self._stereo = self._query.pop("mix", "mono") == "stereo"
+        self._playback = playback
+        self._clear = clear_message.encode()
+        self.has_clear = bool(clear_message)
+        self.media_is_text = playback == "file"
+        self._media_head = b""
+        self._started = False
+        self._samples = WholeSamples()
+
+    def decode(self, data: str | bytes) -> list[Message]:
+        """One WebSocket message to messages; the first one of any kind starts the stream."""
+        if self._started:
+            return super().decode(data)
+        if isinstance(data, bytes):
+            return [*reading(self.name, data, lambda: self._start({})), *super().decode(data)]
+        return reading(self.name, data, lambda: self._start(metadata(data)))
+
+    def decode_binary(self, data: bytes) -> list[Message]:
+        """Caller audio; of stereo the left channel."""
+        data = self._samples.push(data)
+        if self._stereo:
+            data = array("h", data)[::2].tobytes()
+        return [MediaReceived(data)]
+
+    def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
+        """Every binary message is."""
+        return binary and self._started and not len(data) % 2 and self._samples.aligned
+
+    def media(self, payload: bytes) -> bytes:
+        """One frame."""
+        if not self.media_is_text:
+            return payload
+        return self._media_head + b2a_base64(payload, newline=False) + b'"}}'
+
+    def mark(self, name: str) -> None:
+        """There are no marks."""
+
+    def clear(self) -> bytes | None:
+        """What the configuration says empties the queue."""
+        return self._clear or None
+
+    def dtmf(self, digits: str) -> None:
+        """Only an ESL application can."""
+
+    def hangup(self, handoff_data: str | None = None) -> None:
+        """Only an ESL application can."""
+
+    # --- readers ---------------------------------------------------------------------------------------------------
+
+    def _start(self, body: Body) -> list[Message]:
+        rate = integer(self._rate)
+        fmt = AudioFormat("L16", rate)
+        self._media_head = (
+            f'{{"type":"streamAudio","data":{{"audioDataType":"raw","sampleRate":{rate},"audioData":"'.encode()
+        )
+        own = parameters({**self._query, **body})
+        call_sid = own.pop("uuid", "")
+        started = StreamStarted(
+            stream_id=call_sid,
+            call_sid=call_sid,
+            from_=own.pop("from", ""),
+            to=own.pop("to", ""),
+            inbound=fmt,
+            outbound=AudioFormat("L16", rate, 200) if self.media_is_text else fmt,
+            custom_parameters=own,
+        )
+        self._started = True
+        if self.media_is_text:
+            return [started]
+        return [started, Reply(orjson.dumps({"type": "rawAudio", "data": {"sampleRate": rate}}))]
+
+    def _dtmf(self, body: Body) -> Iterable[Message]:
+        yield digit(item(body, "digit", "dtmf"))
+
+    readers: ClassVar[Mapping[str, Callable[[Any, Body], Iterable[Message]]]] = {"dtmf": _dtmf}

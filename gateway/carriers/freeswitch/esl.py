@@ -1,0 +1,197 @@
+"""A client of FreeSWITCH's event socket: stays connected, runs commands, hands on events.
+
+Own code of two hundred lines, since the library that is kept well (Genesis, MIT) brings a web framework, Redis and
+telemetry along. Commands go as ``bgapi`` with job ids of ours, so that a slow one holds no other up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from uuid import uuid4
+
+from gateway.carriers.freeswitch.esl_messages import EslMessage, EslReader
+from gateway.config import EslConfig
+from gateway.errors import GatewayError, ProtocolError
+
+log = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 64 * 1024
+
+
+class EslError(GatewayError):
+    """A command failed, or could not be sent; says what the switch said."""
+
+
+class EslClient:
+    """One switch's event socket. ``start`` it, ``aclose`` it.
+
+    Args:
+        events: names for the ``event`` command, ``CUSTOM`` and its subclasses last.
+        on_event: told of each event, as a mapping of its fields.
+    """
+
+    def __init__(self, config: EslConfig, events: Sequence[str], on_event: Callable[[Mapping[str, str]], None]) -> None:
+        self.config = config
+        self._events = " ".join(("HEARTBEAT", "BACKGROUND_JOB", *events))
+        self._on_event = on_event
+        self._jobs: dict[str, asyncio.Future[str]] = {}
+        self._replies: deque[asyncio.Future[EslMessage]] = deque()
+        self._under_way = 0
+        self._up = asyncio.Event()
+        self._writer: asyncio.StreamWriter | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def connected(self) -> bool:
+        """Whether commands can be sent now."""
+        return self._up.is_set()
+
+    def start(self) -> None:
+        """Connect, and stay connected."""
+        self._own(asyncio.create_task(self._stay(), name=f"event socket {self.config.host}"))
+
+    async def aclose(self) -> None:
+        """Disconnect; commands that have begun get their time."""
+        stay, *running = sorted(self._tasks, key=lambda task: not task.get_name().startswith("event socket"))
+        if running:
+            await asyncio.wait(running, timeout=self.config.command_timeout_s)
+        for task in (stay, *running):
+            task.cancel()
+        await asyncio.gather(stay, *running, return_exceptions=True)
+
+    def run(self, *commands: str) -> None:
+        """Run commands one after another in the background; a failure is logged and does not stop the others."""
+        self._own(asyncio.create_task(self._run(commands), name="event socket commands"))
+
+    async def command(self, command: str) -> str:
+        """Run one command (``uuid_kill …``), also across a short loss of the connection; returns what it answered.
+
+        Raises:
+            EslError: not connected in time, no answer in time, or ``-ERR``.
+        """
+        if "\n" in command or "\r" in command:
+            raise EslError(f"command of {len(command)} characters has a line break")
+        name = command.partition(" ")[0]
+        if self._under_way >= self.config.commands:
+            raise EslError(f"{name}: {self._under_way} commands are waiting already")
+        self._under_way += 1
+        try:
+            async with asyncio.timeout(self.config.command_timeout_s):
+                await self._up.wait()
+                answer = await self._job(command)
+        except TimeoutError:
+            raise EslError(f"{name}: no answer within {self.config.command_timeout_s:g} s") from None
+        finally:
+            self._under_way -= 1
+        if answer.startswith(("-ERR", "-USAGE")):
+            raise EslError(f"{name}: {answer.strip()[:120]}")
+        return answer
+
+    async def _job(self, command: str) -> str:
+        job = str(uuid4())
+        result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._jobs[job] = result
+        try:
+            await self._ask(f"bgapi {command}\nJob-UUID: {job}")
+            return await result
+        finally:
+            del self._jobs[job]
+
+    async def _run(self, commands: Sequence[str]) -> None:
+        for command in commands:
+            try:
+                await self.command(command)
+            except EslError as exc:
+                log.warning("switch command failed", extra={"why": str(exc)})
+
+    def _own(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- the connection --------------------------------------------------------------------------------------------
+
+    async def _stay(self) -> None:
+        pause_s = self.config.reconnect_first_s
+        while True:
+            try:
+                await self._talk()
+            except (OSError, EslError, ProtocolError, TimeoutError) as exc:
+                log.warning("event socket down", extra={"why": str(exc) or type(exc).__name__})
+            finally:
+                was_up = self._up.is_set()
+                self._down()
+            pause_s = self.config.reconnect_first_s if was_up else min(2 * pause_s, self.config.reconnect_max_s)
+            await asyncio.sleep(pause_s)
+
+    def _down(self) -> None:
+        self._up.clear()
+        lost = EslError("the connection was lost")
+        unanswered: list[asyncio.Future[EslMessage] | asyncio.Future[str]] = [*self._replies, *self._jobs.values()]
+        for waiting in unanswered:
+            if not waiting.done():
+                waiting.set_exception(lost)
+                waiting.exception()  # seen, should nobody wait for it any more
+        self._replies.clear()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    async def _talk(self) -> None:
+        config = self.config
+        async with asyncio.timeout(config.connect_timeout_s):
+            reader, self._writer = await asyncio.open_connection(config.host, config.port)
+            messages = self._messages(reader)
+            hello = await anext(messages)
+            if hello.kind != "auth/request":
+                raise EslError(f"the switch began with {hello.kind[:40]!r}, expected auth/request")
+            for command in (f"auth {config.password.get_secret_value()}", f"event json {self._events}"):
+                self._writer.write(f"{command}\n\n".encode())
+                while (answer := await anext(messages)).kind != "command/reply":
+                    continue
+                _check(answer, command.partition(" ")[0])
+        self._up.set()
+        log.info("event socket up")
+        async for message in messages:
+            self._received(message)
+
+    async def _messages(self, reader: asyncio.StreamReader) -> AsyncIterator[EslMessage]:
+        whole = EslReader(max_bytes=self.config.message_bytes)
+        while True:
+            try:
+                async with asyncio.timeout(self.config.silent_s):
+                    data = await reader.read(_CHUNK_BYTES)
+            except TimeoutError:
+                raise EslError(f"silent for {self.config.silent_s:g} s") from None
+            if not data:
+                raise EslError("the switch closed the connection")
+            for message in whole.feed(data):
+                yield message
+
+    def _received(self, message: EslMessage) -> None:
+        if message.kind == "command/reply":
+            if self._replies and not (asked := self._replies.popleft()).done():
+                asked.set_result(message)
+        elif message.kind == "text/event-json":
+            event = message.event
+            if event.get("Event-Name") == "BACKGROUND_JOB":
+                job = self._jobs.get(event.get("Job-UUID", ""))
+                if job is not None and not job.done():
+                    job.set_result(event.get("_body", ""))
+            elif event.get("Event-Name") != "HEARTBEAT":
+                self._on_event(event)
+
+    async def _ask(self, command: str) -> None:
+        assert self._writer is not None
+        answer: asyncio.Future[EslMessage] = asyncio.get_running_loop().create_future()
+        self._replies.append(answer)
+        self._writer.write(f"{command}\n\n".encode())
+        _check(await answer, command.partition(" ")[0])
+
+
+def _check(answer: EslMessage, command: str) -> None:
+    text = answer.headers.get("Reply-Text", "")
+    if not text.startswith("+OK"):
+        raise EslError(f"{command}: {text[:120]}")

@@ -1,0 +1,57 @@
+"""FreeSWITCH with mod_audio_fork: jambonz's messages, but started by hand, so that little is announced.
+
+The first text message is the metadata of the start command, if one was given; it is free-form. The rate of the command
+is not repeated on the socket: it is configured, or stands in the address (``?rate=16000``) or the metadata
+(``sampleRate``), as does the channel's UUID (``uuid``). Without ``bidir_stream`` (and with the old drachtio module)
+audio goes as ``playAudio`` files. ``disconnect`` is only an event there: the ESL application hangs up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from gateway.carriers.jambonz.dialect import Jambonz
+from gateway.carriers.reading import Body, metadata, reading
+from gateway.seams.media_messages import Message, StreamStarted
+
+
+class FreeSwitchFork(Jambonz):
+    """One stream's serializer.
+
+    Args:
+        sample_rate: rate of the start command, Hz.
+        stereo: the start command says ``stereo``.
+        streaming: ``bidir_stream`` is true.
+        query: parameters of the stream's address: ``rate``, ``mix``, and the call's own.
+    """
+
+    name: ClassVar[str] = "freeswitch-fork"
+    goes_on_after: ClassVar[bool] = False
+    subprotocols: ClassVar[tuple[str, ...]] = ("audio.drachtio.org", "audio.jambonz.org")
+
+    def __init__(
+        self, *, sample_rate: int = 8000, streaming: bool = True, query: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(streaming=streaming)
+        self._query = dict(query or {})
+        self._rate = self._query.pop("rate", sample_rate)
+        self._mix = self._query.pop("mix", "mono")
+
+    def decode(self, data: str | bytes) -> list[Message]:
+        """One WebSocket message to messages; the first one of any kind starts the stream."""
+        if self._started:
+            return super().decode(data)
+        if isinstance(data, bytes):
+            return [*reading(self.name, data, lambda: [self.start({})]), *super().decode(data)]
+        return reading(self.name, data, lambda: [self.start(metadata(data))])
+
+    def start(self, body: Body) -> StreamStarted:
+        """The metadata, over what the address says."""
+        own = {"sampleRate": self._rate, "mixType": self._mix, **self._query, **body}
+        if "uuid" in own:
+            own["callSid"] = own.pop("uuid")
+        return super().start(own)
+
+    def hangup(self, handoff_data: str | None = None) -> None:
+        """Only an ESL application can."""

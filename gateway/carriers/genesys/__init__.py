@@ -1,0 +1,1 @@
+"""Genesys AudioHook, as Audio Connector and as monitor."""

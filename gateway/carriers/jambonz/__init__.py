@@ -1,0 +1,1 @@
+"""jambonz's `listen` verb."""

@@ -1,0 +1,149 @@
+"""jambonz ``listen``, two-way: s16le in binary messages, control in JSON.
+
+The first message is one object of call attributes with the verb's ``metadata`` merged in. Streaming audio starts to
+play when 80 ms have gathered, at first and after each time it ran dry, so frames are 80 ms: no tail is left waiting. A
+mark is told apart as ``playout`` or ``cleared``. Within the peer a mark is a sample of value -1, so genuine ones
+become 0.
+"""
+
+from __future__ import annotations
+
+from array import array
+from binascii import b2a_base64
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import orjson
+
+from gateway.carriers.reading import (
+    Body,
+    JsonEvents,
+    WholeSamples,
+    digit,
+    integer,
+    json_object,
+    parameters,
+    reading,
+    text,
+)
+from gateway.seams.media_messages import Ignored, MarkReached, MediaReceived, Message, StreamStarted
+from voicecodecs.registry import AudioFormat
+
+_ATTRIBUTES = frozenset(
+    {
+        "callSid", "callId", "accountSid", "applicationSid", "direction", "from", "to", "callStatus", "sipStatus",
+        "sipReason", "sampleRate", "mixType", "parentCallSid", "callerName", "originatingSipIp", "traceId",
+    }
+)  # fmt: skip
+"""What jambonz puts beside the metadata, in the first message."""
+
+PREBUFFER_MS = 80
+_MINUS_ONE = b"\xff\xff"
+
+
+class Jambonz(JsonEvents):
+    """One stream's serializer.
+
+    Args:
+        outbound_rate: ``bidirectionalAudio.sampleRate`` of the verb; 0: as the announced inbound one.
+        streaming: ``bidirectionalAudio.streaming`` of the verb. Without it audio goes as ``playAudio`` messages, which
+            have no marks.
+    """
+
+    name: ClassVar[str] = "jambonz"
+    event_keys: ClassVar[tuple[str, ...]] = ("event", "type")
+    max_lead_ms: ClassVar[int] = 2000
+    has_clear: ClassVar[bool] = True
+    goes_on_after: ClassVar[bool] = True
+    subprotocols: ClassVar[tuple[str, ...]] = ("audio.jambonz.org", "audio.drachtio.org")
+
+    def __init__(self, *, outbound_rate: int = 0, streaming: bool = True) -> None:
+        self.has_marks = streaming
+        self.media_is_text = not streaming
+        self._streaming = streaming
+        self._outbound = AudioFormat("L16", outbound_rate or 8000, PREBUFFER_MS if streaming else 200)
+        self._outbound_rate = outbound_rate
+        self._started = False
+        self._stereo = False
+        self._samples = WholeSamples()
+
+    def decode(self, data: str | bytes) -> list[Message]:
+        """One WebSocket message to messages; see ``Dialect.decode``."""
+        if self._started or isinstance(data, bytes):
+            return super().decode(data)
+        return reading(self.name, data, lambda: [self.start(json_object(data))])
+
+    def decode_binary(self, data: bytes) -> list[Message]:
+        """Caller audio; of stereo the left channel."""
+        data = self._samples.push(data)
+        if self._stereo:
+            data = array("h", data)[::2].tobytes()
+        return [MediaReceived(data)]
+
+    def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
+        """Every binary message is."""
+        return binary and self._started and not len(data) % 2 and self._samples.aligned
+
+    def media(self, payload: bytes) -> bytes:
+        """One frame."""
+        if not self._streaming:
+            kind = f'"audioContentType":"raw","sampleRate":"{self._outbound.sample_rate}","queuePlay":true'
+            audio = b2a_base64(payload, newline=False)
+            return b'{"type":"playAudio","data":{"audioContent":"' + audio + b'",' + kind.encode() + b"}}"
+        if _MINUS_ONE in payload:
+            return array("h", (0 if sample == -1 else sample for sample in array("h", payload))).tobytes()
+        return payload
+
+    def mark(self, name: str) -> bytes | None:
+        """Comes back as ``playout``, or as ``cleared``."""
+        return orjson.dumps({"type": "mark", "data": {"name": name}}) if self._streaming else None
+
+    def clear(self) -> bytes:
+        """Empties the buffer and stops file playback."""
+        return b'{"type":"killAudio"}'
+
+    def dtmf(self, digits: str) -> None:
+        """jambonz has no such message."""
+
+    def hangup(self, handoff_data: str | None = None) -> bytes | None:
+        """Ends the verb; jambonz goes on with its ``actionHook``."""
+        return b'{"type":"disconnect"}'
+
+    # --- readers ---------------------------------------------------------------------------------------------------
+
+    def start(self, body: Body) -> StreamStarted:
+        """The first message."""
+        rate = integer(body.get("sampleRate", 8000))
+        own = parameters({key: value for key, value in body.items() if key not in _ATTRIBUTES})
+        metadata = body.get("metadata")
+        if isinstance(metadata, Mapping):
+            own |= parameters(metadata)
+        inbound = AudioFormat("L16", rate)
+        self._outbound = AudioFormat("L16", self._outbound_rate or rate, self._outbound.ptime_ms)
+        call_sid = text(body.get("callSid") or body.get("callId") or "")
+        started = StreamStarted(
+            stream_id=call_sid,
+            call_sid=call_sid,
+            account_sid=text(body.get("accountSid") or ""),
+            from_=text(body.get("from") or ""),
+            to=text(body.get("to") or ""),
+            inbound=inbound,
+            outbound=self._outbound,
+            custom_parameters=own,
+        )
+        self._stereo = body.get("mixType") == "stereo"
+        self._started = True
+        return started
+
+    def _marked(self, body: Body) -> Iterable[Message]:
+        data = body["data"]
+        if data.get("event", "playout") == "playout":
+            yield MarkReached(text(data["name"]))
+        else:
+            yield Ignored()
+
+    readers: ClassVar[Mapping[str, Callable[[Any, Body], Iterable[Message]]]] = {
+        "dtmf": lambda self, body: [digit(body["dtmf"])],
+        "mark": _marked,
+        "playDone": lambda self, body: [Ignored()],
+    }

@@ -1,0 +1,1 @@
+"""Plivo Audio Streaming."""

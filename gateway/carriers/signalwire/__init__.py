@@ -1,0 +1,1 @@
+"""SignalWire's cXML streams."""

@@ -1,0 +1,1 @@
+"""Telnyx media streaming, led by TeXML or by Call Control."""

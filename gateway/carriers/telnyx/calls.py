@@ -1,0 +1,116 @@
+"""Telnyx calls that Call Control leads, not TeXML: closing their stream ends the stream only, so REST hangs up,
+transfers and presses keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from urllib.parse import quote
+from uuid import uuid4
+
+import aiohttp
+
+from gateway.config import TelnyxConfig
+from gateway.seams.media_messages import PARAMETER_PREFIX, StreamStarted
+
+log = logging.getLogger(__name__)
+
+_KEYS = frozenset("0123456789ABCD*#w")
+_TRIES = 3
+_PAUSE_S = 0.5
+
+
+class TelnyxCall:
+    """One call, by its ``call_control_id``."""
+
+    def __init__(self, calls: TelnyxCalls, call_control_id: str) -> None:
+        self._calls = calls
+        self._id = call_control_id
+
+    def hang_up(self, reason: str, handoff_data: str | None) -> None:
+        """``client_state`` carries the data to the webhook ``call.hangup``."""
+        self._calls.run(self._id, "hangup", _state(handoff_data))
+
+    def transfer(self, target: str, handoff_data: str | None) -> bool:
+        """To a number or a SIP address."""
+        self._calls.run(self._id, "transfer", {"to": target, **_state(handoff_data)})
+        return True
+
+    def carries_dtmf(self, digits: str) -> bool:
+        """Any keys, and ``w`` for half a second."""
+        return bool(digits) and set(digits) <= _KEYS
+
+    def send_dtmf(self, digits: str) -> bool:
+        """By ``send_dtmf``."""
+        self._calls.run(self._id, "send_dtmf", {"digits": digits})
+        return True
+
+    def clear(self) -> None:
+        """The stream has a message for it."""
+
+    def close(self) -> None:
+        """The stream is over; commands under way belong to ``TelnyxCalls``."""
+
+
+def _state(handoff_data: str | None) -> dict[str, str]:
+    return {} if handoff_data is None else {"client_state": b64encode(handoff_data.encode()).decode()}
+
+
+class TelnyxCalls:
+    """The REST client of all Telnyx calls. ``aclose`` it."""
+
+    def __init__(self, config: TelnyxConfig) -> None:
+        assert config.api_key is not None
+        self._url = config.api_url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {config.api_key.get_secret_value()}"}
+        self._timeout = aiohttp.ClientTimeout(total=config.api_timeout_s)
+        self._http: aiohttp.ClientSession | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def open(self, started: StreamStarted, on_digit: Callable[[str], None]) -> TelnyxCall | None:
+        """The API of a call that has begun; None where our TeXML leads it, which goes on when the stream ends."""
+        if not started.call_sid or f"{PARAMETER_PREFIX}CallSid" in started.custom_parameters:
+            return None
+        return TelnyxCall(self, started.call_sid)
+
+    def run(self, call_control_id: str, action: str, body: Mapping[str, str]) -> None:
+        """Send a command in the background; it is repeated where it may have been lost, and carried out once."""
+        task = asyncio.create_task(self._run(call_control_id, action, body), name=f"telnyx {action}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def aclose(self) -> None:
+        """Commands under way get their time."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._timeout.total)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._http is not None:
+            await self._http.close()
+
+    async def _run(self, call_control_id: str, action: str, body: Mapping[str, str]) -> None:
+        if self._http is None:
+            self._http = aiohttp.ClientSession(headers=self._headers, timeout=self._timeout)
+        url = f"{self._url}/calls/{quote(call_control_id, safe='')}/actions/{action}"
+        command = {**body, "command_id": str(uuid4())}  # equal ids are carried out once
+        why = ""
+        for attempt in range(_TRIES):
+            if attempt:
+                await asyncio.sleep(_PAUSE_S * attempt)
+            try:
+                async with self._http.post(url, json=command, allow_redirects=False) as answer:
+                    if answer.status < 300:
+                        return
+                    said = await answer.content.read(4096)
+                    if answer.status == 422 and b'"90018"' in said:
+                        return  # the call has ended already
+                    why = f"HTTP {answer.status}"
+                    if answer.status < 500 and answer.status != 429:
+                        break
+            except (aiohttp.ClientError, TimeoutError) as exc:
+                why = repr(exc)[:120]
+        log.warning("telnyx command failed", extra={"action": action, "why": why})

@@ -1,0 +1,159 @@
+"""Telnyx media streaming in ``rtp`` mode: snake_case JSON, base64 of RTP payloads without their headers.
+
+What we receive is announced by ``start``; what we send was set when streaming was started and is not repeated, so it
+is configured. ``media`` may arrive out of order and is put in order by its ``chunk``. ``clear`` returns pending marks
+at once. Hang-up and DTMF towards the caller are REST; closing the socket lets TeXML go on.
+"""
+
+from __future__ import annotations
+
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Literal
+
+import orjson
+
+from gateway.carriers.reading import Body, JsonEvents, audio_format, digit, integer, parameters, payload, text
+from gateway.seams.media_messages import (
+    Ignored,
+    MarkReached,
+    MediaReceived,
+    Message,
+    PeerError,
+    StreamStarted,
+    StreamStopped,
+)
+from voicecodecs.l16 import swap_byte_order
+from voicecodecs.registry import AudioFormat
+
+
+class InOrder:
+    """Puts numbered pieces in order; waits for a missing one until ``DEPTH`` later ones are here."""
+
+    DEPTH = 3
+    JUMP = 50
+    """A number so far ahead is no reordering: pieces were dropped unread, go on from here."""
+
+    def __init__(self) -> None:
+        self._next: int | None = None
+        self._held: dict[int, bytes] = {}
+
+    def push(self, number: int, piece: bytes) -> list[bytes]:
+        """The pieces that can go on now; those that come too late are dropped."""
+        if self._next is None or number - self._next >= self.JUMP:
+            self._held.clear()
+            self._next = number
+        if number < self._next:
+            return []
+        self._held[number] = piece
+        if len(self._held) > self.DEPTH:
+            self._next = min(self._held)
+        ready = []
+        while self._next in self._held:
+            ready.append(self._held.pop(self._next))
+            self._next += 1
+        return ready
+
+
+def _client_state(value: Any) -> dict[str, str]:
+    """What the application that leads the call has given along, base64 of anything: as ``clientState`` where text."""
+    try:
+        return {"clientState": a2b_base64(text(value), strict_mode=True).decode()} if value else {}
+    except (ValueError, TypeError):
+        return {}
+
+
+class Telnyx(JsonEvents):
+    """One stream's serializer.
+
+    Args:
+        outbound: what ``stream_bidirectional_codec`` and ``…_sampling_rate`` say.
+    """
+
+    name: ClassVar[str] = "telnyx"
+    max_lead_ms: ClassVar[int] = 1000
+    has_marks: ClassVar[bool] = True
+    has_clear: ClassVar[bool] = True
+    goes_on_after: ClassVar[bool] = True
+    media_is_text: ClassVar[bool] = True
+    subprotocols: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self, outbound: AudioFormat | None = None, l16_byte_order: Literal["little", "big"] = "little"
+    ) -> None:
+        self._outbound = outbound or AudioFormat()
+        self._big_endian = l16_byte_order == "big"
+        self._swap_in = False
+        self._swap_out = self._big_endian and self._outbound.encoding == "L16"
+        self._chunks = InOrder()
+
+    def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
+        """Telnyx writes ``{"event":"media"`` first."""
+        return bytes(data[:16]) == b'{"event":"media"'
+
+    def media(self, payload: bytes) -> bytes:
+        """One frame."""
+        if self._swap_out:
+            payload = swap_byte_order(payload)
+        return b'{"event":"media","media":{"payload":"' + b2a_base64(payload, newline=False) + b'"}}'
+
+    def mark(self, name: str) -> bytes:
+        """Comes back when all before it was played, or at once on ``clear``."""
+        return orjson.dumps({"event": "mark", "mark": {"name": name}})
+
+    def clear(self) -> bytes:
+        """Empties the buffer."""
+        return b'{"event":"clear"}'
+
+    def dtmf(self, digits: str) -> None:
+        """Telnyx has no such message."""
+
+    def hangup(self, handoff_data: str | None = None) -> None:
+        """Telnyx has no such message."""
+
+    # --- readers ---------------------------------------------------------------------------------------------------
+
+    def _started(self, body: Body) -> Iterable[Message]:
+        start = body["start"]
+        media = start.get("media_format", {})
+        inbound = audio_format(text(media.get("encoding", "PCMU")), integer(media.get("sample_rate", 8000)))
+        self._swap_in = self._big_endian and inbound.encoding == "L16"
+        yield StreamStarted(
+            stream_id=text(body["stream_id"]),
+            call_sid=text(start.get("call_control_id", "")),
+            account_sid=text(start.get("user_id", "")),
+            from_=text(start.get("from") or ""),
+            to=text(start.get("to") or ""),
+            inbound=inbound,
+            outbound=self._outbound,
+            custom_parameters={
+                **_client_state(start.get("client_state")),
+                **parameters(start.get("custom_parameters")),
+            },
+        )
+
+    def _media(self, body: Body) -> Iterable[Message]:
+        media = body["media"]
+        if media.get("track", "inbound") not in ("inbound", "inbound_track"):
+            yield Ignored()
+            return
+        audio = payload(media["payload"])
+        if self._swap_in:
+            audio = swap_byte_order(audio)
+        chunk = media.get("chunk")
+        for piece in [audio] if chunk is None else self._chunks.push(integer(chunk), audio):
+            yield MediaReceived(piece)
+
+    def _error(self, body: Body) -> Iterable[Message]:
+        error = body["error"]
+        yield PeerError(f"{str(error.get('code', ''))[:20]} {str(error.get('title', ''))[:80]}".strip())
+
+    readers: ClassVar[Mapping[str, Callable[[Any, Body], Iterable[Message]]]] = {
+        "connected": lambda self, body: [Ignored()],
+        "start": _started,
+        "media": _media,
+        "dtmf": lambda self, body: [digit(body["dtmf"]["digit"])],
+        "mark": lambda self, body: [MarkReached(text(body["mark"]["name"]))],
+        "stop": lambda self, body: [StreamStopped()],
+        "error": _error,
+    }

@@ -1,0 +1,116 @@
+"""Twilio Media Streams, bidirectional (``<Connect><Stream>``). mu-law 8 kHz in base64 in JSON text messages.
+
+Twilio plays what we send in order and buffers ahead of real time; ``clear`` empties that buffer and returns all
+pending marks at once, which is why marks of ours carry a generation number. Outgoing messages hold exactly the
+documented keys: an extra one raises warning 31951. There is no message for hang-up (closing the socket is one) nor for
+outgoing DTMF (tones go in the audio).
+"""
+
+from __future__ import annotations
+
+from binascii import b2a_base64
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import orjson
+
+from gateway.carriers.reading import Body, JsonEvents, audio_format, digit, integer, parameters, payload, text
+from gateway.errors import ProtocolError
+from gateway.seams.media_messages import Ignored, MarkReached, MediaReceived, Message, StreamStarted, StreamStopped
+from voicecodecs.registry import AudioFormat
+
+
+class Twilio(JsonEvents):
+    """One stream's serializer."""
+
+    name: ClassVar[str] = "twilio"
+    max_lead_ms: ClassVar[int] = 2000
+    has_marks: ClassVar[bool] = True
+    has_clear: ClassVar[bool] = True
+    goes_on_after: ClassVar[bool] = True
+    media_is_text: ClassVar[bool] = True
+    subprotocols: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self) -> None:
+        self._stream_id = ""
+        self._media_head = b""
+
+    def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
+        """Twilio writes ``{"event":"media"`` first."""
+        return data[:16] == b'{"event":"media"'
+
+    def media(self, payload: bytes) -> bytes:
+        """One frame."""
+        return self._media_head + b2a_base64(payload, newline=False) + b'"}}'
+
+    def mark(self, name: str) -> bytes:
+        """Comes back when all before it was played, or at once on ``clear``."""
+        return orjson.dumps({"event": "mark", "streamSid": self._stream_id, "mark": {"name": name}})
+
+    def clear(self) -> bytes:
+        """Empties the buffer."""
+        return orjson.dumps({"event": "clear", "streamSid": self._stream_id})
+
+    def dtmf(self, digits: str) -> bytes | None:
+        """Twilio has no such message."""
+        return None
+
+    def hangup(self, handoff_data: str | None = None) -> None:
+        """Twilio has no such message."""
+
+    # --- readers ---------------------------------------------------------------------------------------------------
+
+    def _format(self, media: Body) -> AudioFormat:
+        fmt = audio_format(text(media.get("encoding", "audio/x-mulaw")), integer(media.get("sampleRate", 8000)))
+        if fmt != AudioFormat("PCMU", 8000):
+            raise ProtocolError(
+                f"{self.name}: stream is {fmt.encoding} at {fmt.sample_rate} Hz, expected audio/x-mulaw at 8000",
+                field="mediaFormat",
+            )
+        return fmt
+
+    def _started(self, body: Body) -> Iterable[Message]:
+        start = body["start"]
+        fmt = self._format(start.get("mediaFormat", {}))
+        self._stream_id = text(start.get("streamSid") or body["streamSid"])
+        self._media_head = b'{"event":"media","streamSid":' + orjson.dumps(self._stream_id) + b',"media":{"payload":"'
+        yield StreamStarted(
+            stream_id=self._stream_id,
+            call_sid=text(start.get("callSid", "")),
+            account_sid=text(start.get("accountSid", "")),
+            inbound=fmt,
+            outbound=fmt,
+            custom_parameters=parameters(start.get("customParameters")),
+        )
+
+    def _audio(self, data: bytes) -> bytes:
+        return data
+
+    def _media(self, body: Body) -> Iterable[Message]:
+        self._check(body)
+        media = body["media"]
+        if media.get("track", "inbound") not in ("inbound", "inbound_track"):
+            yield Ignored()
+        else:
+            yield MediaReceived(self._audio(payload(media["payload"])))
+
+    def _dtmf(self, body: Body) -> Iterable[Message]:
+        self._check(body)
+        yield digit(body["dtmf"]["digit"])
+
+    def _marked(self, body: Body) -> Iterable[Message]:
+        self._check(body)
+        yield MarkReached(text(body["mark"]["name"]))
+
+    def _check(self, body: Body) -> None:
+        if self._stream_id and body.get("streamSid", self._stream_id) != self._stream_id:
+            raise ProtocolError(f"{self.name}: {body['event']} is for another stream than this one", field="streamSid")
+
+    readers: ClassVar[Mapping[str, Callable[[Any, Body], Iterable[Message]]]] = {
+        "connected": lambda self, body: [Ignored()],
+        "start": _started,
+        "media": _media,
+        "dtmf": _dtmf,
+        "mark": _marked,
+        "stop": lambda self, body: [StreamStopped()],
+    }

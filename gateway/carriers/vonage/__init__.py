@@ -1,0 +1,1 @@
+"""Vonage Voice API WebSockets."""

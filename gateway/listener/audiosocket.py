@@ -1,0 +1,322 @@
+"""Calls from Asterisk over AudioSocket: a TCP listener, one connection per call as a media leg.
+
+Asterisk writes every frame that it gets to its channel at once: nothing is buffered, so nothing runs ahead and nothing
+has to be cleared. Where the connection is too slow, frames are dropped and counted, since late ones would only move
+all later speech back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+from uuid import UUID
+
+from gateway.call.expected import ExpectedCall, ExpectedCalls
+from gateway.carriers.asterisk.audiosocket import END, AudioSocketWire
+from gateway.config import AudioSocketConfig, LimitsConfig
+from gateway.errors import ProtocolError, Rejected
+from gateway.seams.leg import CallEvents
+from gateway.seams.media_messages import (
+    DtmfReceived,
+    Ignored,
+    MediaReceived,
+    Message,
+    PeerError,
+    StreamStarted,
+    StreamStopped,
+)
+from voicecodecs.registry import AudioFormat
+
+log = logging.getLogger(__name__)
+
+_DEFAULT_RATE = 8000
+_KERNEL_BYTES = 8 * 1024  # about a quarter of a second at 8 kHz; the default would keep minutes
+_OWN_FRAMES = 5
+_CLOSE_S = 5.0  # how long a peer may take to read our end of session
+
+
+class AudioSocketLeg(asyncio.Protocol):
+    """One connection, as a ``MediaLeg``."""
+
+    max_lead_ms = 0
+    has_marks = False
+    recalls = False
+
+    def __init__(self, server: AudioSocketServer) -> None:
+        self.expected = ExpectedCall("")
+        """What the call is, once its UUID is known."""
+        self.outbound = AudioFormat("L16", _DEFAULT_RATE)
+        self._server = server
+        self._wire = AudioSocketWire()
+        self._transport: asyncio.Transport | None = None
+        self._session: CallEvents | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._keepalive: asyncio.TimerHandle | None = None
+        self._silence = b""
+        self._errors = 0
+        self._full = False
+        self._said_something = False
+
+    @property
+    def uuid(self) -> UUID | None:
+        """The call's, once it is known."""
+        return self._wire.uuid
+
+    # --- the connection --------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Asterisk connects; who may, and how many, the listener knows."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        if not self._server.admit(self, str(transport.get_extra_info("peername")[0])):
+            self._transport.abort()
+            return
+        own = transport.get_extra_info("socket")
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(own.fileno())) as kernel:
+            kernel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _KERNEL_BYTES)
+        self._limit_buffer()
+        self._later(self._server.setup_timeout_s, self._no_uuid)
+
+    def _limit_buffer(self) -> None:
+        assert self._transport is not None and self.outbound.frame_bytes is not None
+        self._transport.set_write_buffer_limits(high=_OWN_FRAMES * self.outbound.frame_bytes)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone, whoever closed it."""
+        self._transport = None
+        for timer in (self._timer, self._keepalive):
+            if timer is not None:
+                timer.cancel()
+        self._server.forget(self)
+        if self._session is not None:
+            self._session.on_leg_closed("hangup")
+
+    def pause_writing(self) -> None:
+        """The peer reads too slowly."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._full = False
+
+    def data_received(self, data: bytes) -> None:
+        """Frames, in pieces."""
+        self._wire.push(data)
+        while self._transport is not None and not self._transport.is_closing():
+            try:
+                for message in self._wire.messages():
+                    self._on_message(message)
+                    self._errors = 0
+                return
+            except ProtocolError as exc:
+                self._bad(exc)
+            except Rejected as exc:
+                self._refused(exc)
+
+    def _bad(self, exc: ProtocolError) -> None:
+        self._errors += 1
+        log.warning("unreadable frame", extra={"why": str(exc), "row": self._errors})
+        if self.uuid is None or self._errors >= self._server.max_errors:
+            self._close()
+
+    def _on_message(self, message: Message) -> None:
+        session = self._session
+        if isinstance(message, MediaReceived):
+            if session is not None and session.listening:
+                session.on_audio(message.payload)
+        elif isinstance(message, StreamStarted):
+            self._begin(message)
+        elif isinstance(message, DtmfReceived):
+            if session is None:  # a key before any audio
+                self._begin(self._wire.start(_DEFAULT_RATE))
+            if self._session is not None:
+                self._session.on_digit(message.digit)
+        elif isinstance(message, StreamStopped):
+            self._close()
+        elif isinstance(message, PeerError):
+            log.warning("peer complains", extra={"why": message.description, "transport": "audiosocket"})
+        elif isinstance(message, Ignored):  # the UUID
+            self._server.identify(self)
+            self._later(self._server.config.first_audio_ms / 1000, self._no_audio)
+
+    def _begin(self, started: StreamStarted) -> None:
+        assert self._timer is not None
+        self._timer.cancel()
+        self.outbound = started.outbound
+        self._silence = self._wire.audio(self.outbound.silence_frame())
+        self._limit_buffer()
+        self._session = self._server.begin(self, replace(started, custom_parameters=self.expected.custom_parameters))
+        self._keep_alive()
+
+    def _no_uuid(self) -> None:
+        log.info("no call came over a connection", extra={"transport": "audiosocket"})
+        self._close()
+
+    def _no_audio(self) -> None:
+        try:
+            self._begin(self._wire.start(_DEFAULT_RATE))
+        except Rejected as exc:
+            self._refused(exc)
+
+    def _refused(self, exc: Rejected) -> None:
+        log.info("call rejected", extra={"why": exc.code, "transport": "audiosocket"})
+        self._server.on_rejected(exc.code)
+        self._close()
+
+    def _keep_alive(self) -> None:
+        """One frame of silence where none of speech was sent since the last look."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if not self._said_something and not self._full:
+            self._transport.write(self._silence)
+        self._said_something = False
+        every_s = self._server.config.keepalive_ms / 1000
+        self._keepalive = asyncio.get_running_loop().call_later(every_s, self._keep_alive)
+
+    def _later(self, delay_s: float, what: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(delay_s, what)
+
+    def _close(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(END)
+            self._transport.close()
+            self._later(_CLOSE_S, self._transport.abort)
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- MediaLeg --------------------------------------------------------------------------------------------------
+
+    def send_frame(self, payload: bytes) -> bool:
+        """Write one frame now, header and payload together. False: the peer's buffer is full."""
+        if self._transport is None or self._full or self._transport.is_closing():
+            return False
+        self._said_something = True
+        self._transport.write(self._wire.audio(payload))
+        return True
+
+    def send_mark(self, name: str) -> None:
+        """No marks: the played position is the timetable's."""
+
+    def send_clear(self) -> None:
+        """Nothing is buffered at the peer."""
+
+    def carries_dtmf(self, digits: str) -> bool:
+        """Tones go in the audio."""
+        return False
+
+    def send_dtmf(self, digits: str) -> bool:
+        """The protocol cannot; tones go in the audio."""
+        return False
+
+    def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
+        """End the session; the dialplan goes on and may ask for what was handed off."""
+        self._close()
+
+    def transfer(self, target: str, handoff_data: str | None = None) -> bool:
+        """The session ends, and the dialplan that goes on asks for the target."""
+        return True
+
+
+Begin = Callable[[AudioSocketLeg, StreamStarted], CallEvents]
+"""Makes a session of a call; raises ``Rejected``."""
+
+
+class AudioSocketServer:
+    """The listener, and what its connections ask it.
+
+    Args:
+        expected: calls that were announced.
+        begin: makes a session.
+        on_rejected: told why a call was refused, by code.
+    """
+
+    def __init__(
+        self,
+        config: AudioSocketConfig,
+        limits: LimitsConfig,
+        expected: ExpectedCalls,
+        begin: Begin,
+        on_rejected: Callable[[str], None] = lambda code: None,
+    ) -> None:
+        self.config = config
+        self.setup_timeout_s = limits.setup_timeout_s
+        self.max_errors = limits.errors_in_a_row
+        self.port = 0
+        self._per_address = limits.connections_per_address
+        self._allowed = [ipaddress.ip_network(network) for network in config.allowed]
+        self.expected = expected
+        self.begin = begin
+        self.on_rejected = on_rejected
+        self._legs: dict[AudioSocketLeg, str] = {}
+        self._by_address: Counter[str] = Counter()
+        self._listener: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen. ``port`` then holds the bound port."""
+        self._listener = await asyncio.get_running_loop().create_server(
+            lambda: AudioSocketLeg(self), self.config.host, self.config.port
+        )
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def aclose(self) -> None:
+        """Listen no more and close what is left."""
+        if self._listener is not None:
+            self._listener.close()
+        for leg in list(self._legs):
+            leg.abort()
+
+    def admit(self, leg: AudioSocketLeg, address: str) -> bool:
+        """Whether this peer may connect, and one more connection may be."""
+        ip = ipaddress.ip_address(address)
+        if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+            ip = ip.ipv4_mapped
+        why = ""
+        if not any(ip in network for network in self._allowed):
+            why = "address is not in audiosocket.allowed"
+        elif len(self._legs) >= self.config.connections or self._by_address[address] >= self._per_address:
+            why = "too many connections"
+        if why:
+            log.warning("audiosocket refused", extra={"why": why})
+            return False
+        self._legs[leg] = address
+        self._by_address[address] += 1
+        return True
+
+    def forget(self, leg: AudioSocketLeg) -> None:
+        """A connection is gone."""
+        address = self._legs.pop(leg, None)
+        if address is not None:
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]
+
+    def live(self, uuid: UUID) -> bool:
+        """Whether a connection carries this call."""
+        return any(leg.uuid == uuid for leg in self._legs)
+
+    def identify(self, leg: AudioSocketLeg) -> None:
+        """A connection told its UUID: what was announced of it is the leg's now.
+
+        Raises:
+            Rejected: the call is live already, or nobody announced it and there is no default route.
+        """
+        assert leg.uuid is not None
+        if any(other.uuid == leg.uuid for other in self._legs if other is not leg):
+            raise Rejected(f"a call {leg.uuid} is live already", status=409, code="live")
+        call = self.expected.take(leg.uuid)
+        if call is None and not self.config.route:
+            raise Rejected(f"no call {leg.uuid} is expected", status=404, code="unknown_call")
+        leg.expected = call or ExpectedCall(self.config.route)

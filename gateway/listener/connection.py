@@ -1,0 +1,303 @@
+"""One media WebSocket: frames to dialect to session, and back. The only code that knows picows.
+
+The frame path: ``send_frame`` is called from a tick and writes to the socket synchronously; a peer that reads too
+slowly fills the transport's buffer and its frames are dropped and counted, never awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest
+
+from gateway.call.session import Session
+from gateway.carriers.dialect import Dialect
+from gateway.errors import GatewayError, ProtocolError, Rejected
+from gateway.listener.receive_batching import ReceiveBatching
+from gateway.seams.call_api import CallApi, OpenCallApi
+from gateway.seams.media_messages import (
+    DtmfReceived,
+    FlowControl,
+    MarkReached,
+    MediaReceived,
+    Message,
+    PeerError,
+    PlaybackCompleted,
+    PlaybackStarted,
+    Reply,
+    StreamStarted,
+    StreamStopped,
+)
+from voicecodecs.registry import AudioFormat
+
+log = logging.getLogger(__name__)
+
+_CLOSE_S = 5.0  # how long a peer that was told to hang up may take to close the socket
+# Looking a member up in its class costs Python 3.11 more than the comparison, and every frame would pay it.
+_TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
+_WRITE_BUFFER_BYTES = 64 * 1024  # about four seconds of base64 mu-law: a peer that far behind is gone
+
+
+class Accept(Protocol):
+    """Turns a started stream into a running session. Raises ``Rejected``."""
+
+    def __call__(self, connection: MediaConnection, started: StreamStarted) -> Session: ...
+
+
+class MediaConnection(WSListener):
+    """A carrier's socket, as a ``MediaLeg``.
+
+    Args:
+        dialect: the serializer of this stream.
+        accept: called once, when the stream has started.
+        setup_timeout_s: longest wait for the start message.
+        max_message_bytes: larger messages, also in fragments, close the socket with 1009.
+        max_errors: unreadable messages in a row that close the socket with 1007.
+        open_api: opens what leads the call beside its stream, where there is such a thing.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        route: str,
+        accept: Accept,
+        *,
+        setup_timeout_s: float,
+        max_message_bytes: int,
+        max_errors: int,
+        on_closed: Callable[[MediaConnection], None],
+        max_lead_ms: int | None = None,
+        open_api: OpenCallApi | None = None,
+    ) -> None:
+        self.dialect = dialect
+        self.route = route
+        self.outbound = AudioFormat()
+        self.max_lead_ms = dialect.max_lead_ms if max_lead_ms is None else max_lead_ms
+        self.has_marks = dialect.has_marks
+        self.recalls = True
+        self.request: WSUpgradeRequest | None = None
+        self._accept = accept
+        self._setup_timeout_s = setup_timeout_s
+        self._max_message_bytes = max_message_bytes
+        self._max_errors = max_errors
+        self._on_closed = on_closed
+        self._open_api = open_api
+        self._api: CallApi | None = None
+        self._transferred = False
+        self._transport: WSTransport | None = None
+        self._receiving: ReceiveBatching | None = None
+        self._session: Session | None = None
+        self._errors = 0
+        self._full = False
+        self._stopped = False
+        self._parts: list[bytes] = []
+        self._parts_type = WSMsgType.TEXT
+        self._media_type = WSMsgType.TEXT if dialect.media_is_text else WSMsgType.BINARY
+        self._setup_timer: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
+
+    # --- picows ----------------------------------------------------------------------------------------------------
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        """The upgrade is done; the peer has to start its stream in time."""
+        self._transport = transport
+        transport.underlying_transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        # The kernel would keep megabytes, minutes of speech, before our own buffer even begins to fill.
+        own = transport.underlying_transport.get_extra_info("socket")
+        kernel = socket.socket(fileno=os.dup(own.fileno()))  # socket.dup() would make the shared socket block
+        with contextlib.suppress(OSError):
+            kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITE_BUFFER_BYTES)
+        if transport.underlying_transport.get_extra_info("ssl_object") is None:
+            self._receiving = ReceiveBatching(kernel)
+        else:  # its records are not our frames
+            kernel.close()
+        self._setup_timer = asyncio.get_running_loop().call_later(self._setup_timeout_s, self._not_started)
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        """A frame; media that nobody listens to is not even parsed."""
+        kind = frame.msg_type
+        if kind is _TEXT or kind is _BINARY or kind is _CONTINUATION:
+            if frame.fin and kind is not _CONTINUATION:
+                payload = frame.get_payload_as_bytes()
+                session = self._session
+                receiving = self._receiving
+                if session is not None and not session.listening:
+                    if self.dialect.is_media(payload, binary=kind is _BINARY):
+                        if receiving is not None:
+                            receiving.skipped(len(payload))
+                        return
+                if receiving is not None:
+                    receiving.wake()
+            else:
+                whole = self._defragment(kind, frame)
+                if whole is None:
+                    return
+                kind, payload = whole
+            self._received(kind, payload)
+        elif kind is WSMsgType.CLOSE:
+            transport.send_close(frame.get_close_code())
+            transport.disconnect()
+
+    def _defragment(self, kind: WSMsgType, frame: WSFrame) -> tuple[WSMsgType, bytes] | None:
+        if kind is not WSMsgType.CONTINUATION:
+            self._parts_type = kind
+            self._parts.clear()
+        self._parts.append(frame.get_payload_as_bytes())
+        if sum(map(len, self._parts)) > self._max_message_bytes:
+            self._parts.clear()
+            self.close(WSCloseCode.MESSAGE_TOO_BIG, f"message is over {self._max_message_bytes} bytes")
+            return None
+        if not frame.fin:
+            return None
+        payload = b"".join(self._parts)
+        self._parts.clear()
+        return self._parts_type, payload
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        """The socket is gone, whoever closed it."""
+        if self._setup_timer is not None:
+            self._setup_timer.cancel()
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+        self._transport = None
+        if self._receiving is not None:
+            self._receiving.close()
+            self._receiving = None
+        if self._session is not None:
+            self._session.on_leg_closed("hangup")
+        if self._api is not None:
+            self._api.close()
+        self._on_closed(self)
+
+    def pause_writing(self) -> None:
+        """The peer reads too slowly."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._full = False
+
+    # --- inbound ---------------------------------------------------------------------------------------------------
+
+    def _received(self, kind: WSMsgType, payload: bytes) -> None:
+        try:
+            data = payload.decode() if kind is WSMsgType.TEXT else payload
+            for message in self.dialect.decode(data):
+                self._on_message(message)
+            self._errors = 0
+        except UnicodeDecodeError:
+            self._bad(ProtocolError(f"{self.dialect.name}: text message of {len(payload)} bytes is not UTF-8"))
+        except ProtocolError as exc:
+            self._bad(exc)
+        except Rejected as exc:
+            log.info("call rejected", extra={"why": exc.code, "transport": self.dialect.name})
+            self.close(WSCloseCode.TRY_AGAIN_LATER if exc.status == 503 else WSCloseCode.POLICY_VIOLATION, str(exc))
+
+    def _bad(self, exc: GatewayError) -> None:
+        self._errors += 1
+        log.warning("unreadable media message", extra={"why": str(exc), "row": self._errors})
+        if self._session is None:
+            self.close(WSCloseCode.PROTOCOL_ERROR, str(exc))
+        elif self._errors >= self._max_errors:
+            self.close(WSCloseCode.INVALID_TEXT, f"{self._errors} unreadable messages in a row")
+
+    def _on_message(self, message: Message) -> None:
+        session = self._session
+        if isinstance(message, StreamStarted):
+            if session is not None:
+                raise ProtocolError(f"{self.dialect.name}: a second start on one stream")
+            self.outbound = message.outbound
+            if self._setup_timer is not None:
+                self._setup_timer.cancel()
+            self._session = session = self._accept(self, message)
+            if self._open_api is not None:
+                self._api = self._open_api(message, session.on_digit)
+        elif isinstance(message, Reply):
+            self._send_text(message.data)
+        elif isinstance(message, FlowControl):
+            self._stopped = message.stopped
+        elif isinstance(message, PeerError):
+            log.warning("peer complains", extra={"why": message.description, "transport": self.dialect.name})
+        elif session is None:
+            if isinstance(message, MediaReceived | DtmfReceived | MarkReached):
+                raise ProtocolError(f"{self.dialect.name}: {type(message).__name__} before the stream's start")
+        elif isinstance(message, MediaReceived):
+            if session.listening:
+                session.on_audio(message.payload)
+        elif isinstance(message, DtmfReceived):
+            session.on_digit(message.digit)
+        elif isinstance(message, MarkReached):
+            session.on_mark(message.name)
+        elif isinstance(message, PlaybackStarted | PlaybackCompleted):
+            session.on_playback(started=isinstance(message, PlaybackStarted))
+        elif isinstance(message, StreamStopped):
+            session.on_leg_closed(message.reason or "hangup")
+
+    def _not_started(self) -> None:
+        if self._session is None:
+            self.close(WSCloseCode.POLICY_VIOLATION, f"no start message within {self._setup_timeout_s:g} s")
+
+    # --- MediaLeg --------------------------------------------------------------------------------------------------
+
+    def send_frame(self, payload: bytes) -> bool:
+        """Write one frame now. False: the peer's buffer is full."""
+        if self._transport is None or self._full or self._stopped:
+            return False
+        if self._receiving is not None and self._receiving.gathering:
+            self._receiving.wake()
+        self._transport.send(self._media_type, self.dialect.media(payload))
+        return True
+
+    def _send_text(self, message: bytes | None) -> bool:
+        if message is None or self._transport is None:
+            return False
+        self._transport.send(WSMsgType.TEXT, message)
+        return True
+
+    def send_mark(self, name: str) -> None:
+        """Ask for a mark."""
+        self._send_text(self.dialect.mark(name))
+
+    def send_clear(self) -> None:
+        """Empty the peer's buffer."""
+        if not self._send_text(self.dialect.clear()) and self._api is not None:
+            self._api.clear()
+
+    def carries_dtmf(self, digits: str) -> bool:
+        """Whether the peer, or the call's API, sends tones."""
+        return self.dialect.dtmf(digits) is not None or (self._api is not None and self._api.carries_dtmf(digits))
+
+    def send_dtmf(self, digits: str) -> bool:
+        """Let the peer send tones, where it can."""
+        return self._send_text(self.dialect.dtmf(digits)) or (self._api is not None and self._api.send_dtmf(digits))
+
+    def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
+        """End the stream; on carriers whose call goes on after it, ``…/after`` says how."""
+        if self._api is not None and not self._transferred:
+            self._api.hang_up(reason, handoff_data)
+        if self._send_text(self.dialect.hangup(handoff_data)):
+            loop = asyncio.get_running_loop()
+            self._close_timer = loop.call_later(_CLOSE_S, lambda: self.close(WSCloseCode.OK, reason))
+        else:
+            self.close(WSCloseCode.OK, reason)
+
+    def transfer(self, target: str, handoff_data: str | None = None) -> bool:
+        """By the call's API; else the stream ends, and what follows it dials ``target``, where something does."""
+        self._transferred = self._api is not None and self._api.transfer(target, handoff_data)
+        return self._transferred or self.dialect.goes_on_after
+
+    def forget(self) -> None:
+        """Its socket could not be opened."""
+        self._on_closed(self)
+
+    def close(self, code: WSCloseCode, why: str) -> None:
+        """Close the socket with a reason (cut to the 123 bytes that fit)."""
+        if self._transport is not None:
+            self._transport.send_close(code, why.encode()[:120])
+            self._transport.disconnect()

@@ -1,0 +1,210 @@
+"""One port for everything: a small protocol reads the request head and hands ``/media/*`` to the frame path, all else
+to the HTTP application. Accept, drain, limits per address.
+
+Chosen by measuring (gateway-baselines in benchmarks/RESULTS.md): the frame path on picows costs half of a frame on
+aiohttp in both directions, while a stack of our own for REST and pages would gain nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+from picows import WSAutoPingStrategy, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
+from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stubs; the version is pinned
+
+from gateway.carriers.table import DIALECTS
+from gateway.config import CarriersConfig, LimitsConfig, ServerConfig
+from gateway.errors import Rejected
+from gateway.listener.connection import Accept, MediaConnection
+from gateway.seams.call_api import OpenCallApi
+
+log = logging.getLogger(__name__)
+
+_HEAD_BYTES = 16 * 1024
+
+
+class _Switch(asyncio.Protocol):
+    """Reads the whole head of the first request, then hands the connection over, with what it has read.
+
+    The whole head, not its first line alone: neither stack behind has a limit of time for a head that never ends.
+    """
+
+    def __init__(self, server: GatewayServer) -> None:
+        self._server = server
+        self._head = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        peer = transport.get_extra_info("peername")
+        if peer is not None and not self._server.admit(str(peer[0]), transport):
+            self._transport.abort()
+            return
+        self._timer = asyncio.get_running_loop().call_later(self._server.limits.setup_timeout_s, self._transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None and self._timer is not None
+        self._head += data
+        end = self._head.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._head) > _HEAD_BYTES:
+                self._transport.abort()
+            return
+        self._timer.cancel()
+        path = bytes(self._head[:end]).partition(b"\r\n")[0].split(b" ")[1:2]
+        if path and path[0].startswith(b"/media/"):
+            peer = self._transport.get_extra_info("peername")
+            media = self._server.media_protocol(str(peer[0]) if peer is not None else "")
+            self._transport.set_protocol(media)
+            media.connection_made(self._transport)
+            rest = memoryview(bytes(self._head))
+            while len(rest):
+                room = media.get_buffer(len(rest))
+                taken = min(len(room), len(rest))
+                room[:taken] = rest[:taken]
+                media.buffer_updated(taken)
+                rest = rest[taken:]
+        else:
+            http = self._server.http_protocol()
+            self._transport.set_protocol(http)
+            http.connection_made(self._transport)
+            http.data_received(bytes(self._head))
+
+
+class GatewayServer:
+    """The listener.
+
+    Args:
+        app: the HTTP application, for everything but ``/media/*``.
+        accept: turns a started media stream into a session.
+        authorise: checks a media upgrade (dialect, route, request, peer's address); raises ``Rejected``.
+        call_apis: by dialect, what leads its calls beside their streams.
+    """
+
+    def __init__(
+        self,
+        server: ServerConfig,
+        limits: LimitsConfig,
+        app: web.Application,
+        carriers: CarriersConfig,
+        *,
+        accept: Accept,
+        authorise: Callable[[str, str, WSUpgradeRequest, str], None],
+        call_apis: Mapping[str, OpenCallApi] | None = None,
+    ) -> None:
+        self.config = server
+        self.limits = limits
+        self._carriers = carriers
+        self._accept = accept
+        self._authorise = authorise
+        self._call_apis = call_apis or {}
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+        self._listener: asyncio.Server | None = None
+        self._connections: set[MediaConnection] = set()
+        self._by_address: dict[str, weakref.WeakSet[asyncio.BaseTransport]] = {}
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen. ``port`` then holds the bound port."""
+        await self._runner.setup()
+        tls: ssl.SSLContext | None = None
+        if self.config.tls is not None:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(self.config.tls.certificate, self.config.tls.key)
+        self._listener = await asyncio.get_running_loop().create_server(
+            lambda: _Switch(self), self.config.host, self.config.port, ssl=tls, backlog=1024
+        )
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def stop_accepting(self) -> None:
+        """Take no new connections; the ones there live on."""
+        if self._listener is not None:
+            self._listener.close()
+
+    async def aclose(self) -> None:
+        """Close everything."""
+        await self.stop_accepting()
+        await self._runner.cleanup()
+        for sockets in self._by_address.values():
+            for transport in list(sockets):  # browsers open some ahead, without a request: neither stack has those
+                transport.close()
+
+    def admit(self, address: str, transport: asyncio.BaseTransport) -> bool:
+        """Whether one more socket of this remote address may stay."""
+        for known in [known for known, sockets in self._by_address.items() if not sockets]:
+            del self._by_address[known]
+        sockets = self._by_address.setdefault(address, weakref.WeakSet())
+        if sum(not socket.is_closing() for socket in sockets) >= self.limits.connections_per_address:
+            return False
+        sockets.add(transport)
+        return True
+
+    def http_protocol(self) -> Any:
+        """A protocol of the HTTP application for one connection."""
+        assert self._runner.server is not None
+        return self._runner.server()
+
+    def media_protocol(self, peer: str) -> Any:
+        """A protocol of the frame path for one connection from the address ``peer``."""
+        return WSProtocol(
+            host_port=None,
+            ws_path=None,
+            is_client_side=False,
+            ws_listener_factory=lambda request: self._route(request, peer),
+            logger=log,
+            disconnect_on_exception=True,
+            websocket_handshake_timeout=self.limits.setup_timeout_s,
+            enable_auto_ping=False,
+            auto_ping_idle_timeout=20.0,
+            auto_ping_reply_timeout=20.0,
+            auto_ping_strategy=WSAutoPingStrategy.PING_WHEN_IDLE,
+            enable_auto_pong=True,
+            max_frame_size=self.limits.message_bytes,
+            extra_headers=None,
+            read_buffer_init_size=4096,
+        )
+
+    def connection(self, dialect: str, route: str, parameters: Mapping[str, str]) -> MediaConnection:
+        """A connection of this server's, whoever opens its socket; ``parameters`` as of the stream's address."""
+        connection = MediaConnection(
+            DIALECTS[dialect](self._carriers, parameters), route, self._accept,
+            setup_timeout_s=self.limits.setup_timeout_s,
+            max_message_bytes=self.limits.message_bytes,
+            max_errors=self.limits.errors_in_a_row,
+            on_closed=self._connections.discard,
+            open_api=self._call_apis.get(dialect),
+        )  # fmt: skip
+        self._connections.add(connection)
+        return connection
+
+    def _route(self, request: WSUpgradeRequest, peer: str) -> WSUpgradeResponseWithListener:
+        try:
+            path, _, query = request.path.decode("ascii", "replace").partition("?")
+            parts = [part for part in path.split("/") if part][1:]
+            if not parts or parts[0] not in DIALECTS:
+                raise Rejected(f"no media dialect {'/'.join(parts)[:40]!r}", status=404, code="not_found")
+            route = parts[1] if len(parts) > 1 else "default"
+            self._authorise(parts[0], route, request, peer)
+            given = {name: value for name, value in parse_qsl(query) if name != "token"}
+            connection = self.connection(parts[0], route, given)
+        except Rejected as exc:
+            return WSUpgradeResponseWithListener(
+                WSUpgradeResponse.create_error_response(exc.status, str(exc).encode()), None
+            )
+        connection.request = request
+        offered = [name.strip() for name in (request.headers.get("Sec-WebSocket-Protocol") or "").split(",")]
+        chosen = [name for name in offered if name in connection.dialect.subprotocols]
+        headers = {"Sec-WebSocket-Protocol": chosen[0]} if chosen else {}
+        return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(headers), connection)

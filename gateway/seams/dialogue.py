@@ -1,0 +1,58 @@
+"""The seam between a session and whoever leads the dialogue: dialled out, dialled in, or a built-in script."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gateway.seams.leg import CallInfo
+from gateway.seams.messages import Inbound, Outbound
+
+
+class DialogueSink(Protocol):
+    """What a dialogue manager may do to a call. Implemented by the session; all calls come on its loop."""
+
+    def on_message(self, message: Inbound) -> None: ...
+
+    def on_dialogue_ready(self) -> None:
+        """The manager has its ``setup``. Called once, before any other."""
+        ...
+
+    def on_dialogue_closed(self) -> None:
+        """The manager closed on purpose (1000/1001): the same as ``end``."""
+        ...
+
+    def on_dialogue_lost(self) -> None:
+        """The connection broke; the link reconnects by itself. Called once per loss."""
+        ...
+
+    def on_dialogue_resumed(self) -> None:
+        """Connected again; the link has sent ``setup`` with ``resumed``."""
+        ...
+
+    def on_dialogue_failed(self, description: str) -> None:
+        """The link has given up."""
+        ...
+
+
+class DialogueLink(Protocol):
+    """One call's line to its manager."""
+
+    def send(self, message: Outbound) -> None:
+        """Queue one message; never blocks. Extensions are left out where the link's peer does not want them."""
+        ...
+
+    def send_audio(self, pcm: bytes) -> None:
+        """Queue 20 ms of s16le caller audio as a binary message; the oldest audio is dropped when the queue is full."""
+        ...
+
+    async def aclose(self) -> None:
+        """Send what is queued, close with 1000, end all tasks. Idempotent."""
+        ...
+
+
+class Dialogues(Protocol):
+    """Gives a call its manager, by the call's route."""
+
+    async def attach(self, call: CallInfo, sink: DialogueSink, *, codec: str) -> DialogueLink:
+        """Connect a call; returns at once, ``setup`` is sent when the line is up."""
+        ...

@@ -1,0 +1,129 @@
+"""Requests of ours that are one question and one answer: REGISTER, OPTIONS, BYE, INFO, REFER, NOTIFY, UPDATE.
+
+An INVITE is more than that (provisional answers, forks, its ACK): it has its own owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sip_bridge.errors import ProtocolError
+from sip_bridge.io.endpoint import Endpoint, Peer
+from sip_bridge.message.digest import ClientAuth, is_stale
+from sip_bridge.message.sip import BRANCH_MAGIC, Request, Response, Uri, Via, response_to
+from sip_bridge.transaction import Act, Key
+
+HeaderItems: TypeAlias = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAddress:
+    """Where peers reach us, as our messages say it."""
+
+    host: str
+    port: int
+    """Of UDP and TCP."""
+    tls_port: int = 0
+    """0: not listened on; who calls by TLS then uses the connection that we made."""
+
+    def via(self, transport: str) -> Via:
+        """For one request: with a branch of its own, and ``rport`` (RFC 3581)."""
+        params = {"branch": BRANCH_MAGIC + secrets.token_hex(12), "rport": None}
+        return Via(transport, self._host, self._port(transport), params)
+
+    def contact(self, transport: str, user: str = "") -> Uri:
+        """A URI under which that transport reaches us."""
+        params = {} if transport == "UDP" else {"transport": transport.lower()}
+        return Uri("sip", user, self._host, self._port(transport), params)
+
+    @property
+    def _host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    def _port(self, transport: str) -> int:
+        return (self.tls_port or 5061) if transport == "TLS" else self.port
+
+
+def authorization(response: Response, request: Request, auth: ClientAuth) -> tuple[str, str] | None:
+    """The header that answers a 401 or 407; None: another status, or no challenge that we can answer."""
+    names = {401: ("WWW-Authenticate", "Authorization"), 407: ("Proxy-Authenticate", "Proxy-Authorization")}
+    if response.status not in names:
+        return None
+    challenge, credentials = names[response.status]
+    value = auth.answer(
+        response.headers.all(challenge), method=request.method, uri=request.uri, cnonce=secrets.token_hex(8)
+    )
+    return (credentials, value) if value else None
+
+
+def wants_fresh_nonce(response: Response) -> bool:
+    """Whether credentials were refused for their nonce's age alone."""
+    challenges = response.headers.all("WWW-Authenticate") + response.headers.all("Proxy-Authenticate")
+    try:
+        return any("stale" in challenge.lower() and is_stale(challenge) for challenge in challenges)
+    except ProtocolError:
+        return False
+
+
+class Client:
+    """Asks, and hands each answer to who asked. The endpoint's user passes on what it is told."""
+
+    _MAX_TRIES = 4
+    """Of one question: bare, with credentials for the target and for a proxy, and once more for a stale nonce."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._waiting: dict[Key, asyncio.Future[Response]] = {}
+        self._requests: dict[Key, Request] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def ask(
+        self, make: Callable[[HeaderItems], Request], peer: Peer, *, auth: ClientAuth | None = None
+    ) -> Response:
+        """Send a request; answer challenges; return the final response.
+
+        No answer counts as 408 and a broken transport as 503 (RFC 3261 section 8.1.3.1). The endpoint's timers bound
+        the wait.
+
+        Args:
+            make: the request with these headers added; called again, for a new branch and CSeq, after a challenge.
+        """
+        credentials: dict[str, str] = {}
+        for _ in range(self._MAX_TRIES):
+            request = make(list(credentials.items()))
+            response = await self._once(request, peer)
+            answer = authorization(response, request, auth) if auth else None
+            if answer is None or (answer[0] in credentials and not wants_fresh_nonce(response)):
+                return response  # with credentials for this already: they are wrong
+            credentials[answer[0]] = answer[1]
+        return response
+
+    async def _once(self, request: Request, peer: Peer) -> Response:
+        key = self._endpoint.request(request, peer)
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiting[key] = future
+        self._requests[key] = request
+        try:
+            return await future
+        finally:
+            del self._waiting[key], self._requests[key]
+
+    def on_response(self, key: Key | None, response: Response) -> bool:
+        """True: it was the answer to a question asked here."""
+        future = self._waiting.get(key) if key else None
+        if future and response.status >= 200 and not future.done():
+            future.set_result(response)
+        return future is not None
+
+    def on_failed(self, key: Key, reason: Act) -> bool:
+        """True: it was a question asked here."""
+        future = self._waiting.get(key)
+        if future and not future.done():
+            future.set_result(response_to(self._requests[key], 408 if reason is Act.TIMEOUT else 503))
+        return future is not None

@@ -1,0 +1,468 @@
+"""Sockets of SIP: datagrams and streams in, transactions over them, answers by the way the request came.
+
+What needs no call is dealt with here: keep-alives, OPTIONS, methods and extensions that we do not know, CANCEL's own
+answer, floods, and refusing new calls when full or draining. Calls are the ``User``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from gateway.listener.source_limit import SourceLimit
+from sip_bridge.errors import ProtocolError
+from sip_bridge.io.tls import names_of
+from sip_bridge.message.sip import (
+    PING,
+    PONG,
+    MalformedRequest,
+    Message,
+    MessageStream,
+    Request,
+    Response,
+    note_source,
+    parse,
+    response_to,
+)
+from sip_bridge.transaction import Act, Deliver, Effect, Failed, Key, Send, State, Timing, Transactions, server_key
+
+log = logging.getLogger(__name__)
+
+METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "REFER", "NOTIFY")
+"""What a user may be asked; it refuses what it does not want in its state."""
+
+EXTENSIONS = frozenset({"timer"})
+"""Option tags that may stand in Require."""
+
+ALLOW = ("Allow", ", ".join(METHODS))
+_ACCEPT = ("Accept", "application/sdp, application/dtmf-relay, application/dtmf")
+SUPPORTED = ("Supported", ", ".join(sorted(EXTENSIONS)))
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Where a message came from or goes to: by datagram, or on the connection to that address."""
+
+    transport: str
+    """UDP, TCP or TLS."""
+    host: str
+    """An address, not a name: it is compared with what the socket tells."""
+    port: int
+    name: str = ""
+    """Of a TLS server that we call: whom its certificate must be for. Empty: ``host``."""
+
+
+class User(Protocol):
+    """Who has the calls. Called on the event loop; must not block or raise."""
+
+    def on_request(self, key: Key, request: Request, peer: Peer) -> None:
+        """A new request other than CANCEL. It must be answered with ``Endpoint.respond``, sooner or later."""
+        ...
+
+    def on_ack(self, request: Request) -> None:
+        """The ACK of a 2xx."""
+        ...
+
+    def on_cancel(self, invite: Key) -> None:
+        """The peer gives up; the CANCEL itself is answered, the INVITE still wants its 487."""
+        ...
+
+    def on_response(self, key: Key | None, response: Response) -> None:
+        """A response to a request of ours; ``key`` is None for one after its transaction ended."""
+        ...
+
+    def on_failed(self, key: Key, reason: Act) -> None:
+        """No answer came (``TIMEOUT``), or it could not be sent (``BROKEN``)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What strangers may cost."""
+
+    requests_per_s: float = 50.0
+    """Of one source address, on average; what is more is dropped without an answer."""
+    burst: int = 200
+    """Requests that one source may send at once."""
+    sources: int = 10_000
+    """Source addresses remembered; the one silent for longest is forgotten first."""
+    connections: int = 1000
+    transactions: int = 20_000
+    idle_s: float = 600.0
+    """A connection silent for so long is closed."""
+    write_bytes: int = 256 * 1024
+    """A connection whose peer reads so slowly is closed."""
+
+
+class _Datagrams(asyncio.DatagramProtocol):
+    def __init__(self, receive: Callable[[bytes, Peer], None]) -> None:
+        self._receive = receive
+        self.transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        if data.strip(b"\r\n\0"):  # else a keep-alive, which wants no answer here
+            self._receive(data, Peer("UDP", addr[0], addr[1]))
+
+
+class _Connection(asyncio.Protocol):
+    """One stream.
+
+    Args:
+        peer: whom we called; of a connection to us only the transport is known before it is made.
+    """
+
+    def __init__(self, endpoint: Endpoint, peer: Peer) -> None:
+        self._endpoint = endpoint
+        self._stream = MessageStream()
+        self._transport: asyncio.Transport | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self.peer = peer
+        self.names: frozenset[str] = frozenset()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        if not self.peer.host:
+            host, port = (transport.get_extra_info("peername") or ("", 0))[:2]  # None: it is gone already
+            self.peer = replace(self.peer, host=host, port=port)
+        self.names = names_of(transport.get_extra_info("peercert") or {})
+        if not self._endpoint._connected(self):
+            transport.close()
+        self._touch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._idle:
+            self._idle.cancel()
+        self._endpoint._disconnected(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._touch()
+        try:
+            for message in self._stream.feed(data):
+                if message == PING:
+                    self.send(PONG)
+                else:
+                    self._endpoint._receive(message, self.peer)
+        except ProtocolError as error:
+            self._endpoint.counts["unreadable"] += 1
+            log.info("SIP stream closed", extra={"why": str(error)})
+            self.close()
+
+    def send(self, data: bytes) -> bool:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        if transport.get_write_buffer_size() > self._endpoint._limits.write_bytes:
+            transport.abort()
+            return False
+        transport.write(data)
+        return True
+
+    def close(self) -> None:
+        if self._transport:
+            self._transport.close()
+
+    def _touch(self) -> None:
+        if self._idle:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(self._endpoint._limits.idle_s, self.close)
+
+
+class Endpoint:
+    """One SIP address over UDP and TCP, and TLS where ``start_tls`` was called.
+
+    Args:
+        user: who has the calls.
+        client_tls: for TLS connections of ours; None: there are none.
+        methods: those that the user understands; others are answered 501.
+    """
+
+    def __init__(
+        self,
+        user: User,
+        *,
+        timing: Timing = Timing(),  # noqa: B008 - frozen
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        client_tls: ssl.SSLContext | None = None,
+        methods: Sequence[str] = METHODS,
+    ) -> None:
+        self.draining = False
+        """New calls get 503."""
+        self.counts: Counter[str] = Counter()
+        """``unreadable``, ``limited``, ``refused``, ``unmatched`` messages."""
+        self.port = 0
+        self.tls_port = 0
+        """0: not listened on."""
+        self._user = user
+        self._client_tls = client_tls
+        self._allow = ("Allow", ", ".join(methods))
+        self._methods = frozenset(methods)
+        self._limits = limits
+        self._transactions = Transactions(timing, limit=limits.transactions)
+        self._sources = SourceLimit(per_s=limits.requests_per_s, burst=limits.burst, sources=limits.sources)
+        self._datagrams = _Datagrams(self._receive)
+        self._servers: list[asyncio.Server] = []
+        self._connections: dict[Peer, _Connection] = {}
+        self._dialling: dict[Peer, asyncio.Task[None]] = {}
+        self._unsent: dict[Peer, list[tuple[bytes, Key | None]]] = {}
+        """What waits for a connection that is being made."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        self._loop: asyncio.AbstractEventLoop
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen on both transports; port 0 takes a free one, the same for both.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._servers.append(await self._loop.create_server(lambda: _Connection(self, Peer("TCP", "", 0)), host, port))
+        self.port = self._servers[0].sockets[0].getsockname()[1]
+        try:
+            await self._loop.create_datagram_endpoint(lambda: self._datagrams, local_addr=(host, self.port))
+        except OSError:
+            await self.close()
+            raise
+
+    async def start_tls(self, host: str, port: int, context: ssl.SSLContext) -> None:
+        """Listen for TLS too, after ``start``.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        server = await self._loop.create_server(
+            lambda: _Connection(self, Peer("TLS", "", 0)),
+            host,
+            port,
+            ssl=context,
+            ssl_handshake_timeout=self._connect_s,
+        )
+        self._servers.append(server)
+        self.tls_port = server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Close the sockets at once; transactions under way are forgotten."""
+        if self._timer:
+            self._timer.cancel()
+        for task in list(self._dialling.values()):
+            task.cancel()
+        await asyncio.gather(*self._dialling.values(), return_exceptions=True)
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections.values()):
+            connection.close()
+        if self._datagrams.transport:
+            self._datagrams.transport.close()
+        for server in self._servers:
+            await server.wait_closed()
+
+    @property
+    def transactions(self) -> int:
+        """How many are kept now."""
+        return len(self._transactions)
+
+    def certificate_names(self, peer: Peer) -> frozenset[str]:
+        """Of the verified certificate that this peer's connection showed; empty where there is none."""
+        connection = self._connections.get(peer)
+        return connection.names if connection else frozenset()
+
+    def request(self, request: Request, peer: Peer) -> Key:
+        """Send a request of ours in a new transaction; what becomes of it is told to the user.
+
+        Raises:
+            ValueError: as ``Transactions.request``.
+        """
+        key, effects = self._transactions.request(
+            request, peer, reliable=peer.transport != "UDP", now=self._loop.time()
+        )
+        self._carry_out(effects)
+        return key
+
+    def send(self, message: Message, peer: Peer) -> None:
+        """Send outside any transaction: the ACK of a 2xx."""
+        self._send(message, peer, None)
+
+    def respond(self, key: Key, response: Response) -> None:
+        """Answer a request; a 2xx to an INVITE may be given again, which repeats it."""
+        self._carry_out(self._transactions.respond(key, response, now=self._loop.time()))
+
+    def forget(self, key: Key) -> None:
+        """End a transaction without a word, if it still is."""
+        self._transactions.forget(key)
+
+    def dismiss(self, key: Key, response: Response | None, peer: Peer) -> None:
+        """Answer a request and keep nothing of it: a repetition is a new request, and its ACK is nobody's.
+
+        For strangers, whose numbers must not cost us memory (RFC 3261 section 8.2.7: the stateless server).
+
+        Args:
+            response: None for no answer at all.
+        """
+        self._transactions.forget(key)
+        if response:
+            self._send(response, peer, None)
+
+    # --- in --------------------------------------------------------------------------------------------------------
+
+    def _receive(self, data: bytes, peer: Peer) -> None:
+        now = self._loop.time()
+        try:
+            message = parse(data)
+        except ProtocolError as error:
+            self.counts["unreadable"] += 1
+            log.debug("SIP message refused", extra={"why": str(error)})
+            # What is malformed costs its source as much as a request.
+            if isinstance(error, MalformedRequest) and error.reply and self._sources.take(peer.host, now=now):
+                self._send(error.reply, peer, None)
+            return
+        if isinstance(message, Request):
+            message = note_source(message, peer.host, peer.port)
+            known = server_key(message)
+            if message.method != "ACK" and self._transactions.state(known) is State.TERMINATED:
+                if not self._sources.take(peer.host, now=now):
+                    self.counts["limited"] += 1
+                    return
+                refusal = self._refusal(message)
+                if refusal:
+                    self.counts["refused"] += 1
+                    self._send(refusal, peer, None)
+                    return
+        reliable = peer.transport != "UDP"
+        self._carry_out(self._transactions.received(message, peer, reliable=reliable, now=now))
+
+    def _refusal(self, request: Request) -> Response | None:
+        """The answer that needs no state: it is computed again when the request is repeated."""
+        tag = "stateless" if not request.to.tag else ""
+        begins_call = request.method == "INVITE" and not request.to.tag
+        if self._transactions.full or (self.draining and begins_call):
+            return response_to(request, 503, to_tag=tag, headers=[("Retry-After", "5")])
+        if request.method not in self._methods:
+            return response_to(request, 501, to_tag=tag, headers=[self._allow])
+        if request.headers.get("Max-Forwards") == "0" and request.method == "OPTIONS":
+            return response_to(request, 483, to_tag=tag)
+        unknown = sorted(request.headers.tokens("Require") - EXTENSIONS)
+        if unknown and request.method != "CANCEL":
+            return response_to(request, 420, to_tag=tag, headers=[("Unsupported", ", ".join(unknown))])
+        if request.method == "OPTIONS" and not request.to.tag:
+            status = 503 if self.draining else 200
+            return response_to(request, status, to_tag=tag, headers=[self._allow, _ACCEPT, SUPPORTED])
+        return None
+
+    def _deliver(self, key: Key | None, message: Message, peer: Peer) -> None:
+        if isinstance(message, Response):
+            self._user.on_response(key, message)
+        elif message.method == "ACK":
+            self._user.on_ack(message)
+        elif message.method == "CANCEL":
+            assert key
+            invite = self._transactions.cancelled(message)
+            self.respond(key, response_to(message, 200 if invite else 481, to_tag="cancelled"))
+            if invite:
+                self._user.on_cancel(invite)
+        else:
+            assert key
+            self._user.on_request(key, message, peer)
+
+    # --- out -------------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(message, peer, key):
+                    assert isinstance(peer, Peer)
+                    self._send(message, peer, key)
+                case Deliver(key, message, peer):
+                    assert isinstance(peer, Peer)
+                    self._deliver(key, message, peer)
+                case Failed(key, reason):
+                    self._user.on_failed(key, reason)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        due = self._transactions.next_due
+        if self._timer and due != self._timer_due:
+            self._timer.cancel()
+            self._timer = None
+        if due is not None and self._timer is None:
+            # Kept beside the handle, for uvloop's does not tell it when it is due at once.
+            self._timer, self._timer_due = self._loop.call_at(due, self._tick), due
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._carry_out(self._transactions.tick(self._loop.time()))
+
+    def _send(self, message: Message, peer: Peer, key: Key | None) -> None:
+        data = message.serialise()
+        if peer.transport == "UDP":
+            if self._datagrams.transport and not self._datagrams.transport.is_closing():
+                self._datagrams.transport.sendto(data, (peer.host, peer.port))
+            return
+        connection = self._connections.get(peer)
+        if connection and connection.send(data):
+            return
+        if isinstance(message, Response):
+            # The connection is gone: the address in the Via is where the peer listens (section 18.2.2).
+            peer = replace(peer, port=message.via.port or (5061 if peer.transport == "TLS" else 5060))
+        unsent = self._unsent.setdefault(peer, [])
+        if len(unsent) >= self._MAX_UNSENT:
+            if key:
+                self._loop.call_soon(self._failed, key)
+            return
+        unsent.append((data, key))
+        if peer not in self._dialling:
+            self._dialling[peer] = self._loop.create_task(self._dial(peer))
+
+    async def _dial(self, peer: Peer) -> None:
+        connection: _Connection | None = None
+        try:
+            async with asyncio.timeout(self._connect_s):
+                connection = await self._connect(peer)
+        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError: a certificate that we do not believe
+            log.info("SIP connection failed", extra={"peer": f"{peer.transport} {peer.host}", "why": repr(error)})
+        finally:
+            del self._dialling[peer]
+            unsent = self._unsent.pop(peer)
+        for data, key in unsent:
+            if not (connection and connection.send(data)) and key:
+                self._failed(key)
+
+    async def _connect(self, peer: Peer) -> _Connection:
+        tls = self._client_tls if peer.transport == "TLS" else None
+        if peer.transport == "TLS" and tls is None:
+            raise OSError("TLS is not configured")
+        _, connection = await self._loop.create_connection(
+            lambda: _Connection(self, peer),
+            peer.host,
+            peer.port,
+            ssl=tls,
+            server_hostname=(peer.name or peer.host) if tls else None,
+        )
+        return connection
+
+    _MAX_UNSENT = 100
+    """Messages that wait for one connection; more fail at once."""
+
+    _connect_s = 4.0
+    """Well below the 32 s after which the transaction gives up."""
+
+    def _failed(self, key: Key) -> None:
+        self._carry_out(self._transactions.transport_failed(key, now=self._loop.time()))
+
+    def _connected(self, connection: _Connection) -> bool:
+        if len(self._connections) >= self._limits.connections:
+            self.counts["refused"] += 1
+            return False
+        self._connections[connection.peer] = connection
+        return True
+
+    def _disconnected(self, connection: _Connection) -> None:
+        if self._connections.get(connection.peer) is connection:
+            del self._connections[connection.peer]

@@ -1,0 +1,48 @@
+"""Where a SIP URI is reached (RFC 3263): its transport, address and port.
+
+By address look-up of its host only: a domain that is known by SRV or NAPTR records alone has to be named with the host
+and port behind them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+
+from sip_bridge.errors import Unreachable
+from sip_bridge.io.endpoint import Peer
+from sip_bridge.message.sip import Uri
+
+_TRANSPORTS = ("UDP", "TCP", "TLS")
+
+
+async def locate(uri: Uri, *, family: socket.AddressFamily = socket.AF_INET, timeout_s: float = 4.0) -> Peer:
+    """Where to send a request for this URI.
+
+    Args:
+        family: of the addresses that we can send from.
+
+    Raises:
+        Unreachable: no SIP URI, a transport that we do not speak, or a name without an address.
+    """
+    if uri.scheme not in ("sip", "sips") or not uri.host:
+        raise Unreachable(f"target is a {uri.scheme} URI, expected sip or sips")
+    named = uri.params.get("transport")
+    transport = named.upper() if named else "UDP"
+    if uri.scheme == "sips":
+        transport = "TLS"  # also over transport=tcp, which then means TLS over TCP (RFC 3261 section 26.2.2)
+    if transport not in _TRANSPORTS:
+        raise Unreachable(f"target's transport is {transport[:20]}, expected udp, tcp or tls")
+    host, port = uri.host.strip("[]"), uri.port or (5061 if transport == "TLS" else 5060)
+    name = host if transport == "TLS" else ""
+    try:
+        return Peer(transport, str(ipaddress.ip_address(host)), port, name)
+    except ValueError:
+        pass
+    try:
+        async with asyncio.timeout(timeout_s):
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, family=family, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError, TimeoutError) as error:
+        raise Unreachable(f"host {host[:80]} has no address: {error or 'the look-up took too long'}") from error
+    return Peer(transport, str(found[0][4][0]), port, name)

@@ -1,0 +1,81 @@
+"""Asking trunks whether they are alive: OPTIONS to their proxies (RFC 3261 section 11)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+
+from sip_bridge.errors import Unreachable
+from sip_bridge.io.client import Client, HeaderItems, LocalAddress
+from sip_bridge.io.endpoint import ALLOW, SUPPORTED
+from sip_bridge.io.locate import locate
+from sip_bridge.message.sip import Address, Headers, Request, Uri
+
+log = logging.getLogger(__name__)
+
+
+class Pings:
+    """One trunk's proxy, asked again and again. ``start`` to ``close``.
+
+    Any answer but 408 and 503 counts as alive: a proxy need not know OPTIONS.
+
+    Args:
+        every_s: pause between an answer and the next question.
+    """
+
+    def __init__(self, trunk: str, proxy: str, client: Client, local: LocalAddress, *, every_s: float) -> None:
+        self.alive = True
+        """What the last answer says; nobody is taken for dead before the first."""
+        self._trunk = trunk
+        self._proxy = Uri.parse(proxy)
+        self._client = client
+        self._local = local
+        self._every_s = every_s
+        self._call_id = secrets.token_hex(16)
+        self._cseq = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Ask, now and again and again."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"pings {self._trunk}")
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            status = await self._ask()
+            alive = status not in (408, 503)
+            if alive != self.alive:
+                self.alive = alive
+                log.info("trunk answers" if alive else "trunk does not answer", extra={"trunk": self._trunk})
+            await asyncio.sleep(self._every_s)
+
+    async def _ask(self) -> int:
+        try:
+            peer = await locate(self._proxy)
+        except Unreachable as error:
+            return error.status
+        us = self._local.contact(peer.transport)
+
+        def make(headers: HeaderItems) -> Request:
+            self._cseq += 1
+            items = [
+                ("Via", str(self._local.via(peer.transport))),
+                ("Max-Forwards", "70"),
+                ("From", str(Address(us).with_tag(secrets.token_hex(4)))),
+                ("To", f"<{self._proxy}>"),
+                ("Call-ID", self._call_id),
+                ("CSeq", f"{self._cseq} OPTIONS"),
+                ("Contact", f"<{us}>"),
+                ALLOW,
+                SUPPORTED,
+                *headers,
+            ]
+            return Request("OPTIONS", str(self._proxy), Headers(items))
+
+        return (await self._client.ask(make, peer)).status

@@ -1,0 +1,218 @@
+"""Digest authentication, both sides (RFC 7616, RFC 8760; RFC 2617 peers without qop). Pure.
+
+As server: nonces are signed and dated, not stored, so any worker can check them and a flood of requests costs no
+memory. As client: answers the first challenge that we can, and counts the uses of its nonce.
+
+Not supported: ``auth-int`` and the ``-sess`` variants; no PBX asks for them.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sip_bridge.errors import ProtocolError
+from sip_bridge.message.sip import quote, split_list, unquote
+
+ALGORITHMS = {"SHA-256": hashlib.sha256, "MD5": hashlib.md5}
+"""Best first: the order in which we offer them (RFC 8760 section 2.3)."""
+
+_QUOTED = ("username", "realm", "nonce", "uri", "response", "cnonce", "opaque")
+
+
+def parse_auth(text: str) -> tuple[str, dict[str, str]]:
+    """Read a challenge or credentials: scheme in lower case, and parameters (names in lower case, values unquoted).
+
+    Parameters of a scheme other than digest are not read.
+
+    Raises:
+        ProtocolError: a parameter without ``=``, or one given twice.
+    """
+    scheme, _, rest = text.strip().partition(" ")
+    params: dict[str, str] = {}
+    for part in split_list(rest) if scheme.lower() == "digest" else ():
+        name, equals, value = part.partition("=")
+        name = name.strip().lower()
+        if not equals or name in params:
+            raise ProtocolError(f"{scheme[:20]} parameter is {name[:40]!r}, expected name=value, each name once")
+        params[name] = unquote(value.strip())
+    return scheme.lower(), params
+
+
+def _format(params: Mapping[str, str]) -> str:
+    return "Digest " + ", ".join(f"{name}={quote(v) if name in _QUOTED else v}" for name, v in params.items())
+
+
+def ha1(username: str, realm: str, password: str, algorithm: str = "MD5") -> str:
+    """H(A1), what a server may store instead of the password (RFC 7616 section 3.4.2).
+
+    Raises:
+        KeyError: an algorithm other than MD5 and SHA-256.
+    """
+    return ALGORITHMS[algorithm](f"{username}:{realm}:{password}".encode()).hexdigest()
+
+
+def _response(hashed_a1: str, method: str, params: Mapping[str, str], algorithm: str) -> str:
+    def hashed(text: str) -> str:
+        return ALGORITHMS[algorithm](text.encode("utf-8", "surrogateescape")).hexdigest()
+
+    a2 = hashed(f"{method}:{params['uri']}")
+    if "qop" not in params:
+        return hashed(f"{hashed_a1}:{params['nonce']}:{a2}")
+    return hashed(f"{hashed_a1}:{params['nonce']}:{params['nc']}:{params['cnonce']}:{params['qop']}:{a2}")
+
+
+class ClientAuth:
+    """Our credentials at one peer.
+
+    Args:
+        username, password: ours.
+        realm: answer only challenges of this realm; empty for any.
+    """
+
+    def __init__(self, username: str, password: str, realm: str = "") -> None:
+        self._username = username
+        self._password = password
+        self._realm = realm
+        self._nonce = ""
+        self._uses = 0
+
+    def answer(self, challenges: Iterable[str], *, method: str, uri: str, cnonce: str) -> str | None:
+        """Value for Authorization or Proxy-Authorization; None: no challenge that we can answer.
+
+        Args:
+            challenges: values of WWW-Authenticate or Proxy-Authenticate, best first as they came.
+            uri: the Request-URI exactly as sent.
+            cnonce: random text.
+        """
+        for challenge in challenges:
+            try:
+                scheme, theirs = parse_auth(challenge)
+            except ProtocolError:
+                continue
+            algorithm = theirs.get("algorithm", "MD5").upper()
+            qops = {qop.lower() for qop in split_list(theirs.get("qop", ""))}
+            answerable = scheme == "digest" and algorithm in ALGORITHMS and theirs.get("nonce")
+            if answerable and (not qops or "auth" in qops) and self._realm in ("", theirs.get("realm")):
+                return self._credentials(theirs, algorithm, method, uri, cnonce if qops else "")
+        return None
+
+    def _credentials(self, theirs: Mapping[str, str], algorithm: str, method: str, uri: str, cnonce: str) -> str:
+        nonce, realm = theirs["nonce"], theirs.get("realm", "")
+        self._uses = self._uses + 1 if nonce == self._nonce else 1
+        self._nonce = nonce
+        params = {"username": self._username, "realm": realm, "nonce": nonce, "uri": uri}
+        if cnonce:
+            params |= {"cnonce": cnonce, "nc": f"{self._uses:08x}", "qop": "auth"}
+        params["response"] = _response(ha1(self._username, realm, self._password, algorithm), method, params, algorithm)
+        if "algorithm" in theirs:
+            params["algorithm"] = theirs["algorithm"]
+        if "opaque" in theirs:
+            params["opaque"] = theirs["opaque"]
+        return _format(params)
+
+
+def is_stale(challenge: str) -> bool:
+    """Whether the peer only wants a fresh nonce: the password was right (RFC 7616 section 3.3).
+
+    Raises:
+        ProtocolError: as ``parse_auth``.
+    """
+    return parse_auth(challenge)[1].get("stale", "").lower() == "true"
+
+
+class Verdict(enum.Enum):
+    """What a server makes of credentials."""
+
+    GOOD = "good"
+    ABSENT = "absent"  # none for our realm: challenge
+    STALE = "stale"  # right password, old nonce: challenge with stale=true
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAuth:
+    """Challenges peers and checks their answers.
+
+    A nonce says when it was made and is signed, so it lives ``nonce_lifetime_s`` and needs no table. The price is that
+    credentials overheard can be sent again within that time, by whoever sees the traffic; TLS is the remedy.
+
+    Args:
+        realm: ours.
+        secret: signs the nonces; the same in all workers, at least 16 bytes.
+    """
+
+    realm: str
+    secret: bytes
+    nonce_lifetime_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        if len(self.secret) < 16:
+            raise ValueError(f"secret has {len(self.secret)} bytes, expected at least 16")
+
+    def _nonce(self, made_ms: int) -> str:
+        date = f"{made_ms:012x}"
+        return date + hmac.new(self.secret, f"{date}:{self.realm}".encode(), hashlib.sha256).hexdigest()[:32]
+
+    def challenges(self, *, now: float, stale: bool = False) -> list[str]:
+        """Values for WWW-Authenticate, one for each algorithm, best first.
+
+        Args:
+            now: seconds, on a clock that all workers share.
+        """
+        base = {"realm": self.realm, "nonce": self._nonce(int(now * 1000)), "qop": '"auth"'}
+        if stale:
+            base["stale"] = "true"
+        return [_format({**base, "algorithm": algorithm}) for algorithm in ALGORITHMS]
+
+    def check(
+        self, credentials: Iterable[str], passwords: Mapping[str, str], *, method: str, uri: str, now: float
+    ) -> tuple[Verdict, str]:
+        """Judge the values of a request's Authorization headers.
+
+        Args:
+            passwords: by user name.
+            uri: the Request-URI; the credentials must be for it.
+
+        Returns:
+            The verdict, and the user name when it is GOOD.
+
+        Raises:
+            ProtocolError: credentials that cannot be read.
+        """
+        for text in credentials:
+            scheme, params = parse_auth(text)
+            if scheme == "digest" and params.get("realm") == self.realm:
+                return self._judge(params, passwords, method, uri, now)
+        return Verdict.ABSENT, ""
+
+    def _judge(
+        self, params: Mapping[str, str], passwords: Mapping[str, str], method: str, uri: str, now: float
+    ) -> tuple[Verdict, str]:
+        missing = [name for name in ("username", "nonce", "uri", "response") if name not in params]
+        if "qop" in params:
+            missing += [name for name in ("nc", "cnonce") if name not in params]
+        if missing:
+            raise ProtocolError(f"Digest credentials without {', '.join(missing)} (RFC 7616 section 3.4)")
+        algorithm = params.get("algorithm", "MD5").upper()
+        username = params["username"]
+        password = passwords.get(username)
+        if algorithm not in ALGORITHMS or params.get("qop", "auth").lower() != "auth" or params["uri"] != uri:
+            return Verdict.WRONG, ""
+        # An unknown user costs as much time as a known one.
+        expected = _response(ha1(username, self.realm, password or "", algorithm), method, params, algorithm)
+        right = hmac.compare_digest(expected.encode(), params["response"].lower().encode("utf-8", "surrogateescape"))
+        if password is None or not right:
+            return Verdict.WRONG, ""
+        return (Verdict.GOOD, username) if self._fresh(params["nonce"], now) else (Verdict.STALE, "")
+
+    def _fresh(self, nonce: str, now: float) -> bool:
+        try:
+            made_ms = int(nonce[:12], 16)
+        except ValueError:
+            return False
+        signed = hmac.compare_digest(self._nonce(made_ms).encode(), nonce.encode("utf-8", "surrogateescape"))
+        return signed and 0 <= now - made_ms / 1000 + 0.001 <= self.nonce_lifetime_s

@@ -1,0 +1,139 @@
+"""What an INVITE says of its caller, and data handed along with a call (User-to-User, RFC 7433). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from sip_bridge.errors import ProtocolError
+from sip_bridge.message.sip import Address, Headers, Request, Uri
+
+USER_TO_USER = "User-to-User"
+
+MAX_HANDOFF_BYTES = 2048
+"""Of data in one header: twice as many characters, which a datagram still carries."""
+
+_OWN = frozenset(
+    "via from to call-id cseq contact max-forwards route record-route content-type content-length content-encoding "
+    "content-disposition authorization proxy-authorization www-authenticate proxy-authenticate proxy-require require "
+    "supported unsupported allow accept session-expires min-se rack rseq refer-to referred-by replaces expires "
+    "user-to-user".split()
+)
+"""Headers that the protocol itself reads or writes: never custom ones, whatever a pattern says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls whom."""
+
+    from_: str
+    """The number, or the URI where its user part is missing."""
+    to: str
+    forwarded_from: str = ""
+    name: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Custom headers by name, and User-to-User."""
+
+
+def text_of(value: str) -> str:
+    """Header text that every encoder takes: bytes that are no UTF-8 become replacement characters."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def number_of(uri: Uri) -> str:
+    """The user part without its parameters and password; of other schemes what they name; without a user the URI."""
+    if uri.host and not uri.user:
+        return text_of(str(uri))
+    return text_of(unquote(re.split("[;:]", uri.user, maxsplit=1)[0]))
+
+
+def caller_of(invite: Request, patterns: Sequence[str]) -> Caller:
+    """Read an INVITE of a trunk, which is believed: its asserted identity goes before From (RFC 3325 section 9.1).
+
+    Args:
+        patterns: names of headers that become parameters; ``*`` at the end stands for anything.
+
+    Raises:
+        ProtocolError: a Request-URI that cannot be read.
+    """
+    caller = _address(invite.headers.get("P-Asserted-Identity")) or invite.from_
+    diverted = _address(invite.headers.get("Diversion"))
+    parameters = custom_headers(invite.headers, patterns)
+    handed = invite.headers.get(USER_TO_USER)
+    if handed:
+        parameters[USER_TO_USER] = read_user_to_user(handed)
+    return Caller(
+        from_=number_of(caller.uri),
+        to=number_of(Uri.parse(invite.uri)),
+        forwarded_from=number_of(diverted.uri) if diverted else "",
+        name=text_of(caller.display_name or invite.from_.display_name),
+        parameters=parameters,
+    )
+
+
+def _address(value: str | None) -> Address | None:
+    try:
+        return Address.parse(value) if value else None
+    except ProtocolError:
+        return None  # a hint that cannot be read is none
+
+
+def is_own(name: str) -> bool:
+    """Whether a header is the protocol's own: nobody else may say it."""
+    return name.lower() in _OWN
+
+
+def custom_headers(headers: Headers, patterns: Sequence[str]) -> dict[str, str]:
+    """Those that a pattern names, several of one name joined by commas."""
+    names = {name.lower(): name for name, _ in reversed(list(headers))}
+    return {
+        name: text_of(", ".join(headers.all(name)))
+        for lower, name in names.items()
+        if lower not in _OWN and any(_matches(lower, pattern) for pattern in patterns)
+    }
+
+
+def headers_of(parameters: Mapping[str, str], patterns: Sequence[str]) -> list[tuple[str, str]]:
+    """The reverse, for a call of ours. Line breaks become spaces; names that are no header's are left out."""
+    return [
+        (name, re.sub(r"[\r\n\0]+", " ", value))
+        for name, value in parameters.items()
+        if name.lower() not in _OWN
+        and re.fullmatch(r"[A-Za-z0-9.!%*_+`'~-]+", name)
+        and any(_matches(name.lower(), pattern) for pattern in patterns)
+    ]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    pattern = pattern.lower()
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+def route_of(uri: str, numbers: Mapping[str, str], default: str) -> str:
+    """The route of a called number: the longest key that it matches, else the default."""
+    try:
+        number = number_of(Uri.parse(uri))
+    except ProtocolError:
+        return default
+    found = [key for key in numbers if (number.startswith(key[:-1]) if key.endswith("*") else number == key)]
+    return numbers[max(found, key=len)] if found else default
+
+
+def user_to_user(data: str) -> list[tuple[str, str]]:
+    """Headers that hand data on. Empty for no data, or for more than a header should carry."""
+    raw = data.encode("utf-8", "replace")
+    return [(USER_TO_USER, f"{raw.hex()};encoding=hex")] if 0 < len(raw) <= MAX_HANDOFF_BYTES else []
+
+
+def read_user_to_user(value: str) -> str:
+    """The data of a User-to-User header; what is no text stays as it came."""
+    content, _, params = value.partition(";")
+    content = content.strip()
+    if re.fullmatch("([0-9A-Fa-f]{2})+", content) and ("encoding" not in params or "encoding=hex" in params.lower()):
+        try:
+            return bytes.fromhex(content).decode()
+        except UnicodeDecodeError:
+            return content
+    return text_of(content.strip('"'))

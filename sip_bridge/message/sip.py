@@ -1,0 +1,673 @@
+"""SIP messages: bytes in, frozen messages out, and back (RFC 3261 sections 7, 18.3, 20, 25). Pure.
+
+Liberal in form (folded lines, bare LF, compact names, names in Latin-1), strict in what every later layer relies on:
+the start line, the five headers that identify a message, and its length. Anything else is kept as it came.
+
+Own code, not aiosipua: that one skips header lines that it cannot read, cuts names at a quoted ``<``, loses the text of
+URIs other than sip, and its import brings asyncio with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from sip_bridge.errors import ProtocolError
+
+MAX_HEADER_BYTES = 64 * 1024
+"""Start line and headers together."""
+
+MAX_HEADERS = 256
+MAX_BODY_BYTES = 1024 * 1024
+BRANCH_MAGIC = "z9hG4bK"
+"""Begins every branch of RFC 3261 (section 8.1.1.7); one without it comes from RFC 2543."""
+
+PING = b"\r\n\r\n"
+"""Keep-alive of a client on a stream (RFC 5626 section 3.5.1)."""
+
+PONG = b"\r\n"
+
+_COMPACT = {
+    "a": "Accept-Contact",
+    "b": "Referred-By",
+    "c": "Content-Type",
+    "e": "Content-Encoding",
+    "f": "From",
+    "i": "Call-ID",
+    "k": "Supported",
+    "l": "Content-Length",
+    "m": "Contact",
+    "o": "Event",
+    "r": "Refer-To",
+    "s": "Subject",
+    "t": "To",
+    "u": "Allow-Events",
+    "v": "Via",
+    "x": "Session-Expires",
+}
+"""RFC 3261 section 7.3.3 and the extensions' own."""
+
+_LISTS = frozenset(
+    "accept accept-encoding accept-language allow allow-events contact path proxy-require record-route require route "
+    "service-route supported unsupported via".split()
+)
+"""Headers whose comma separates values (section 7.3.1). Challenges and credentials are not among them."""
+
+_UNIQUE = ("from", "to", "call-id", "cseq")
+
+_TOKEN = re.compile(r"[A-Za-z0-9.!%*_+`'~-]+")
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%A-Za-z]+\]")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_STATUS_LINE = re.compile(r"SIP/2\.0[ \t]+([1-6][0-9][0-9])(?:[ \t](.*))?", re.IGNORECASE)
+_REQUEST_LINE = re.compile(r"(\S+)[ \t]+(\S.*?)[ \t]+SIP/([0-9]+\.[0-9]+)", re.IGNORECASE)
+
+REASONS = {
+    100: "Trying",
+    180: "Ringing",
+    181: "Call Is Being Forwarded",
+    183: "Session Progress",
+    200: "OK",
+    202: "Accepted",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    407: "Proxy Authentication Required",
+    408: "Request Timeout",
+    413: "Request Entity Too Large",
+    415: "Unsupported Media Type",
+    416: "Unsupported URI Scheme",
+    420: "Bad Extension",
+    422: "Session Interval Too Small",
+    423: "Interval Too Brief",
+    480: "Temporarily Unavailable",
+    481: "Call/Transaction Does Not Exist",
+    482: "Loop Detected",
+    483: "Too Many Hops",
+    486: "Busy Here",
+    487: "Request Terminated",
+    488: "Not Acceptable Here",
+    489: "Bad Event",
+    491: "Request Pending",
+    500: "Server Internal Error",
+    501: "Not Implemented",
+    503: "Service Unavailable",
+    505: "Version Not Supported",
+    513: "Message Too Large",
+    600: "Busy Everywhere",
+    603: "Decline",
+}
+"""RFC 3261 section 21."""
+
+Params = Mapping[str, str | None]
+"""Parameters in order, names in lower case; None where there is no ``=``."""
+
+
+def split_list(text: str, separator: str = ",") -> list[str]:
+    """Cut at separators that stand outside quoted strings and angle brackets."""
+    if separator not in text:
+        return [text.strip()] if text.strip() else []
+    parts: list[str] = []
+    start = 0
+    quoted = escaped = bracketed = False
+    for at, char in enumerate(text):
+        if quoted:
+            quoted = escaped or char != '"'
+            escaped = char == "\\" and not escaped
+        elif char == '"':
+            quoted = True
+        elif char == "<":
+            bracketed = True
+        elif char == ">":
+            bracketed = False
+        elif char == separator and not bracketed:
+            parts.append(text[start:at].strip())
+            start = at + 1
+    parts.append(text[start:].strip())
+    return [part for part in parts if part]
+
+
+def unquote(text: str) -> str:
+    """The content of a quoted string; any other text as it is."""
+    if len(text) >= 2 and text[0] == text[-1] == '"':
+        return re.sub(r"\\(.)", r"\1", text[1:-1])
+    return text
+
+
+def quote(text: str) -> str:
+    """As a quoted string (RFC 3261 section 25.1)."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def parse_params(text: str) -> dict[str, str | None]:
+    """``;name=value`` parameters. Names in lower case, values as they came; the first of two equal names counts."""
+    params: dict[str, str | None] = {}
+    for part in split_list(text, ";"):
+        name, equals, value = part.partition("=")
+        params.setdefault(name.strip().lower(), value.strip() if equals else None)
+    return params
+
+
+def _format_params(params: Params) -> str:
+    return "".join(f";{name}" if value is None else f";{name}={value}" for name, value in params.items())
+
+
+def _host_port(text: str, where: str) -> tuple[str, int | None]:
+    match = _HOST.match(text)
+    rest = text[match.end() :].strip() if match else text
+    if not match or (rest and not rest.startswith(":")):
+        raise ProtocolError(f"{where} is {text[:80]!r}, expected host or host:port")
+    if not rest:
+        return match.group(), None
+    return match.group(), _number(rest[1:].strip(), 65535, f"{where} port")
+
+
+def _number(text: str, largest: int, where: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 12 or int(text) > largest:
+        raise ProtocolError(f"{where} is {text[:80]!r}, expected a number up to {largest}")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Uri:
+    """A URI (RFC 3261 section 19.1). Of schemes other than sip and sips everything after the colon is ``user``."""
+
+    scheme: str
+    user: str = ""
+    host: str = ""
+    port: int | None = None
+    params: Params = field(default_factory=dict)
+    headers: str = ""
+    """What follows the question mark, still escaped."""
+
+    @classmethod
+    def parse(cls, text: str) -> Uri:
+        """Read a URI.
+
+        Raises:
+            ProtocolError: no scheme, or a sip URI without a readable host and port.
+        """
+        scheme, colon, rest = text.strip().partition(":")
+        if not colon or not rest or not _SCHEME.fullmatch(scheme):
+            raise ProtocolError(f"URI is {text[:80]!r}, expected scheme:address")
+        scheme = scheme.lower()
+        if scheme not in ("sip", "sips"):
+            return cls(scheme, rest)
+        # The user part may hold ; and ? unescaped, so it is cut off first.
+        user, at, rest = rest.rpartition("@")
+        rest, _, headers = rest.partition("?")
+        address, _, params = rest.partition(";")
+        host, port = _host_port(address.strip(), "URI host")
+        if at and not user:
+            raise ProtocolError(f"URI is {text[:80]!r}, expected a user before the @")
+        return cls(scheme, user, host.lower(), port, parse_params(params), headers)
+
+    def __str__(self) -> str:
+        if not self.host:
+            return f"{self.scheme}:{self.user}"
+        user = f"{self.user}@" if self.user else ""
+        port = "" if self.port is None else f":{self.port}"
+        headers = f"?{self.headers}" if self.headers else ""
+        return f"{self.scheme}:{user}{self.host}{port}{_format_params(self.params)}{headers}"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Value of From, To, Contact, Route, Refer-To ... (RFC 3261 section 20.10)."""
+
+    uri: Uri
+    display_name: str = ""
+    params: Params = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read one address; without angle brackets all parameters are the header's, not the URI's (section 20).
+
+        Raises:
+            ProtocolError: unbalanced quotes or brackets, or an unreadable URI.
+        """
+        text = text.strip()
+        name = ""
+        rest = text
+        if text.startswith('"'):
+            match = re.match(r'"(?:[^"\\]|\\.)*"', text, re.DOTALL)
+            if not match:
+                raise ProtocolError(f"address is {text[:80]!r}, expected its quoted name to end")
+            name, rest = unquote(match.group()), text[match.end() :].strip()
+        elif "<" in text:
+            name, _, rest = text.partition("<")
+            name, rest = name.strip(), "<" + rest
+        if rest.startswith("<"):
+            inner, closed, tail = rest[1:].partition(">")
+            if not closed or (tail.strip() and not tail.strip().startswith(";")):
+                raise ProtocolError(f"address is {text[:80]!r}, expected <URI> and ;parameters")
+            return cls(Uri.parse(inner), name, parse_params(tail.strip()[1:]))
+        if name:
+            raise ProtocolError(f"address is {text[:80]!r}, expected <URI> after the name")
+        uri, _, params = rest.partition(";")
+        return cls(Uri.parse(uri), "", parse_params(params))
+
+    @property
+    def tag(self) -> str:
+        """The dialog's tag, or empty."""
+        return self.params.get("tag") or ""
+
+    def with_tag(self, tag: str) -> Address:
+        """The same address with this tag."""
+        return replace(self, params={**self.params, "tag": tag})
+
+    def __str__(self) -> str:
+        name = f"{quote(self.display_name)} " if self.display_name else ""
+        return f"{name}<{self.uri}>{_format_params(self.params)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Via:
+    """One hop (RFC 3261 section 20.42)."""
+
+    transport: str
+    host: str
+    port: int | None = None
+    params: Params = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Via:
+        """Read one Via value.
+
+        Raises:
+            ProtocolError: another protocol, or an unreadable address.
+        """
+        sent, _, params = text.partition(";")
+        match = re.fullmatch(r"SIP\s*/\s*2\.0\s*/\s*([^\s/]+)\s+(\S.*?)\s*", sent, re.IGNORECASE)
+        if not match:
+            raise ProtocolError(f"Via is {text[:80]!r}, expected SIP/2.0/transport host")
+        host, port = _host_port(match.group(2), "Via host")
+        return cls(match.group(1).upper(), host.lower(), port, parse_params(params))
+
+    @property
+    def branch(self) -> str:
+        """The transaction's identifier, or empty."""
+        return self.params.get("branch") or ""
+
+    @property
+    def sent_by(self) -> str:
+        """Host and port as the sender wrote them, the default port said out (section 17.2.3)."""
+        return f"{self.host}:{self.port or (5061 if self.transport == 'TLS' else 5060)}"
+
+    def __str__(self) -> str:
+        port = "" if self.port is None else f":{self.port}"
+        return f"SIP/2.0/{self.transport} {self.host}{port}{_format_params(self.params)}"
+
+
+@dataclass(frozen=True, slots=True)
+class CSeq:
+    """RFC 3261 section 20.16."""
+
+    number: int
+    method: str
+
+    @classmethod
+    def parse(cls, text: str) -> CSeq:
+        """Read the header.
+
+        Raises:
+            ProtocolError: not ``number method``, or a number of 2**31 and more (section 8.1.1.5).
+        """
+        parts = text.split()
+        if len(parts) != 2 or not _TOKEN.fullmatch(parts[1]):
+            raise ProtocolError(f"CSeq is {text[:80]!r}, expected number and method")
+        return cls(_number(parts[0], 2**31 - 1, "CSeq number"), parts[1])
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.method}"
+
+
+class Headers:
+    """Headers in their order; names compare without case. Not changeable: ``replace`` and ``add`` give copies.
+
+    Raises:
+        ValueError: a name that is no token or a value with a line break, which would smuggle in another header.
+    """
+
+    __slots__ = ("_index", "_items")
+
+    def __init__(self, items: Iterable[tuple[str, str]] = ()) -> None:
+        self._items = tuple(items)
+        index: dict[str, list[str]] = {}
+        for name, value in self._items:
+            if not _TOKEN.fullmatch(name):
+                raise ValueError(f"header name is {name[:80]!r}, expected a token (RFC 3261 section 25.1)")
+            if "\r" in value or "\n" in value or "\0" in value:
+                raise ValueError(f"value of header {name} holds a line break or NUL")
+            key = name.lower()
+            index.setdefault(key, []).extend(split_list(value) if key in _LISTS else (value,))
+        self._index = index
+
+    def get(self, name: str) -> str | None:
+        """The first value, or None."""
+        values = self._index.get(name.lower())
+        return values[0] if values else None
+
+    def all(self, name: str) -> tuple[str, ...]:
+        """Every value; lists are cut at their commas."""
+        return tuple(self._index.get(name.lower(), ()))
+
+    def tokens(self, name: str) -> frozenset[str]:
+        """The values of Supported, Require, Allow ... for membership tests; in lower case."""
+        return frozenset(value.lower() for value in self.all(name))
+
+    def replace(self, name: str, *values: str) -> Headers:
+        """A copy in which the header has these values (none: it is gone), at the place where it first stood."""
+        key = name.lower()
+        items: list[tuple[str, str]] = []
+        fresh = [(name, value) for value in values]
+        for old, value in self._items:
+            if old.lower() != key:
+                items.append((old, value))
+            else:
+                items += fresh
+                fresh = []
+        return Headers(items + fresh)
+
+    def add(self, name: str, *values: str) -> Headers:
+        """A copy with these values after all others."""
+        return Headers(self._items + tuple((name, value) for value in values))
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._index
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._items)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Headers) and self._items == other._items
+
+    def __hash__(self) -> int:
+        return hash(self._items)
+
+    def __repr__(self) -> str:
+        return f"Headers({self._items!r})"
+
+
+class _Message:
+    headers: Headers
+    body: bytes
+
+    def _required(self, name: str) -> str:
+        value = self.headers.get(name)
+        if not value:
+            raise ProtocolError(f"message without {name}, expected one (RFC 3261 section 8.1.1)")
+        return value
+
+    @cached_property
+    def via(self) -> Via:
+        """The topmost hop."""
+        return Via.parse(self._required("Via"))
+
+    @cached_property
+    def from_(self) -> Address:
+        """Who began the dialog."""
+        return Address.parse(self._required("From"))
+
+    @cached_property
+    def to(self) -> Address:
+        """Whom it was meant for."""
+        return Address.parse(self._required("To"))
+
+    @cached_property
+    def call_id(self) -> str:
+        """Compared byte by byte."""
+        return self._required("Call-ID")
+
+    @cached_property
+    def cseq(self) -> CSeq:
+        """Number and method of the request, in its responses too."""
+        return CSeq.parse(self._required("CSeq"))
+
+    @cached_property
+    def contact(self) -> Address | None:
+        """The first contact; None where there is none, or only ``*``."""
+        value = self.headers.get("Contact")
+        return None if value is None or value == "*" else Address.parse(value)
+
+    @property
+    def content_type(self) -> str:
+        """Media type in lower case, without parameters; empty where there is none."""
+        return (self.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
+
+    def _serialise(self, start_line: str) -> bytes:
+        if "\r" in start_line or "\n" in start_line:
+            raise ValueError("the start line holds a line break")
+        lines = [start_line]
+        lines += (f"{name}: {value}" for name, value in self.headers if name.lower() != "content-length")
+        lines += (f"Content-Length: {len(self.body)}", "", "")
+        return "\r\n".join(lines).encode("utf-8", "surrogateescape") + self.body
+
+
+@dataclass(frozen=True)
+class Request(_Message):
+    """A request. ``uri`` is the text as it came: digest and CANCEL need it unchanged."""
+
+    method: str
+    uri: str
+    headers: Headers
+    body: bytes = b""
+
+    def serialise(self) -> bytes:
+        """As bytes, with the Content-Length that is true.
+
+        Raises:
+            ValueError: the start line holds a line break.
+        """
+        return self._serialise(f"{self.method} {self.uri} SIP/2.0")
+
+
+@dataclass(frozen=True)
+class Response(_Message):
+    """A response."""
+
+    status: int
+    reason: str
+    headers: Headers
+    body: bytes = b""
+
+    def serialise(self) -> bytes:
+        """As bytes, with the Content-Length that is true.
+
+        Raises:
+            ValueError: the reason holds a line break.
+        """
+        return self._serialise(f"SIP/2.0 {self.status} {self.reason}")
+
+
+Message = Request | Response
+
+
+class MalformedRequest(ProtocolError):
+    """A request that could be read far enough to be answered, and no further; ``reply`` is the answer."""
+
+    def __init__(self, why: ProtocolError, request: Request) -> None:
+        super().__init__(str(why), status=why.status)
+        self.reply = _reply_to_malformed(request, why.status)
+
+
+def parse(data: bytes) -> Message:
+    """Read one message: a datagram, or what ``MessageStream`` cut out.
+
+    Bytes after the body are dropped, as section 18.3 has it for datagrams. Text that is not UTF-8 survives a round
+    trip (``surrogateescape``).
+
+    Raises:
+        MalformedRequest: a request that cannot be dealt with, and the answer that is due.
+        ProtocolError: no SIP message.
+    """
+    head, body = _split_head(data.lstrip(b"\r\n"))
+    lines = head.decode("utf-8", "surrogateescape").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    start_line = lines[0].strip()
+    status = _STATUS_LINE.fullmatch(start_line)
+    request = None if status else _REQUEST_LINE.fullmatch(start_line)
+    if not status and not request:
+        raise ProtocolError(f"start line is {start_line[:80]!r}, expected a SIP/2.0 request or status line")
+    headers = _parse_headers(lines[1:])
+    if status:
+        response = Response(int(status.group(1)), status.group(2) or "", headers, body)
+        return replace(response, body=_checked(response))
+    assert request
+    message = Request(request.group(1), request.group(2), headers, body)
+    try:
+        if request.group(3) != "2.0":
+            raise ProtocolError(f"version is SIP/{request.group(3)[:20]}, expected SIP/2.0", status=505)
+        if not _TOKEN.fullmatch(message.method):
+            raise ProtocolError(f"method is {message.method[:80]!r}, expected a token")
+        if any(char in message.uri for char in '<> \t"'):
+            raise ProtocolError(f"Request-URI is {message.uri[:80]!r}, expected a bare URI")
+        return replace(message, body=_checked(message))
+    except ProtocolError as error:
+        raise MalformedRequest(error, message) from error
+
+
+def _split_head(data: bytes) -> tuple[bytes, bytes]:
+    match = re.search(rb"\r?\n\r?\n", data[: MAX_HEADER_BYTES + 4])
+    if match:
+        return data[: match.start()], data[match.end() :]
+    if len(data) > MAX_HEADER_BYTES:
+        raise ProtocolError(f"headers do not end within {MAX_HEADER_BYTES} bytes", status=513)
+    return data, b""
+
+
+def _parse_headers(lines: list[str]) -> Headers:
+    unfolded: list[str] = []
+    for line in lines:
+        if line[:1] in (" ", "\t"):
+            if not unfolded:
+                raise ProtocolError("a folded line follows the start line, expected a header")
+            unfolded[-1] += " " + line.strip()
+        elif line:
+            unfolded.append(line)
+    if len(unfolded) > MAX_HEADERS:
+        raise ProtocolError(f"message has {len(unfolded)} headers, expected at most {MAX_HEADERS}", status=513)
+    items = []
+    for line in unfolded:
+        name, colon, value = line.partition(":")
+        name = name.rstrip()
+        if not colon or not _TOKEN.fullmatch(name):
+            raise ProtocolError(f"header line begins {name[:40]!r}, expected name and colon")
+        if "\0" in value:
+            raise ProtocolError(f"header {name[:40]} holds a NUL byte")
+        items.append((_COMPACT.get(name.lower(), name), value.strip()))
+    return Headers(items)
+
+
+def _checked(message: Message) -> bytes:
+    """Read everything that later layers rely on, once; returns the body, cut to its declared length."""
+    for name in _UNIQUE:
+        if len(message.headers.all(name)) > 1:
+            raise ProtocolError(f"message with several {name} headers, expected one")
+    _ = message.via, message.from_, message.to, message.call_id, message.contact
+    if isinstance(message, Request) and message.cseq.method != message.method:
+        raise ProtocolError(f"CSeq says {message.cseq.method[:40]}, expected the method {message.method[:40]}")
+    _ = message.cseq
+    declared = set(message.headers.all("Content-Length"))
+    if not declared:
+        return message.body
+    if len(declared) > 1:
+        raise ProtocolError("message with several Content-Length headers, expected one")
+    length = _number(declared.pop(), MAX_BODY_BYTES, "Content-Length")
+    if length > len(message.body):
+        raise ProtocolError(f"body has {len(message.body)} bytes, expected {length} by its Content-Length")
+    return message.body[:length]
+
+
+def _reply_to_malformed(request: Request, status: int) -> Response | None:
+    """What section 8.2.6 copies, copied without being understood. None: an ACK, or one that nobody could match."""
+    try:
+        _ = request.via
+    except ProtocolError:
+        return None
+    if request.method == "ACK" or any(len(request.headers.all(name)) != 1 for name in _UNIQUE):
+        return None
+    kept = [(name, value) for name, value in request.headers if name.lower() in ("via", *_UNIQUE)]
+    return Response(status, REASONS[status], Headers(kept))
+
+
+class MessageStream:
+    """Cuts a TCP or TLS stream into messages (section 18.3). One that cannot be cut is of no more use: close it."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take what was read; yields whole messages for ``parse``, and ``PING`` for a keep-alive that wants ``PONG``.
+
+        Raises:
+            ProtocolError: headers or body over their limits, or a Content-Length that is no number.
+        """
+        self._buffer += data
+        while True:
+            while not self._buffer.startswith(PING) and self._buffer.startswith(b"\r\n") and len(self._buffer) > 3:
+                del self._buffer[:2]
+            if self._buffer.startswith(PING):
+                del self._buffer[:4]
+                yield PING
+                continue
+            match = re.search(rb"\r?\n\r?\n", self._buffer[: MAX_HEADER_BYTES + 4])
+            if not match or match.start() == 0:
+                if len(self._buffer) > MAX_HEADER_BYTES:
+                    raise ProtocolError(f"headers do not end within {MAX_HEADER_BYTES} bytes", status=513)
+                return
+            head = bytes(self._buffer[: match.start()])
+            declared = re.search(rb"^(?:content-length|l)[ \t]*:\s*(\S*)[ \t]*\r?$", head, re.IGNORECASE | re.MULTILINE)
+            length = _number(declared.group(1).decode("latin-1"), MAX_BODY_BYTES, "Content-Length") if declared else 0
+            end = match.end() + length
+            if len(self._buffer) < end:
+                return
+            message = bytes(self._buffer[:end])
+            del self._buffer[:end]
+            yield message
+
+
+def response_to(
+    request: Request,
+    status: int,
+    *,
+    to_tag: str = "",
+    headers: Iterable[tuple[str, str]] = (),
+    body: bytes = b"",
+    reason: str = "",
+) -> Response:
+    """A response with what it must copy (RFC 3261 section 8.2.6.2), Record-Route too where it can make a dialog.
+
+    Args:
+        to_tag: our tag, put in where the request has none; not wanted in a 100.
+        reason: instead of the usual phrase.
+    """
+    to = request.headers.get("To") or ""
+    if to_tag and not request.to.tag:
+        to = f"{to};tag={to_tag}" if "<" in to else str(request.to.with_tag(to_tag))
+    copied = [("Via", via) for via in request.headers.all("Via")]
+    if 100 < status < 300:
+        copied += [("Record-Route", route) for route in request.headers.all("Record-Route")]
+    copied += [
+        ("From", request.headers.get("From") or ""),
+        ("To", to),
+        ("Call-ID", request.call_id),
+        ("CSeq", str(request.cseq)),
+    ]
+    return Response(status, reason or REASONS.get(status, "Unknown"), Headers([*copied, *headers]), body)
+
+
+def note_source(request: Request, host: str, port: int) -> Request:
+    """Write into the topmost Via where the request really came from (RFC 3261 section 18.2.1, RFC 3581 section 4)."""
+    params = dict(request.via.params)
+    if "rport" in params:
+        params["rport"] = str(port)
+    if "rport" in params or request.via.host.strip("[]") != host:
+        params["received"] = host
+    if params == request.via.params:
+        return request
+    below = request.headers.all("Via")[1:]
+    top = str(replace(request.via, params=params))
+    return replace(request, headers=request.headers.replace("Via", top, *below))

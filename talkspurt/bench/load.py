@@ -1,0 +1,85 @@
+"""The load: turns that a simulated dialogue manager sends, read from ``benchmarks/load/*.jsonl``."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+STANDARD = Path(__file__).parents[2] / "benchmarks" / "load" / "standard.jsonl"
+
+
+class LoadError(ValueError):
+    """The load cannot be read, or has no turn left that was not spoken yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTurn:
+    """One turn of a load."""
+
+    clauses: tuple[str, ...]
+    pause_s: float
+    """Silence before it, seconds."""
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.clauses)
+
+    def tokens(self) -> tuple[list[str], int]:
+        """The text as a language model streams it, a word with the space before it a token, and the index of the
+        token that makes the first clause speakable: its last word, which brings the punctuation."""
+        words = self.text.split(" ")
+        return [words[0], *(f" {word}" for word in words[1:])], len(self.clauses[0].split(" ")) - 1
+
+
+class Load:
+    """Hands out turns, each once: a text that was spoken before may come from a cache."""
+
+    def __init__(self, turns: Iterator[LoadTurn], name: str) -> None:
+        self._turns = turns
+        self.name = name
+        self.used = 0
+
+    def next(self) -> LoadTurn:
+        """A turn that nobody has spoken yet.
+
+        Raises:
+            LoadError: all are used.
+        """
+        turn = next(self._turns, None)
+        if turn is None:
+            raise LoadError(
+                f"load {self.name} has {self.used} turns and all are used; take fewer calls or seconds, "
+                "or write more with benchmarks/load/generate.py --turns N"
+            )
+        self.used += 1
+        return turn
+
+    def long_text(self, characters: int) -> str:
+        """Several turns as one text of at least so many characters."""
+        texts: list[str] = []
+        while sum(map(len, texts)) < characters:
+            texts.append(self.next().text)
+        return " ".join(texts)
+
+
+def read_load(path: Path) -> Load:
+    """Read a load file.
+
+    Raises:
+        LoadError: no such file, or a line that is not a turn.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as exc:
+        raise LoadError(f"cannot read the load {path}: {exc.strerror}") from exc
+    turns = []
+    for number, line in enumerate(lines, 1):
+        try:
+            body = json.loads(line)
+            turns.append(LoadTurn(tuple(map(str, body["clauses"])), float(body["pause_ms"]) / 1000))
+        except (ValueError, KeyError, TypeError) as exc:
+            raise LoadError(f'{path}:{number}: expected {{"clauses": [...], "pause_ms": N}}, got {exc!r}') from exc
+    return Load(itertools.chain(turns), path.stem)

@@ -1,0 +1,349 @@
+"""The configuration: every package's model under its section's name, and the way from a file to it."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, StringConstraints, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from gateway.config import (
+    AudioSocketConfig,
+    AuthConfig,
+    BargeInConfig,
+    CarriersConfig,
+    ClipsConfig,
+    LimitsConfig,
+    LogConfig,
+    MetricsConfig,
+    PlayoutConfig,
+    RecogniserConfig,
+    RecordingConfig,
+    RouteConfig,
+    Section,
+    ServerConfig,
+    WebRtcConfig,
+)
+from gateway.dialogue.script import ScriptError
+from gateway.dialogue.script import load as load_script
+from sip_bridge.config import SipConfig
+from talkspurt import recognisers
+from talkspurt.config.yaml_file import ConfigError, Document, Location, Problem, Value, parse, read
+from tts_engine.config import EngineConfig
+
+OVERRIDE_PREFIX = "TALKSPURT__"
+
+RouteName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+"""A route's name stands in addresses (`/media/twilio/{route}`) and metric labels."""
+
+
+class Config(Section):
+    """The whole file. Every section may be left out."""
+
+    server: ServerConfig = ServerConfig()
+    """The HTTP listener."""
+    engine: EngineConfig = EngineConfig()
+    """The voice model, and where it runs."""
+    routes: dict[RouteName, RouteConfig] = {"default": RouteConfig()}
+    """What happens to a call, by the name at the end of its address; `default` where there is none."""
+    carriers: CarriersConfig = CarriersConfig()
+    """Secrets and options per carrier."""
+    playout: PlayoutConfig = PlayoutConfig()
+    """How frames leave."""
+    barge_in: BargeInConfig = BargeInConfig()
+    """Caller speech over ours."""
+    recogniser: RecogniserConfig = RecogniserConfig()
+    """Caller speech to text."""
+    webrtc: WebRtcConfig = WebRtcConfig()
+    """Calls from browsers."""
+    sip: SipConfig | None = None
+    """Calls by SIP and RTP; leave it out for none."""
+    audiosocket: AudioSocketConfig | None = None
+    """Calls from Asterisk over AudioSocket; off where the section is left out."""
+    recording: RecordingConfig = RecordingConfig()
+    """Stereo recordings of calls."""
+    clips: ClipsConfig = ClipsConfig()
+    """Sources of `play`."""
+    auth: AuthConfig = AuthConfig()
+    """Who may use the console, the API and the metrics."""
+    limits: LimitsConfig = LimitsConfig()
+    """Bounds of everything that comes from outside."""
+    metrics: MetricsConfig = MetricsConfig()
+    """Prometheus."""
+    log: LogConfig = LogConfig()
+    """Logging."""
+
+    @model_validator(mode="after")
+    def _safe(self) -> Config:
+        server = self.server
+        proxied = bool(server.public_url) and _is_loopback(server.host)
+        if proxied and not server.insecure and not self.auth.api_keys:
+            # A loopback listener asks for no key; with a public address a proxy leads strangers to it.
+            raise ValueError(
+                f"server.public_url {server.public_url} leads the outside to `/`, `/v1` and `/metrics`: "
+                "set auth.api_keys, or server.insecure: true"
+            )
+        unchecked = [name for name in type(self.carriers).model_fields if not self.carriers.of(name).verify]
+        if unchecked and not server.insecure and (proxied or not _is_loopback(server.host)):
+            raise ValueError(
+                f"carriers.{unchecked[0]}.verify is off while {server.public_url or server.host} can be reached from "
+                "outside: leave it on, or set server.insecure: true"
+            )
+        for name, route in self.routes.items():
+            if route.recording and not self.recording.folder:
+                raise ValueError(f"routes.{name}.recording is on, but recording.folder is empty")
+        for name, trunk in (self.sip.trunks if self.sip else {}).items():
+            for wanted in (trunk.route, *trunk.numbers.values()):
+                if wanted not in self.routes:
+                    raise ValueError(f"sip.trunks.{name} leads to route {wanted!r}, which routes lacks")
+        if self.audiosocket is not None and self.audiosocket.route not in ("", *self.routes):
+            raise ValueError(f"audiosocket.route is {self.audiosocket.route!r}, which is none of the routes")
+        return self
+
+
+def load(
+    path: Path | None, *, environment: Mapping[str, str] | None = None, overrides: Mapping[str, str] | None = None
+) -> Config:
+    """Read a file (None: the defaults), lay the environment's overrides over it and check all of it.
+
+    Args:
+        path: YAML file; paths in it are relative to its folder.
+        environment: for ``${NAME}`` and ``TALKSPURT__SECTION__KEY``; default: the process's own.
+        overrides: the same by dotted key, from the command line: ``{"server.port": "0"}``. They win.
+
+    Raises:
+        ConfigError: with the file and line, or the variable, of everything that is wrong.
+    """
+    environment = os.environ if environment is None else environment
+    document = parse("", "configuration", environment) if path is None else read(path, environment)
+    problems: list[Problem] = []
+    for variable in sorted(name for name in environment if name.startswith(OVERRIDE_PREFIX)):
+        keys = variable.removeprefix(OVERRIDE_PREFIX).lower().split("__")
+        _override(document, keys, environment[variable], variable, problems)
+    for dotted, text in (overrides or {}).items():
+        _override(document, dotted.split("."), text, f"--{dotted.rpartition('.')[2]}", problems)
+    if problems:
+        raise ConfigError(problems)
+    context = None if path is None else {"folder": str(path.parent)}
+    try:
+        config = Config.model_validate(document.root, context=context)
+    except ValidationError as exc:
+        raise ConfigError(_problems(exc, document)) from None  # the cause would print secrets
+    if missing := [*_missing_files(config, document), *_missing_recognisers(config, document)]:
+        raise ConfigError(missing)
+    return config
+
+
+def effective_yaml(config: Config) -> str:
+    """Every key with its effective value, as YAML. Secrets, header values and passwords in URLs are masked."""
+    data = config.model_dump(mode="json")
+    text = yaml.safe_dump(_masked(data), sort_keys=False, allow_unicode=True, width=120)
+    return re.sub(r"(://[^\s/:@]*):[^\s/@]+@", r"\1:**********@", text)
+
+
+# --- overrides ---------------------------------------------------------------------------------------------------
+
+
+def _override(document: Document, keys: list[str], text: str, variable: str, problems: list[Problem]) -> None:
+    """Put one value at ``keys``. Names meet existing ones whatever their case, since variables are in capitals."""
+    here: Value = document.root
+    location: Location = ()
+    for depth, name in enumerate(keys):
+        step: str | int
+        if isinstance(here, list) and name.isdigit() and int(name) < len(here):
+            step = int(name)
+        elif isinstance(here, dict):
+            same = name.lower().replace("-", "_")
+            step = next((key for key in here if key.lower().replace("-", "_") == same), name)
+        else:
+            problems.append(Problem(variable, f"{_dotted(location)} has no key {name!r}"))
+            return
+        location = (*location, step)
+        if depth == len(keys) - 1:
+            try:
+                value = _typed(text, location, variable)
+            except ConfigError as exc:
+                problems.extend(Problem(variable, problem.message) for problem in exc.problems)
+                return
+            here[step] = value  # type: ignore[index]
+        else:
+            below = here[step] if isinstance(here, list) else here.setdefault(str(step), {})  # type: ignore[index]
+            if below is None:
+                below = here[step] = {}  # type: ignore[index]
+            here = below
+        document.places[location] = variable
+
+
+def _typed(text: str, location: Location, variable: str) -> Value:
+    """Text for a plain field; YAML (`[a, b]`, `{key: value}`) where the model has a list or section."""
+    if not _is_container(_type_at(location)):
+        return text
+    return parse(f"value: {text}", variable, None).root.get("value", {})
+
+
+# --- the models by path ------------------------------------------------------------------------------------------
+
+
+def _type_at(location: Location) -> Any:
+    """The annotation at a path of keys and indices; None where the models know none."""
+    here: Any = Config
+    for step in location:
+        here = _inner(here, step)
+    return here
+
+
+def _inner(annotation: Any, step: str | int) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        info = annotation.model_fields.get(str(step))
+        return info.annotation if info else None
+    arguments = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return _inner(arguments[0], step)
+    if get_origin(annotation) is dict:
+        return arguments[1]
+    if get_origin(annotation) in (list, tuple):
+        return arguments[0]
+    return next((found for a in arguments if (found := _inner(a, step)) is not None), None)
+
+
+def _is_container(annotation: Any) -> bool:
+    if get_origin(annotation) in (dict, list, tuple):
+        return True
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return True
+    return any(_is_container(argument) for argument in get_args(annotation))
+
+
+def _known_keys(location: Location) -> list[str]:
+    annotation = _type_at(location)
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return list(candidate.model_fields)
+    return []
+
+
+# --- errors ------------------------------------------------------------------------------------------------------
+
+_LIMITS = {
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "too_short": "a length of at least {min_length}",
+    "string_too_short": "a length of at least {min_length}",
+    "literal_error": "{expected}",
+    "string_pattern_mismatch": "a name of letters, digits, dot, dash and underscore",
+}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "model": "a section (keys and values)",
+    "dict": "a section (keys and values)",
+    "tuple": "a list",
+    "list": "a list",
+}
+
+
+def _problems(error: ValidationError, document: Document) -> list[Problem]:
+    """One problem per value, in the order of the file; the alternatives of a union are joined."""
+    at: dict[Location, list[ErrorDetails]] = {}
+    for detail in error.errors():
+        location = detail["loc"]
+        if detail["type"] not in ("missing", "extra_forbidden"):
+            while _type_at(location) is None:  # names of union members, `[key]`
+                location = location[:-1]
+        at.setdefault(location, []).append(detail)
+    problems = [Problem(document.place(location), _message(location, details)) for location, details in at.items()]
+    return sorted(problems, key=lambda p: [int(part) if part.isdigit() else 0 for part in p.place.rsplit(":", 1)[1:]])
+
+
+def _message(location: Location, details: list[ErrorDetails]) -> str:
+    detail = details[0]
+    name = _dotted(location)
+    if detail["type"] == "extra_forbidden":
+        known = _known_keys(location[:-1])
+        near = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
+        return f"unknown key {name}; " + (f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}")
+    if detail["type"] == "missing":
+        return f"{name} is missing"
+    if detail["type"] == "value_error":
+        return f"{name}: {detail['ctx']['error']}" if name else str(detail["ctx"]["error"])
+    expected = ", or ".join(dict.fromkeys(_expected(d) for d in details))
+    # Text in the place of a section may be a secret that belongs to a key of it.
+    hidden = isinstance(detail["input"], str) and detail["loc"][-1] != "[key]" and _is_container(_type_at(location))
+    got = "text" if hidden else _got(detail["input"])
+    return f"{name}: expected {expected}; got {got}"
+
+
+def _expected(detail: ErrorDetails) -> str:
+    kind = detail["type"]
+    if kind in _LIMITS:
+        limits = {k: f"{v:g}" if isinstance(v, float) else v for k, v in detail.get("ctx", {}).items()}
+        return _LIMITS[kind].format(**limits)
+    return _KINDS.get(kind.split("_")[0], detail["msg"])
+
+
+def _got(value: object) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict):
+        return "a section"
+    if isinstance(value, list):
+        return "a list"
+    return repr(value)
+
+
+def _missing_files(config: Config, document: Document) -> list[Problem]:
+    problems = []
+    for name, route in config.routes.items():
+        script = route.dialogue.script
+        if script and not Path(script).is_file():
+            place = document.place(("routes", name, "dialogue", "script"))
+            problems.append(Problem(place, f"routes.{name}.dialogue.script: no such file: {script}"))
+        elif script:
+            try:
+                load_script(script)
+            except ScriptError as exc:
+                problems += [Problem(at, message) for at, message in exc.problems]
+    return problems
+
+
+def _missing_recognisers(config: Config, document: Document) -> list[Problem]:
+    return [
+        Problem(document.place(("routes", name, "recogniser")), f"routes.{name}.recogniser: {why}")
+        for name, route in config.routes.items()
+        if (why := recognisers.problem(route, config.recogniser))
+    ]
+
+
+# --- helpers -----------------------------------------------------------------------------------------------------
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: dict.fromkeys(inner, "**********") if key == "headers" else _masked(inner)
+            for key, inner in value.items()
+        }
+    return [_masked(item) for item in value] if isinstance(value, list) else value
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _dotted(location: Location) -> str:
+    return ".".join(str(part) for part in location)

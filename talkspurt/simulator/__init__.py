@@ -1,0 +1,1 @@
+"""A simulated caller behind a simulated carrier. Shares no code with the gateway, so that no error cancels out."""

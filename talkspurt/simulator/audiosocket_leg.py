@@ -1,0 +1,108 @@
+"""A simulated Asterisk with an AudioSocket: announces its call over HTTP, then sends and plays frames on TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import cast
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+
+from talkspurt.simulator.carrier_leg import Leg
+from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
+from talkspurt.simulator.carriers.carrier import Command, Media, Message
+from talkspurt.simulator.peer_socket import PeerError
+
+_EARLY_S = 0.3
+"""Asterisk plays what it gets at once: a stream that runs so far ahead is heard fast or loses words. Less would blame
+the gateway for a pause of this process."""
+
+
+class AudioSocketLeg(Leg, asyncio.Protocol):
+    """The switch's end of one connection."""
+
+    def __init__(self, carrier: AudioSocketCarrier, *, record: bool = False) -> None:
+        super().__init__(carrier, record=record)
+        self._call = carrier
+        self._transport: asyncio.Transport | None = None
+        self._pending = bytearray()
+        self._over = asyncio.Event()
+
+    async def connect(self, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0) -> None:
+        """``audiosocket://HOST:PORT[/ROUTE][?http=PORT]``; with a route, or parameters, the call is announced first.
+
+        Args:
+            headers: of the announcement.
+        """
+        at = urlsplit(url)
+        route = at.path.strip("/")
+        try:
+            async with asyncio.timeout(timeout_s):
+                if route or self._call.parameters:
+                    await self._announce(f"http://{at.hostname}:{http_port(url)}", route, headers)
+                await asyncio.get_running_loop().create_connection(lambda: self, at.hostname or "", at.port or 9092)
+        except (OSError, TimeoutError, aiohttp.ClientError) as exc:
+            raise PeerError(f"cannot connect to {url}: {exc or 'timed out'}") from exc
+
+    async def _announce(self, http: str, route: str, headers: Mapping[str, str] | None) -> None:
+        body = {"route": route or "default", "customParameters": self._call.parameters}
+        url = f"{http}/v1/calls/expected/{self._call.uuid}"
+        async with aiohttp.ClientSession() as session, session.put(url, json=body, headers=headers) as answer:
+            if answer.status not in (200, 201):
+                raise PeerError(f"{url} refused the call: HTTP {answer.status}, {await answer.text()}")
+
+    # --- asyncio ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._connected()
+
+    def data_received(self, data: bytes) -> None:
+        now = time.monotonic()
+        self._pending += data
+        while len(self._pending) >= 3:
+            size = 3 + int.from_bytes(self._pending[1:3], "big")
+            if len(self._pending) < size:
+                # Asterisk takes a frame whose payload does not come with its header for an error.
+                self.violations["a frame came in two pieces"] += 1
+                return
+            frame = bytes(self._pending[:size])
+            del self._pending[:size]
+            self._obey(self._call.read(frame, binary=True), now)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._over.set()
+        self._disconnected()
+
+    # --- Leg ---
+
+    def _obey(self, command: Command, now: float) -> None:
+        super()._obey(command, now)
+        if isinstance(command, Media) and self.playout.runs_dry_at() - now > _EARLY_S:
+            self.violations["audio came faster than it can be played"] += 1
+
+    @property
+    def _open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def _write(self, message: Message) -> None:
+        assert self._transport is not None and isinstance(message, bytes)
+        self._transport.write(message)
+
+    def _shut(self) -> None:
+        assert self._transport is not None
+        self._transport.close()
+
+    async def _gone(self, timeout_s: float) -> None:
+        if self._transport is not None:
+            try:
+                await asyncio.wait_for(self._over.wait(), timeout_s)
+            except TimeoutError:
+                self._transport.abort()
+
+
+def http_port(url: str) -> int:
+    """Port of the gateway's HTTP listener, as an ``audiosocket://`` URL has it."""
+    return int(parse_qs(urlsplit(url).query).get("http", ["8080"])[0])

@@ -1,0 +1,442 @@
+"""``talkspurt call``: a simulated caller behind a simulated carrier, in real time, measured by its own clock.
+
+With ``text`` steps it also is the call's dialogue manager, over ``/v1/dialogue``; the route must have neither
+``url`` nor ``script`` then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import secrets
+import sys
+import time
+import wave
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import uvloop
+
+from talkspurt.cli import JobError, UsageError
+from talkspurt.simulator.audiosocket_leg import AudioSocketLeg, http_port
+from talkspurt.simulator.call_script import (
+    Cancel,
+    Expect,
+    HangUp,
+    Press,
+    Say,
+    ScriptError,
+    Step,
+    Text,
+    Wait,
+    check_digits,
+    read_script,
+)
+from talkspurt.simulator.carrier_leg import CarrierLeg, Leg, Uplink
+from talkspurt.simulator.carriers import CARRIERS
+from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
+from talkspurt.simulator.carriers.sip import SipCarrier
+from talkspurt.simulator.figures import interarrival_errors_ms, pacing_errors_ms, summary
+from talkspurt.simulator.manager import ManagedCall, Manager
+from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.sip_leg import SipLeg
+from voicecodecs import registry
+from voicecodecs.pcm import to_float32, to_int16
+from voicecodecs.registry import AudioFormat
+from voicecodecs.resample import Resampler
+
+DEFAULT_URL = "ws://127.0.0.1:8080/media/twilio"
+DEMO_ROUTE = "call"
+"""Route that the demo configuration leaves to whoever dials in."""
+
+_SETUP_S = 5.0
+"""From the media socket's opening to ``setup`` at the dialogue manager."""
+_KEY_S = 0.25
+"""Between two keys."""
+_PAUSE_S = 0.5
+"""Where no dialogue manager tells turns apart, a shorter silence between two talkspurts is a gap."""
+_QUIET_S = 1.0
+"""Where no dialogue manager tells when a turn ends, so much silence ends it."""
+
+
+class CallFailed(Exception):
+    """The call could not be placed, or a step's expectation was not met."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOptions:
+    """One simulated call."""
+
+    url: str = DEFAULT_URL
+    dialect: str = "twilio"
+    steps: tuple[Step, ...]
+    parameters: dict[str, str] = field(default_factory=dict)
+    api_key: str = ""
+    """For ``/v1/dialogue``."""
+    carrier_secret: str = ""
+    """Signs the media connection as the carrier would."""
+
+    @property
+    def managed(self) -> bool:
+        """Whether we lead the dialogue too."""
+        return any(isinstance(step, Text | Cancel) for step in self.steps)
+
+
+def default_url(dialect: str) -> str:
+    """Where a gateway of this machine takes calls of a dialect."""
+    if dialect == AudioSocketCarrier.dialect:
+        return "audiosocket://127.0.0.1:9092"
+    if dialect == SipCarrier.dialect:
+        return "sip:100@127.0.0.1:5060"
+    return f"ws://127.0.0.1:8080/media/{dialect}"
+
+
+def media_and_dialogue_urls(url: str, *, managed: bool) -> tuple[str, str]:
+    """Where the carrier connects, and where its dialogue manager does.
+
+    A URL that names no route gets the demo's, when we lead the dialogue.
+
+    Raises:
+        CallFailed: not a media URL of ours.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "sip":
+        host = parts.path.rpartition("@")[2].partition(":")[0]
+        options = parse_qs(parts.query)
+        route = options.get("route", [DEMO_ROUTE])[0]
+        return url, f"ws://{host}:{options.get('http', ['8080'])[0]}/v1/dialogue?route={route}"
+    if parts.scheme == "audiosocket" and parts.hostname:
+        route = parts.path.strip("/") or (DEMO_ROUTE if managed else "")
+        http = parts._replace(scheme="ws", netloc=f"{parts.hostname}:{http_port(url)}")
+        return (
+            parts._replace(path=f"/{route}").geturl(),
+            http._replace(path="/v1/dialogue", query=f"route={route}").geturl(),
+        )
+    path = parts.path.strip("/").split("/")
+    if parts.scheme not in ("ws", "wss") or not parts.hostname or path[0] != "media" or not 2 <= len(path) <= 4:
+        raise CallFailed(f"{url!r} is not a media address, expected ws://HOST:PORT/media/DIALECT[/ROUTE[/TOKEN]]")
+    if len(path) == 2 and managed:
+        path.append(DEMO_ROUTE)
+    media = parts._replace(path="/" + "/".join(path)).geturl()
+    route = path[2] if len(path) > 2 else ""
+    return media, parts._replace(path="/v1/dialogue", query=f"route={route}").geturl()
+
+
+class Caller:
+    """One call in progress."""
+
+    def __init__(self, options: CallOptions) -> None:
+        number = secrets.randbits(128)
+        self.options = options
+        self.leg: Leg
+        if options.dialect == AudioSocketCarrier.dialect:
+            self.leg = AudioSocketLeg(AudioSocketCarrier(number, options.parameters), record=True)
+        elif options.dialect == SipCarrier.dialect:
+            self.leg = SipLeg(SipCarrier(number, options.parameters), record=True)
+        else:
+            self.leg = CarrierLeg(CARRIERS[options.dialect](number, options.parameters), record=True)
+        self.first_packets_ms: list[float] = []
+        """From the stream's start, and then from each act of ours that may be answered, to the next audible frame."""
+        self._manager = Manager(self._on_setup)
+        self._call: ManagedCall | None = None
+        self._uplink = Uplink(self.leg.carrier.format.ptime_ms)
+        self._changed = asyncio.Event()
+        self._clears_before = 0
+        self._answered = False
+        self.leg.on_change = self._changed.set
+
+    async def run(self) -> None:
+        """Place the call, take all steps, hang up.
+
+        Raises:
+            CallFailed: says at which step.
+        """
+        options = self.options
+        media, dialogue = media_and_dialogue_urls(options.url, managed=options.managed)
+        try:
+            if options.managed:
+                auth = {"Authorization": f"Bearer {options.api_key}"} if options.api_key else None
+                await self._manager.dial_in(dialogue, headers=auth)
+            proof = self.leg.carrier.signature(media, options.carrier_secret) if options.carrier_secret else None
+            await self.leg.connect(media, headers=proof)
+            self._uplink.join(self.leg)
+            self._await_answer()
+            if options.managed and not await self._until(lambda: self._call is not None, _SETUP_S):
+                raise CallFailed(
+                    f"no setup for this call on {dialogue} within {_SETUP_S:g} s; a route that this command speaks on "
+                    "must have neither dialogue.url nor dialogue.script"
+                )
+            for number, step in enumerate(options.steps, 1):
+                if not await self._take(step):
+                    heard = "" if self.leg.spurts else "; nothing was heard at all"
+                    raise CallFailed(f"step {number} failed: {_describe(step)}{heard}")
+            if self._call is not None and self._call.errors:
+                raise CallFailed(f"the gateway reported: {self._call.errors[0]}")
+        except PeerError as exc:
+            raise CallFailed(str(exc)) from exc
+        finally:
+            self._uplink.stop()
+            await self.leg.aclose()
+            await self._manager.aclose()
+
+    def report(self) -> dict[str, Any]:
+        """What was measured, in milliseconds."""
+        leg, rate = self.leg, self.leg.playout.sample_rate
+        spurts = leg.spurts
+        breaks = [spurt.dry_samples for spurt in spurts[1:] if spurt.dry_samples < _PAUSE_S * rate]
+        gaps = [gap / rate * 1000 for gap in (leg.gaps if self._call is not None else breaks)]
+        jitter = [error for spurt in spurts for error in interarrival_errors_ms(spurt, rate)]
+        pacing = [error for spurt in spurts for error in pacing_errors_ms(spurt, rate)]
+        audio_ms = sum(sum(spurt.samples) for spurt in spurts) / rate * 1000
+        report: dict[str, Any] = {
+            "call_sid": leg.carrier.call_sid,
+            "first_packet_ms": round(self.first_packets_ms[0], 1) if self.first_packets_ms else None,
+            "first_packets_ms": [round(ms, 1) for ms in self.first_packets_ms],
+            "jitter_ms": summary(jitter),
+            "pacing_error_ms": summary(pacing),
+            "gaps": len(gaps),
+            "gap_ms": [round(ms, 1) for ms in gaps],
+            "audio_ms": round(audio_ms),
+            "marks": leg.marks,
+            "clears": leg.clears,
+            "cut_ms": [round(ms, 1) for ms in leg.cuts_ms],
+            "violations": dict(leg.violations),
+        }
+        if self._call is not None:
+            report["session_id"] = self._call.session_id
+            report["turns"] = [
+                {"outcome": turn.outcome, **turn.reported, **({"heard": turn.heard_text} if turn.heard_text else {})}
+                for turn in self._call.turns.values()
+            ]
+        return report
+
+    def write_wav(self, path: Path) -> None:
+        """What the caller heard until now: mono, 16 bit, from the start of the stream."""
+        playout = self.leg.playout
+        heard = bytes(playout.heard[: playout.position(time.monotonic()) * self.leg.sample_bytes])
+        with wave.open(str(path), "wb") as out:
+            out.setnchannels(1)
+            out.setsampwidth(2)
+            out.setframerate(playout.sample_rate)
+            out.writeframes(registry.decoder(self.leg.carrier.format).decode(heard).astype("<i2").tobytes())
+
+    # --- steps ---
+
+    async def _take(self, step: Step) -> bool:
+        """One step. False: an expectation was not met in time."""
+        leg = self.leg
+        if not isinstance(step, Wait | Expect):
+            self._clears_before = leg.clears
+        match step:
+            case Wait(ms):
+                await asyncio.sleep(ms / 1000)
+            case Say(path):
+                frames = read_wav_frames(path, leg.carrier.format)
+                leg.say(frames)
+                await self._until(lambda: not leg.saying, 1.0 + len(frames) * leg.carrier.format.ptime_ms / 1000)
+                self._await_answer()
+            case Press(digits):
+                for digit in digits:
+                    leg.press(digit)
+                    await asyncio.sleep(_KEY_S)
+                self._await_answer()
+            case Text(text):
+                assert self._call is not None
+                if not self._call.open_turns:  # behind another turn, the first packet says nothing about latency
+                    self._await_answer()
+                self._call.speak(text)
+            case Cancel():
+                assert self._call is not None
+                leg.interrupt()
+                self._call.send("cancel")
+            case Expect(what, within_ms):
+                return await self._until(self._conditions()[what], within_ms / 1000)
+            case HangUp():
+                leg.hang_up()
+        return True
+
+    def _await_answer(self) -> None:
+        """The next audible frame answers what was done just now."""
+        asked_at = time.monotonic()
+        self._answered = False
+        self.leg.turn_under_way = False
+
+        def heard(now: float) -> None:
+            self.first_packets_ms.append((now - asked_at) * 1000)
+            self._answered = True
+            self.leg.turn_under_way = self._call is not None and self._call.open_turns > 0
+
+        self.leg.on_audible = heard
+
+    def _conditions(self) -> dict[str, Callable[[], bool]]:
+        return {
+            "speech": lambda: self._answered,
+            "quiet": self._quiet,
+            "clear": lambda: self.leg.clears > self._clears_before,
+            "hang_up": lambda: self.leg.closed_at is not None,
+        }
+
+    def _quiet(self) -> bool:
+        silent_s = time.monotonic() - self.leg.playout.runs_dry_at()
+        if self._call is not None:
+            return not self._call.open_turns and silent_s >= 0
+        return bool(self.leg.spurts) and silent_s >= _QUIET_S
+
+    async def _until(self, condition: Callable[[], bool], within_s: float) -> bool:
+        """Wait for a condition. False: it did not come true in time, or the call has ended without it."""
+        deadline = time.monotonic() + within_s
+        while not condition():
+            left = deadline - time.monotonic()
+            if left <= 0 or self.leg.closed_at is not None:
+                return condition()
+            self._changed.clear()
+            try:
+                # Also look again while nothing happens: silence is a condition too.
+                await asyncio.wait_for(self._changed.wait(), min(left, 0.02))
+            except TimeoutError:
+                continue
+        return True
+
+    # --- dialogue manager ---
+
+    def _on_setup(self, call: ManagedCall) -> None:
+        if call.call_sid == self.leg.carrier.call_sid:
+            self._call = call
+            call.on_turn_end = self._on_turn_end
+            self._changed.set()
+        else:
+            print(f"another call came in on this route and gets no answer: {call.session_id}", file=sys.stderr)
+
+    def _on_turn_end(self, turn: Any) -> None:
+        self.leg.turn_under_way = False
+        self._changed.set()
+
+
+def read_wav_frames(path: Path, fmt: AudioFormat) -> list[bytes]:
+    """A WAV file as frames of a format, the last one padded with silence.
+
+    Raises:
+        CallFailed: not a 16-bit PCM WAV file.
+    """
+    try:
+        with wave.open(str(path), "rb") as source:
+            width, channels, rate = source.getsampwidth(), source.getnchannels(), source.getframerate()
+            if width != 2:
+                raise CallFailed(f"{path} has {8 * width}-bit samples, expected 16-bit PCM")
+            data = source.readframes(source.getnframes())
+    except (OSError, EOFError, wave.Error) as exc:
+        raise CallFailed(f"cannot read {path} as WAV: {exc}") from exc
+    pcm = np.frombuffer(data, "<i2").reshape(-1, channels).mean(axis=1).astype(np.int16)
+    if rate != fmt.sample_rate:
+        resampler = Resampler(rate, fmt.sample_rate)
+        pcm = to_int16(np.concatenate([resampler.process(to_float32(pcm)), resampler.flush()]))
+    pcm = np.pad(pcm, (0, -len(pcm) % fmt.frame_samples))
+    size = fmt.frame_bytes
+    if not len(pcm) or size is None:
+        return []
+    payload = registry.encoder(fmt).encode(pcm)
+    return [payload[i : i + size] for i in range(0, len(payload), size)]
+
+
+def _describe(step: Step) -> str:
+    match step:
+        case Expect(what, within_ms):
+            return f"expected {what} within {within_ms:g} ms"
+        case _:
+            return type(step).__name__.lower()  # never its text or digits
+
+
+# --- the command ---
+
+
+def steps_of(args: argparse.Namespace) -> tuple[Step, ...]:
+    """The steps that the options stand for.
+
+    Raises:
+        ScriptError: an option or a script is wrong.
+    """
+    if args.script is not None:
+        return tuple(read_script(args.script))
+    longest_ms = args.seconds * 1000
+    acts: list[Step] = [Say(args.say_wav)] if args.say_wav else []
+    acts += [Press(check_digits(args.dtmf))] if args.dtmf else []
+    steps: list[Step] = [Text(args.text)] if args.text is not None else []
+    if args.barge_in_after is not None:
+        if not acts and args.text is None:
+            raise ScriptError("--barge-in-after needs --say-wav, --dtmf or --text (to cancel)")
+        steps += [Expect("speech", 10_000), Wait(args.barge_in_after), *(acts or [Cancel()])]
+    else:
+        steps += acts
+    return (*steps, Expect("quiet", longest_ms))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``talkspurt call``.
+
+    Raises:
+        UsageError: the options make no call.
+        JobError: the call failed; what was measured until then is printed first.
+    """
+    known = sorted((*CARRIERS, AudioSocketCarrier.dialect, SipCarrier.dialect))
+    if args.dialect not in known:
+        raise UsageError(f"--dialect {args.dialect!r} is unknown, known are {', '.join(known)}")
+    try:
+        options = CallOptions(
+            url=args.url or default_url(args.dialect),
+            dialect=args.dialect,
+            steps=steps_of(args),
+            parameters=dict(pair.split("=", 1) for pair in args.parameter),
+            api_key=os.environ.get("TALKSPURT_API_KEY", ""),
+            carrier_secret=os.environ.get("TALKSPURT_CARRIER_SECRET", ""),
+        )
+    except ScriptError as exc:
+        raise UsageError(str(exc)) from exc
+    except ValueError as exc:
+        raise UsageError("--parameter has to be NAME=VALUE") from exc
+    uvloop.run(_place(options, wav=args.output, as_json=args.json))
+    return 0
+
+
+async def _place(options: CallOptions, *, wav: Path | None, as_json: bool) -> None:
+    caller = Caller(options)
+    failure: CallFailed | None = None
+    try:
+        await caller.run()
+    except CallFailed as exc:
+        failure = exc
+    report = caller.report() | ({"error": str(failure)} if failure else {})
+    if wav is not None and caller.leg.playout.heard:
+        caller.write_wav(wav)
+    if as_json:
+        print(json.dumps(report))
+    elif failure is None:
+        print(readable(report))
+    if failure is not None:
+        raise JobError(str(failure)) from failure
+
+
+def readable(report: dict[str, Any]) -> str:
+    """The report as a few lines for people."""
+    lines = [
+        f"first packet   {report['first_packet_ms']} ms" if report["first_packet_ms"] is not None else "",
+        f"audio          {report['audio_ms'] / 1000:.2f} s",
+        _line("jitter", report["jitter_ms"]),
+        _line("pacing error", report["pacing_error_ms"]),
+        f"gaps           {report['gaps']}" + (f" ({report['gap_ms']} ms)" if report["gaps"] else ""),
+        f"marks          {report['marks']}",
+        f"cut            {report['cut_ms']} ms" if report["cut_ms"] else "",
+        f"violations     {report['violations']}" if report["violations"] else "",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _line(name: str, figures: dict[str, float] | None) -> str:
+    if figures is None:
+        return ""
+    return f"{name:<14} p50 {figures['p50']} / p95 {figures['p95']} / p99 {figures['p99']} / max {figures['max']} ms"

@@ -1,0 +1,26 @@
+"""FreeSWITCH mod_audio_fork, the switch's side: jambonz's engine; the first message is the start command's metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import ClassVar
+
+from talkspurt.simulator.carriers.carrier import Command, HangUp, Noted
+from talkspurt.simulator.carriers.jambonz import JambonzCarrier
+from voicecodecs.registry import AudioFormat
+
+
+class FreeSwitchForkCarrier(JambonzCarrier):
+    """One ``uuid_audio_fork`` of one call, at 8 kHz."""
+
+    dialect: ClassVar = "freeswitch-fork"
+    format: ClassVar = AudioFormat("L16", 8000)
+    subprotocol: ClassVar = "audio.drachtio.org"
+
+    def opening(self) -> Sequence[str]:
+        return [json.dumps({"callSid": self.call_sid, **self._metadata})]
+
+    def read(self, message: bytes, *, binary: bool = False) -> Command:
+        command = super().read(message, binary=binary)
+        return Noted() if isinstance(command, HangUp) else command  # only an event for the ESL application

@@ -1,0 +1,71 @@
+"""A SIP phone's media: PCMU in RTP (RFC 3550, RFC 3551), a message is one packet. Its signalling: ``sip_leg``."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from talkspurt.simulator.carriers.carrier import Command, Media, Noted, Violation
+from voicecodecs.registry import AudioFormat
+
+PCMU, EVENTS = 0, 101
+_HEAD = struct.Struct(">BBHII")
+
+
+class SipCarrier:
+    """One call's RTP stream."""
+
+    dialect: ClassVar = "sip"
+    format: ClassVar = AudioFormat("PCMU", 8000)
+    subprotocol: ClassVar = ""
+
+    def __init__(self, call_number: int, parameters: Mapping[str, str]) -> None:
+        self.call_sid = f"{call_number:032x}@phone.invalid"
+        self.parameters = dict(parameters)
+        self._ssrc = call_number & 0xFFFFFFFF
+        self._sequence = 0
+        self._timestamp = 0
+
+    def opening(self) -> Sequence[bytes]:
+        return []
+
+    def media(self, payload: bytes) -> bytes:
+        packet = self._packet(PCMU, payload)
+        self._timestamp += len(payload)
+        return packet
+
+    def dtmf(self, digit: str) -> bytes:
+        """The end of a key of 100 ms (RFC 4733 section 2.3): enough to be taken for the whole."""
+        code = "0123456789*#ABCD".index(digit)
+        return self._packet(EVENTS, struct.pack(">BBH", code, 0x80 | 10, 800))
+
+    def mark(self, name: str) -> bytes:
+        raise NotImplementedError("RTP has no marks")
+
+    def cleared(self, marks: Sequence[str]) -> Sequence[bytes]:
+        return []
+
+    def stop(self) -> None:
+        return None
+
+    def read(self, message: bytes, *, binary: bool = False) -> Command:
+        if len(message) < _HEAD.size or message[0] >> 6 != 2:
+            return Violation(f"{len(message)} bytes that are no RTP")
+        kind = message[1] & 0x7F
+        payload = message[_HEAD.size + 4 * (message[0] & 0x0F) :]
+        if kind == EVENTS:
+            return Noted()
+        if kind != PCMU:
+            return Violation(f"payload type {kind}, agreed were {PCMU} and {EVENTS}")
+        if len(payload) != self.format.frame_bytes:
+            return Violation(f"audio of {len(payload)} bytes, expected {self.format.frame_bytes}")
+        return Media(payload)
+
+    @staticmethod
+    def signature(url: str, secret: str) -> Mapping[str, str]:
+        return {}
+
+    def _packet(self, kind: int, payload: bytes) -> bytes:
+        self._sequence = (self._sequence + 1) & 0xFFFF
+        return _HEAD.pack(0x80, kind, self._sequence, self._timestamp & 0xFFFFFFFF, self._ssrc) + payload

@@ -1,0 +1,364 @@
+"""Turn-taking by words, on the virtual clock: ``Turns``, ``Playout`` and ``Listening`` are the real ones; the caller's
+onsets and the recogniser's words are played here."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from gateway.call.listening import Listening, hearing
+from gateway.call.turns import TurnDefaults
+from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
+from gateway.seams.messages import Info, Interrupt, Prompt, Text
+from gateway.seams.recogniser import RecognitionEvents
+from tests.gateway.call.virtual_call import VirtualCall
+
+FRAME = bytes(640)
+
+
+@dataclass
+class Words:
+    """The recogniser: says what the test says."""
+
+    events: list[RecognitionEvents] = field(default_factory=list)
+    opened: list[dict[str, Any]] = field(default_factory=list)
+    pushed: int = 0
+    paused: int = 0
+    finished: int = 0
+    closed: int = 0
+
+    def open(self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool) -> Words:
+        self.opened.append({"language": language, "hints": hints, "partials": partials})
+        self.events.append(events)
+        return self
+
+    def push(self, pcm: bytes) -> None:
+        self.pushed += 1
+
+    def pause(self) -> None:
+        self.paused += 1
+
+    def finish(self) -> None:
+        self.finished += 1
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+class Alarm:
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.run: Callable[[], None] | None = run
+
+    def cancel(self) -> None:
+        self.run = None
+
+
+class ListeningCall(VirtualCall):
+    """A virtual call that listens."""
+
+    def __init__(self, route: dict[str, Any], barge_in: dict[str, Any] | None = None, **defaults: Any) -> None:
+        config, recogniser = RecogniserConfig(), BargeInConfig.model_validate(barge_in or {})
+        made = RouteConfig.model_validate(route)
+        self.words = Words()
+        super().__init__(
+            TurnDefaults(
+                words_decide=made.ignore_backchannel, false_alarm_s=recogniser.false_alarm_ms / 1000, **defaults
+            )
+        )
+        self.alarms: list[tuple[float, int, Alarm]] = []
+        self.listening = Listening(
+            hearing(made, self.words, config, recogniser),
+            self.turns,
+            tell=self.tell,
+            cutting=lambda onset: nullcontext(),
+            clock=lambda: self.now,
+            later=self._later,
+        )
+        self.listening.start()
+
+    def _later(self, delay_s: float, run: Callable[[], None]) -> Alarm:
+        alarm = Alarm(run)
+        heapq.heappush(self.alarms, (self.now + delay_s, len(self.alarms), alarm))
+        return alarm
+
+    def run(self, seconds: float, *, step_s: float = 0.002) -> None:
+        end = self.now + seconds
+        while self.alarms and self.alarms[0][0] <= end:
+            at, _, alarm = heapq.heappop(self.alarms)
+            super().run(max(0.0, at - self.now), step_s=step_s)
+            if alarm.run is not None:
+                alarm.run()
+        super().run(end - self.now, step_s=step_s)
+
+    def speak(self, text: str, **fields: Any) -> None:
+        """Our voice, for 0.2 s a word."""
+        self.say(Text(token=text, last=True, **fields))
+        self.work_all()
+        self.run(0.3)
+
+    def starts(self) -> None:
+        self.listening.on_speech_started(onset=self.now - 0.1)
+
+    def stops(self) -> None:
+        self.listening.on_speech_ended()
+
+    def utters(self, text: str, *, partial: str = "") -> None:
+        """A whole utterance, up to the answer of the recogniser."""
+        self.starts()
+        self.listening.on_speech(FRAME)
+        self.run(0.2)
+        if partial:
+            self.listening.on_partial(partial)
+        self.stops()
+        self.run(0.6)
+        self.listening.on_final(text)
+
+    def order(self) -> list[str]:
+        """What the manager was told about the caller, in order."""
+        return [type(message).__name__ for message in self.told if isinstance(message, Interrupt | Prompt)]
+
+    @property
+    def prompts(self) -> list[tuple[str, bool]]:
+        return [(message.voice_prompt, message.last) for message in self.told if isinstance(message, Prompt)]
+
+
+LONG = "one two three four five six seven eight nine ten"
+
+
+def test_utterance_becomes_a_prompt_after_the_silence_that_ends_it() -> None:
+    call = ListeningCall({"language": "en-GB", "hints": ["Ada"]})
+    assert call.words.opened == [{"language": "en-GB", "hints": ("Ada",), "partials": False}]
+    call.starts()
+    call.listening.on_speech(FRAME)
+    call.run(1.0)
+    call.stops()
+    call.run(0.29)
+    assert (call.words.paused, call.words.finished) == (1, 0)
+    call.run(0.02)  # 300 ms of silence were known when the VAD said so
+    assert call.words.finished == 1 and call.words.pushed == 1
+    call.listening.on_final("Hello.")
+    (prompt,) = [message for message in call.told if isinstance(message, Prompt)]
+    assert prompt == Prompt(voice_prompt="Hello.", lang="en-GB", last=True)
+
+
+def test_a_breath_does_not_end_an_utterance() -> None:
+    call = ListeningCall({})
+    call.starts()
+    call.run(0.5)
+    call.stops()
+    call.run(0.2)
+    call.starts()
+    call.run(0.5)
+    call.stops()
+    call.run(0.31)
+    assert call.words.finished == 1
+
+
+def test_endless_utterance_is_cut_into_prompts() -> None:
+    call = ListeningCall({})
+    call.starts()
+    for _ in range(1600):
+        call.listening.on_speech(FRAME)
+    assert call.words.finished == 2  # every 15 s
+    call.listening.on_final("One.")
+    call.listening.on_final("Two.")
+    call.stops()
+    call.run(1.0)
+    call.listening.on_final("Three.")
+    assert call.prompts == [("One.", True), ("Two.", True), ("Three.", True)]
+
+
+def test_silence_of_the_recogniser_is_no_prompt() -> None:
+    call = ListeningCall({"partial_prompts": True})
+    call.utters("")
+    assert call.order() == []
+
+
+def test_partial_prompts_come_first_and_only_where_asked_for() -> None:
+    call = ListeningCall({"partial_prompts": True})
+    call.utters("Where is it?", partial="Where")
+    assert call.prompts == [("Where", False), ("Where is it?", True)]
+    call = ListeningCall({})
+    call.utters("Where is it?", partial="Where")
+    assert call.prompts == [("Where is it?", True)]
+
+
+def test_no_partial_prompt_comes_when_the_utterance_is_over() -> None:
+    call = ListeningCall({"partial_prompts": True, "events": ["speaker-events"]})
+    call.starts()
+    call.stops()
+    call.run(0.4)
+    call.listening.on_partial("Where")  # late
+    call.listening.on_final("Where is it?")
+    assert call.prompts == [("Where is it?", True)]
+
+
+def test_client_speaking_goes_off_right_before_the_final_prompt() -> None:
+    call = ListeningCall({"events": ["speaker-events"]})
+    call.starts()
+    call.run(0.3)
+    call.stops()
+    call.run(0.1)
+    call.starts()  # only a breath
+    call.run(0.3)
+    call.stops()
+    call.run(0.4)
+    call.listening.on_final("Yes.")
+    told = [(m.value if isinstance(m, Info) else m.voice_prompt) for m in call.told if isinstance(m, Info | Prompt)]
+    assert told == ["on", "off", "Yes."]
+
+
+def test_speech_interrupts_at_its_onset_and_the_interrupt_precedes_the_prompt() -> None:
+    call = ListeningCall({"partial_prompts": True})
+    call.speak(LONG)
+    call.starts()
+    assert call.order() == ["Interrupt"]
+    call.run(0.2)
+    call.listening.on_partial("Stop")
+    call.stops()
+    call.run(0.4)
+    call.listening.on_final("Stop it.")
+    assert call.order() == ["Interrupt", "Prompt", "Prompt"]
+
+
+def test_prompt_interrupts_what_began_after_the_caller_did() -> None:
+    call = ListeningCall({})
+    call.starts()
+    call.run(0.2)
+    call.stops()
+    call.speak(LONG)  # the manager speaks up by itself
+    assert call.order() == []
+    call.run(0.2)
+    call.listening.on_final("Wait.")
+    assert call.order() == ["Interrupt", "Prompt"]
+    assert call.events("t1")[-1] == "interrupted"
+
+
+@pytest.mark.parametrize("said", ["Mm-hmm.", "Yeah,", "Okay. Right.", "Uh-huh!", "I see.", "yes yes yes"])
+def test_acknowledgement_neither_interrupts_nor_becomes_a_prompt(said: str) -> None:
+    call = ListeningCall({"ignore_backchannel": True, "partial_prompts": True})
+    call.speak(LONG)
+    call.utters(said, partial=said)
+    call.run(3.0)
+    assert call.order() == [] and call.events("t1")[-1] == "finished"
+    assert call.gaps == [] and call.flushes == [], "our voice went on"
+
+
+@pytest.mark.parametrize("said", ["No.", "Yeah but", "Okay stop.", "I see a problem."])
+def test_words_beyond_an_acknowledgement_interrupt(said: str) -> None:
+    call = ListeningCall({"ignore_backchannel": True})
+    call.speak(LONG)
+    call.utters(said)
+    assert call.order() == ["Interrupt", "Prompt"]
+
+
+def test_first_word_interrupts_without_waiting_for_the_end() -> None:
+    call = ListeningCall({"ignore_backchannel": True})
+    call.speak(LONG)
+    call.starts()
+    assert call.words.opened[0]["partials"]
+    call.run(0.2)
+    call.listening.on_partial("Yeah")
+    call.listening.on_partial("Yet")  # half a word is no word yet
+    assert call.order() == []
+    call.listening.on_partial("Yeah but")
+    assert call.order() == ["Interrupt"]
+
+
+def test_one_word_interrupts_as_soon_as_it_is_over() -> None:
+    call = ListeningCall({"ignore_backchannel": True})
+    call.speak(LONG)
+    call.starts()
+    call.run(0.2)
+    call.stops()
+    call.listening.on_partial("Stop.")
+    assert call.order() == ["Interrupt"]
+
+
+def test_who_speaks_on_is_no_mere_acknowledgement_even_when_the_recogniser_is_slow() -> None:
+    call = ListeningCall({"ignore_backchannel": True})
+    call.speak(LONG)
+    call.starts()
+    call.run(0.8)
+    assert call.order() == []
+    call.run(0.2)
+    assert call.order() == ["Interrupt"]
+
+
+def test_yes_is_an_answer_when_we_are_silent() -> None:
+    call = ListeningCall({"ignore_backchannel": True})
+    call.utters("Yes.")
+    assert call.prompts == [("Yes.", True)]
+
+
+def test_noise_over_our_voice_pauses_it_and_no_word_lets_it_go_on() -> None:
+    call = ListeningCall({}, {"false_alarm_ms": 400})
+    call.speak(LONG)
+    sent = len(call.sent)
+    call.starts()
+    call.run(0.15)
+    call.stops()
+    call.run(0.4)
+    assert len(call.sent) == sent, "silent while in doubt"
+    call.listening.on_final("")
+    call.run(3.0)
+    assert call.order() == [] and call.events("t1") == ["accepted", "started", "finished"]
+
+
+def test_short_word_over_our_voice_interrupts_although_it_is_shorter_than_a_false_alarm() -> None:
+    call = ListeningCall({}, {"false_alarm_ms": 400})
+    call.speak(LONG)
+    call.utters("Stop.")
+    assert call.order() == ["Interrupt", "Prompt"] and call.events("t1")[-1] == "interrupted"
+
+
+def test_long_speech_interrupts_before_any_word() -> None:
+    call = ListeningCall({}, {"false_alarm_ms": 400})
+    call.speak(LONG)
+    call.starts()
+    call.run(0.31)
+    assert call.order() == ["Interrupt"]
+
+
+def test_acknowledgement_that_paused_us_lets_us_go_on() -> None:
+    call = ListeningCall({"ignore_backchannel": True}, {"false_alarm_ms": 400})
+    call.speak(LONG)
+    call.utters("Okay.")
+    call.run(3.0)
+    assert call.order() == [] and call.events("t1")[-1] == "finished"
+
+
+@pytest.mark.parametrize(("report", "told"), [("none", []), ("dtmf", []), ("speech", ["Prompt"]), ("any", ["Prompt"])])
+def test_what_may_not_interrupt_is_told_only_where_input_is_reported(report: str, told: list[str]) -> None:
+    call = ListeningCall({}, report_input=report)
+    call.speak(LONG, interruptible="none")
+    call.utters("Hello?")
+    call.run(3.0)
+    assert call.order() == told and call.events("t1")[-1] == "finished"
+
+
+def test_what_was_dropped_is_not_told_later() -> None:
+    call = ListeningCall({})
+    call.speak("one two three", interruptible="none")
+    call.starts()
+    call.run(0.1)
+    call.stops()
+    call.run(1.0)  # our voice has ended when the words come
+    call.listening.on_final("Hello?")
+    assert call.order() == []
+
+
+async def test_change_of_language_opens_another_stream() -> None:
+    call = ListeningCall({})
+    call.starts()
+    call.listening.use_language("en-IN")
+    assert call.words.opened[1]["language"] == "en-IN"
+    await call.listening.aclose()
+    assert call.words.closed == 2
+    call.listening.on_final("of the old stream")
+    assert call.order() == []

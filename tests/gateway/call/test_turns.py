@@ -1,0 +1,495 @@
+"""The rules of turn-taking, each on the virtual clock."""
+
+import itertools
+
+import pytest
+
+from gateway.call.turns import TERMINAL, TRANSITIONS, Event, State, TurnDefaults
+from gateway.seams.messages import (
+    Cancel,
+    Caption,
+    Commit,
+    Discard,
+    Dtmf,
+    End,
+    Error,
+    Info,
+    Interrupt,
+    Mark,
+    MarkReached,
+    SendDigits,
+    Text,
+    TurnEvent,
+)
+from tests.gateway.call.virtual_call import VirtualCall
+
+
+def told(call: VirtualCall, kind: type) -> list:
+    return [message for message in call.told if isinstance(message, kind)]
+
+
+def test_every_state_can_end_and_no_terminal_state_goes_on() -> None:
+    for state in State:
+        exits = {event for (source, event) in TRANSITIONS if source is state}
+        assert (exits == set()) == (state in TERMINAL)
+        if state not in TERMINAL:
+            assert {Event.CUT, Event.FAIL} <= exits
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
+def test_a_missing_transition_is_a_bug_and_says_so(state: State, event: Event) -> None:
+    call = VirtualCall()
+    call.say(Text(token="hello", last=True))
+    turn = call.turns.live[0]
+    turn.state = state
+    if (state, event) in TRANSITIONS:
+        turn.apply(event)
+        assert turn.state is TRANSITIONS[state, event]
+    else:
+        with pytest.raises(RuntimeError, match=f"{event.name} is not possible while {state.name}"):
+            turn.apply(event)
+
+
+def test_waiting_for_the_turn_before_is_no_latency() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two", last=True), Text(token="three", last=True))
+    call.work_all()
+    call.run(1.0)
+    first, second = call.first_packets
+    assert not first.follows and second.follows and second.total_s < 0.01
+    call.say(Text(token="four", last=True))  # into silence
+    call.run(0.5)
+    call.work_all()
+    call.run(0.5)
+    assert not call.first_packets[2].follows
+    assert call.first_packets[2].total_s == pytest.approx(0.5, abs=0.021)
+
+
+def test_captions_follow_the_sound_word_by_word_and_joined_are_what_was_heard() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two, three four", last=True))
+    call.work_all()
+    seen = []
+    for _ in range(8):
+        call.run(0.098)  # half a word
+        call.turns.caption(call.now)
+        seen.append("".join(caption.text for caption in told(call, Caption)))
+    assert seen[1] == "one" and "one two," in seen and seen == sorted(seen, key=len)
+    call = VirtualCall()
+    call.say(Text(token="one two, three four", last=True))
+    call.work_all()
+    call.run(0.3)
+    call.say(Cancel())
+    (interrupt,) = told(call, Interrupt)
+    assert "".join(caption.text for caption in told(call, Caption)) == interrupt.utterance_until_interrupt == "one two,"
+    assert isinstance(call.told[call.told.index(interrupt) - 2], Caption)  # before the turn's end is told
+
+
+def test_a_turn_is_accepted_started_and_finished_once() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(1.0)
+    assert call.events("t1") == ["accepted", "started", "finished"]
+    assert len(call.sent) == 30
+    assert call.gaps == []
+
+
+def test_speech_starts_before_the_text_is_complete() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two "))
+    call.work_all()
+    call.run(0.1)
+    assert call.sent
+    call.say(Text(token="three", last=True))
+    call.work_all()
+    call.run(1.0)
+    assert call.events("t1") == ["accepted", "started", "finished"]
+    assert call.turns.live == []
+
+
+def test_the_next_turn_follows_without_a_hole_and_in_order() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two", last=True), Text(token="three", last=True))
+    call.work_all()
+    call.run(2.0)
+    assert [frame for _, frame in call.sent] == [b"t1"] * 20 + [b"t2"] * 10
+    times = [at for at, _ in call.sent]
+    assert max(b - a for a, b in itertools.pairwise(times)) < 0.023
+
+
+def test_cancel_reports_the_words_heard_including_the_one_under_way() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three four", last=True))
+    call.work_all()
+    call.run(0.5)  # words last 0.2 s: two whole ones and half of the third
+    call.say(Cancel())
+    (interrupt,) = told(call, Interrupt)
+    assert interrupt.utterance_until_interrupt == "one two three"
+    assert interrupt.utterance_remaining == " four"
+    assert interrupt.duration_until_interrupt_ms == pytest.approx(500, abs=22)
+    assert call.flushes == [call.now]
+    sent = len(call.sent)
+    call.run(1.0)
+    assert len(call.sent) == sent
+    assert call.events("t1") == ["accepted", "started", "interrupted"]
+
+
+def test_cancel_of_one_turn_leaves_the_others() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two", last=True, turn="a"), Text(token="three", last=True, turn="b"))
+    call.work_all()
+    call.run(0.1)
+    call.say(Cancel(turn="a"))
+    call.work_all()
+    call.run(1.0)
+    assert call.events("a") == ["accepted", "started", "interrupted"]
+    assert call.events("b") == ["accepted", "started", "finished"]
+
+
+def test_an_unknown_turn_is_an_error_and_a_dead_one_is_not() -> None:
+    call = VirtualCall()
+    call.say(Cancel(turn="nobody"))
+    (error,) = told(call, Error)
+    assert (error.code, error.field, error.turn) == ("unknown_turn", "turn", "nobody")
+    call.say(Text(token="one", last=True, turn="a"))
+    call.work_all()
+    call.run(1.0)
+    call.say(Cancel(turn="a"))
+    assert len(told(call, Error)) == 1
+
+
+def test_a_repeated_id_is_an_error() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one", last=True, turn="a"), Text(token="two", last=True, turn="a"))
+    assert [error.code for error in told(call, Error)] == ["repeated_turn"]
+
+
+def test_only_a_preemptible_turn_is_cut_by_the_next_and_without_interrupt() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three", last=True, preemptible=True))
+    call.work_all()
+    call.run(0.1)
+    call.say(Text(token="four", last=True))
+    call.work_all()
+    call.run(1.0)
+    assert call.events("t1") == ["accepted", "started", "interrupted"]
+    assert call.events("t2") == ["accepted", "started", "finished"]
+    assert told(call, Interrupt) == []
+
+    call = VirtualCall()
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(0.1)
+    call.say(Text(token="four", last=True, preemptible=True))
+    call.work_all()
+    call.run(2.0)
+    assert call.events("t1")[-1] == "finished"
+
+
+def test_a_key_is_told_first_and_cuts_what_it_may() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(0.1)
+    call.turns.on_digit("5", call.now)
+    kinds = [type(message) for message in call.told]
+    assert kinds.index(Dtmf) < kinds.index(Interrupt)
+
+
+@pytest.mark.parametrize(("recalls", "heard"), [(True, "one"), (False, "one two")])
+def test_what_the_peer_cannot_take_back_of_a_cut_turn_is_heard(recalls: bool, heard: str) -> None:
+    call = VirtualCall(lead_s=0.04, recalls=recalls)
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(0.19)  # 10 ms before "two", of which a frame has been sent
+    call.turns.on_digit("5", call.now)
+    (interrupt,) = told(call, Interrupt)
+    assert interrupt.utterance_until_interrupt == heard
+    assert interrupt.utterance_until_interrupt + interrupt.utterance_remaining == "one two three"
+    (cut,) = (m for m in told(call, TurnEvent) if m.event == "interrupted")
+    assert cut.data["heardMs"] == interrupt.duration_until_interrupt_ms
+    assert call.flushes, "the fade follows what still sounds"
+
+
+def test_a_key_that_may_not_cut_is_dropped_unless_the_route_reports_it() -> None:
+    for report, expected in (("none", 0), ("dtmf", 1), ("any", 1), ("speech", 0)):
+        call = VirtualCall(TurnDefaults(interruptible="speech", report_input=report))  # type: ignore[arg-type]
+        call.say(Text(token="one two three", last=True))
+        call.work_all()
+        call.run(0.1)
+        call.turns.on_digit("5", call.now)
+        assert len(told(call, Dtmf)) == expected
+        assert told(call, Interrupt) == []
+
+
+def test_speech_drops_only_what_was_accepted_before_its_onset() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three", last=True), Text(token="queued", last=True))
+    call.work_all()
+    call.run(0.2)
+    onset = call.now
+    call.run(0.05)
+    call.say(Text(token="answer", last=True))
+    assert call.turns.on_caller_speech(onset=onset, now=call.now)
+    call.work_all()
+    call.run(1.0)
+    assert call.events("t1")[-1] == "interrupted"
+    assert call.events("t2")[-1] == "interrupted"
+    assert call.events("t3")[-1] == "finished"
+    assert len(told(call, Interrupt)) == 1
+
+
+def test_the_tail_of_a_cut_stream_is_dropped_and_the_next_answer_is_not() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three four "))
+    call.work_all()
+    call.run(0.1)
+    call.turns.on_digit("1", call.now)
+    call.say(Text(token="tail "), Text(token="end", last=True))
+    assert call.dropped == 2
+    call.say(Text(token="answer", last=True))
+    call.work_all()
+    call.run(1.0)
+    assert call.events("t2") == ["accepted", "started", "finished"]
+
+
+def test_stale_tokens_end_with_time_or_with_a_new_prompt() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three "))
+    call.work_all()
+    call.run(0.1)
+    call.turns.on_digit("1", call.now)
+    call.run(0.31)
+    call.say(Text(token="late but new", last=True))
+    assert call.events("t2") == ["accepted"]
+
+    call = VirtualCall()
+    call.say(Text(token="one two three "))
+    call.work_all()
+    call.run(0.1)
+    call.turns.on_digit("1", call.now)
+    call.turns.on_prompt_sent()
+    call.say(Text(token="answer", last=True))
+    assert call.events("t2") == ["accepted"]
+
+
+def test_tagged_tokens_of_a_dead_turn_are_always_dropped() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two ", turn="a"))
+    call.work_all()
+    call.run(0.1)
+    call.say(Cancel(turn="a"))
+    call.run(2.0)
+    call.say(Text(token="ghost", turn="a", last=True))
+    assert call.dropped == 1
+    assert told(call, Error) == []
+
+
+def test_a_held_turn_is_made_ahead_and_heard_only_after_commit() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two", last=True, turn="h", hold=True))
+    call.work_all()
+    call.run(1.0)
+    assert call.sent == [] and "h" in call.jobs
+    call.say(Commit(turn="h"))
+    call.run(0.01)
+    assert call.sent
+    call.run(1.0)
+    assert call.events("h") == ["accepted", "started", "finished"]
+
+
+def test_discard_drops_a_held_turn_and_too_many_are_refused() -> None:
+    call = VirtualCall(TurnDefaults(held_turns=1))
+    call.say(Text(token="one", last=True, turn="h", hold=True), Text(token="two", last=True, turn="i", hold=True))
+    assert [error.code for error in told(call, Error)] == ["too_many_held"]
+    call.say(Discard(turn="h"))
+    assert call.events("h") == ["accepted", "interrupted"]
+
+
+def test_marks_come_when_everything_before_them_was_heard() -> None:
+    call = VirtualCall()
+    call.say(Mark(name="idle"))
+    assert told(call, MarkReached) == [MarkReached(name="idle", cleared=False)]
+    call.say(Text(token="one two ", turn="a"), Mark(name="middle"), Text(token="three", last=True, turn="a"))
+    call.say(Mark(name="end"))
+    call.work_all()
+    call.run(0.3)
+    assert len(told(call, MarkReached)) == 1
+    call.run(0.2)
+    assert told(call, MarkReached)[1:] == [MarkReached(name="middle", cleared=False)]
+    call.say(Cancel())
+    assert told(call, MarkReached)[2:] == [MarkReached(name="end", cleared=True)]
+
+
+def test_end_lets_queued_speech_finish_and_can_be_told_not_to() -> None:
+    call = VirtualCall()
+    call.say(Text(token="good bye", last=True), End(handoff_data="{}"))
+    call.work_all()
+    call.run(0.3)
+    assert call.hung_up == []
+    call.run(0.3)
+    assert call.hung_up == ["{}"]
+    assert call.events("t1")[-1] == "finished"
+
+    call = VirtualCall(TurnDefaults(end_drain=False))
+    call.say(Text(token="good bye", last=True), End(handoff_data="x"))
+    assert call.hung_up == ["x"]
+    assert call.events("t1")[-1] == "interrupted"
+
+
+def test_an_empty_turn_finishes_in_its_place() -> None:
+    call = VirtualCall()
+    call.say(Text(token="", last=True), Text(token="one", last=True))
+    call.work_all()
+    call.run(1.0)
+    assert call.events("t1") == ["accepted", "finished"]
+    assert call.events("t2") == ["accepted", "started", "finished"]
+
+
+def test_a_failed_turn_says_so_and_the_next_one_speaks() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two", last=True), Text(token="three", last=True))
+    call.work("t1", 1)
+    call.run(0.1)
+    call.turns.on_failed(call.jobs["t1"].turn, code="INTERNAL", description="engine is gone", now=call.now)
+    call.work_all()
+    call.run(1.0)
+    assert call.events("t1") == ["accepted", "started", "failed"]
+    assert call.events("t2") == ["accepted", "started", "finished"]
+
+
+def test_a_starved_turn_counts_a_gap_with_its_length_and_fills_nothing() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two", last=True))
+    call.work("t1", 1)
+    call.run(0.5)
+    call.work_all()
+    call.run(0.5)
+    assert len(call.sent) == 20
+    (gap,) = call.gaps
+    assert gap == pytest.approx(0.3, abs=0.01)
+
+
+def test_digits_wait_for_the_speech_before_them_and_make_no_events() -> None:
+    call = VirtualCall(TurnDefaults(tokens_played=True, speaker_events=True))
+    call.say(Text(token="one", last=True), SendDigits(digits="12"))
+    call.work_all()
+    call.run(1.0)
+    assert [frame for _, frame in call.sent] == [b"t1"] * 10 + [b"t2"] * 10
+    assert call.events("t2") == []
+    infos = [(info.name, info.value) for info in told(call, Info)]
+    assert ("tokensPlayed", "12") in infos
+
+
+def test_segments_of_tokens_played_join_to_the_tokens() -> None:
+    call = VirtualCall(TurnDefaults(tokens_played=True, speaker_events=True))
+    call.say(Text(token="Hello there, how are you? ", last=True))
+    call.work_all()
+    call.run(3.0)
+    infos = [(info.name, info.value) for info in told(call, Info)]
+    assert "".join(value for name, value in infos if name == "tokensPlayed") == "Hello there, how are you? "
+    assert infos[0] == ("agentSpeaking", "on") and infos[-1] == ("agentSpeaking", "off")
+
+
+def test_text_over_the_limit_is_refused_and_the_call_goes_on() -> None:
+    call = VirtualCall(TurnDefaults(turn_chars=10))
+    call.say(Text(token="x" * 11, last=True), Text(token="fine", last=True))
+    assert [error.code for error in told(call, Error)] == ["turn_too_long"]
+    call.work_all()
+    call.run(1.0)
+    assert [outcome for _, outcome, _ in call.ended_turns] == ["finished"]
+
+
+def test_with_marks_a_turn_is_finished_when_the_peer_says_so() -> None:
+    call = VirtualCall(lead_s=0.1, has_marks=True)
+    call.say(Text(token="one", last=True))
+    call.work_all()
+    call.run(0.15)
+    assert len(call.sent) == 10, "ahead of real time by the lead"
+    assert call.events("t1") == ["accepted", "started"]
+    call.run(0.1)
+    assert call.events("t1") == ["accepted", "started", "finished"]
+
+
+def test_a_lost_mark_ends_the_turn_after_the_timeout() -> None:
+    call = VirtualCall(lead_s=0.1, has_marks=True)
+    call.say(Text(token="one", last=True))
+    call.work_all()
+    call.run(0.15)
+    call.peer_marks.clear()
+    call.run(2.0)
+    assert call.events("t1") == ["accepted", "started"]
+    call.run(5.0)
+    assert call.events("t1") == ["accepted", "started", "finished"]
+
+
+def test_hang_up_ends_every_turn() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two", last=True), Text(token="three "), Text(token="h", turn="h", hold=True))
+    call.work_all()
+    call.run(0.1)
+    call.turns.close("hangup", call.now)
+    assert {outcome for _, outcome, _ in call.ended_turns} == {"interrupted"}
+    assert len(call.ended_turns) == 3
+
+
+def test_a_false_alarm_pauses_and_goes_on_where_it_was() -> None:
+    call = VirtualCall(TurnDefaults(false_alarm_s=0.5))
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(0.2)
+    sent = len(call.sent)
+    assert call.turns.on_caller_speech(onset=call.now - 0.1, now=call.now)
+    call.run(0.3)
+    assert len(call.sent) == sent, "silent while in doubt"
+    call.turns.on_caller_silence(call.now)
+    call.run(1.0)
+    assert call.events("t1") == ["accepted", "started", "finished"]
+    assert told(call, Interrupt) == [] and call.gaps == []
+    assert len(call.sent) in (30, 31), "the frame under way is said again, nothing is lost"
+
+
+def test_speech_that_goes_on_is_an_interruption_from_its_onset() -> None:
+    call = VirtualCall(TurnDefaults(false_alarm_s=0.5))
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(0.25)
+    call.turns.on_caller_speech(onset=call.now, now=call.now)
+    call.run(0.5)
+    call.turns.on_doubt_over(call.now)
+    (interrupt,) = told(call, Interrupt)
+    assert interrupt.utterance_until_interrupt == "one two"
+    assert call.events("t1") == ["accepted", "started", "interrupted"]
+
+
+def test_a_suspicion_pauses_and_what_was_no_word_is_spoken_on_after() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(0.2)
+    sent = len(call.sent)
+    call.turns.on_caller_suspected(onset=call.now - 0.1, now=call.now)
+    call.run(0.3)
+    assert len(call.sent) == sent, "silent while in doubt"
+    call.turns.on_caller_silence(call.now)
+    call.run(1.0)
+    assert call.events("t1") == ["accepted", "started", "finished"]
+    assert told(call, Interrupt) == [] and call.gaps == []
+
+
+def test_a_suspicion_that_was_right_reports_what_was_heard_before_the_pause() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three", last=True))
+    call.work_all()
+    call.run(0.25)
+    onset = call.now
+    call.turns.on_caller_suspected(onset=onset, now=call.now)
+    call.run(0.4)
+    assert call.turns.on_caller_speech(onset=onset, now=call.now)
+    (interrupt,) = told(call, Interrupt)
+    assert interrupt.utterance_until_interrupt == "one two"
+    call.say(Text(token="an answer", last=True))
+    call.work_all()
+    call.run(1.0)
+    assert call.events("t2")[-1] == "finished", "the pause is over"

@@ -1,0 +1,87 @@
+"""Signatures, tokens, keys, ids: who gets in."""
+
+import pytest
+
+from gateway.call.directory import LocalDirectory
+from gateway.carriers.signatures import twilio_signature, twilio_signed
+from gateway.carriers.tokens import StreamTokens
+from gateway.errors import Rejected
+
+
+def test_twilio_signature_signs_url_and_sorted_form() -> None:
+    import base64
+    import hashlib
+    import hmac
+
+    expected = base64.b64encode(hmac.new(b"secret", b"https://h.example/vA1B2", hashlib.sha1).digest()).decode()
+    assert twilio_signature("secret", "https://h.example/v", {"B": ["2"], "A": ["1"]}) == expected
+
+
+@pytest.mark.parametrize("signed", ["https://h.example/v", "https://h.example:443/v"])
+def test_either_spelling_of_the_default_port_is_good(signed: str) -> None:
+    signature = twilio_signature("secret", signed, {"A": ["1"]})
+    assert twilio_signed("secret", "https://h.example/v", signature, {"A": ["1"]})
+    assert not twilio_signed("secret", "https://h.example/v", signature, {"A": ["2"]})
+    assert not twilio_signed("other", "https://h.example/v", signature, {"A": ["1"]})
+
+
+def test_a_json_body_is_signed_by_its_digest() -> None:
+    import hashlib
+
+    body = b'{"a":1}'
+    url = f"https://h.example/v?bodySHA256={hashlib.sha256(body).hexdigest()}"
+    signature = twilio_signature("secret", url)
+    assert twilio_signed("secret", url, signature, None, body)
+    assert not twilio_signed("secret", url, signature, None, b'{"a":2}')
+
+
+def test_upgrades_tolerate_a_trailing_slash() -> None:
+    signature = twilio_signature("secret", "wss://h.example/media/twilio/")
+    assert twilio_signed("secret", "wss://h.example/media/twilio", signature)
+
+
+def test_stream_tokens_open_one_route_for_a_while() -> None:
+    tokens = StreamTokens(None, lifetime_s=60)
+    token = tokens.make("twilio", "sales", now=1000.0)
+    tokens.check(token, "twilio", "sales", now=1059.0)
+    for bad in (
+        lambda: tokens.check(token, "twilio", "sales", now=1061.0),
+        lambda: tokens.check(token, "twilio", "other", now=1001.0),
+        lambda: tokens.check("", "twilio", "sales", now=1001.0),
+        lambda: tokens.check("é" * 32, "twilio", "sales", now=1001.0),
+        lambda: StreamTokens(None, lifetime_s=60).check(token, "twilio", "sales", now=1001.0),
+    ):
+        with pytest.raises(Rejected):
+            bad()
+
+
+def test_workers_with_one_secret_accept_each_others_tokens() -> None:
+    token = StreamTokens("shared", lifetime_s=60).make("twilio", "r", now=0.0)
+    StreamTokens("shared", lifetime_s=60).check(token, "twilio", "r", now=1.0)
+
+
+class Call:
+    def __init__(self, call_id: str) -> None:
+        self.call_id = call_id
+
+
+def test_two_directories_know_whose_call_it_is() -> None:
+    first, second = LocalDirectory[Call](limit=2, worker=0), LocalDirectory[Call](limit=2, worker=7)
+    mine, other = first.new_call_id(), second.new_call_id()
+    assert len(mine) == len(other) == 34 and mine.startswith("VX")
+    assert (first.owner(mine), first.owner(other), second.owner(mine)) == (0, 7, 0)
+    second.add(Call(other))
+    assert second.get(other) is not None and first.get(other) is None
+    with pytest.raises(ValueError):
+        first.owner("CA123")
+
+
+def test_a_full_or_draining_directory_refuses_with_503() -> None:
+    calls = LocalDirectory[Call](limit=1)
+    calls.add(Call("VX1"))
+    with pytest.raises(Rejected, match=r"limits\.calls is 1") as full:
+        calls.add(Call("VX2"))
+    assert full.value.status == 503
+    calls.draining = True
+    with pytest.raises(Rejected, match="draining"):
+        calls.check_room()

@@ -1,0 +1,152 @@
+"""The media socket itself, with every simulated carrier at its other end."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+
+from gateway.call.session import Session
+from gateway.carriers.table import DIALECTS
+from gateway.config import CarriersConfig, LimitsConfig, ServerConfig
+from gateway.listener.connection import MediaConnection
+from gateway.listener.server import GatewayServer
+from gateway.seams.media_messages import StreamStarted
+from talkspurt.simulator.carrier_leg import CarrierLeg
+from talkspurt.simulator.carriers import CARRIERS
+
+every = pytest.mark.parametrize("dialect", DIALECTS)
+
+
+class Listener:
+    """The call behind the socket: writes down what reaches it."""
+
+    def __init__(self, connection: MediaConnection, started: StreamStarted) -> None:
+        self.connection = connection
+        self.started = started
+        self.listening = True
+        self.audio = bytearray()
+        self.digits = ""
+        self.marks: list[str] = []
+        self.playback: list[bool] = []
+        self.closed: list[str] = []
+
+    def on_audio(self, payload: bytes) -> None:
+        self.audio += payload
+
+    def on_digit(self, digit: str) -> None:
+        self.digits += digit
+
+    def on_mark(self, name: str) -> None:
+        self.marks.append(name)
+
+    def on_playback(self, *, started: bool) -> None:
+        self.playback.append(started)
+
+    def on_leg_closed(self, reason: str) -> None:
+        self.closed.append(reason)
+
+
+class Line:
+    def __init__(self) -> None:
+        self.calls: list[Listener] = []
+        self.server = GatewayServer(
+            ServerConfig(port=0), LimitsConfig(), web.Application(), CarriersConfig(),
+            accept=self._accept, authorise=lambda dialect, route, request, peer: None,
+        )  # fmt: skip
+
+    def _accept(self, connection: MediaConnection, started: StreamStarted) -> Session:
+        self.calls.append(Listener(connection, started))
+        return cast(Any, self.calls[-1])
+
+    async def call(self, dialect: str) -> tuple[CarrierLeg, Listener]:
+        leg = CarrierLeg(CARRIERS[dialect](7, {}))
+        await leg.connect(f"ws://127.0.0.1:{self.server.port}/media/{dialect}/default")
+        await until(lambda: bool(self.calls))
+        return leg, self.calls[-1]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110  # what is waited for lies on the other side of a socket
+            await asyncio.sleep(0.002)
+
+
+@pytest.fixture
+async def line() -> AsyncIterator[Line]:
+    made = Line()
+    await made.server.start()
+    yield made
+    await made.server.aclose()
+
+
+@every
+async def test_audio_keys_marks_and_clear_cross_the_socket(line: Line, dialect: str) -> None:
+    leg, call = await line.call(dialect)
+    connection, frame = call.connection, call.started.outbound.silence_frame()
+    assert connection.send_frame(frame)
+    connection.send_mark("0.1")
+    leg.send_uplink()
+    leg.press("7")
+    await until(lambda: call.digits == "7" and leg.messages == 1)
+    assert len(call.audio) == leg.carrier.format.frame_bytes
+    if connection.has_marks:
+        await until(lambda: call.marks == ["0.1"])
+    connection.send_clear()
+    if connection.dialect.has_clear:
+        await until(lambda: leg.clears == 1)
+    if dialect == "genesys":
+        await until(lambda: call.playback == [True, False])
+    await leg.aclose()
+    await until(lambda: bool(call.closed))
+    assert not leg.violations
+
+
+@every
+async def test_a_key_between_idle_frames_or_after_the_last_is_not_kept_from_us(line: Line, dialect: str) -> None:
+    leg, call = await line.call(dialect)
+    call.listening = False
+    receiving = call.connection._receiving
+    assert receiving is not None and not os.get_blocking(receiving._sock.fileno())
+    for _ in range(60):
+        leg.send_uplink()
+    await until(lambda: receiving.gathering)
+    leg.press("1")  # alone in the kernel: fewer bytes than it gathers
+    await until(lambda: call.digits == "1")
+    assert not receiving.gathering
+    for _ in range(60):
+        leg.send_uplink()
+    await until(lambda: receiving.gathering)
+    leg.send_uplink()
+    leg.press("2")
+    leg.send_uplink()
+    leg.send_uplink()
+    await until(lambda: call.digits == "12")
+    call.connection.send_frame(call.started.outbound.silence_frame())
+    assert not receiving.gathering
+    await leg.aclose()
+    await until(lambda: bool(call.closed))
+
+
+@every
+async def test_hanging_up_closes_the_socket_in_the_peers_own_order(line: Line, dialect: str) -> None:
+    leg, call = await line.call(dialect)
+    call.connection.hang_up("ended", '{"next":"agent"}')
+    await until(lambda: leg.closed_at is not None and bool(call.closed))
+    assert not leg.violations
+
+
+async def test_nothing_is_sent_between_xoff_and_xon(line: Line) -> None:
+    leg, call = await line.call("asterisk")
+    frame = call.started.outbound.silence_frame()
+    leg._send('{"event":"MEDIA_XOFF","channel_id":"x"}')
+    leg.press("1")
+    await until(lambda: call.digits == "1")
+    assert not call.connection.send_frame(frame)
+    leg._send('{"event":"MEDIA_XON","channel_id":"x"}')
+    leg.press("2")
+    await until(lambda: call.digits == "12")
+    assert call.connection.send_frame(frame)
+    await leg.aclose()

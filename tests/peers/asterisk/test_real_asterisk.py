@@ -1,0 +1,296 @@
+"""Calls of a real Asterisk, with the dialplan that users get: both ways in, what is heard, and what is handed back."""
+
+from __future__ import annotations
+
+import re
+import socket
+import wave
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from talkspurt.simulator.manager import ManagedCall, Manager
+from tests.peers.asterisk.peer import Asterisk, asterisk, needs_asterisk
+from tests.peers.live_server import Live, serve, until
+from voicecodecs.pcm import to_float32
+from voicecodecs.resample import Resampler
+
+pytestmark = [pytest.mark.asterisk, needs_asterisk, pytest.mark.asyncio(loop_scope="module")]
+
+SAMPLES = Path(__file__).parents[3] / "configs/asterisk"
+KEY = {"Authorization": "Bearer a key of ours"}
+SPOKEN = "Your parcel was shipped on Friday and will arrive by Monday morning at the latest."
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+(IVR,) = re.findall(r"^```ini\n(.*?)^```", (SAMPLES.parents[1] / "docs/ivr.md").read_text(), flags=re.M | re.S)
+TCP, HTTP = free_port(), free_port()
+CONFIG = f"""
+engine: {{kind: embedded, timeouts: {{hang_s: 120}}}}  # a loaded machine is only slow
+audiosocket: {{port: {TCP}, route: default}}
+carriers: {{asterisk: {{username: talkspurt, password: change me, media_url: "ws://127.0.0.1:{HTTP}/media"}}}}
+auth: {{api_keys: [{{key: a key of ours}}]}}
+routes: {{default: {{}}}}
+clips: {{folder: FOLDER}}
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
+    folder = tmp_path_factory.mktemp("gateway")
+    with wave.open(str(folder / "1000.wav"), "wb") as out:
+        out.setparams((1, 2, 16000, 0, "NONE", ""))
+        out.writeframes((8000 * np.sin(2 * np.pi * 1000 * np.arange(16000) / 16000)).astype("<i2").tobytes())
+    async with serve(folder / "server", CONFIG.replace("FOLDER", str(folder))) as running:
+        running.headers = KEY
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def switch(live: Live, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Asterisk]:
+    folder = tmp_path_factory.mktemp("asterisk")
+    sample = (SAMPLES / "extensions.conf").read_text()
+    sample = sample.replace("127.0.0.1:8080", live.address).replace("127.0.0.1:9092", f"127.0.0.1:{TCP}")
+    tests = f"""
+[ear]
+exten => silent,1,Answer()
+ same => n,Record({folder}/heard.wav,0,30,kqx)
+exten => keys,1,Answer()
+ same => n,Wait(2)
+ same => n,SendDTMF(7)
+ same => n,Record({folder}/heard.wav,0,30,kqx)
+exten => account,1,Answer()
+ same => n,Wait(1)
+ same => n,SendDTMF(4711#)
+ same => n,Record({folder}/heard.wav,0,30,kqx)
+exten => tone,1,Answer()
+ same => n,Playtones(700)
+ same => n,Record({folder}/heard.wav,0,30,kqx)
+[app]
+exten => slin,1,Answer()
+ same => n,AudioSocket(${{UUID()}},127.0.0.1:{TCP})
+[driver]
+exten => _[a-z].,1,Answer()
+ same => n,Dial(AudioSocket/127.0.0.1:{TCP}/${{UUID()}}/c(${{EXTEN}}))
+[json]
+exten => _[a-z].,1,Answer()
+ same => n,Dial(WebSocket/talkspurt/c(${{EXTEN}})f(json))
+[plain]
+exten => _[a-z].,1,Answer()
+ same => n,Dial(WebSocket/talkspurt/c(${{EXTEN}})f(plain-text))
+[queues]
+exten => billing,1,Verbose(1,left: in the queue with account ${{ACCOUNT}})
+exten => agent-7,1,Verbose(1,left: with agent 7)
+{IVR}
+[bot]
+exten => _[a-z].,1,Answer()
+ same => n,Set(CALLERID(num)=+15550100)
+ same => n,Set(ACCOUNT=a & b)
+ same => n,Gosub(talkspurt,${{EXTEN}},1(default))
+ same => n,Verbose(1,left: reason=${{TALKSPURT_REASON}} result=${{TALKSPURT_RESULT}} target=${{TALKSPURT_TARGET}}.)
+ same => n,Hangup()
+"""
+    client = (SAMPLES / "websocket_client.conf").read_text().replace("127.0.0.1:8080", live.address)
+    files = {
+        "extensions.conf": sample.replace("TALKSPURT_KEY=", "TALKSPURT_KEY=a key of ours") + tests,
+        "websocket_client.conf": client,
+        "http.conf": (SAMPLES / "http.conf").read_text().replace("8088", str(HTTP)),
+    }
+    async with asterisk(folder, files) as running:
+        yield running
+
+
+class Bot:
+    """A dialogue manager for the next call."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._manager = Manager(self._on_setup)
+        self.call: ManagedCall | None = None
+        self.messages: list[Any] = []
+
+    async def __aenter__(self) -> Bot:
+        await self._manager.dial_in(f"{self._live.ws}/v1/dialogue?route=default", headers=KEY)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._manager.aclose()
+
+    def _on_setup(self, call: ManagedCall) -> None:
+        self.call = call
+        call.on_message = lambda message, now: self.messages.append(message)
+
+    async def answer(self) -> ManagedCall:
+        await until(lambda: self.call, "setup")
+        assert self.call is not None
+        return self.call
+
+
+def recorded(switch: Asterisk) -> tuple[np.ndarray, int]:
+    """What the latest caller heard, and its rate."""
+    with wave.open(str(switch.folder / "heard.wav")) as source:
+        rate, data = source.getframerate(), source.readframes(source.getnframes())
+    return to_float32(np.frombuffer(data, "<i2")), rate
+
+
+@pytest.fixture(scope="module")
+def transcribe() -> Any:
+    from moonshine_voice import ModelArch, Transcriber, get_model_path
+
+    model = Transcriber(str(get_model_path("tiny-en")), ModelArch.TINY)
+
+    def transcribed(switch: Asterisk) -> str:
+        pcm, rate = recorded(switch)
+        up = Resampler(rate, 16000)
+        sound = np.concatenate((up.process(pcm), up.flush(), np.zeros(8000, np.float32)))
+        return " ".join(line.text for line in model.transcribe_without_streaming(sound.tolist(), 16000).lines)
+
+    yield transcribed
+    model.close()
+
+
+def left_by(switch: Asterisk) -> str:
+    """What the bot of the latest call left, as the dialplan saw it."""
+    return re.findall(r"app_verbose.c: left: (.*)", switch.log())[-1]
+
+
+def hertz(pcm: np.ndarray, rate: int) -> float:
+    """The loudest frequency, at 1 Hz."""
+    spectrum = np.abs(np.fft.rfft(pcm * np.hanning(len(pcm)), rate))
+    return float(spectrum.argmax())
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+@pytest.mark.parametrize(
+    ("way", "codec"), [("audiosocket", "L16/8000"), ("websocket", "L16/16000"), ("incoming", "L16/16000")]
+)
+async def test_a_sentence_is_understood_and_a_result_goes_back(
+    live: Live, switch: Asterisk, transcribe: Any, way: str, codec: str
+) -> None:
+    async with Bot(live) as bot:
+        await switch.originate("silent@ear", f"{way}@bot")
+        call = await bot.answer()
+        assert call.setup["transport"] == ("audiosocket" if way == "audiosocket" else "asterisk")
+        assert (call.setup["from"], call.setup["codec"]) == ("+15550100", codec)
+        assert call.setup["customParameters"] == {"account": "a & b"}
+        turn = call.speak(SPOKEN)
+        await until(lambda: turn.outcome, "the turn's end")
+        assert turn.outcome == "finished"
+        call.send("end", handoffData='{"balance": "12,50 & more"}')
+        await switch.over()
+    assert left_by(switch) == 'reason=ended result={"balance": "12,50 & more"} target=.'
+    heard = words(transcribe(switch))
+    missing = [word for word in words(SPOKEN) if word not in heard]
+    assert len(missing) <= 1, heard
+
+
+@pytest.mark.parametrize(
+    ("way", "codec"),
+    [
+        ("slin@app", "L16/8000"),
+        ("slin@driver", "L16/8000"),
+        ("slin16@driver", "L16/16000"),
+        ("slin48@driver", "L16/48000"),
+        ("ulaw@json", "PCMU/8000"),
+        ("alaw@plain", "PCMA/8000"),
+        ("g722@plain", "G722/16000"),
+        ("slin24@json", "L16/24000"),
+        ("slin48@plain", "L16/48000"),
+    ],
+)
+async def test_a_tone_stays_one_in_both_directions(live: Live, switch: Asterisk, way: str, codec: str) -> None:
+    """Wrong rates shift it, a wrong byte order drowns it, lost bytes break it up."""
+    async with Bot(live) as bot:
+        await switch.originate("tone@ear", way)
+        call = await bot.answer()
+        assert call.setup["codec"] == codec
+        theirs = bytearray()
+        call.on_audio = theirs.extend
+        call.send("subscribe", media=True, sampleRate=16000)
+        call.send("play", source="1000.wav")
+        call.send("mark", name="played")
+        await until(lambda: any(m["type"] == "mark" for m in bot.messages), "the clip's end")
+        await until(lambda: len(theirs) >= 2 * 16000, "a second of the caller")
+        call.send("end")
+        await switch.over()
+    assert abs(hertz(to_float32(np.frombuffer(theirs, "<i2"))[-8000:], 16000) - 700) <= 2
+    pcm, rate = recorded(switch)
+    (at,) = np.nonzero(np.abs(pcm) > 0.05)
+    sound = pcm[at[0] : at[-1] + 1]
+    assert abs(len(sound) / rate - 1.0) < 0.1, "a second, without holes and without repetitions"
+    assert abs(hertz(sound[: rate // 2], rate) - 1000) <= 2
+
+
+@pytest.mark.parametrize("way", ["audiosocket", "websocket", "incoming"])
+async def test_a_key_interrupts_and_the_call_is_transferred(live: Live, switch: Asterisk, way: str) -> None:
+    async with Bot(live) as bot:
+        await switch.originate("keys@ear", f"{way}@bot")
+        call = await bot.answer()
+        turn = call.speak(" ".join([SPOKEN] * 3))
+        await until(lambda: turn.outcome, "the key")
+        assert turn.outcome == "interrupted"
+        assert 0 < len(turn.heard_text) < len(turn.text) and turn.text.startswith(turn.heard_text)
+        assert [m["digit"] for m in bot.messages if m["type"] == "dtmf"] == ["7"]
+        call.send("transfer", target="agent-7", handoffData="angry")
+        await switch.over()
+    assert left_by(switch) == "reason=transferred result=angry target=agent-7."
+
+
+@pytest.mark.parametrize("way", ["audiosocket", "websocket", "incoming"])
+async def test_a_caller_who_hangs_up_ends_the_call_and_leaves_nothing(live: Live, switch: Asterisk, way: str) -> None:
+    async with Bot(live) as bot:
+        await switch.originate("silent@ear", f"{way}@bot")
+        call = await bot.answer()
+        await switch.cli("channel request hangup all")
+        await until(lambda: call.ended, "ended")
+        assert call.ended == "hangup"
+        await switch.over()
+
+
+@pytest.mark.parametrize(
+    ("message", "where"),
+    [
+        ({"type_": "end", "handoffData": '{"queue": "billing"}'}, "in the queue with account 4711"),
+        ({"type_": "transfer", "target": "agent-7"}, "with agent 7"),
+    ],
+)
+async def test_an_ivr_asks_hands_over_and_goes_on(
+    live: Live, switch: Asterisk, message: dict[str, str], where: str
+) -> None:
+    async with Bot(live) as bot:
+        await switch.originate("account@ear", "100@ivr")
+        call = await bot.answer()
+        assert call.setup["customParameters"] == {"account": "4711"}
+        call.send(**message)
+        await switch.over()
+    assert left_by(switch) == where
+
+
+async def test_marks_came_back_and_no_frame_was_lost(live: Live) -> None:
+    assert await live.metric("talkspurt_carrier_mark_delay_seconds_count") >= 2, "one for each sentence by WebSocket"
+    assert await live.metric("talkspurt_send_stalls_total") == 0
+
+
+async def test_a_channel_that_is_not_there_is_not_attached_to(live: Live, switch: Asterisk) -> None:
+    for call, status in (("no-such-channel", 404), ("../ari", 422)):
+        body = {"dialect": "asterisk", "call": call}
+        assert await live.status("/v1/calls/attach", method="POST", json=body, headers=KEY) == status
+    other = {"dialect": "freeswitch", "call": "x"}
+    assert await live.status("/v1/calls/attach", method="POST", json=other, headers=KEY) == 404
+
+
+async def test_nothing_was_wrong_for_asterisk(switch: Asterisk) -> None:
+    theirs = re.findall(r"(?:ERROR|WARNING)\S+ (?:res_audiosocket|chan_websocket).c: (.*)", switch.log())
+    assert theirs == ["no-such-channel: WebSocket instance not found"], "the one of the test before"

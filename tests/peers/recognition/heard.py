@@ -1,0 +1,72 @@
+"""What the recognition tests share: telephone speech of the embedded voice, and an ear that remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from functools import cache
+
+import numpy as np
+from hibari import Hibari
+from numpy.typing import NDArray
+
+from gateway.seams.recogniser import FRAME_BYTES
+from voicecodecs.pcm import to_int16
+from voicecodecs.resample import Resampler
+
+PATIENCE_S = 30.0
+
+
+@cache
+def _voice() -> Hibari:
+    return Hibari(threads=1)
+
+
+@cache
+def speech(text: str, *, rate: int = 8000) -> NDArray[np.float32]:
+    """What a telephone lets through of a sentence, from its first sound to its last, in a voice that is not the bot's.
+
+    Played slower, a voice is lower: the resampler is told a rate that the samples do not have.
+    """
+    pcm = _voice()(text).astype(np.float32)
+    narrow = _resampled(pcm, 20400, 8000)
+    loud = np.flatnonzero(np.abs(narrow) > 0.01)
+    return _resampled(narrow[loud[0] : loud[-1]], 8000, rate)
+
+
+def _resampled(pcm: NDArray[np.float32], rate_in: int, rate_out: int) -> NDArray[np.float32]:
+    if rate_in == rate_out:
+        return pcm
+    resampler = Resampler(rate_in, rate_out)
+    return np.concatenate((resampler.process(pcm), resampler.flush()))
+
+
+def frames(pcm: NDArray[np.float32]) -> list[bytes]:
+    """Audio at 16 kHz as it is pushed."""
+    data = to_int16(pcm).tobytes()
+    return [data[i : i + FRAME_BYTES] for i in range(0, len(data) - FRAME_BYTES + 1, FRAME_BYTES)]
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9']+", text.lower())
+
+
+class Ear:
+    """Remembers what a recogniser tells."""
+
+    def __init__(self) -> None:
+        self.partials: list[str] = []
+        self.finals: list[str] = []
+
+    def on_partial(self, text: str) -> None:
+        self.partials.append(text)
+
+    def on_final(self, text: str) -> None:
+        self.finals.append(text)
+
+    async def until_finals(self, count: int) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while len(self.finals) < count:
+            assert time.monotonic() < deadline, f"{self.finals} after {PATIENCE_S:g} s, expected {count}"
+            await asyncio.sleep(0.01)

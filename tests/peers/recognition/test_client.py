@@ -1,0 +1,324 @@
+"""The client and the server of the listen protocol, against each other over a real socket. Most tests put a function
+that counts in the network's place: they are about messages. One runs the real network as an external recogniser."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import numpy as np
+import pytest
+from aiohttp import WSMsgType, web
+from aiohttp.test_utils import TestServer, unused_port
+from numpy.typing import NDArray
+
+from gateway.config import EmbeddedRecogniserConfig, RecogniserConfig
+from gateway.errors import ProtocolError
+from gateway.recognition import listen
+from gateway.recognition.client import ListenRecogniser, ListenStream
+from gateway.recognition.moonshine import Moonshine
+from gateway.recognition.server import ListenServer
+from gateway.seams.recogniser import FRAME_BYTES
+from tests.peers.recognition.heard import Ear, frames, speech, words
+
+FRAME = bytes(FRAME_BYTES)
+
+
+def count(pcm: NDArray[np.float32]) -> str:
+    """In place of the network: how many frames it was given."""
+    return f"{len(pcm) * 2 // FRAME_BYTES} frames"
+
+
+def config(**more: object) -> RecogniserConfig:
+    return RecogniserConfig.model_validate({"reconnect_first_s": 0.01, "final_timeout_ms": 20_000, **more})
+
+
+@asynccontextmanager
+async def serving(
+    transcribe: Callable[[NDArray[np.float32]], str] = count, key: str = "", port: int = 0, **embedded: object
+) -> AsyncIterator[TestServer]:
+    """The recogniser on a TCP port; with a key, as a paid one would ask for it."""
+    listening = ListenServer(transcribe, EmbeddedRecogniserConfig.model_validate(embedded))
+
+    @web.middleware
+    async def ask(request: web.Request, handler: Callable[[web.Request], object]) -> web.StreamResponse:
+        if key and request.headers.get("Authorization") != f"Token {key}":
+            return web.Response(status=401)
+        return await handler(request)  # type: ignore[misc,no-any-return]
+
+    listening.app.middlewares.append(ask)
+    server = TestServer(listening.app, port=port or None)
+    await server.start_server()
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+@asynccontextmanager
+async def stream(url: str, settings: RecogniserConfig, ear: Ear, **more: object) -> AsyncIterator[ListenStream]:
+    recogniser = ListenRecogniser(url, settings)
+    options: dict[str, object] = {"language": "en-US", "hints": (), "partials": False, **more}
+    opened = recogniser.open(ear, **options)  # type: ignore[arg-type]
+    assert isinstance(opened, ListenStream)
+    try:
+        yield opened
+    finally:
+        await opened.aclose()
+        await recogniser.aclose()
+
+
+def ws(server: TestServer) -> str:
+    return f"ws://{server.host}:{server.port}{listen.PATH}"
+
+
+async def test_every_utterance_gets_one_final_in_order() -> None:
+    ear = Ear()
+    async with serving() as server, stream(ws(server), config(), ear) as made:
+        for length in (3, 1, 4, 2):
+            for _ in range(length):
+                made.push(FRAME)
+            made.finish()
+        await ear.until_finals(4)
+        assert ear.finals == ["3 frames", "1 frames", "4 frames", "2 frames"]
+        made.finish()  # nothing was said
+        await ear.until_finals(5)
+        assert ear.finals[4] == "" and ear.partials == []
+
+
+async def test_what_is_said_before_the_recogniser_is_there_waits_for_it() -> None:
+    ear = Ear()
+    port = unused_port()
+    async with stream(f"ws://127.0.0.1:{port}{listen.PATH}", config(), ear) as made:
+        made.push(FRAME)
+        made.finish()
+        await asyncio.sleep(0.05)
+        assert ear.finals == []
+        async with serving(port=port):
+            await ear.until_finals(1)
+    assert ear.finals == ["1 frames"]
+
+
+async def test_partial_results_come_while_the_caller_speaks_and_only_where_they_are_wanted() -> None:
+    told: dict[bool, Ear] = {True: Ear(), False: Ear()}
+    async with serving(partial_ms=100) as server:
+        for partials, ear in told.items():
+            async with stream(ws(server), config(), ear, partials=partials) as made:
+                for _ in range(15):
+                    made.push(FRAME)
+                    await asyncio.sleep(0.01)
+                made.finish()
+                await ear.until_finals(1)
+    assert told[False].partials == [] and told[False].finals == ["15 frames"]
+    assert told[True].finals == ["15 frames"] and told[True].partials
+    lengths = [int(text.split()[0]) for text in told[True].partials]
+    assert lengths == sorted(lengths) and all(0 < length <= 15 for length in lengths)
+
+
+async def test_pause_has_the_answer_ready_before_the_end() -> None:
+    asked: list[int] = []
+
+    def transcribe(pcm: NDArray[np.float32]) -> str:
+        asked.append(len(pcm))
+        return count(pcm)
+
+    ear = Ear()
+    async with serving(transcribe) as server, stream(ws(server), config(), ear) as made:
+        made.push(FRAME)
+        made.pause()
+        while not asked:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        made.finish()
+        await ear.until_finals(1)
+    assert ear.finals == ["1 frames"] and len(asked) == 1  # the end costs no work
+
+
+async def test_what_was_said_before_a_pause_in_a_long_utterance_is_not_worked_on_again() -> None:
+    asked: list[int] = []
+
+    def transcribe(pcm: NDArray[np.float32]) -> str:
+        asked.append(len(pcm) * 2 // FRAME_BYTES)
+        return count(pcm)
+
+    ear = Ear()
+    async with serving(transcribe) as server, stream(ws(server), config(), ear) as made:
+        for _ in range(300):  # six seconds
+            made.push(FRAME)
+        made.pause()
+        while not asked:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        for _ in range(50):
+            made.push(FRAME)
+        made.finish()
+        await ear.until_finals(1)
+    assert asked == [300, 50] and ear.finals == ["300 frames 50 frames"]
+
+
+async def test_network_that_fails_costs_one_prompt() -> None:
+    def transcribe(pcm: NDArray[np.float32]) -> str:
+        if len(pcm) * 2 == FRAME_BYTES:
+            raise RuntimeError("cannot take it")
+        return count(pcm)
+
+    ear = Ear()
+    async with serving(transcribe) as server, stream(ws(server), config(), ear) as made:
+        made.push(FRAME)
+        made.finish()
+        made.push(FRAME + FRAME)
+        made.finish()
+        await ear.until_finals(2)
+    assert ear.finals == ["", "2 frames"]
+
+
+class Deaf:
+    """A recogniser that takes connections and breaks each after some binary messages, or says nothing at all."""
+
+    def __init__(self, break_after: int | None) -> None:
+        self.break_after = break_after
+        self.heard: list[list[int]] = []
+        app = web.Application()
+        app.router.add_get(listen.PATH, self._listen)
+        self.server = TestServer(app)
+
+    async def _listen(self, request: web.Request) -> web.StreamResponse:
+        websocket = web.WebSocketResponse()
+        await websocket.prepare(request)
+        heard: list[int] = []
+        self.heard.append(heard)
+        async for message in websocket:
+            if message.type is WSMsgType.BINARY:
+                heard.append(len(message.data) // FRAME_BYTES)
+                if self.break_after is not None and len(heard) >= self.break_after:
+                    assert request.transport is not None
+                    request.transport.abort()
+        return websocket
+
+
+async def test_utterance_that_breaks_the_connection_is_sent_again_once_and_then_given_up() -> None:
+    deaf, ear = Deaf(1), Ear()
+    await deaf.server.start_server()
+    async with stream(ws(deaf.server), config(), ear) as made:
+        for _ in range(5):
+            made.push(FRAME)
+        made.finish()
+        await ear.until_finals(1)
+        await asyncio.sleep(0.05)
+    await deaf.server.close()
+    assert ear.finals == [""]
+    assert [sum(heard) for heard in deaf.heard if heard] == [5, 5]
+
+
+async def test_recogniser_that_says_nothing_is_waited_for_so_long_and_its_connection_made_anew() -> None:
+    deaf, ear = Deaf(None), Ear()
+    await deaf.server.start_server()
+    async with stream(ws(deaf.server), config(final_timeout_ms=100), ear) as made:
+        made.push(FRAME)
+        while not (deaf.heard and deaf.heard[0]):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        made.finish()
+        await ear.until_finals(1)
+        made.push(FRAME)
+        while len(deaf.heard) < 2 or not deaf.heard[1]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await deaf.server.close()
+    assert ear.finals == [""] and deaf.heard[0] == [1]
+
+
+async def test_queues_are_bounded() -> None:
+    ear = Ear()
+    nobody = f"ws://127.0.0.1:{unused_port()}{listen.PATH}"
+    async with stream(nobody, config(max_utterance_s=1), ear) as made:
+        for _ in range(200):
+            made.push(FRAME)
+        assert made.dropped == 200 - 51
+        for _ in range(8):
+            made.finish()
+            made.push(FRAME)
+        await ear.until_finals(5)  # of nine, four may wait
+        assert ear.finals == [""] * 5
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [({"sample_rate": "8000"}, "8000"), ({"language": "de"}, "English"), ({"encoding": "mulaw"}, "linear16")],
+)
+async def test_server_refuses_what_it_cannot_hear(parameters: dict[str, str], says: str) -> None:
+    query = {"encoding": "linear16", "sample_rate": "16000", "language": "en-US", **parameters}
+    async with serving() as server, aiohttp.ClientSession() as http:
+        async with http.get(f"http://{server.host}:{server.port}{listen.PATH}", params=query) as answer:
+            assert answer.status == 400
+            assert says in await answer.text()
+
+
+@pytest.mark.parametrize("hostile", ["", "[]", "null", '{"kind": 1}', "\ufffd"])
+async def test_server_ends_a_connection_that_talks_nonsense_and_hears_the_others(hostile: str) -> None:
+    ear = Ear()
+    async with serving() as server, stream(ws(server), config(), ear) as made, aiohttp.ClientSession() as http:
+        async with http.ws_connect(ws(server)) as websocket:
+            await websocket.send_str(hostile)
+            assert (await websocket.receive()).type in (WSMsgType.CLOSE, WSMsgType.CLOSED)
+        made.push(FRAME)
+        made.finish()
+        await ear.until_finals(1)
+    assert ear.finals == ["1 frames"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["", "[]", "null", "7", '{"type":"Results"}', '{"type":"Results","is_final":true,"channel":{"alternatives":[]}}']
+    + ['{"type":"Results","is_final":true,"channel":{"alternatives":[{"transcript":7}]}}'],
+)
+def test_bad_message_is_a_protocol_error(data: str) -> None:
+    with pytest.raises(ProtocolError):
+        listen.decode(data)
+
+
+def test_messages_of_other_kinds_are_known_to_be_others() -> None:
+    assert listen.decode('{"type":"SpeechStarted","timestamp":1.5}') == listen.Other("SpeechStarted")
+    results = listen.Results(text="Hello.", final=True, from_finalize=True)
+    assert listen.decode(listen.encode(results, start_s=0, duration_s=1)) == results
+
+
+async def test_key_hints_and_parameters_reach_the_external_recogniser() -> None:
+    asked: list[web.Request] = []
+
+    async def remember(request: web.Request) -> web.StreamResponse:
+        asked.append(request)
+        return web.Response(status=402)
+
+    app = web.Application()
+    app.router.add_get(listen.PATH, remember)
+    server = TestServer(app)
+    await server.start_server()
+    settings = config(headers={"Authorization": "Token k"}, parameters={"model": "nova-3", "endpointing": "300"})
+    hints = ("talk spurt", "Ada")
+    async with stream(f"{ws(server)}?tier=x", settings, Ear(), hints=hints, partials=True):
+        deadline = time.monotonic() + 20
+        while len(asked) < 2:  # it tries again
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+    await server.close()
+    query = asked[0].query
+    assert asked[0].headers["Authorization"] == "Token k"
+    assert query.getall("keyterm") == list(hints)
+    assert (query["tier"], query["model"], query["endpointing"], query["language"]) == ("x", "nova-3", "300", "en-US")
+    assert (query["encoding"], query["sample_rate"], query["interim_results"]) == ("linear16", "16000", "true")
+
+
+async def test_external_recogniser_with_the_real_network_understands_telephone_speech() -> None:
+    network = await asyncio.to_thread(Moonshine)
+    ear = Ear()
+    settings = config(headers={"Authorization": "Token secret"})
+    async with serving(network, key="secret") as server, stream(ws(server), settings, ear, partials=True) as made:
+        for text in ("What are your opening hours?", "I would like to speak to a person."):
+            for frame in frames(speech(text, rate=16000)):
+                made.push(frame)
+                await asyncio.sleep(0)
+            made.finish()
+        await ear.until_finals(2)
+    hours, person = ear.finals
+    assert words(hours)[:3] == ["what", "are", "your"] and "opening" in words(hours)
+    assert "person" in words(person)

@@ -1,0 +1,147 @@
+"""The embedded recogniser as calls meet it: the real network in its real process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from numpy.typing import NDArray
+
+from gateway.config import RecogniserConfig
+from gateway.recognition.process import _START_S as START_S
+from gateway.recognition.process import EmbeddedRecogniser
+from gateway.seams.recogniser import RecognitionError, RecognitionStream
+from tests.peers.recognition.heard import PATIENCE_S, Ear, frames, speech, words
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CONFIG = RecogniserConfig.model_validate(
+    {"final_timeout_ms": 30_000, "embedded": {"restart_backoff_s": 0.05, "partial_ms": 300}}
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def recogniser() -> AsyncIterator[EmbeddedRecogniser]:
+    made = EmbeddedRecogniser("talkspurt.recognisers", CONFIG)
+    made.start()
+    yield made
+    pid = made.pid
+    await made.aclose()
+    assert pid is not None and not os.path.exists(f"/proc/{pid}")
+
+
+def opened(recogniser: EmbeddedRecogniser, ear: Ear, *, partials: bool = False) -> RecognitionStream:
+    return recogniser.open(ear, language="en-US", hints=(), partials=partials)
+
+
+async def say(stream: RecognitionStream, pcm: NDArray[np.float32], *, pace_s: float = 0.0) -> None:
+    for frame in frames(pcm):
+        stream.push(frame)
+        await asyncio.sleep(pace_s)
+
+
+async def test_speech_becomes_words_in_another_process(recogniser: EmbeddedRecogniser) -> None:
+    ear = Ear()
+    stream = opened(recogniser, ear)
+    await say(stream, speech("What are your opening hours?", rate=16000))
+    stream.finish()
+    await ear.until_finals(1)
+    await stream.aclose()
+    assert recogniser.pid not in (None, os.getpid())
+    assert words(ear.finals[0])[:3] == ["what", "are", "your"]
+
+
+async def test_partial_results_grow_to_the_final_one(recogniser: EmbeddedRecogniser) -> None:
+    ear = Ear()
+    stream = opened(recogniser, ear, partials=True)
+    await say(stream, speech("I would like to speak to a person, please.", rate=16000), pace_s=0.02)
+    stream.finish()
+    await ear.until_finals(1)
+    await stream.aclose()
+    assert "person" in words(ear.finals[0])
+    assert ear.partials and words(ear.partials[0])[:1] == ["i"]
+    assert len(words(ear.partials[0])) <= len(words(ear.finals[0]))
+
+
+async def test_calls_are_heard_side_by_side(recogniser: EmbeddedRecogniser) -> None:
+    texts = {"time": "What time is it?", "story": "Please tell me a story.", "person": "Give me a person, please."}
+    ears = {word: Ear() for word in texts}
+    streams = {word: opened(recogniser, ear) for word, ear in ears.items()}
+    for word, text in texts.items():
+        await say(streams[word], speech(text, rate=16000))
+    for stream in streams.values():
+        stream.finish()
+    for word, ear in ears.items():
+        await ear.until_finals(1)
+        assert word in words(ear.finals[0])
+        await streams[word].aclose()
+
+
+async def test_silence_and_noise_have_no_words(recogniser: EmbeddedRecogniser) -> None:
+    noise = np.random.default_rng(7).normal(0, 0.03, 16000).astype(np.float32)
+    ear = Ear()
+    stream = opened(recogniser, ear)
+    for pcm in (np.zeros(16000, np.float32), noise, noise[:320]):
+        await say(stream, pcm)
+        stream.finish()
+    await ear.until_finals(3)
+    await stream.aclose()
+    assert ear.finals == ["", "", ""]
+
+
+async def test_process_that_dies_in_mid_utterance_is_started_anew_and_no_word_is_lost(
+    recogniser: EmbeddedRecogniser,
+) -> None:
+    ear, restarts, pid = Ear(), recogniser.restarts, recogniser.pid
+    stream = opened(recogniser, ear)
+    pcm = speech("What are your opening hours?", rate=16000)
+    await say(stream, pcm[: len(pcm) // 2])
+    await asyncio.sleep(0.05)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    await say(stream, pcm[len(pcm) // 2 :])
+    stream.finish()
+    await ear.until_finals(1)
+    await stream.aclose()
+    assert recogniser.restarts == restarts + 1 and recogniser.pid != pid
+    assert words(ear.finals[0])[:3] == ["what", "are", "your"]
+
+
+async def test_process_that_hangs_is_killed_and_started_anew() -> None:
+    made = EmbeddedRecogniser(
+        "talkspurt.recognisers",
+        CONFIG.model_copy(update={"embedded": CONFIG.embedded.model_copy(update={"hang_s": 1.5})}),
+    )
+    made.start()
+    ear = Ear()
+    stream = opened(made, ear)
+    try:
+        await say(stream, speech("What time is it?", rate=16000))
+        stream.finish()
+        await ear.until_finals(1)  # it works
+        pid = made.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        # It may not have answered a health check yet, and is then given the time that a start may take.
+        deadline = time.monotonic() + PATIENCE_S + START_S
+        while made.pid in (pid, None):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+        await say(stream, speech("What time is it?", rate=16000))
+        stream.finish()
+        await ear.until_finals(2)
+        assert ["time" in words(text) for text in ear.finals] == [True, True]
+    finally:
+        await stream.aclose()
+        await made.aclose()
+
+
+async def test_other_languages_are_refused(recogniser: EmbeddedRecogniser) -> None:
+    with pytest.raises(RecognitionError, match="English only, not 'de-DE'"):
+        recogniser.open(Ear(), language="de-DE", hints=(), partials=False)

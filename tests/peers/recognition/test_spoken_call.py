@@ -1,0 +1,248 @@
+"""Callers who speak: synthesised questions over real simulated calls, answered by the demo's script or by a dialogue
+manager, with the embedded recogniser in its own process. Answers are checked by recognising what the caller heard."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import wave
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from gateway.dialogue.script import spoken_digits
+from talkspurt.simulator.call_script import Expect, Press, Say, Step, Wait
+from talkspurt.simulator.caller import Caller, CallOptions, read_wav_frames
+from tests.peers.live_server import Live, TestCall, child_environment, serve, until
+from tests.peers.recognition.heard import speech, words
+from voicecodecs import registry
+from voicecodecs.pcm import to_float32, to_int16
+from voicecodecs.resample import Resampler
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ROOT = Path(__file__).parents[3]
+CONFIG = f"""
+carriers: {{twilio: {{verify: false}}}}
+playout: {{lead_ms: 500}}  # a test machine that does much else may stop for a moment
+recogniser: {{final_timeout_ms: 20000, embedded: {{partial_ms: 400, restart_backoff_s: 0.05}}}}
+routes:
+  demo:
+    dialogue: {{script: "{ROOT}/configs/demo-script.yaml"}}
+    recogniser: auto
+    events: [speaker-events]
+  managed: {{recogniser: embedded, partial_prompts: true, events: [speaker-events]}}
+  polite: {{recogniser: embedded, ignore_backchannel: true}}
+  deaf: {{}}
+"""
+PATIENT_MS = 20_000
+LONG = "This is a long story about a telephone. It was invented in a house near the sea, and nobody knew why. " * 4
+
+
+@pytest.fixture(scope="module")
+def transcribe() -> Iterator[Callable[[Path], str]]:
+    """The words of a WAV file."""
+    from moonshine_voice import ModelArch, Transcriber, get_model_path
+
+    network = Transcriber(str(get_model_path("tiny-en")), ModelArch.TINY)
+
+    def transcribed(path: Path) -> str:
+        with wave.open(str(path), "rb") as source:
+            pcm = to_float32(np.frombuffer(source.readframes(source.getnframes()), "<i2").astype(np.int16))
+            up = Resampler(source.getframerate(), 16000)
+        sound = np.concatenate((up.process(pcm), up.flush()))
+        lines = network.transcribe_without_streaming(sound.tolist(), 16000).lines
+        return " ".join(words(" ".join(line.text for line in lines)))
+
+    yield transcribed
+    network.close()
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A WAV file of a sentence, as a telephone lets it through."""
+    folder = tmp_path_factory.mktemp("said")
+
+    def write(text: str) -> Path:
+        path = folder / f"{'-'.join(words(text))}.wav"
+        with wave.open(str(path), "wb") as out:
+            out.setnchannels(1)
+            out.setsampwidth(2)
+            out.setframerate(8000)
+            out.writeframes(to_int16(speech(text)).tobytes())
+        return path
+
+    return write
+
+
+def recogniser_pid(live: Live) -> int | None:
+    """The process that recognises, if there is one now."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = re.search(r"PPid:\s+(\d+)", (entry / "status").read_text())
+            if parent and int(parent[1]) == live.process.pid:
+                if b"talkspurt.recognisers" in (entry / "cmdline").read_bytes():
+                    return int(entry.name)
+        except OSError:
+            continue  # gone meanwhile
+    return None
+
+
+def speak(call: TestCall, sound: Path) -> None:
+    call.leg.say(read_wav_frames(sound, call.leg.carrier.format))
+
+
+async def interject(call: TestCall, sound: Path) -> None:
+    """Speak over our voice as people do: again, where that went under."""
+    for _ in range(4):
+        speak(call, sound)
+        for _ in range(200):
+            await asyncio.sleep(0.02)
+            if of(call, "interrupt", "prompt"):
+                return
+    raise AssertionError("not heard at all")
+
+
+def of(call: TestCall, *kinds: str) -> list[Mapping[str, Any]]:
+    return [message for message in call.messages if message["type"] in kinds]
+
+
+def finals(call: TestCall) -> list[str]:
+    return [message["voicePrompt"] for message in of(call, "prompt") if message["last"]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def live(tmp_path_factory: pytest.TempPathFactory, said: Callable[[str], Path]) -> AsyncIterator[Live]:
+    async with serve(tmp_path_factory.mktemp("spoken"), CONFIG) as running:
+        async with TestCall(running, "managed", number=10, uplink=True) as call:  # the recogniser is warm after this
+            speak(call, said("What time is it?"))
+            await until(lambda: finals(call), "the first prompt")
+        yield running
+
+
+async def converse(live: Live, questions: Sequence[Path], heard: Path) -> None:
+    """A key that cuts the menu; then the questions, each when the answer to the one before is over."""
+    steps: list[Step] = [Expect("speech", PATIENT_MS), Press("3"), Wait(1000), Expect("quiet", PATIENT_MS)]
+    for question in questions:
+        steps += [Say(question), Expect("speech", PATIENT_MS), Expect("quiet", PATIENT_MS)]
+    caller = Caller(CallOptions(url=f"{live.ws}/media/twilio/demo", steps=tuple(steps)))
+    await caller.run()
+    await asyncio.to_thread(caller.write_wav, heard)
+
+
+@pytest.mark.slow
+async def test_spoken_questions_get_spoken_answers(
+    live: Live, said: Callable[[str], Path], transcribe: Callable[[Path], str], tmp_path: Path
+) -> None:
+    talks = {
+        "hours": ["What are your opening hours?", "Can you repeat that?"],
+        "order": ["Where is my package?", "four seven one one"],
+        "other": ["I would like a banana.", "I want to speak to a person."],
+    }
+    await asyncio.gather(
+        *(converse(live, [said(text) for text in texts], tmp_path / f"{name}.wav") for name, texts in talks.items())
+    )
+    heard = {name: transcribe(tmp_path / f"{name}.wav") for name in talks}
+    assert heard["hours"].count("we are open") >= 3, heard["hours"]
+    assert "what is the order number" in heard["order"] and "arrive on friday" in heard["order"], heard["order"]
+    assert "4711" in spoken_digits(heard["order"]), heard["order"]
+    assert "banana" in heard["other"] and "nobody else is here" in heard["other"], heard["other"]
+
+
+async def test_manager_gets_partial_prompts_then_the_final_one(live: Live, said: Callable[[str], Path]) -> None:
+    async with TestCall(live, "managed", number=11, uplink=True) as call:
+        speak(call, said("I would like to know when my package will arrive."))
+        await until(lambda: finals(call), "a final prompt")
+        prompts = of(call, "prompt")
+        assert "package" in words(prompts[-1]["voicePrompt"])
+        assert len(prompts) >= 2 and all(prompt["lang"] == "en-US" for prompt in prompts)
+        assert words(prompts[-2]["voicePrompt"])[:2] == ["i", "would"] and not prompts[-2]["last"]
+        told = [message.get("value") or message["type"] for message in of(call, "prompt", "info")]
+        assert told[0] == "on" and told[-2:] == ["off", "prompt"], told
+        await call.spoken("It will arrive on Friday.")
+        call.call.send("language", transcriptionLanguage="de-DE")
+        await until(lambda: call.call.errors, "a refusal")
+        assert "English only" in call.call.errors[0]
+
+
+async def test_interruption_comes_before_the_words_that_made_it(live: Live, said: Callable[[str], Path]) -> None:
+    async with TestCall(live, "managed", number=12, uplink=True) as call:
+        turn = call.call.speak(LONG)
+        await until(lambda: call.leg.spurts, "our voice")
+        await asyncio.sleep(1.0)
+        await interject(call, said("Wait a moment, I have a question."))
+        await until(lambda: finals(call), "a final prompt")
+        kinds = [message["type"] for message in of(call, "interrupt", "prompt")]
+        assert kinds[0] == "interrupt" and kinds.count("interrupt") == 1
+        assert turn.outcome == "interrupted" and "question" in words(finals(call)[0])
+
+
+async def test_acknowledgement_lets_the_voice_go_on_and_a_question_does_not(
+    live: Live, said: Callable[[str], Path]
+) -> None:
+    async with TestCall(live, "polite", number=13, uplink=True) as call:
+        turn = call.call.speak(LONG)
+        await until(lambda: call.leg.spurts, "our voice")
+        await asyncio.sleep(0.7)
+        speak(call, said("Yeah."))
+        await asyncio.sleep(2.5)
+        assert not turn.outcome and of(call, "interrupt", "prompt") == []
+        await interject(call, said("No, I want to speak to a person."))
+        await until(lambda: finals(call), "a final prompt")
+        assert [message["type"] for message in of(call, "interrupt", "prompt")] == ["interrupt", "prompt"]
+        assert "person" in words(finals(call)[0])
+
+
+async def test_noise_is_no_prompt(live: Live) -> None:
+    async with TestCall(live, "managed", number=14, uplink=True) as call:
+        pcm = to_int16(np.random.default_rng(3).normal(0, 0.05, 3 * 8000).astype(np.float32))
+        noise = registry.encoder(call.leg.carrier.format).encode(pcm)
+        call.leg.say([noise[i : i + 160] for i in range(0, len(noise), 160)])
+        await call.spoken("Nobody has said anything yet, and so I go on.")
+        await until(lambda: not call.leg.saying, "the end of the noise")
+        await asyncio.sleep(1.0)
+        assert of(call, "prompt", "interrupt") == []
+
+
+async def test_recogniser_that_dies_costs_a_prompt_at_most_and_no_call(live: Live, said: Callable[[str], Path]) -> None:
+    async with TestCall(live, "managed", number=15, uplink=True) as call:
+        question = said("What are your opening hours?")
+        speak(call, question)
+        await until(lambda: finals(call), "a prompt before")
+        pid = recogniser_pid(live)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        spoken = await call.spoken("I am still here.")
+        assert spoken.outcome == "finished"
+        await until(lambda: recogniser_pid(live) not in (pid, None), "another process")
+        speak(call, question)
+        await until(lambda: len(finals(call)) == 2, "a prompt after")
+        assert "opening" in words(finals(call)[1])
+    assert "recogniser process ended" in live.logged()
+
+
+async def test_nothing_that_was_said_is_in_the_log(live: Live) -> None:
+    assert not {"package", "banana", "opening", "question"} & set(words(live.logged()))
+
+
+async def test_demo_works_with_keys_where_the_extra_is_missing(
+    transcribe: Callable[[Path], str], tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['moonshine_voice'] = None\n")
+    path = os.pathsep.join((str(tmp_path), child_environment()["PYTHONPATH"]))
+    async with serve(tmp_path / "server", ROOT / "configs/demo.yaml", {"PYTHONPATH": path}) as live:
+        steps = (Expect("speech", PATIENT_MS), Wait(500), Press("3"), Expect("speech", PATIENT_MS), Wait(2000))
+        caller = Caller(CallOptions(url=f"{live.ws}/media/twilio", steps=steps))
+        await caller.run()
+        await asyncio.to_thread(caller.write_wav, tmp_path / "keys.wav")
+        assert "we are open" in transcribe(tmp_path / "keys.wav")
+        assert recogniser_pid(live) is None
+        assert live.process.stdout is not None
+        told = (await live.process.stdout.read(4096)).decode()
+    assert "pip install 'talkspurt[recogniser]'" in told

@@ -1,0 +1,335 @@
+"""AudioSocket over real sockets: the listener alone, the table of expected calls, and whole calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from gateway.call.expected import ExpectedCall, ExpectedCalls
+from gateway.config import AudioSocketConfig, LimitsConfig
+from gateway.errors import Rejected
+from gateway.listener.audiosocket import AudioSocketLeg, AudioSocketServer
+from gateway.seams.media_messages import StreamStarted
+from talkspurt.simulator.audiosocket_leg import AudioSocketLeg as Asterisk
+from talkspurt.simulator.call_script import Cancel, Expect, Press, Step, Text, Wait
+from talkspurt.simulator.caller import Caller, CallOptions
+from talkspurt.simulator.carrier_leg import Uplink
+from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
+from tests.peers.live_server import Live, serve, until
+
+CALL = UUID(int=7)
+FRAME = b"\x10\x01\x40" + bytes(320)
+
+
+class Listener:
+    """The call behind a leg: writes down what reaches it."""
+
+    def __init__(self, leg: AudioSocketLeg, started: StreamStarted) -> None:
+        self.leg = leg
+        self.started = started
+        self.listening = True
+        self.audio = bytearray()
+        self.digits = ""
+        self.closed: list[str] = []
+
+    def on_audio(self, payload: bytes) -> None:
+        self.audio += payload
+
+    def on_digit(self, digit: str) -> None:
+        self.digits += digit
+
+    def on_mark(self, name: str) -> None:
+        raise AssertionError("AudioSocket has no marks")
+
+    def on_leg_closed(self, reason: str) -> None:
+        self.closed.append(reason)
+
+
+class Line:
+    """A listener with nothing behind it, and plain sockets to it."""
+
+    def __init__(self, **config: Any) -> None:
+        self.calls: list[Listener] = []
+        self._writers: list[asyncio.StreamWriter] = []
+        self.expected = ExpectedCalls(limit=2, expiry_s=60)
+        self.server = AudioSocketServer(
+            AudioSocketConfig(port=0, **config),
+            LimitsConfig(setup_timeout_s=config.pop("setup", 10), errors_in_a_row=3),
+            self.expected,
+            self._begin,
+        )
+
+    def _begin(self, leg: AudioSocketLeg, started: StreamStarted) -> Any:
+        self.calls.append(Listener(leg, started))
+        return cast(Any, self.calls[-1])
+
+    async def __aenter__(self) -> Line:
+        await self.server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.server.aclose()
+        for writer in self._writers:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def open(self, first: bytes = b"") -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port)
+        self._writers.append(writer)
+        writer.write(first)
+        return reader
+
+
+async def nothing_from(reader: asyncio.StreamReader) -> bool:
+    """Whether the connection ends, cleanly or not, without a byte."""
+    try:
+        return await reader.read() == b""
+    except ConnectionResetError:
+        return True
+
+
+def hello(call: UUID = CALL) -> bytes:
+    return b"\x01\x00\x10" + call.bytes
+
+
+async def test_a_call_brings_its_announcement_and_its_audio_and_keys_get_through() -> None:
+    async with Line() as line:
+        line.expected.put(CALL, ExpectedCall("sales", {"bot": "billing"}))
+        reader = await line.open(hello() + b"\x77\x00\x00" + b"\x10\x00\x02\x01\x02" + b"\x03\x00\x015")
+        await until(lambda: line.calls and line.calls[0].digits == "5")
+        call = line.calls[0]
+        assert (call.leg.expected.route, call.started.custom_parameters) == ("sales", {"bot": "billing"})
+        assert (call.started.call_sid, bytes(call.audio)) == (str(CALL), b"\x01\x02")
+        assert call.leg.send_frame(b"\x07" * 320)
+        assert await reader.readexactly(323) == FRAME, "silence keeps the call alive from its start on"
+        assert await reader.readexactly(323) == b"\x10\x01\x40" + b"\x07" * 320
+        call.leg.hang_up("end")
+        assert await reader.read() == b"\0\0\0", "the end of the session, then the end of the connection"
+        await until(lambda: call.closed == ["hangup"])
+
+
+async def test_an_unannounced_call_goes_to_the_default_route_or_is_refused() -> None:
+    async with Line(route="default") as line:
+        await line.open(hello() + FRAME)
+        await until(lambda: line.calls)
+        assert line.calls[0].leg.expected == ExpectedCall("default")
+    async with Line() as line:
+        reader = await line.open(hello() + FRAME)
+        assert await reader.read() == b"\0\0\0"
+        assert not line.calls
+
+
+async def test_a_call_without_audio_begins_all_the_same() -> None:
+    async with Line(route="default", first_audio_ms=10) as line:
+        await line.open(hello())
+        await until(lambda: line.calls)
+        assert line.calls[0].started.outbound.sample_rate == 8000
+
+
+async def test_a_uuid_has_one_connection() -> None:
+    async with Line(route="default") as line:
+        await line.open(hello() + FRAME)
+        await until(lambda: line.calls)
+        assert line.server.live(CALL)
+        reader = await line.open(hello() + FRAME)
+        assert await reader.read() == b"\0\0\0"
+        assert len(line.calls) == 1
+        line.calls[0].leg.hang_up("end")
+        await until(lambda: not line.server.live(CALL))
+
+
+async def test_only_those_who_may_connect_and_not_too_many() -> None:
+    async with Line(allowed=("192.0.2.0/24",)) as line:
+        reader = await line.open(hello())
+        assert await nothing_from(reader)
+    async with Line(route="default", connections=1) as line:
+        await line.open(hello() + FRAME)
+        await until(lambda: line.calls)
+        reader = await line.open(hello(UUID(int=8)))
+        assert await nothing_from(reader)
+
+
+async def test_a_connection_that_says_nothing_or_nonsense_is_closed() -> None:
+    async with Line(route="default") as line:
+        line.server.setup_timeout_s = 0.02
+        reader = await line.open()
+        assert await reader.read() == b"\0\0\0"
+        reader = await line.open(b"GET / HTTP/1.1\r\n\r\n")
+        assert await reader.read() == b"\0\0\0"
+        line.server.setup_timeout_s = 10
+        await line.open(hello() + FRAME + b"\x10\x00\x01\0" * 2 + FRAME + b"\x10\x00\x01\0" * 3)
+        await until(lambda: line.calls and line.calls[0].closed)
+        assert len(line.calls[0].audio) == 640, "what was readable between the errors"
+
+
+async def test_a_peer_that_does_not_read_loses_frames_instead_of_hearing_them_late() -> None:
+    async with Line(route="default") as line:
+        plain = socket.socket()
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        plain.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(plain, ("127.0.0.1", line.server.port))
+        plain.send(hello() + FRAME)
+        await until(lambda: line.calls)
+        leg = line.calls[0].leg
+        sent = 0
+        while leg.send_frame(bytes(320)):
+            sent += 1
+            await asyncio.sleep(0)
+        # Less than two seconds of speech are under way, whatever the kernel adds.
+        assert 0 < sent < 100
+        plain.close()
+        await until(lambda: line.calls[0].closed)
+
+
+# --- the table ---
+
+
+def test_an_expected_call_is_forgotten_in_time_and_the_table_is_bounded() -> None:
+    now = 100.0
+    calls = ExpectedCalls(limit=2, expiry_s=10, now=lambda: now)
+    assert calls.put(UUID(int=1), ExpectedCall("a"))
+    now = 105.0
+    assert calls.put(UUID(int=2), ExpectedCall("b"))
+    assert not calls.put(UUID(int=2), ExpectedCall("c")), "said anew"
+    with pytest.raises(Rejected) as full:
+        calls.put(UUID(int=3), ExpectedCall("d"))
+    assert (full.value.status, full.value.retry_after_s) == (503, 5.0)
+    now = 110.0
+    assert calls.put(UUID(int=3), ExpectedCall("d"))
+    assert calls.take(UUID(int=1)) is None
+    assert calls.take(UUID(int=2)) == ExpectedCall("c")
+    assert calls.take(UUID(int=2)) is None, "once"
+    assert len(calls) == 1
+
+
+# --- the whole gateway ---
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+PORT = free_port()
+CONFIG = f"""
+engine: {{kind: tone}}
+audiosocket: {{port: {PORT}, expected_calls: 3}}
+playout: {{lead_ms: 1000}}  # where the peer buffers; here it must not
+routes: {{default: {{}}, talk: {{}}}}
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
+    async with serve(tmp_path_factory.mktemp("audiosocket"), CONFIG) as running:
+        yield running
+
+
+whole = pytest.mark.asyncio(loop_scope="module")
+
+
+async def call(live: Live, *steps: Step, **parameters: str) -> Caller:
+    port = live.address.rpartition(":")[2]
+    url = f"audiosocket://127.0.0.1:{PORT}/talk?http={port}"
+    caller = Caller(CallOptions(url=url, dialect="audiosocket", steps=steps, parameters=parameters))
+    await caller.run()
+    return caller
+
+
+@whole
+async def test_a_call_is_heard_whole_and_in_real_time(live: Live) -> None:
+    caller = await call(live, Text("Nothing runs ahead of the caller on this line."), Expect("quiet", 20_000), x="1")
+    report = caller.report()
+    assert report["violations"] == {}, "a frame came early, in two pieces, or of another size"
+    assert report["turns"][0]["outcome"] == "finished"
+    assert report["audio_ms"] > 1000
+    assert caller._call is not None
+    assert caller._call.setup["customParameters"] == {"x": "1"}
+    assert caller._call.setup["transport"] == "audiosocket"
+
+
+@whole
+@pytest.mark.parametrize("act", [Cancel(), Press("5")])
+async def test_an_interruption_stops_the_frames_and_heard_text_is_what_came(live: Live, act: Step) -> None:
+    words = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+    caller = await call(live, Text(words), Expect("speech", 10_000), Wait(700), act, Expect("quiet", 10_000))
+    report = caller.report()
+    turn = report["turns"][0]
+    assert turn["outcome"] == "interrupted"
+    assert words.startswith(turn["heard"]) and 0 < len(turn["heard"]) < len(words)
+    # What the gateway says was heard is what the caller got, but for the frame under way, the fade, and the frames of
+    # silence that keep an idle line alive.
+    assert -20 <= report["audio_ms"] - turn["heardMs"] <= 140
+
+
+@whole
+async def test_who_is_expected(live: Live) -> None:
+    uuid = "6f1d2f0e-52a0-4e0b-8d4d-2f1c3b5a7e90"
+    path = f"/v1/calls/expected/{uuid}"
+    async with aiohttp.ClientSession(live.http) as http:
+
+        async def put(path: str, body: Any) -> int:
+            async with http.put(path, json=body) as answer:
+                return answer.status
+
+        assert await put(path, {"route": "talk", "customParameters": {"a": "b"}}) == 201
+        assert await put(path, {"route": "talk"}) == 200
+        assert await put(path, {"route": "nowhere"}) == 404
+        assert await put(path, {"rout": "talk"}) == 422
+        assert await put(path, {"customParameters": {"a": 1}}) == 422
+        assert await put("/v1/calls/expected/7", {}) == 422
+        assert [await put(f"/v1/calls/expected/{UUID(int=n)}", {}) for n in range(3)] == [201, 201, 503]
+        async with http.delete(path) as answer:
+            assert answer.status == 204
+        async with http.delete(path) as answer:
+            assert answer.status == 404
+        for n in range(2):
+            await http.delete(f"/v1/calls/expected/{UUID(int=n)}")
+
+
+@whole
+async def test_a_call_that_nobody_expects_is_refused_and_counted(live: Live) -> None:
+    before = await live.metric("talkspurt_calls_rejected_total", reason="unknown_call")
+    leg = Asterisk(AudioSocketCarrier(98, {}))
+    await leg.connect(f"audiosocket://127.0.0.1:{PORT}")
+    await until(lambda: leg.closed_at is not None)
+    assert await live.metric("talkspurt_calls_rejected_total", reason="unknown_call") == before + 1
+
+
+@whole
+async def test_a_live_call_cannot_be_expected_and_rest_ends_it(live: Live) -> None:
+    leg = Asterisk(AudioSocketCarrier(99, {}))
+    uplink = Uplink()
+    await leg.connect(f"audiosocket://127.0.0.1:{PORT}/default?http={live.address.rpartition(':')[2]}")
+    uplink.join(leg)
+    async with aiohttp.ClientSession(live.http) as http:
+
+        async def the_call() -> Any:
+            async with http.get("/v1/calls") as answer:
+                return next((c for c in (await answer.json())["calls"] if c["callSid"] == leg.carrier.call_sid), None)
+
+        await until(the_call)
+        view = await the_call()
+        async with http.put(f"/v1/calls/expected/{leg.carrier.call_sid}", json={}) as answer:
+            assert answer.status == 409
+        async with http.delete(f"/v1/calls/{view['callId']}") as answer:
+            assert answer.status == 204
+    await until(lambda: leg.closed_at is not None)
+    uplink.stop()
+    assert not leg.violations
+
+
+async def test_the_routes_are_there_only_where_the_listener_is(tmp_path: Path) -> None:
+    async with serve(tmp_path, "engine: {kind: tone}") as plain:
+        assert await plain.status(f"/v1/calls/expected/{CALL}", method="PUT", json={}) == 404

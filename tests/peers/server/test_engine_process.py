@@ -1,0 +1,201 @@
+"""The engine as a real child process: start, crash, restart, hang, drain, and no orphan."""
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from talkspurt.engines import engine_process
+from tests.tts_engine.service.scripted import chunk_of
+from tts_engine.api import UtteranceRequest
+from tts_engine.config import EngineConfig
+from tts_engine.errors import Unavailable
+from tts_engine.service.client import GrpcEngine
+from tts_engine.service.process import EngineProcess
+
+CONFIG = EngineConfig(kind="tone", drain_s=5.0, restart_backoff_s=0.01)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  # another process changes it
+        await asyncio.sleep(0.005)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+async def child() -> AsyncIterator[EngineProcess]:
+    process = EngineProcess("tests.tts_engine.service.scripted", CONFIG)
+    await process.start()
+    yield process
+    await process.aclose()
+
+
+@pytest.fixture
+async def client(child: EngineProcess) -> AsyncIterator[GrpcEngine]:
+    engine = GrpcEngine(child.target, CONFIG)
+    yield engine
+    await engine.aclose()
+
+
+async def speak(engine: GrpcEngine, text: str) -> list:
+    async with await engine.open(UtteranceRequest(utterance_id="u")) as utterance:
+        utterance.feed(text)
+        utterance.end_text()
+        return [chunk async for chunk in utterance]
+
+
+async def test_a_crash_fails_the_live_utterance_and_the_next_one_is_spoken(
+    child: EngineProcess, client: GrpcEngine
+) -> None:
+    first_pid = child.pid
+    async with await client.open(UtteranceRequest(utterance_id="live")) as utterance:
+        utterance.feed("one hold")
+        utterance.end_text()
+        assert await anext(utterance) == chunk_of("one", 0)
+        os.kill(first_pid, signal.SIGKILL)
+        with pytest.raises(Unavailable):
+            await anext(utterance)
+    await until(lambda: child.restarts == 1 and child.ready)
+    assert child.pid not in (None, first_pid)
+    # The connection may still be in its back-off: 100 ms, against the child's start of several times that.
+    assert await speak(client, "next one") == [chunk_of("next", 0), chunk_of("one", 1)]
+
+
+async def test_a_process_that_hangs_is_killed_and_replaced() -> None:
+    config = CONFIG.model_copy(update={"timeouts": CONFIG.timeouts.model_copy(update={"hang_s": 0.5})})
+    child = EngineProcess("tests.tts_engine.service.scripted", config)
+    await child.start()
+    first_pid = child.pid
+    os.kill(first_pid, signal.SIGSTOP)
+    await until(lambda: child.restarts >= 1 and child.ready)
+    assert not alive(first_pid)
+    await child.aclose()
+
+
+async def test_it_runs_at_lower_priority_in_a_private_folder(child: EngineProcess) -> None:
+    assert os.getpriority(os.PRIO_PROCESS, child.pid) == os.getpriority(os.PRIO_PROCESS, 0) + CONFIG.nice
+    group = Path(f"/proc/{child.pid}/autogroup")
+    if group.exists():
+        assert group.read_text().split()[-1] == str(CONFIG.nice), "a session of its own has an autogroup of its own"
+    folder = Path(child.target.removeprefix("unix:")).parent
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+async def test_closing_lets_the_live_utterance_finish_and_leaves_nothing(
+    child: EngineProcess, client: GrpcEngine
+) -> None:
+    utterance = await client.open(UtteranceRequest(utterance_id="live"))
+    utterance.feed("one two ")
+    assert await anext(utterance) == chunk_of("one", 0)
+    pid, folder = child.pid, Path(child.target.removeprefix("unix:")).parent
+    closing = asyncio.create_task(child.aclose())
+    await until(lambda: not child.ready)
+    await asyncio.sleep(0)
+    utterance.feed("three")
+    utterance.end_text()
+    assert [chunk async for chunk in utterance] == [chunk_of("two", 1), chunk_of("three", 2)]
+    await closing
+    assert not alive(pid) and not folder.exists()
+    assert child.restarts == 0
+    await child.aclose()  # idempotent
+
+
+async def test_an_engine_that_broke_for_good_is_started_anew(child: EngineProcess, client: GrpcEngine) -> None:
+    pid = child.pid
+    utterance = await client.open(UtteranceRequest(utterance_id="live"))
+    utterance.feed("ruin hold ")
+    with pytest.raises(Unavailable):
+        assert [chunk async for chunk in utterance] == [chunk_of("ruin", 0)]
+    async with asyncio.timeout(20):
+        await until(lambda: child.restarts == 1 and child.ready)
+    assert child.pid != pid
+    assert await speak(client, "again") == [chunk_of("again", 0)]
+
+
+async def test_a_child_that_cannot_start_is_one_clear_error(capfd: pytest.CaptureFixture[str]) -> None:
+    child = engine_process(CONFIG.model_copy(update={"kind": "cosyvoice3"}))
+    with pytest.raises(Unavailable, match="ended with code 1"):
+        await child.start()
+    assert "cosyvoice3 needs engine.model_folder" in capfd.readouterr().err
+    assert not Path(child.target.removeprefix("unix:")).parent.exists()
+
+
+async def test_a_child_that_closes_its_port_before_it_ends_was_not_warm() -> None:
+    child = EngineProcess("tests.peers.server.slow_to_end", CONFIG)
+    with pytest.raises(Unavailable, match="ended with code 1"):
+        await child.start()
+
+
+async def test_a_child_that_does_not_get_warm_is_given_up() -> None:
+    config = CONFIG.model_copy(update={"timeouts": CONFIG.timeouts.model_copy(update={"start_s": 0.05})})
+    child = EngineProcess("tests.tts_engine.service.scripted", config)
+    with pytest.raises(Unavailable, match="not warm within"):
+        await child.start()
+    assert child.pid is None
+
+
+async def test_no_orphan_outlives_a_killed_gateway(tmp_path: Path) -> None:
+    gateway = tmp_path / "gateway.py"
+    gateway.write_text(
+        "import asyncio\n"
+        "from tts_engine.config import EngineConfig\n"
+        "from tts_engine.service.process import EngineProcess\n"
+        "async def main():\n"
+        "    child = EngineProcess('tests.tts_engine.service.scripted', EngineConfig(kind='tone'))\n"
+        "    await child.start()\n"
+        "    print(child.pid, child.target, flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n"
+    )
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+        "TMPDIR": str(tmp_path),
+    }
+    command = [sys.executable, str(gateway)]
+    parent = await asyncio.to_thread(subprocess.Popen, command, stdout=subprocess.PIPE, text=True, env=env)
+    with parent:
+        line = await asyncio.to_thread(parent.stdout.readline)
+        pid = int(line.split()[0])
+        assert alive(pid)
+        parent.kill()
+    await until(lambda: not alive(pid))
+
+
+async def test_the_wired_engine_speaks_through_its_own_process() -> None:
+    """``talkspurt.engines`` with the tone engine: what the gateway starts."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    child = engine_process(CONFIG.model_copy(update={"metrics_port": port}))
+    await child.start()
+    client = GrpcEngine(child.target, CONFIG)
+    text = "Hello there, how are you today?"
+    chunks = await speak(client, text)
+    assert {len(frame) for chunk in chunks for frame in chunk.frames} == {160}
+    assert sum(len(chunk.frames) for chunk in chunks) * 160 == sum(chunk.samples for chunk in chunks)
+    spans = [span for chunk in chunks for span in chunk.spans]
+    assert [text[span.start_char : span.end_char].strip(",?") for span in spans] == text.replace(",", "")[:-1].split()
+    with await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/metrics") as answer:
+        scraped = answer.read().decode()
+    shown = (await client.metrics()).decode()
+    for exposition in (scraped, shown):
+        assert 'talkspurt_engine_first_chunk_seconds_count{engine="tone"} 1.0' in exposition
+        assert "cv_audio_first_byte_seconds_count 1.0" in exposition
+        assert 'talkspurt_text_cache_requests_total{outcome="miss"}' in exposition
+    assert (await client.status()).engine == "tone"
+    await client.aclose()
+    await child.aclose()

@@ -1,0 +1,124 @@
+"""The event socket's client against a peer on a real socket, and its reader against the protocol's bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from gateway.carriers.freeswitch.esl import EslClient, EslError
+from gateway.carriers.freeswitch.esl_messages import EslReader
+from gateway.config import EslConfig
+from gateway.errors import ProtocolError
+from tests.peers.live_server import until
+from tests.peers.server.freeswitch_peer import FreeSwitch, kept
+
+
+def test_messages_come_in_any_pieces() -> None:
+    body = b'{"Event-Name":"DTMF","DTMF-Digit":"#"}'
+    stream = (
+        b"Content-Type: auth/request\n\nContent-Type: command/reply\nReply-Text: +OK accepted\n\n"
+        b"Content-Length: %d\nContent-Type: text/event-json\n\n" % len(body) + body
+    )
+    for size in (1, 7, len(stream)):
+        reader = EslReader(max_bytes=1000)
+        pieces = [stream[i : i + size] for i in range(0, len(stream), size)]
+        hello, reply, event = [message for piece in pieces for message in reader.feed(piece)]
+        assert hello.kind == "auth/request"
+        assert reply.headers["Reply-Text"] == "+OK accepted"
+        assert event.event == {"Event-Name": "DTMF", "DTMF-Digit": "#"}
+
+
+@pytest.mark.parametrize(
+    "data", [b"SSH-2.0-x\r\n\n\n", b"Content-Length: 2000\n\n", b"Content-Length: -1\n\n", b"x: y\n" * 20_000]
+)
+def test_what_is_no_event_socket_is_refused(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        list(EslReader(max_bytes=1000).feed(data))
+
+
+@asynccontextmanager
+async def client(switch: FreeSwitch, **config: Any) -> AsyncIterator[tuple[EslClient, list[Mapping[str, str]]]]:
+    events: list[Mapping[str, str]] = []
+    made = EslClient(EslConfig(**kept(port=switch.port, **config)), ("DTMF", "CUSTOM", "a::b"), events.append)
+    made.start()
+    try:
+        yield made, events
+    finally:
+        await made.aclose()
+
+
+async def test_commands_and_events() -> None:
+    async with FreeSwitch() as switch, client(switch) as (esl, events):
+        answers = await asyncio.gather(*(esl.command(f"echo {n}") for n in range(20)))
+        assert answers == [str(n) for n in range(20)]
+        assert switch.subscribed == ["json", "HEARTBEAT", "BACKGROUND_JOB", "DTMF", "CUSTOM", "a::b"]
+        switch.event("DTMF", "7", DTMF_Digit="5")
+        switch.event("HEARTBEAT")
+        await until(lambda: events)
+        assert events == [{"Event-Name": "DTMF", "Unique-ID": "7", "DTMF-Digit": "5"}]
+
+
+async def test_failures_say_what_the_switch_said() -> None:
+    async with FreeSwitch() as switch, client(switch, command_timeout_s=0.2, commands=1) as (esl, _):
+        await until(lambda: esl.connected)
+        with pytest.raises(EslError, match="uuid_kill: -ERR No such channel!"):
+            await esl.command("uuid_kill 7")
+        with pytest.raises(EslError, match="line break"):
+            await esl.command("echo a\n\nexit")
+        switch.mute = True
+        waiting = asyncio.create_task(esl.command("echo"))
+        await asyncio.sleep(0)
+        with pytest.raises(EslError, match="1 commands are waiting"):
+            await esl.command("echo")
+        with pytest.raises(EslError, match="no answer within 0.2 s"):
+            await waiting
+
+
+async def test_a_wrong_password_is_told_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    async with FreeSwitch() as switch, client(switch, password="wrong", command_timeout_s=0.2) as (esl, _):
+        await until(lambda: len(caplog.records) >= 2)
+        assert "auth: -ERR invalid" in str(caplog.records[0].__dict__["why"])
+        with pytest.raises(EslError, match="no answer"):
+            await esl.command("echo")
+        assert switch.logins == 0
+
+
+async def test_a_command_waits_for_a_switch_that_comes_back() -> None:
+    async with FreeSwitch() as switch, client(switch) as (esl, _):
+        await until(lambda: esl.connected)
+        await switch.go_down()
+        await until(lambda: not esl.connected)
+        waiting = asyncio.create_task(esl.command("echo again"))
+        await asyncio.sleep(0.05)
+        await switch.listen()
+        assert await waiting == "again"
+        assert switch.logins == 2
+
+
+async def test_a_command_under_way_fails_with_its_connection() -> None:
+    async with FreeSwitch() as switch, client(switch) as (esl, _):
+        await until(lambda: esl.connected)
+        switch.mute = True
+        waiting = asyncio.create_task(esl.command("echo"))
+        await asyncio.sleep(0.02)
+        await switch.go_down()
+        with pytest.raises(EslError, match="the connection was lost"):
+            await waiting
+
+
+async def test_silence_is_a_lost_connection() -> None:
+    async with FreeSwitch() as switch, client(switch, silent_s=0.05) as _:
+        await until(lambda: switch.logins >= 2)
+
+
+async def test_leaving_lets_what_has_begun_finish() -> None:
+    async with FreeSwitch() as switch:
+        switch.channels["7"] = {}
+        async with client(switch) as (esl, _):
+            esl.run("uuid_break 8 all", "uuid_kill 7")
+        assert switch.commands == ["uuid_break 8 all", "uuid_kill 7"]
+        assert not switch.channels

@@ -1,0 +1,45 @@
+"""Another phone, newer than Debian's: it sends a re-INVITE right after each answer."""
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.peers.live_server import Live, child_environment, until
+from tests.peers.sip.conftest import share_heard
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def call(out: Path, uri: str, codec: str, keys: str, *parameters: str) -> Path:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.peers.sip.baresip_phone", str(out), uri, codec, keys, *parameters),
+        env=child_environment(),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()[-2000:]
+    return out
+
+
+@pytest.mark.parametrize(
+    ("codec", "parameters"),
+    [("pcmu", ()), ("g722/16000/1", ("mediaenc=srtp-mand",)), ("opus/48000/2", ())],
+)
+async def test_a_sentence_is_intelligible(
+    server: tuple[Live, int], recognised: Any, tmp_path: Path, codec: str, parameters: tuple[str, ...]
+) -> None:
+    live, port = server
+    heard = recognised(await call(tmp_path / "heard.wav", f"sip:100@127.0.0.1:{port}", codec, "", *parameters))
+    assert share_heard(heard) >= 0.85, heard
+    await until(lambda: live.metric_is("talkspurt_calls_active", 0, transport="sip"))
+
+
+async def test_its_keys_are_read_back(server: tuple[Live, int], recognised: Any, tmp_path: Path) -> None:
+    _, port = server
+    heard = recognised(await call(tmp_path / "keys.wav", f"sip:200@127.0.0.1:{port}", "pcmu", "379"))
+    assert re.search("typed? (three|3) (seven|7) (nine|9)", " ".join(heard)), heard

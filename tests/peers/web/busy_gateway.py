@@ -1,0 +1,79 @@
+"""A gateway with the embedded voice and several simulated calls that talk all the time: for looking at the console."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from talkspurt.simulator.carrier_leg import CarrierLeg
+from talkspurt.simulator.carriers import CARRIERS
+from talkspurt.simulator.manager import ManagedCall, Manager
+from tests.peers.live_server import Live, serve, until
+
+CONFIG = """
+server: {port: 0, drain_s: 0}
+routes:
+  support: {}
+  orders: {}
+  survey: {}
+  default: {dialogue: {script: SCRIPT}}
+carriers:
+"""
+
+CALLS = (("twilio", "support"), ("telnyx", "orders"), ("vonage", "survey"), ("freeswitch", "support"))
+
+SENTENCES = (
+    "Your order number {} was shipped on Friday and should arrive by Monday. Would you like the tracking number?",
+    "Thank you for calling. I can see invoice {} on your account, which is due tomorrow; shall I send it again?",
+    "You have case {}. On a scale from one to five, how satisfied were you with the visit of our technician?",
+    "Your appointment {} is now on Thursday at half past nine. You will get a message to confirm it.",
+    "One moment please, I am looking up part {} for you. It is in stock, in our main warehouse.",
+)
+"""With a number that is never the same: what was spoken before comes from the engine's cache, faster than speech."""
+
+
+@asynccontextmanager
+async def busy_gateway(folder: Path, *, calls: int = len(CALLS), cut_share: float = 0.3) -> AsyncIterator[Live]:
+    """Run it; ``cut_share`` of the turns are cancelled in their middle."""
+    verify = "".join(f"  {name}: {{verify: false}}\n" for name, _ in CALLS)
+    config = CONFIG.replace("SCRIPT", str(Path("configs/demo-script.yaml").resolve())) + verify
+    async with serve(folder, config) as live, asyncio.TaskGroup() as tasks:
+        chances = random.Random(4)
+        talking: list[asyncio.Task[None]] = []
+
+        def begin(call: ManagedCall) -> None:
+            talking.append(tasks.create_task(_talk(call, chances, cut_share)))
+
+        managers = [Manager(begin) for _ in range(3)]
+        legs = []
+        try:
+            for manager, route in zip(managers, ("support", "orders", "survey"), strict=True):
+                await manager.dial_in(f"{live.ws}/v1/dialogue?route={route}")
+            for number, (dialect, route) in enumerate(itertools.islice(itertools.cycle(CALLS), calls), 1):
+                leg = CarrierLeg(CARRIERS[dialect](number, {}))
+                await leg.connect(f"{live.ws}/media/{dialect}/{route}")
+                legs.append(leg)
+            await until(lambda: len(talking) == calls, "all calls")
+            yield live
+        finally:
+            for task in talking:
+                task.cancel()
+            for leg in legs:
+                await leg.aclose()
+            for manager in managers:
+                await manager.aclose()
+
+
+async def _talk(call: ManagedCall, chances: random.Random, cut_share: float) -> None:
+    while not call.ended:
+        await asyncio.sleep(chances.uniform(0.2, 3))
+        turn = call.speak(chances.choice(SENTENCES).format(chances.randrange(1000, 10000)))
+        if chances.random() < cut_share:
+            await asyncio.sleep(chances.uniform(1, 4))
+            call.send("cancel")
+        while not turn.outcome and not call.ended:
+            await asyncio.sleep(0.05)

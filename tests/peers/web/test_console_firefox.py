@@ -1,0 +1,54 @@
+"""The console in Firefox: another engine's CSS, events and decoder."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.http.api_gateway import api_gateway
+from tests.peers.live_server import Live, TestCall, until
+from tests.peers.web.firefox import Firefox, firefox, needs_firefox
+
+pytestmark = [needs_firefox, pytest.mark.slow]
+
+SECTIONS = {"carriers": {"twilio": {"verify": False}}, "routes": {"default": {}}}
+
+
+async def page_until(page: Firefox, script: str) -> Any:
+    async with asyncio.timeout(20):
+        while not (value := await page.do(script)):
+            await asyncio.sleep(0.1)
+    return value
+
+
+async def test_firefox_shows_a_call_speaks_into_it_and_plays_a_voice(tmp_path: Path) -> None:
+    async with api_gateway(tmp_path, **SECTIONS) as (_, _, url), firefox(tmp_path / "profile") as page:
+        await page.open(f"{url}/")
+        await page.do("window.faults = []; addEventListener('error', event => faults.push(event.message))")
+        live = Live(url.removeprefix("http://"), None, tmp_path)  # type: ignore[arg-type]  # the same process
+        async with TestCall(live, "default") as call:
+            await page_until(page, "return document.querySelector('#call-rows .chip')?.textContent === 'twilio'")
+            await page.do("document.querySelector('#turn-text').value = 'One two three four five six seven eight.'")
+            await page.do("document.querySelector('#speak').click()")
+            await until(lambda: call.leg.messages > 20, "speech")
+            await page_until(page, "return document.querySelector('.played').textContent.startsWith('One two')")
+            await page.do("document.querySelector('#cancel').click()")
+            await until(lambda: call.leg.clears, "the cut")
+            await page_until(page, "return document.querySelector('#log').textContent.includes('cut (cancel)')")
+            await page_until(page, "return document.querySelectorAll('path.line').length >= 3")
+            await page.do("document.querySelector('[data-voice=tone] button').click()")
+            assert await page_until(page, "return document.querySelector('#player').duration") > 1
+        await page_until(page, "return document.querySelector('#call-rows').childElementCount === 0")
+        light = await page.do("return getComputedStyle(document.body).backgroundColor")
+        await page.do("document.querySelector('#theme').click()")
+        assert await page.do("return getComputedStyle(document.body).backgroundColor") != light
+        # A plot that is drawn for another width writes its legend anew, and that changes the height that is reported.
+        await page.do(
+            "for (const plot of document.querySelectorAll('figure:has(.legend)')) {"
+            " plot.querySelector('.legend').replaceChildren(); plot.style.width = '400px'; }"
+            "for (let i = 0; i < 5; i++) await new Promise(requestAnimationFrame)"
+        )
+        assert await page.do("return faults") == []

@@ -1,0 +1,300 @@
+"""The endpoint over real sockets on loopback, and against sipp where it is installed."""
+
+import asyncio
+import random
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sip_bridge.dialog import Dialog, DialogId, dialog_id
+from sip_bridge.errors import SipError
+from sip_bridge.io.endpoint import Endpoint, Limits, Peer
+from sip_bridge.message.sdp import Negotiation
+from sip_bridge.message.sdp import parse as parse_sdp
+from sip_bridge.message.sip import Headers, Request, Response, parse, response_to
+from sip_bridge.transaction import Act, Key, Timing
+from tests.sip_bridge.sip_messages import request
+
+FAST = Timing(t1=0.02, t2=0.08, t4=0.1)
+
+
+class Answerer:
+    """Answers every call with 200 and a description, and keeps its dialogs."""
+
+    def __init__(self) -> None:
+        self.endpoint = Endpoint(self, timing=FAST)
+        self.dialogs: dict[DialogId, Dialog] = {}
+        self.calls = 0
+        self.acks = 0
+        self.cancelled: list[Key] = []
+        self.responses: asyncio.Queue[Response | Act] = asyncio.Queue()
+        self.ring_only = False
+        self.invites: dict[Key, Request] = {}
+
+    def on_request(self, key: Key, request: Request, peer: Peer) -> None:
+        contact = ("Contact", f"<sip:bot@127.0.0.1:{self.endpoint.port}>")
+        if request.method == "INVITE":
+            self.calls += 1
+            self.invites[key] = request
+            tag = f"ours{self.calls}"
+            if self.ring_only:
+                self.endpoint.respond(key, response_to(request, 180, to_tag=tag, headers=[contact]))
+                return
+            try:
+                body = Negotiation(host="127.0.0.1", port=40000).answer(parse_sdp(request.body))
+            except SipError as error:
+                self.endpoint.respond(key, response_to(request, getattr(error, "status", 400), to_tag=tag))
+                return
+            dialog = Dialog.as_server(request, tag)
+            self.dialogs[dialog.id] = dialog
+            headers = [contact, ("Content-Type", "application/sdp")]
+            self.endpoint.respond(key, response_to(request, 200, to_tag=tag, headers=headers, body=body))
+            return
+        found = self.dialogs.pop(dialog_id(request, received=True), None)
+        self.endpoint.respond(key, response_to(request, 200 if found else 481, to_tag="none"))
+
+    def on_ack(self, request: Request) -> None:
+        self.acks += 1
+
+    def on_cancel(self, invite: Key) -> None:
+        self.cancelled.append(invite)
+        self.endpoint.respond(invite, response_to(self.invites[invite], 487, to_tag="ours1"))
+
+    def on_response(self, key: Key | None, response: Response) -> None:
+        self.responses.put_nowait(response)
+
+    def on_failed(self, key: Key, reason: Act) -> None:
+        self.responses.put_nowait(reason)
+
+
+@asynccontextmanager
+async def listening(**limits: int) -> AsyncIterator[Answerer]:
+    user = Answerer()
+    user.endpoint = Endpoint(user, timing=FAST, limits=Limits(**limits))  # type: ignore[arg-type]
+    await user.endpoint.start("127.0.0.1", 0)
+    try:
+        yield user
+    finally:
+        await user.endpoint.close()
+
+
+class Caller:
+    """A peer of few words: one UDP socket."""
+
+    def __init__(self, user: Answerer) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.connect(("127.0.0.1", user.endpoint.port))
+
+    def send(self, message: Request | bytes) -> None:
+        self._socket.send(message if isinstance(message, bytes) else message.serialise())
+
+    async def receive(self) -> Response:
+        data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self._socket, 65536), 5)
+        message = parse(data)
+        assert isinstance(message, Response)
+        return message
+
+    async def ask(self, message: Request | bytes) -> Response:
+        self.send(message)
+        return await self.receive()
+
+    async def silent(self) -> bool:
+        """Nothing more comes; what would have come came before the answer to an OPTIONS."""
+        marker = request("OPTIONS", branch="z9hG4bK-marker", call_id="marker")
+        return (await self.ask(marker)).call_id == "marker"
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@asynccontextmanager
+async def calling(**limits: int) -> AsyncIterator[tuple[Answerer, Caller]]:
+    async with listening(**limits) as user:
+        caller = Caller(user)
+        try:
+            yield user, caller
+        finally:
+            caller.close()
+
+
+SDP = b"v=0\r\no=a 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 6000 RTP/AVP 0\r\n"
+
+
+async def test_options_says_what_we_can() -> None:
+    async with calling() as (user, caller):
+        answer = await caller.ask(request("OPTIONS"))
+        assert answer.status == 200
+        assert "INVITE" in answer.headers.all("Allow")
+        assert answer.via.params["received"] == "127.0.0.1" and answer.via.params["rport"]
+        user.endpoint.draining = True
+        assert (await caller.ask(request("OPTIONS", branch="z9hG4bK-2"))).status == 503
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status", "header"),
+    [
+        ("PUBLISH", (), 501, "Allow"),
+        ("INVITE", (("Require", "timer, foo"), ("Contact", "<sip:a@127.0.0.1>")), 420, "Unsupported"),
+        ("OPTIONS", (("Max-Forwards", "0"),), 483, "To"),
+        ("BYE", (), 481, "To"),
+        ("CANCEL", (), 481, "To"),
+    ],
+)
+async def test_what_needs_no_call(method: str, headers: tuple[tuple[str, str], ...], status: int, header: str) -> None:
+    async with calling() as (user, caller):
+        answer = await caller.ask(request(method, headers=headers))
+        assert answer.status == status
+        assert header in answer.headers
+        assert user.calls == 0
+
+
+async def test_full_and_draining_refuse_new_calls() -> None:
+    async with calling(transactions=0) as (user, caller):
+        answer = await caller.ask(request(body=SDP))
+        assert (answer.status, answer.headers.get("Retry-After")) == (503, "5")
+    async with calling() as (user, caller):
+        user.endpoint.draining = True
+        assert (await caller.ask(request(body=SDP))).status == 503
+        assert user.endpoint.transactions == 0
+
+
+async def test_a_call_and_its_repetitions() -> None:
+    async with calling() as (user, caller):
+        invite = request(body=SDP)
+        accepted = await caller.ask(invite)
+        assert accepted.status == 200 and b"m=audio 40000 RTP/AVP 0" in accepted.body
+        caller.send(invite)
+        tag = accepted.to.tag
+        caller.send(request("ACK", branch="z9hG4bK-2", to_tag=tag))
+        assert await caller.silent()
+        bye = request("BYE", cseq=2, branch="z9hG4bK-3", to_tag=tag)
+        assert [(await caller.ask(bye)).status for _ in range(2)] == [200, 200]
+        assert (user.calls, user.acks, user.dialogs) == (1, 1, {})
+        for _ in range(200):
+            if user.endpoint.transactions == 0:
+                break
+            await asyncio.sleep(0.02)
+        assert user.endpoint.transactions == 0
+
+
+async def test_no_common_codec() -> None:
+    async with calling() as (_, caller):
+        answer = await caller.ask(request(body=SDP.replace(b"AVP 0", b"AVP 18")))
+        assert answer.status == 488
+
+
+async def test_cancel() -> None:
+    async with calling() as (user, caller):
+        user.ring_only = True
+        assert (await caller.ask(request(body=SDP))).status == 180
+        first = await caller.ask(request("CANCEL"))
+        second = await caller.receive()
+        assert [(r.status, r.cseq.method) for r in (first, second)] == [(200, "CANCEL"), (487, "INVITE")]
+        assert (await caller.receive()).status == 487  # until its ACK
+        caller.send(request("ACK", to_tag="ours1"))
+
+
+async def test_malformed_is_answered_or_dropped_and_disturbs_nobody() -> None:
+    async with calling() as (user, caller):
+        bad = request().serialise().replace(b"Content-Length: 0", b"Content-Length: -1")
+        assert (await caller.ask(bad)).status == 400
+        for junk in (b"\r\n\r\n", b"\0", b"nonsense", bytes(range(256)), request().serialise()[:60]):
+            caller.send(junk)
+        assert await caller.silent()
+        assert user.endpoint.counts["unreadable"] == 4
+
+
+async def test_a_flood_of_one_source_is_dropped() -> None:
+    async with calling(burst=3, requests_per_s=0) as (user, caller):
+        for number in range(3):
+            assert (await caller.ask(request("OPTIONS", branch=f"z9hG4bK-{number}"))).status == 200
+        caller.send(request("OPTIONS", branch="z9hG4bK-x"))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(caller.receive(), 0.05)
+        assert user.endpoint.counts["limited"] == 1
+
+
+async def test_tcp_answers_on_the_same_connection() -> None:
+    async with listening() as user:
+        reader, writer = await asyncio.open_connection("127.0.0.1", user.endpoint.port)
+        options = request("OPTIONS").serialise().replace(b"UDP", b"TCP")
+        data = b"\r\n\r\n" + options
+        for at in range(0, len(data), 7):
+            writer.write(data[at : at + 7])
+            await writer.drain()
+        assert await reader.readexactly(2) == b"\r\n"
+        assert (await reader.readuntil(b"\r\n")).startswith(b"SIP/2.0 200")
+        writer.write(b"OPTIONS sip:a SIP/2.0\r\nContent-Length: x\r\n\r\n")
+        await asyncio.wait_for(reader.read(), 5)  # closed: this stream cannot be cut any more
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize("transport", ["UDP", "TCP"])
+async def test_two_endpoints_talk(transport: str) -> None:
+    async with listening() as ours, listening() as theirs:
+        headers = Headers(
+            [
+                ("Via", f"SIP/2.0/{transport} 127.0.0.1:{ours.endpoint.port};branch=z9hG4bK-a;rport"),
+                ("From", "<sip:a@127.0.0.1>;tag=a"),
+                ("To", "<sip:b@127.0.0.1>"),
+                ("Call-ID", "c"),
+                ("CSeq", "1 OPTIONS"),
+            ]
+        )
+        ours.endpoint.request(
+            Request("OPTIONS", "sip:b@127.0.0.1", headers), Peer(transport, "127.0.0.1", theirs.endpoint.port)
+        )
+        answer = await asyncio.wait_for(ours.responses.get(), 5)
+        assert isinstance(answer, Response) and answer.status == 200
+
+
+@pytest.mark.parametrize(("transport", "reason"), [("UDP", Act.TIMEOUT), ("TCP", Act.BROKEN)])
+async def test_nobody_there(transport: str, reason: Act) -> None:
+    async with listening() as user:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+            taken.bind(("127.0.0.1", 0))
+            user.endpoint.request(request("OPTIONS"), Peer(transport, "127.0.0.1", taken.getsockname()[1]))
+            assert await asyncio.wait_for(user.responses.get(), 10) is reason
+        assert user.endpoint.transactions == 0
+
+
+@pytest.mark.skipif(shutil.which("sipp") is None, reason="sipp is not installed (Debian: sip-tester)")
+@pytest.mark.parametrize("transport", ["u1", "t1"])
+async def test_sipp_calls(transport: str) -> None:
+    """sipp's own calling party: INVITE, ACK, BYE."""
+    async with listening(burst=10_000) as user:
+        sipp = await asyncio.create_subprocess_exec(
+            "sipp", f"127.0.0.1:{user.endpoint.port}", "-sn", "uac", "-i", "127.0.0.1", "-mi", "127.0.0.1",
+            "-m", "50", "-l", "20", "-r", "100", "-d", "50", "-t", transport, "-nostdin", "-timeout", "20s",
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        assert await asyncio.wait_for(sipp.wait(), 30) == 0
+        assert (user.calls, user.acks, user.dialogs) == (50, 50, {})
+        assert user.endpoint.counts["unreadable"] == 0
+
+
+async def test_mutated_datagrams_raise_nothing() -> None:
+    """Straight into the socket's callback, where an exception would be logged and lost."""
+    rng = random.Random(4)
+    headers = (("Contact", "<sip:a@127.0.0.1>"), ("Require", "timer"), ("Session-Expires", "90"))
+    valid = [request(method, headers=headers, body=SDP).serialise() for method in ("INVITE", "BYE", "CANCEL", "ACK")]
+    valid.append(response_to(request(body=SDP), 200, to_tag="x").serialise())
+    async with listening(burst=1_000_000) as user:
+        for number in range(3000):
+            data = bytearray(rng.choice(valid).replace(b"z9hG4bK-1", b"z9hG4bK-%d" % number))
+            for _ in range(rng.randrange(4)):
+                at = rng.randrange(len(data))
+                data[at : at + rng.randrange(4)] = rng.choice(
+                    [b"", b"\r\n", b"\0", b"<", b'"', b"\xff", b";", b"9" * 9]
+                )
+            user.endpoint._datagrams.datagram_received(bytes(data), ("127.0.0.1", 9))
+        assert 100 < user.endpoint.counts["unreadable"] < 2900
+        assert user.calls > 100
+        caller = Caller(user)
+        assert await caller.silent()
+        caller.close()

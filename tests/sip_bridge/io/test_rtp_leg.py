@@ -1,0 +1,203 @@
+"""RTP legs over real sockets: two of ours, agreed by offer and answer, and strangers."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gateway.media.latch import Latch
+from gateway.media.rtcp import is_rtcp
+from gateway.media.rtp import OutgoingStream
+from sip_bridge.io import rtp_leg
+from sip_bridge.io.ports import PortPool
+from sip_bridge.io.rtp_leg import RtpLeg
+from sip_bridge.message.sdp import Direction, Negotiation, parse
+from voicecodecs.g711 import decode_ulaw
+
+
+class Heard:
+    """What a leg told."""
+
+    listening = True
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.digits = ""
+        self.silent = 0
+        self.closed: list[str] = []
+        self.changed = asyncio.Event()
+
+    def on_audio(self, payload: bytes) -> None:
+        if payload == bytes([0xFF]) * 160:
+            self.silent += 1  # also what stands for a sender that has stopped
+        else:
+            self.frames.append(payload)
+        self.changed.set()
+
+    def on_digit(self, digit: str) -> None:
+        self.digits += digit
+        self.changed.set()
+
+    def on_mark(self, name: str) -> None: ...
+
+    def on_leg_closed(self, reason: str) -> None:
+        self.closed.append(reason)
+        self.changed.set()
+
+    async def until(self, frames: int = 0, digits: str = "", closed: int = 0) -> None:
+        while len(self.frames) < frames or self.digits != digits or len(self.closed) < closed:
+            self.changed.clear()
+            await asyncio.wait_for(self.changed.wait(), 5)
+
+
+POOL = PortPool("127.0.0.1", 41000, 41999)
+
+
+@asynccontextmanager
+async def call(srtp: str = "optional", silence_s: float = 30.0) -> AsyncIterator[tuple[RtpLeg, RtpLeg, Heard, Heard]]:
+    ports = (POOL.take(), POOL.take())
+    sides = [Negotiation(host="127.0.0.1", port=pair.port, srtp=srtp) for pair in ports]  # type: ignore[arg-type]
+    sides[0].accept(parse(sides[1].answer(parse(sides[0].offer()))))
+    heard = [Heard(), Heard()]
+    legs = [RtpLeg(each, Latch("any"), silence_s=silence_s) for each in heard]
+    try:
+        for leg, side, pair in zip(legs, sides, ports, strict=True):
+            leg.open(pair)
+            assert side.agreed is not None
+            leg.negotiated(side.agreed)
+        yield legs[0], legs[1], heard[0], heard[1]
+    finally:
+        for leg in legs:
+            leg.close()
+
+
+@pytest.mark.parametrize("srtp", ["optional", "required"])
+async def test_frames_and_digits_arrive(srtp: str) -> None:
+    async with call(srtp) as (ours, theirs, heard, told):
+        for index in range(5):
+            assert ours.send_frame(bytes([index]) * 160)
+        await told.until(frames=5)
+        assert [frame[0] for frame in told.frames] == list(range(5))
+        assert ours.send_dtmf("1#")
+        assert ours.send_frame(bytes(160))  # the digit stands in its place
+        await told.until(frames=5, digits="1#")
+        assert theirs.send_frame(bytes(160))
+        await heard.until(frames=1)
+
+
+async def test_what_is_no_rtp_of_the_call_is_dropped() -> None:
+    async with call("required") as (ours, theirs, heard, _):
+        assert theirs.outgoing is not None and theirs._latch.remote is not None
+        plain = theirs.outgoing.packet(bytes(160), now=0.0)
+        for junk in (b"", b"x", plain, b"\x80\xc8\0\x01" + bytes(4), bytes(2000)):
+            theirs._rtp.send(junk, theirs._latch.remote)
+        theirs.send_frame(bytes(160))
+        await heard.until(frames=2)
+        assert ours.unreadable >= 3
+        assert heard.frames == [b"", bytes(160)]  # the one that did not come encrypted counts as lost
+
+
+async def test_a_stranger_is_not_heard_once_the_caller_was() -> None:
+    async with call() as (ours, theirs, heard, _):
+        theirs.send_frame(b"\x01" * 160)
+        await heard.until(frames=1)
+        assert theirs.outgoing is not None and theirs._latch.remote is not None
+        copy = OutgoingStream(
+            ssrc=theirs.outgoing.ssrc, payload_type=0, clock_hz=8000, frame_s=0.02, sequence=1, timestamp=1
+        )
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.bind(("127.0.0.1", 0))
+            for _ in range(10):
+                stranger.sendto(copy.packet(b"\x02" * 160, now=0.0), theirs._latch.remote)
+        theirs.send_frame(b"\x03" * 160)
+        await heard.until(frames=2)
+        assert {frame[0] for frame in heard.frames} == {1, 3}
+        assert ours._latch.refused == 10
+
+
+async def test_nothing_is_sent_on_hold_and_it_goes_on_after() -> None:
+    async with call() as (ours, _, _, told):
+        agreed = ours._agreed
+        assert agreed is not None
+        stream = ours.outgoing
+        ours._latch.remote = followed = ("127.0.0.1", 9)
+        for host in (agreed.host, "0.0.0.0"):
+            ours.negotiated(replace(agreed, host=host, direction=Direction.RECVONLY))
+            assert not ours.send_frame(bytes(160))
+            assert not ours.send_dtmf("1")
+            assert ours._latch.remote == followed
+        ours._latch.remote = ("127.0.0.1", agreed.port)
+        ours.negotiated(agreed)
+        assert ours.outgoing is stream
+        assert ours.send_frame(bytes(160))
+        await told.until(frames=1)
+
+
+async def test_silence_ends_the_media_but_not_on_hold() -> None:
+    async with call(silence_s=0.0) as (_, _, heard, _):
+        await heard.until(closed=1)
+        assert heard.closed == ["media timeout"]
+
+
+async def test_a_report_is_due_and_the_last_one_says_goodbye() -> None:
+    async with call() as (ours, theirs, heard, _):
+        reports: list[bytes] = []
+        received = theirs._rtcp._receive
+        theirs._rtcp._receive = lambda data, source: (reports.append(data), received(data, source))[1]  # type: ignore[func-returns-value]
+        ours.send_frame(bytes(160))
+        assert ours.reporter is not None
+        ours.reporter.due = 0.0
+        while not reports:
+            await asyncio.sleep(0.05)
+        assert is_rtcp(reports[0]) and reports[0][1] == 200
+        ours.close()
+        while len(reports) < 2:
+            await asyncio.sleep(0.01)
+        assert reports[1][-8:-4] == bytes.fromhex("81cb0001")
+
+
+async def test_closing_gives_the_ports_back() -> None:
+    async with call():
+        assert POOL.in_use == 2
+    assert POOL.in_use == 0
+
+
+async def test_a_lost_packet_is_told_when_its_time_is_over_and_audio_goes_on() -> None:
+    async with call() as (ours, _, _, told):
+        assert ours.outgoing is not None
+        ours.send_frame(bytes(160))
+        ours.outgoing.packet(bytes(160), now=0.0)  # this number is never sent
+        ours.send_frame(bytes([2]) * 160)
+        await told.until(frames=3)
+        assert [frame[:1] for frame in told.frames] == [b"\0", b"", b"\2"]
+
+
+async def test_a_sender_that_stops_is_heard_as_its_comfort_noise() -> None:
+    async with call() as (ours, theirs, _, told):
+        assert theirs._agreed is not None and theirs._agreed.noise_type == 13
+        ours.send_frame(bytes(160))
+        await told.until(frames=20)
+        pcm = np.concatenate([decode_ulaw(frame) for frame in told.frames[1:]]).astype(np.float64)
+        assert 20 * np.log10(np.sqrt(np.mean(pcm**2)) / 32767) == pytest.approx(-70, abs=4)
+
+
+async def test_silence_of_ours_keeps_the_way_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rtp_leg, "_KEEP_ALIVE_S", 0.05)
+    async with call() as (ours, theirs, _, told):
+        async with asyncio.timeout(10):
+            while ours.incoming is None or ours.incoming.received < 4:
+                await asyncio.sleep(0.01)
+        assert told.frames == [] and theirs.outgoing is not None and theirs.outgoing.octets == theirs.outgoing.packets
+
+
+async def test_without_comfort_noise_the_way_is_kept_open_with_silent_audio() -> None:
+    async with call() as (ours, _, _, told):
+        assert ours._agreed is not None
+        ours.negotiated(replace(ours._agreed, noise_type=None))
+        async with asyncio.timeout(10):
+            while not told.silent:
+                await asyncio.sleep(0.01)

@@ -1,0 +1,126 @@
+"""Digest: the RFCs' own vectors, and our two halves against each other."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sip_bridge.errors import ProtocolError
+from sip_bridge.message.digest import ClientAuth, ServerAuth, Verdict, is_stale, parse_auth
+
+URI = "sip:example.com"
+SERVER = ServerAuth("example", b"sixteen bytes ok")
+PASSWORDS = {"ann": "secret", "bob": ""}
+
+
+def verdict(credentials: str | None, *, now: float = 1000.0, method: str = "INVITE", uri: str = URI) -> Verdict:
+    return SERVER.check([credentials] if credentials else [], PASSWORDS, method=method, uri=uri, now=now)[0]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "response"),
+    [
+        ("MD5", "8ca523f5e9506fed4657c9700eebdbec"),
+        ("SHA-256", "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"),
+    ],
+)
+def test_rfc_7616_section_3_9_1(algorithm: str, response: str) -> None:
+    challenge = (
+        'Digest realm="http-auth@example.org", qop="auth, auth-int", algorithm=' + algorithm + ", "
+        'nonce="7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v", opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"'
+    )
+    answer = ClientAuth("Mufasa", "Circle of Life").answer(
+        [challenge], method="GET", uri="/dir/index.html", cnonce="f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ"
+    )
+    assert answer is not None
+    assert parse_auth(answer)[1]["response"] == response
+    assert "qop=auth," in answer and "nc=00000001," in answer and f"algorithm={algorithm}" in answer
+
+
+def test_rfc_2617_without_qop() -> None:
+    """The example of RFC 2617 section 3.5 without its qop, worked out with md5sum."""
+    challenge = 'Digest realm="testrealm@host.com", nonce="dcd98b7102dd2f0e8b11d0f600bfb0c093"'
+    answer = ClientAuth("Mufasa", "Circle Of Life").answer([challenge], method="GET", uri="/dir/index.html", cnonce="c")
+    assert answer is not None
+    assert parse_auth(answer)[1]["response"] == "670fd8c2df070c60b045671b8b24ff02"
+    assert "cnonce" not in answer
+
+
+def test_accepts_our_own_answer_to_each_algorithm() -> None:
+    for challenge in SERVER.challenges(now=1000.0):
+        client = ClientAuth("ann", "secret")
+        for uses in (1, 2):
+            answer = client.answer([challenge], method="INVITE", uri=URI, cnonce="c")
+            assert answer and f"nc={uses:08x}" in answer
+            assert SERVER.check([answer], PASSWORDS, method="INVITE", uri=URI, now=1001.0) == (Verdict.GOOD, "ann")
+
+
+def test_verdicts() -> None:
+    challenges = SERVER.challenges(now=1000.0)
+    good = ClientAuth("ann", "secret").answer(challenges, method="INVITE", uri=URI, cnonce="c")
+    assert good and "algorithm=SHA-256" in good
+    assert verdict(good) is Verdict.GOOD
+    assert verdict(good, now=1299.0) is Verdict.GOOD
+    assert verdict(good, now=1301.0) is Verdict.STALE
+    assert verdict(good, now=990.0) is Verdict.STALE
+    assert verdict(good, method="BYE") is Verdict.WRONG
+    assert verdict(good, uri="sip:other") is Verdict.WRONG
+    assert verdict(None) is Verdict.ABSENT
+    assert verdict("Basic dTpw") is Verdict.ABSENT
+    assert verdict(good.replace('realm="example"', 'realm="other"')) is Verdict.ABSENT
+    for user, password in (("ann", "guess"), ("eve", "secret"), ("eve", "")):
+        wrong = ClientAuth(user, password).answer(challenges, method="INVITE", uri=URI, cnonce="c")
+        assert verdict(wrong) is Verdict.WRONG
+
+
+def test_a_nonce_that_we_did_not_make_is_stale_even_with_the_right_password() -> None:
+    forged = ServerAuth("example", b"another secret!!").challenges(now=1000.0)
+    assert verdict(ClientAuth("ann", "secret").answer(forged, method="INVITE", uri=URI, cnonce="c")) is Verdict.STALE
+
+
+def test_stale_is_told() -> None:
+    assert [is_stale(challenge) for challenge in SERVER.challenges(now=1.0, stale=True)] == [True, True]
+    assert not is_stale(SERVER.challenges(now=1.0)[0])
+
+
+def test_takes_the_first_challenge_that_it_can_answer() -> None:
+    client = ClientAuth("ann", "secret", realm="b")
+    challenges = [
+        "Digest broken",
+        "Basic realm=b",
+        'Digest realm="b", nonce="1", algorithm=SHA-512-256',
+        'Digest realm="b", nonce="2", qop="auth-int"',
+        'Digest realm="a", nonce="3"',
+        'Digest realm="b", nonce="4"',
+    ]
+    answer = client.answer(challenges, method="BYE", uri=URI, cnonce="c")
+    assert answer and 'nonce="4"' in answer
+    assert client.answer(challenges[:-1], method="BYE", uri=URI, cnonce="c") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Digest x",
+        'Digest realm="example", realm="example"',
+        'Digest realm="example", username="ann"',
+        'Digest realm="example", username="a", nonce="n", uri="u", response="r", qop=auth',
+    ],
+)
+def test_unreadable_credentials(text: str) -> None:
+    with pytest.raises(ProtocolError):
+        verdict(text)
+
+
+@given(st.text(max_size=80))
+def test_garbage_raises_only_protocol_error(text: str) -> None:
+    for value in (text, "Digest " + text, 'Digest realm="example", ' + text):
+        try:
+            verdict(value)
+        except ProtocolError:
+            pass
+    ClientAuth("ann", "secret").answer(["Digest " + text], method="BYE", uri=URI, cnonce="c")
+
+
+def test_short_secret() -> None:
+    with pytest.raises(ValueError, match="3 bytes"):
+        ServerAuth("example", b"abc")

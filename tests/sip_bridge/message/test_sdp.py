@@ -1,0 +1,398 @@
+"""Session descriptions: what PBXs write, what we answer, what we offer."""
+
+import base64
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sip_bridge.errors import NotAcceptable, ProtocolError
+from sip_bridge.message.sdp import SUITES, Direction, Negotiation, parse
+
+
+def described(media: str, session: str = "c=IN IP4 192.0.2.4") -> bytes:
+    return f"v=0\r\no=ann 42 7 IN IP4 192.0.2.4\r\ns=-\r\n{session}\r\nt=0 0\r\n{media}".replace("\n\n", "\n").encode()
+
+
+G711 = "m=audio 49170 RTP/AVP 0 8 101\r\na=rtpmap:101 telephone-event/8000\r\na=fmtp:101 0-16\r\n"
+KEY = base64.b64encode(bytes(range(30))).decode()
+SECURE = G711.replace("AVP", "SAVP") + f"a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:{KEY}\r\n"
+
+
+def negotiation(**options: object) -> Negotiation:
+    count = itertools.count(1)
+    return Negotiation(
+        host="192.0.2.9",
+        port=16384,
+        random_bytes=lambda size: bytes([next(count)] * size),
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def lines(body: bytes) -> list[str]:
+    return body.decode().split("\r\n")[:-1]
+
+
+def test_answers_an_ordinary_offer() -> None:
+    ours = negotiation()
+    body = ours.answer(parse(described(G711)))
+    assert lines(body) == [
+        "v=0",
+        "o=- 282578800148737 1 IN IP4 192.0.2.9",
+        "s=-",
+        "c=IN IP4 192.0.2.9",
+        "t=0 0",
+        "m=audio 16384 RTP/AVP 0 101",
+        "a=rtpmap:0 PCMU/8000",
+        "a=rtpmap:101 telephone-event/8000",
+        "a=fmtp:101 0-15",
+        "a=ptime:20",
+        "a=sendrecv",
+    ]
+    agreed = ours.agreed
+    assert agreed is not None
+    assert (agreed.codec.name, agreed.receive_type, agreed.host, agreed.port, agreed.rtcp_port) == (
+        "PCMU", 0, "192.0.2.4", 49170, 49171,
+    )  # fmt: skip
+    assert agreed.events is not None and (agreed.events.payload_type, agreed.events_receive_type) == (101, 101)
+    assert not agreed.held
+
+
+@pytest.mark.parametrize(
+    ("media", "codec", "number", "events", "answer"),
+    [
+        ("m=audio 9 RTP/AVP 96 97\na=rtpmap:96 pcma/8000\na=rtpmap:97 TELEPHONE-EVENT/8000", "PCMA", 96, 97, "96 97"),
+        ("m=audio 9000 RTP/AVP 9", "G722", 9, None, "9"),
+        ("m=audio 9000 RTP/AVP 96 97 98\na=rtpmap:96 opus/48000/2\na=rtpmap:97 telephone-event/8000\n"
+         "a=rtpmap:98 telephone-event/48000", "OPUS", 96, 98, "96 98"),
+        ("m=audio 9000 RTP/AVP 96 97\na=rtpmap:96 opus/48000/2\na=rtpmap:97 telephone-event/8000", "OPUS", 96, 97,
+         "96 97"),
+        # A dynamic number that happens to be ours for something else; a static number mapped to another codec.
+        ("m=audio 9000 RTP/AVP 101 8\na=rtpmap:101 iLBC/8000", "PCMA", 8, None, "8"),
+        ("m=audio 9000 RTP/AVP 0 8\na=rtpmap:0 G729/8000", "PCMA", 8, None, "8"),
+    ],
+)  # fmt: skip
+def test_codecs_go_by_name(media: str, codec: str, number: int, events: int | None, answer: str) -> None:
+    ours = negotiation()
+    body = ours.answer(parse(described(media)))
+    assert ours.agreed is not None
+    assert (ours.agreed.codec.name, ours.agreed.codec.payload_type) == (codec, number)
+    assert (ours.agreed.events and ours.agreed.events.payload_type) == events
+    assert f"m=audio 16384 RTP/AVP {answer}" in lines(body)
+
+
+def test_opus_is_answered_with_two_channels_under_their_number() -> None:
+    body = negotiation().answer(parse(described("m=audio 9 RTP/AVP 96\na=rtpmap:96 opus/48000/2\na=fmtp:96 stereo=0")))
+    assert "a=rtpmap:96 opus/48000/2" in lines(body)
+    assert "a=fmtp:96 minptime=10;useinbandfec=1" in lines(body)
+
+
+@pytest.mark.parametrize(
+    ("media", "says"),
+    [
+        ("m=audio 9000 RTP/AVP 18\na=rtpmap:18 G729/8000", "audio RTP/AVP G729, expected audio in one of PCMU"),
+        ("m=audio 9000 RTP/AVP 96\na=rtpmap:96 opus/48000", "OPUS"),
+        ("m=audio 9000 RTP/AVP 96\na=rtpmap:96 PCMU/16000", "PCMU"),
+        ("m=audio 0 RTP/AVP 0", "refused"),
+        ("m=audio 9000 UDP/TLS/RTP/SAVPF 0", "UDP/TLS/RTP/SAVPF"),
+        ("m=video 9000 RTP/AVP 31", "video"),
+        ("", "no media"),
+    ],
+)
+def test_no_common_codec(media: str, says: str) -> None:
+    with pytest.raises(NotAcceptable, match=says):
+        negotiation().answer(parse(described(media)))
+
+
+def test_other_media_are_refused_in_their_place() -> None:
+    media = "m=image 4000 udptl t38\r\n" + G711 + "m=video 5000 RTP/AVP 31 34\r\na=sendonly\r\n" + G711
+    body = negotiation().answer(parse(described(media)))
+    assert [line for line in lines(body) if line.startswith("m=")] == [
+        "m=image 0 udptl t38",
+        "m=audio 16384 RTP/AVP 0 101",
+        "m=video 0 RTP/AVP 31 34",
+        "m=audio 0 RTP/AVP 0 8 101",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("session", "media", "answered", "held"),
+    [
+        ("c=IN IP4 192.0.2.4", "a=sendrecv", "sendrecv", False),
+        ("c=IN IP4 192.0.2.4", "a=sendonly", "recvonly", True),
+        ("c=IN IP4 192.0.2.4", "a=recvonly", "sendonly", False),
+        ("c=IN IP4 192.0.2.4", "a=inactive", "inactive", True),
+        ("c=IN IP4 0.0.0.0", "", "recvonly", True),
+        ("c=IN IP4 0.0.0.0", "a=inactive", "inactive", True),
+        ("c=IN IP4 192.0.2.4\r\na=sendonly", "", "recvonly", True),
+        ("c=IN IP4 192.0.2.4\r\na=sendonly", "a=sendrecv", "sendrecv", False),
+    ],
+)
+def test_hold(session: str, media: str, answered: str, held: bool) -> None:
+    ours = negotiation()
+    body = ours.answer(parse(described(G711 + media, session)))
+    assert f"a={answered}" in lines(body)
+    assert ours.agreed is not None and ours.agreed.held is held
+
+
+def test_hold_and_resume_move_the_version_and_a_refresh_does_not() -> None:
+    ours = negotiation()
+    bodies = [ours.answer(parse(described(G711 + more))) for more in ("", "", "a=sendonly", "a=sendonly", "")]
+    assert [body.split()[3] for body in bodies] == [b"1", b"1", b"2", b"2", b"3"]
+
+
+@pytest.mark.parametrize(
+    ("media", "answer", "number"),
+    [
+        ("m=audio 6000 RTP/AVP 0 13\r\n", "m=audio 16384 RTP/AVP 0 13", 13),
+        ("m=audio 6000 RTP/AVP 0\r\n", "m=audio 16384 RTP/AVP 0", None),
+        ("m=audio 6000 RTP/AVP 96 13\r\na=rtpmap:96 opus/48000/2\r\n", "m=audio 16384 RTP/AVP 96", None),
+    ],
+)
+def test_comfort_noise_is_agreed_where_both_know_it_and_the_clock_fits(
+    media: str, answer: str, number: int | None
+) -> None:
+    side = negotiation()
+    assert answer in lines(side.answer(parse(described(media))))
+    assert side.agreed and side.agreed.noise_type == number
+
+
+def test_our_own_wish_counts() -> None:
+    ours = negotiation()
+    ours.answer(parse(described(G711)), wish=Direction.SENDONLY)
+    assert ours.agreed is not None and ours.agreed.direction is Direction.SENDONLY
+
+
+@pytest.mark.parametrize(
+    ("attributes", "ptime_ms"),
+    [("", 20), ("a=ptime:30", 30), ("a=ptime:20.0", 20), ("a=ptime:125", 20), ("a=ptime:40\r\na=maxptime:30", 20),
+     ("a=maxptime:10", 10), ("a=maxptime:15", 10)],
+)  # fmt: skip
+def test_ptime_is_theirs_where_we_can(attributes: str, ptime_ms: int) -> None:
+    ours = negotiation()
+    ours.answer(parse(described(G711 + attributes)))
+    assert ours.agreed is not None and ours.agreed.ptime_ms == ptime_ms
+
+
+def test_rtcp_ports() -> None:
+    for attribute, port in (("", 49171), ("a=rtcp:50000", 50000), ("a=rtcp-mux", 49170)):
+        ours = negotiation()
+        body = ours.answer(parse(described(G711 + attribute)))
+        assert ours.agreed is not None and ours.agreed.rtcp_port == port
+        assert ("a=rtcp-mux" in lines(body)) == (attribute == "a=rtcp-mux")
+
+
+def test_media_level_address_and_ipv6() -> None:
+    ours = Negotiation(host="2001:db8::9", port=16384)
+    body = ours.answer(parse(described(G711 + "c=IN IP6 2001:db8::4")))
+    assert ours.agreed is not None and ours.agreed.host == "2001:db8::4"
+    assert "c=IN IP6 2001:db8::9" in lines(body)
+
+
+def test_srtp_answers_one_line_with_a_key_of_our_own() -> None:
+    ours = negotiation()
+    more = f"a=crypto:2 AES_CM_128_HMAC_SHA1_32 inline:{KEY}|2^31\r\na=crypto:3 AES_CM_128_HMAC_SHA1_80 inline:{KEY}"
+    body = ours.answer(parse(described(SECURE + more)))
+    crypto = [line for line in lines(body) if "crypto" in line]
+    mine = base64.b64encode(bytes([2] * 30)).decode()
+    assert crypto == [f"a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:{mine}"]
+    assert "m=audio 16384 RTP/SAVP 0 101" in lines(body)
+    agreed = ours.agreed
+    assert agreed and agreed.send_crypto and agreed.receive_crypto
+    assert (agreed.send_crypto.key, agreed.receive_crypto.key) == (bytes([2] * 30), bytes(range(30)))
+    assert KEY not in repr(agreed) and str(bytes(range(30))) not in repr(agreed)
+    assert ours.answer(parse(described(SECURE + more))) == body
+
+
+@pytest.mark.parametrize(
+    ("line", "usable"),
+    [
+        ("1 AES_CM_128_HMAC_SHA1_80 inline:" + KEY, True),
+        ("1 AES_CM_128_HMAC_SHA1_32 inline:" + KEY + "|2^20", True),
+        ("9 AEAD_AES_128_GCM inline:" + base64.b64encode(bytes(28)).decode().rstrip("="), True),
+        ("1 AES_CM_128_HMAC_SHA1_80 inline:" + KEY + "|2^20|1:4", False),
+        ("1 AES_CM_128_HMAC_SHA1_80 inline:" + KEY + " UNENCRYPTED_SRTP", False),
+        ("1 AES_CM_128_HMAC_SHA1_80 inline:" + KEY[:-4], False),
+        ("1 AES_CM_128_HMAC_SHA1_80 inline:!" + KEY[1:], False),
+        ("1 F8_128_HMAC_SHA1_80 inline:" + KEY, False),
+        ("x AES_CM_128_HMAC_SHA1_80 inline:" + KEY, False),
+        ("1 AES_CM_128_HMAC_SHA1_80", False),
+    ],
+)
+def test_crypto_lines(line: str, usable: bool) -> None:
+    (media,) = parse(described(G711 + f"a=crypto:{line}")).media
+    assert bool(media.cryptos) is usable
+    secure = described(G711.replace("AVP", "SAVP") + f"a=crypto:{line}")
+    if usable:
+        negotiation().answer(parse(secure))
+    else:
+        with pytest.raises(NotAcceptable, match="without a usable crypto line"):
+            negotiation().answer(parse(secure))
+
+
+def test_srtp_policies() -> None:
+    plain, secure, best_effort = G711, SECURE, SECURE.replace("SAVP", "AVP")
+    with pytest.raises(NotAcceptable, match="SRTP is off"):
+        negotiation(srtp="off").answer(parse(described(secure)))
+    with pytest.raises(NotAcceptable, match="without a usable crypto"):
+        negotiation(srtp="required").answer(parse(described(plain)))
+    for policy, media, encrypted in (
+        ("off", best_effort, False),
+        ("optional", best_effort, True),
+        ("optional", plain, False),
+        ("required", best_effort, True),
+        ("required", secure, True),
+    ):
+        ours = negotiation(srtp=policy)
+        ours.answer(parse(described(media)))
+        assert ours.agreed is not None and bool(ours.agreed.send_crypto) is encrypted
+
+
+@pytest.mark.parametrize("srtp", ["optional", "required"])
+@pytest.mark.parametrize("codecs", [("PCMU",), ("PCMA", "PCMU"), ("OPUS", "PCMU"), ("G722",)])
+def test_two_of_us_agree(codecs: tuple[str, ...], srtp: str) -> None:
+    """A late offer and its answer: both sides end with the same, mirrored."""
+    caller, bot = negotiation(codecs=codecs, srtp=srtp), negotiation(srtp="optional")
+    answer = bot.answer(parse(caller.offer()))
+    assert caller.offering
+    mine = caller.accept(parse(answer))
+    theirs = bot.agreed
+    assert theirs is not None and not caller.offering
+    assert mine.codec.same(theirs.codec)
+    assert mine.codec.name == ("PCMU" if "PCMU" in codecs else codecs[0])  # the answerer's order decides
+    assert (mine.receive_type, theirs.receive_type) == (theirs.codec.payload_type, mine.codec.payload_type)
+    assert mine.events_receive_type == (theirs.events and theirs.events.payload_type)
+    assert (mine.send_crypto, mine.receive_crypto) == (theirs.receive_crypto, theirs.send_crypto)
+    assert bool(mine.send_crypto) is (srtp == "required")
+
+
+@pytest.mark.parametrize(("theirs", "encrypted"), [("optional", True), ("off", False), ("required", True)])
+def test_best_effort_offers_keys_that_the_peer_may_leave(theirs: str, encrypted: bool) -> None:
+    caller, bot = negotiation(srtp="preferred"), negotiation(srtp=theirs)
+    offered = caller.offer()
+    assert b" RTP/AVP " in offered and b"a=crypto:1 " in offered
+    mine = caller.accept(parse(bot.answer(parse(offered))))
+    assert bool(mine.send_crypto) is bool(mine.receive_crypto) is encrypted
+    again = caller.offer()
+    assert (b"a=crypto:" in again) is encrypted
+    if encrypted:
+        with pytest.raises(NotAcceptable, match="SRTP"):
+            caller.accept(parse(described("m=audio 6000 RTP/AVP 0\r\n")))
+
+
+def test_a_new_offer_keeps_codec_numbers_and_keys() -> None:
+    bot = negotiation()
+    keys = SECURE[SECURE.index("a=crypto") :]
+    media = "m=audio 9000 RTP/AVP 102 107\na=rtpmap:102 opus/48000/2\na=rtpmap:107 telephone-event/48000\n"
+    bot.answer(parse(described(media + keys)))
+    before = bot.agreed
+    assert before is not None
+    body = bot.offer(wish=Direction.SENDONLY)
+    assert "m=audio 16384 RTP/AVP 102 107" in lines(body)
+    assert "a=sendonly" in lines(body)
+    peer = negotiation(codecs=("OPUS",))
+    after = bot.accept(parse(peer.answer(parse(body))))
+    assert (after.codec.payload_type, after.receive_type, after.direction) == (102, 102, Direction.SENDONLY)
+    assert after.send_crypto == before.send_crypto
+
+
+def test_a_refused_offer_leaves_what_was_agreed() -> None:
+    ours = negotiation()
+    ours.answer(parse(described(G711)))
+    before = ours.agreed
+    ours.offer()
+    with pytest.raises(RuntimeError):
+        ours.answer(parse(described(G711)))
+    ours.withdraw()
+    assert ours.agreed is before and not ours.offering
+    ours.offer()
+    with pytest.raises(NotAcceptable):
+        ours.accept(parse(described("m=audio 0 RTP/AVP 0")))
+    assert ours.agreed is before and not ours.offering
+    with pytest.raises(RuntimeError):
+        ours.accept(parse(described(G711)))
+
+
+def test_an_answer_without_our_crypto_is_refused() -> None:
+    ours = negotiation(srtp="required")
+    ours.offer()
+    with pytest.raises(NotAcceptable, match="none of the SRTP suites"):
+        ours.accept(parse(described(G711)))
+
+
+def test_only_known_codecs_can_be_configured() -> None:
+    for codecs in ((), ("PCMU", "G729")):
+        with pytest.raises(ValueError, match="expected some of PCMU"):
+            negotiation(codecs=codecs)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"", "SDP begins ''"),
+        (b"v=1\r\n", "SDP begins 'v=1'"),
+        (b"v=0\r\ns=-\r\n", "without o="),
+        (described("nonsense"), "SDP line 6 is 'nonsense'"),
+        (described("m=audio 70000 RTP/AVP 0"), "media port is '70000'"),
+        (described("m=audio x RTP/AVP 0"), "media port is 'x'"),
+        (described("m=audio 9 RTP/AVP"), "media is 'audio 9 RTP/AVP'"),
+        (described("m=audio 9 RTP/AVP x"), "payload type is 'x'"),
+        (described("m=audio 9 RTP/AVP 200"), "payload type is '200'"),
+        (described("m=audio 9 RTP/AVP 96\na=rtpmap:96 PCMU"), "rtpmap clock"),
+        (described("m=audio 9 RTP/AVP 0", "c=IN IP4"), "SDP line 4"),
+        (described("m=audio 9 RTP/AVP 0", "b=AS:84"), "without c="),
+        (described("m=audio 9 RTP/AVP 0\n" * 17), "17 media descriptions"),
+        (described("a=x\n" * 5000), "expected at most 16384"),
+    ],
+)
+def test_malformed_is_refused_exactly(body: bytes, says: str) -> None:
+    with pytest.raises(ProtocolError, match=says):
+        parse(body)
+
+
+def test_suites_and_key_sizes() -> None:
+    assert SUITES == {
+        "AEAD_AES_256_GCM": 44,
+        "AEAD_AES_128_GCM": 28,
+        "AES_CM_128_HMAC_SHA1_80": 30,
+        "AES_CM_128_HMAC_SHA1_32": 30,
+    }
+
+
+@given(st.integers(0, 300), st.integers(0, 10), st.text(max_size=10))
+def test_mutated_bodies_are_answered_or_refused(at: int, cut: int, put: str) -> None:
+    text = described(SECURE + "a=ptime:20\r\na=rtcp:49171\r\na=sendrecv\r\n").decode()
+    body = (text[:at] + put + text[at + cut :]).encode()
+    try:
+        answer = negotiation().answer(parse(body))
+    except (ProtocolError, NotAcceptable):
+        return
+    parse(answer)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_raises_only_protocol_error(body: bytes) -> None:
+    for data in (body, b"v=0\r\n" + body, described("") + body):
+        try:
+            parse(data)
+        except ProtocolError:
+            pass
+
+
+@pytest.mark.parametrize(("srtp", "refused"), [("off", 0), ("required", 1), ("optional", 1)])
+def test_of_two_sections_the_one_is_taken_whose_encryption_we_can_have(srtp: str, refused: int) -> None:
+    ours = negotiation(srtp=srtp)
+    answer = parse(ours.answer(parse(described(SECURE + G711))))
+    assert [bool(media.port) for media in answer.media] == [bool(refused), not refused]
+    assert ours.agreed and bool(ours.agreed.send_crypto) == bool(refused)
+
+
+def test_a_call_keeps_its_codec_and_its_frame_length() -> None:
+    ours = negotiation()
+    ours.answer(parse(described(G711 + "a=ptime:30\r\n")))
+    agreed = ours.agreed
+    ours.answer(parse(described(G711.replace("0 8 101", "8 0 101"))))
+    assert ours.agreed == agreed and agreed and agreed.ptime_ms == 30
+    with pytest.raises(NotAcceptable, match="expected audio in one of PCMU"):
+        ours.answer(parse(described(G711.replace("0 8 101", "8 101"))))

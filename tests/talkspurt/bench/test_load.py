@@ -1,0 +1,61 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from talkspurt.bench.load import STANDARD, Load, LoadError, LoadTurn, read_load
+
+TURN = LoadTurn(("One two three four five,", "six seven."), 2.5)
+
+
+def test_the_committed_load_is_what_its_generator_writes() -> None:
+    script = STANDARD.parent / "generate.py"
+    written = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+    assert written == STANDARD.read_text()
+
+
+def test_the_standard_load_is_as_the_contract_says() -> None:
+    load = read_load(STANDARD)
+    turns = [load.next() for _ in range(3000)]
+    clauses = [clause for turn in turns for clause in turn.clauses]
+    assert len(set(clauses)) == len(clauses)
+    assert {len(turn.clauses) for turn in turns} == {1, 2, 3}
+    assert {len(turn.clauses[0].split()) for turn in turns} == {5, 6, 7, 8}
+    assert all(2.0 <= turn.pause_s <= 6.0 for turn in turns)
+
+
+def test_a_first_clause_has_its_punctuation_only_at_its_end() -> None:
+    load = read_load(STANDARD)
+    for _ in range(3000):
+        first = load.next().clauses[0]
+        assert first[-1] in ".,"
+        assert "," not in first[:-1]
+
+
+def test_tokens_join_to_the_text_and_name_the_one_that_completes_the_first_clause() -> None:
+    tokens, speakable = TURN.tokens()
+    assert "".join(tokens) == TURN.text == "One two three four five, six seven."
+    assert tokens[speakable] == " five,"
+
+
+def test_a_load_never_repeats_itself() -> None:
+    load = Load(iter([TURN]), "short")
+    load.next()
+    with pytest.raises(LoadError, match="short has 1 turns and all are used"):
+        load.next()
+
+
+def test_a_long_text_is_made_of_whole_turns() -> None:
+    load = Load(iter([TURN] * 9), "nine")
+    assert load.long_text(100).count(TURN.text) == 3
+    assert load.used == 3
+
+
+def test_a_bad_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"clauses": ["a b."], "pause_ms": 1}\n{"clauses": ["a"]}\n')
+    with pytest.raises(LoadError, match=r"x\.jsonl:2"):
+        read_load(path)
+    with pytest.raises(LoadError, match="cannot read"):
+        read_load(tmp_path / "none.jsonl")

@@ -1,0 +1,291 @@
+"""The configuration file: what is read, and how every mistake is told, with its line."""
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from talkspurt.config.reference import json_schema, markdown
+from talkspurt.config.settings import Config, effective_yaml, load
+from talkspurt.config.yaml_file import ConfigError
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted(
+    path for path in (ROOT / "configs").glob("*.yaml") if path.name not in ("demo-script.yaml",)
+)  # the others there belong to Prometheus and Grafana
+SECRETS = {
+    name: f"value-of-{name.lower()}"
+    for name in (
+        "TWILIO_AUTH_TOKEN",
+        "TWILIO_ACCOUNT_SID",
+        "TALKSPURT_API_KEY",
+        "STREAM_TOKEN_SECRET",
+        "CARRIER_PASSWORD",
+    )
+} | {
+    "PUBLIC_HOST": "voice.example.com",
+    "DIALOGUE_URL": "wss://bot.example.com/relay",
+    "SIP_ADDRESS": "192.0.2.9",
+    "PBX_NETWORK": "192.0.2.0/28",
+    "PBX_HOST": "pbx.example.com",
+    "KOKORO_VOICES": "voices",
+}
+
+
+def problems(tmp_path: Path, text: str | bytes, **environment: str) -> list[str]:
+    """What is wrong with a file, as ``LINE: message`` (without the file's name)."""
+    path = tmp_path / "my.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(ConfigError) as caught:
+        load(path, environment=environment)
+    return [str(problem).removeprefix(f"{path}:").strip() for problem in caught.value.problems]
+
+
+def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
+    path = tmp_path / "my.yaml"
+    path.write_text(text)
+    return load(path, environment=environment)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("server:\n  prot: 1\n", "2: unknown key server.prot; did you mean port?"),
+        ("srever:\n  port: 1\n", "1: unknown key srever; did you mean server?"),
+        ("log:\n  qqqq: 1\n", "2: unknown key log.qqqq; known here: level, json_lines"),
+        ("server:\n  tls:\n    certificat: a\n    certificate: a\n    key: b\n",
+         "3: unknown key server.tls.certificat; did you mean certificate?"),
+        ("server:\n\n  port: many\n", "3: server.port: expected a whole number; got 'many'"),
+        ("server:\n  port: 5.5\n", "2: server.port: expected a whole number; got '5.5'"),
+        ("server:\n  port: true\n", "2: server.port: expected a whole number; got 'true'"),
+        ("server:\n  port: 70000\n", "2: server.port: expected at most 65535; got '70000'"),
+        ("server:\n  drain_s: -1\n", "2: server.drain_s: expected at least 0; got '-1'"),
+        ("server:\n  drain_s: [1]\n", "2: server.drain_s: expected a number; got a list"),
+        ("server:\n  insecure: perhaps\n", "2: server.insecure: expected true or false; got 'perhaps'"),
+        ("server:\n  host: {a: b}\n", "2: server.host: expected text; got a section"),
+        ("server:\n  host: null\n", "2: server.host: expected text; got nothing"),
+        ("playout:\n  ptime_ms: 25\n", "2: playout.ptime_ms: expected a multiple of 10; got '25'"),
+        ("clips: here\n", "1: clips: expected a section (keys and values); got text"),
+        ("routes:\n  a:\n    hints: hello\n", "3: routes.a.hints: expected a list; got text"),
+        ("routes:\n  a:\n    events:\n      - debugging\n      - all\n",
+         "5: routes.a.events.1: expected 'speaker-events', 'tokens-played' or 'debugging'; got 'all'"),
+        ("routes:\n  a:\n    interruptible: maybe\n",
+         "3: routes.a.interruptible: expected 'any', 'speech', 'dtmf' or 'none', or true or false; got 'maybe'"),
+        ("routes:\n  a b: {}\n",
+         "2: routes.a b: expected a name of letters, digits, dot, dash and underscore; got 'a b'"),
+        ("auth:\n  api_keys:\n    - tenant: shop\n", "3: auth.api_keys.0.key is missing"),
+        ("carriers:\n  twilio:\n    auth_token: ''\n",
+         "3: carriers.twilio.auth_token: expected a length of at least 1; got ''"),
+        ("routes:\n  a:\n    dialogue:\n      url: http://x\n",
+         "3: routes.a.dialogue: dialogue.url is 'http://x', expected ws:// or wss://"),
+        ("server:\n  port: 1\nlog: {}\nserver:\n  port: 2\n", "4: server is here twice, first in line 1"),
+        ("server:\n  port: 1\n  port: 2\n", "3: server.port is here twice, first in line 2"),
+        ("server: {port: 1, port: 2}\n", "1: server.port is here twice, first in line 1"),
+        ("server:\n  [a, b]: 1\n", "2: a key has to be a word, got a list or section"),
+        ("server:\n  host: ${NOWHERE}\n", "2: server.host: environment variable NOWHERE is not set"),
+        ("server:\n  host: ${HOLLOW}\n", "2: server.host: environment variable HOLLOW is empty"),
+        ("server:\n  host: ${A-b}\n", "2: server.host: expected ${NAME}, got '${A-b}'; write $$ for a dollar sign"),
+        ("server:\n  host: ${A\n", "2: server.host: expected ${NAME}, got '${'; write $$ for a dollar sign"),
+        ("server:\n  host: !secret a\n", "2: server.host: tags have no meaning here, got !secret"),
+        ("server:\n  port: [1\n", "3: not YAML: expected ',' or ']', but got '<stream end>'"),
+        ("server:\n\tport: 1\n", "2: not YAML: found character '\\t' that cannot start any token"),
+        ("a: 1\n---\nb: 2\n", "2: not YAML: but found another document"),
+        ("- a\n", "1: expected sections (`server:`, `routes:` ...) at the top level"),
+        ("server: &a\n  tls: *a\n", "1: server.tls contains itself"),
+        ("server:\n  <<: 3\n", "2: `<<` takes a section, or a list of sections"),
+        ("[" * 5000, "not a configuration: nested too deeply"),
+        (b"server: \xff\xfe\n", "not YAML: "),
+        ("server:\n  public_url: https://a.example\n",
+         "server.public_url https://a.example leads the outside to `/`, `/v1` and `/metrics`: "
+         "set auth.api_keys, or server.insecure: true"),
+        ("routes:\n  a:\n    recording: true\n", "routes.a.recording is on, but recording.folder is empty"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str | bytes, expected: str) -> None:
+    (problem,) = problems(tmp_path, text, HOLLOW="")
+    assert problem.startswith(expected) if expected.endswith(": ") else problem == expected
+
+
+def test_all_mistakes_are_told_in_the_order_of_the_file(tmp_path: Path) -> None:
+    found = problems(tmp_path, "log:\n  level: loud\nserver:\n  port: x\n  prot: 1\n")
+    assert [problem.split(":")[0] for problem in found] == ["2", "4", "5"]
+
+
+def test_unsafe_twilio_demo_stays_on_loopback(tmp_path: Path) -> None:
+    text = "server: {host: 0.0.0.0}\nauth: {api_keys: [{key: k}]}\ncarriers: {twilio: {verify: false}}\n"
+    (problem,) = problems(tmp_path, text)
+    assert "carriers.twilio.verify is off while 0.0.0.0 can be reached from outside" in problem
+    (problem,) = problems(tmp_path, text.replace("host: 0.0.0.0", "public_url: https://a.example"))
+    assert "carriers.twilio.verify is off while https://a.example can be reached" in problem
+    assert loaded(tmp_path, text.replace("0.0.0.0", "127.0.0.1")).server.host == "127.0.0.1"
+    assert loaded(tmp_path, text.replace("0.0.0.0", "0.0.0.0, insecure: true")).server.insecure
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read: No such file"):
+        load(tmp_path / "nowhere.yaml", environment={})
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load(tmp_path, environment={})
+
+
+def test_a_script_that_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, "routes:\n  a:\n    dialogue:\n      script: talk.yaml\n")
+    assert problem == f"4: routes.a.dialogue.script: no such file: {tmp_path / 'talk.yaml'}"
+
+
+def test_a_recogniser_that_cannot_be_is_told_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "routes:\n  a:\n    recogniser: embedded\n"
+    assert loaded(tmp_path, text).routes["a"].recogniser == "embedded"
+    (problem,) = problems(tmp_path, text + "    language: de-DE\n")
+    assert problem == "3: routes.a.recogniser: embedded knows English only, the route's language is de-DE"
+    (problem,) = problems(tmp_path, text.replace("embedded", "external"))
+    assert problem == "3: routes.a.recogniser: external needs recogniser.url"
+    (problem,) = problems(tmp_path, "recogniser: {url: https://a.example}\n")
+    assert "expected ws:// or wss://" in problem
+    monkeypatch.setattr("gateway.recognition.moonshine.PACKAGE", "no_such_package")
+    (problem,) = problems(tmp_path, text)
+    assert problem == (
+        "3: routes.a.recogniser: embedded needs the extra [recogniser]: pip install 'talkspurt[recogniser]'"
+    )
+    assert loaded(tmp_path, text.replace("embedded", "auto")).routes["a"].recogniser == "auto"
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    config = loaded(tmp_path, "clips: {folder: clips}\nrecording: {folder: /var/calls}\n")
+    assert config.clips.folder == str(tmp_path / "clips")
+    assert config.recording.folder == "/var/calls"
+
+
+def test_text_is_taken_as_it_is_written(tmp_path: Path) -> None:
+    config = loaded(
+        tmp_path, "routes:\n  a:\n    language: no\n    parameters: {pin: 0123, day: 2024-01-31, at: 12:30}\n"
+    )
+    assert config.routes["a"].language == "no"
+    assert config.routes["a"].parameters == {"pin": "0123", "day": "2024-01-31", "at": "12:30"}
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "null\n", "server:\n#  port: 1\nroutes:\n"])
+def test_what_is_left_out_has_its_default(tmp_path: Path, text: str) -> None:
+    assert loaded(tmp_path, text) == Config()
+
+
+def test_routes_share_settings_by_an_anchor(tmp_path: Path) -> None:
+    text = "routes:\n  a: &shared\n    voice: heart\n    fallback: wait\n  b:\n    <<: *shared\n    voice: other\n"
+    config = loaded(tmp_path, text)
+    assert (config.routes["b"].voice, config.routes["b"].fallback) == ("other", "wait")
+    (problem,) = problems(tmp_path, text.replace("fallback", "falback"))[:1]
+    assert problem == "4: unknown key routes.a.falback; did you mean fallback?"
+
+
+def test_variables_are_filled_in_whatever_the_type(tmp_path: Path) -> None:
+    config = loaded(
+        tmp_path,
+        "server: {port: '${PORT}', public_url: 'https://${HOST}/a'}\nauth: {api_keys: [{key: k}]}\n"
+        "carriers: {twilio: {auth_token: 'a$$b$c${T}'}}\n",
+        PORT="81",
+        HOST="example.com",
+        T="007",
+    )
+    assert (config.server.port, config.server.public_url) == (81, "https://example.com/a")
+    assert config.carriers.twilio.auth_token is not None
+    assert config.carriers.twilio.auth_token.get_secret_value() == "a$b$c007"
+
+
+def test_overrides_win_and_are_typed_by_the_model(tmp_path: Path) -> None:
+    config = loaded(
+        tmp_path,
+        "server: {port: 1}\nroutes: {main-line: {voice: a}}\nauth: {api_keys: [{key: a}]}\n",
+        TALKSPURT__SERVER__PORT="9000",
+        TALKSPURT__SERVER__TRUSTED_PROXIES="[10.0.0.0/8, 127.0.0.1]",
+        TALKSPURT__SERVER__TLS="{certificate: /c, key: /k}",
+        TALKSPURT__ROUTES__MAIN_LINE__VOICE="[b",  # text: taken as it is
+        TALKSPURT__ROUTES__OTHER__LANGUAGE="de-DE",
+        TALKSPURT__AUTH__API_KEYS__0__TENANT="shop",
+        TALKSPURT_PORT="3",  # not ours
+    )
+    assert config.server.port == 9000
+    assert config.server.trusted_proxies == ("10.0.0.0/8", "127.0.0.1")
+    assert config.server.tls is not None and config.server.tls.key == "/k"
+    assert {name: (r.voice, r.language) for name, r in config.routes.items()} == {
+        "main-line": ("[b", "en-US"),
+        "other": ("", "de-DE"),
+    }
+    assert config.auth.api_keys[0].tenant == "shop"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("TALKSPURT__SERVER__PORTT", "1", "unknown key server.portt; did you mean port?"),
+        ("TALKSPURT__SERVR__PORT", "1", "unknown key servr; did you mean server?"),
+        ("TALKSPURT__SERVER__PORT", "x", "server.port: expected a whole number; got 'x'"),
+        ("TALKSPURT__SERVER__PORT__X", "1", "server.port has no key 'x'"),
+        ("TALKSPURT__LOG", "{level: loud}", "log.level: expected 'debug', 'info', 'warning' or 'error'; got 'loud'"),
+        ("TALKSPURT__LOG", "[", "not YAML: expected the node content, but found '<stream end>'"),
+    ],
+)
+def test_a_wrong_override_is_told_with_its_name(tmp_path: Path, variable: str, value: str, expected: str) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text("server: {port: 1}\n")
+    with pytest.raises(ConfigError) as caught:
+        load(path, environment={variable: value})
+    assert [str(problem) for problem in caught.value.problems] == [f"{variable}: {expected}"]
+
+
+def test_options_win_over_everything() -> None:
+    environment = {"TALKSPURT__SERVER__PORT": "2"}
+    assert load(None, environment=environment, overrides={"server.port": "3"}).server.port == 3
+    with pytest.raises(ConfigError, match=r"^--port: server.port: expected a whole number; got 'x'$"):
+        load(None, environment=environment, overrides={"server.port": "x"})
+
+
+def test_secrets_stay_out_of_what_is_shown_and_of_errors(tmp_path: Path) -> None:
+    text = (
+        "auth: {api_keys: [{key: SECRET}]}\n"
+        "carriers: {twilio: {auth_token: SECRET}}\n"
+        "server: {stream_token_secret: SECRET}\n"
+        "routes: {a: {dialogue: {\n"
+        "  url: 'wss://user:SECRET@x/y', auth_token: SECRET, headers: {Authorization: SECRET}}}}\n"
+    )
+    shown = effective_yaml(loaded(tmp_path, text))
+    assert "SECRET" not in shown
+    assert yaml.safe_load(shown)["routes"]["a"]["dialogue"]["headers"] == {"Authorization": "**********"}
+    for mistake in ("auth: {api_keys: [SECRET]}", "carriers: {twilio: SECRET}"):
+        assert "SECRET" not in "".join(problems(tmp_path, mistake))
+
+
+def test_the_effective_configuration_is_a_configuration(tmp_path: Path) -> None:
+    config = loaded(tmp_path, "routes: {a: {voice: b, hints: [c]}}\n")
+    assert loaded(tmp_path, effective_yaml(config)) == config
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_load_and_fit_the_schema(path: Path) -> None:
+    load(path, environment=SECRETS)
+    jsonschema.validate(yaml.safe_load(path.read_text()), json_schema())
+
+
+def test_the_schema_is_one_and_refuses_unknown_keys() -> None:
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    with pytest.raises(jsonschema.ValidationError, match="prot"):
+        jsonschema.validate({"server": {"prot": 1}}, schema)
+
+
+def test_every_key_is_documented() -> None:
+    models = [json_schema(), *json_schema()["$defs"].values()]
+    silent = [
+        f"{model['title']}.{key}"
+        for model in models
+        for key, value in model.get("properties", {}).items()
+        if not value.get("description") and "$ref" not in value
+    ]
+    assert not silent
+    assert all(model["description"] for model in models)
+
+
+def test_the_reference_is_up_to_date() -> None:
+    assert (ROOT / "docs/configuration.md").read_text() == markdown(), (
+        "run: talkspurt config reference > docs/configuration.md"
+    )

@@ -1,0 +1,180 @@
+import wave
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from talkspurt.cli import parser
+from talkspurt.simulator.call_script import Cancel, Expect, HangUp, Press, Say, ScriptError, Step, Text, Wait
+from talkspurt.simulator.caller import (
+    Caller,
+    CallFailed,
+    CallOptions,
+    media_and_dialogue_urls,
+    read_wav_frames,
+    readable,
+    steps_of,
+)
+from tests.talkspurt.simulator.toy_gateway import TONE, ToyGateway, serving
+from voicecodecs import g711
+from voicecodecs.registry import AudioFormat
+
+TALK = (Text("Hello there."), Expect("quiet", 5000))
+
+
+async def call(gateway: ToyGateway, steps: Sequence[Step], **options: str) -> Caller:
+    caller = Caller(CallOptions(url=gateway.url, steps=tuple(steps), **options))  # type: ignore[arg-type]
+    await caller.run()
+    return caller
+
+
+def write_wav(path: Path, pcm: np.ndarray, rate: int = 8000) -> Path:
+    with wave.open(str(path), "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(rate)
+        out.writeframes(pcm.astype("<i2").tobytes())
+    return path
+
+
+def tone(seconds: float, rate: int = 8000, hz: float = 500) -> np.ndarray:
+    return 6000 * np.sin(2 * np.pi * hz * np.arange(int(seconds * rate)) / rate)
+
+
+async def test_a_turn_is_heard_whole_and_measured(tmp_path: Path) -> None:
+    async with serving(ToyGateway(frames=25, leading_silence=2)) as gateway:
+        caller = await call(gateway, TALK)
+        report = caller.report()
+        caller.write_wav(tmp_path / "heard.wav")
+    assert report["audio_ms"] == 500
+    assert report["marks"] == 1
+    assert report["turns"] == [{"outcome": "finished", "gaps": 0}]
+    assert report["violations"] == {}
+    with wave.open(str(tmp_path / "heard.wav")) as heard:
+        pcm = np.frombuffer(heard.readframes(heard.getnframes()), "<i2")
+    assert (np.abs(pcm) > 1000).sum() == pytest.approx(23 * (np.abs(g711.decode_ulaw(TONE)) > 1000).sum(), rel=0.02)
+    spectrum = np.abs(np.fft.rfft(pcm))
+    assert np.argmax(spectrum) * 8000 / len(pcm) == pytest.approx(400, abs=5)
+    assert "first packet" in readable(report)
+
+
+async def test_silence_at_the_start_of_a_turn_is_not_its_first_packet() -> None:
+    reports = []
+    for leading_silence in (0, 18):
+        async with serving(ToyGateway(leading_silence=leading_silence)) as gateway:
+            reports.append((await call(gateway, TALK)).report()["first_packet_ms"])
+    # 18 frames at 20 ms, less the lead of 3: far more than the difference between two calls.
+    assert reports[1] - reports[0] > 150
+
+
+async def test_a_hole_inside_a_turn_is_a_gap_of_its_length() -> None:
+    async with serving(ToyGateway(frames=20, hole_after=10)) as gateway:
+        report = (await call(gateway, TALK)).report()
+    assert report["gaps"] == 1
+    assert report["gap_ms"][0] > 60
+
+
+async def test_two_turns_apart_are_no_gap() -> None:
+    async with serving(ToyGateway(frames=10)) as gateway:
+        report = (await call(gateway, [*TALK, Wait(60), *TALK])).report()
+    assert report["gaps"] == 0
+    assert len(report["first_packets_ms"]) == 2
+    assert [turn["outcome"] for turn in report["turns"]] == ["finished", "finished"]
+
+
+@pytest.mark.parametrize("act", [Cancel(), Press("5")])
+async def test_an_interruption_is_timed_from_the_act_to_the_clear(act: Step) -> None:
+    async with serving(ToyGateway(frames=500)) as gateway:
+        steps = [Text("Hello"), Expect("speech", 5000), Wait(50), act, Expect("clear", 2000), Expect("quiet", 2000)]
+        report = (await call(gateway, steps)).report()
+    assert len(report["cut_ms"]) == 1
+    assert report["turns"][0]["outcome"] == "interrupted"
+    assert report["turns"][0]["heard"] == "Hel"
+    assert report["audio_ms"] < 5000  # not the ten seconds of the turn
+
+
+async def test_the_caller_speaks_in_frames_of_20_ms_with_running_numbers(tmp_path: Path) -> None:
+    wav = write_wav(tmp_path / "hi.wav", tone(0.25))
+    async with serving(ToyGateway()) as gateway:
+        await call(gateway, [Say(wav)])
+        media = [m for m in gateway.received if m["event"] == "media"]
+        events = [int(m["sequenceNumber"]) for m in gateway.received if "sequenceNumber" in m]
+    assert events == list(range(1, len(events) + 1))
+    assert [int(m["media"]["chunk"]) for m in media] == list(range(1, len(media) + 1))
+    assert gateway.received[-1]["event"] == "stop"
+
+
+async def test_a_violation_of_the_wire_format_is_reported() -> None:
+    gateway = ToyGateway(frames=5)
+    gateway.extra = [{"event": "hangup"}, {"event": "mark", "mark": {"name": "x", "y": 1}}]
+    async with serving(gateway):
+        report = (await call(gateway, TALK)).report()
+    assert sum(report["violations"].values()) == 2
+
+
+async def test_a_refused_socket_is_one_clear_error() -> None:
+    async with serving(ToyGateway()) as gateway:
+        with pytest.raises(CallFailed, match="HTTP 404"):
+            await Caller(CallOptions(url=gateway.url + "/elsewhere", steps=(Wait(1),))).run()
+    with pytest.raises(CallFailed, match="cannot connect"):
+        await Caller(CallOptions(url=gateway.url, steps=TALK)).run()
+
+
+async def test_an_expectation_that_is_not_met_names_its_step() -> None:
+    async with serving(ToyGateway()) as gateway:
+        with pytest.raises(CallFailed, match="step 2 failed: expected hang_up within 50 ms"):
+            await call(gateway, [Wait(1), Expect("hang_up", 50)])
+
+
+async def test_the_connection_is_signed_as_the_carrier_signs() -> None:
+    async with serving(ToyGateway()) as gateway:
+        caller = await call(gateway, [HangUp()], carrier_secret="s3cret")
+    assert (
+        gateway.headers["X-Twilio-Signature"]
+        == caller.leg.carrier.signature(gateway.url, "s3cret")["X-Twilio-Signature"]
+    )
+
+
+def test_the_demo_route_is_taken_only_when_we_lead_the_dialogue() -> None:
+    bare = "ws://127.0.0.1:8080/media/twilio"
+    assert media_and_dialogue_urls(bare, managed=True) == (
+        "ws://127.0.0.1:8080/media/twilio/call",
+        "ws://127.0.0.1:8080/v1/dialogue?route=call",
+    )
+    assert media_and_dialogue_urls(bare, managed=False)[0] == bare
+    assert media_and_dialogue_urls(bare + "/r2", managed=True)[1].endswith("route=r2")
+
+
+@pytest.mark.parametrize("url", ["http://h/media/twilio", "ws:///media/twilio", "ws://h/twilio", "ws://h/media"])
+def test_an_address_that_is_no_media_address_is_refused(url: str) -> None:
+    with pytest.raises(CallFailed, match="expected ws://HOST:PORT/media"):
+        media_and_dialogue_urls(url, managed=True)
+
+
+def test_options_are_steps() -> None:
+    def steps(*words: str) -> tuple[Step, ...]:
+        return steps_of(parser().parse_args(["call", *words]))
+
+    assert steps("--text", "Hi", "--seconds", "9") == (Text("Hi"), Expect("quiet", 9000))
+    assert steps("--text", "Hi", "--barge-in-after", "300")[2:4] == (Wait(300), Cancel())
+    assert steps("--text", "Hi", "--barge-in-after", "300", "--dtmf", "1#")[2:4] == (Wait(300), Press("1#"))
+    assert steps("--dtmf", "12")[0] == Press("12")
+    with pytest.raises(ScriptError, match="keys|digits"):
+        steps("--dtmf", "1a")
+    with pytest.raises(ScriptError, match="needs"):
+        steps("--barge-in-after", "300")
+
+
+def test_wav_frames_are_resampled_and_padded(tmp_path: Path) -> None:
+    path = write_wav(tmp_path / "a.wav", tone(0.05, rate=16000), 16000)
+    frames = read_wav_frames(path, AudioFormat())
+    assert [len(frame) for frame in frames] == [160] * 3
+    pcm = g711.decode_ulaw(b"".join(frames))[:400]
+    assert np.argmax(np.abs(np.fft.rfft(pcm))) * 8000 / 400 == pytest.approx(500, abs=20)
+
+
+def test_a_file_that_is_no_wav_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.wav").write_text("nothing")
+    with pytest.raises(CallFailed, match=r"x\.wav as WAV"):
+        read_wav_frames(tmp_path / "x.wav", AudioFormat())

@@ -1,0 +1,42 @@
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from picows import WSListener
+
+from talkspurt.simulator.peer_socket import PeerError, connect
+
+
+@pytest_asyncio.fixture
+async def address() -> AsyncIterator[str]:
+    async def refuse(request: web.Request) -> web.Response:
+        body = {"error": {"type": "conflict", "code": "led_by_script", "message": "the route is led by a script"}}
+        return web.json_response(body, status=409)
+
+    async def plain(request: web.Request) -> web.Response:
+        return web.Response(text="no socket here")
+
+    app = web.Application()
+    app.router.add_get("/refuse", refuse)
+    app.router.add_get("/plain", plain)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"ws://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def test_a_refusal_carries_the_gateways_own_words(address: str) -> None:
+    with pytest.raises(PeerError, match="refused the connection: HTTP 409, the route is led by a script"):
+        await connect(WSListener(), f"{address}/refuse")
+
+
+async def test_an_answer_that_is_no_websocket_is_a_refusal(address: str) -> None:
+    with pytest.raises(PeerError, match="HTTP 200$"):
+        await connect(WSListener(), f"{address}/plain")
+
+
+async def test_an_unused_port_is_named(address: str) -> None:
+    with pytest.raises(PeerError, match=r"cannot connect to ws://127\.0\.0\.1:1/x"):
+        await connect(WSListener(), "ws://127.0.0.1:1/x")

@@ -1,0 +1,168 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tts_engine.cosyvoice.frontend import normalise as rules
+from tts_engine.cosyvoice.frontend.normalise import (
+    WetextVerbaliser,
+    detect_script,
+    normalise,
+    segments,
+    split_paragraph,
+)
+from tts_engine.cosyvoice.frontend.words import expected_words, place_words, syllables
+
+GOLDEN = json.loads((Path(__file__).parents[3] / "goldens/cosyvoice/common/text_frontend.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def wetext() -> WetextVerbaliser:
+    return WetextVerbaliser()
+
+
+@pytest.mark.parametrize("case", GOLDEN["text_normalize"], ids=lambda case: case["text"][:12])
+def test_segments_and_wording_match_the_golden(case: dict[str, object]) -> None:
+    text = str(case["text"])
+    assert segments(text, str.split) == case["split=True"]
+    assert normalise(text).text == case["split=False"]
+
+
+@pytest.mark.parametrize("case", GOLDEN["split_paragraph"], ids=lambda c: f"{c['lang']}-{c['token_max_n']}")
+def test_split_paragraph_matches_the_golden(case: dict[str, object]) -> None:
+    limits = {"max_length": case["token_max_n"], "min_length": case["token_min_n"], "merge_length": case["merge_len"]}
+    out = split_paragraph(case["text"], str.split, script=case["lang"], comma_split=case["comma_split"], **limits)  # type: ignore[arg-type]
+    assert out == case["out"]
+
+
+@pytest.mark.parametrize("name", GOLDEN["functions"])
+def test_each_rule_matches_the_golden(name: str) -> None:
+    for given_text, expected in GOLDEN["functions"][name]:
+        assert getattr(rules, name)(given_text) == expected
+
+
+def test_wetext_reads_amounts_dates_and_abbreviations(wetext: WetextVerbaliser) -> None:
+    spoken = normalise("Mr. Smith owes $45.20 by 10:30.", verbalise=wetext).text
+    assert spoken == "Mister Smith owes forty five point two dollars by ten thirty."
+    assert normalise("3.5天前发货，共￥56.20", verbalise=wetext).text == "三点五天前发货，共五十六点二零元"
+
+
+@pytest.mark.parametrize("text", ['He said  "ok" twice.', "a\\b", "x\n\ny", "(", "5", "😀 3 pm", "a/b 1/2"])
+def test_text_that_trips_wetext_is_still_read(wetext: WetextVerbaliser, text: str) -> None:
+    spoken = normalise(text, verbalise=wetext).text
+    assert spoken and '\\"' not in spoken and "\\\\" not in spoken
+
+
+def test_inline_controls_are_not_shown_to_the_rules() -> None:
+    seen: list[str] = []
+
+    def verbalise(text: str, script: rules.Script) -> str:
+        seen.append(text)
+        return text.upper()
+
+    result = normalise("so [laughter] it <strong>is</strong> [AA1] ok", verbalise=verbalise)
+    assert result.text == "SO [laughter] IT <strong>IS</strong> [AA1] OK"
+    assert seen == ["so", "it", "is", "ok"]
+
+
+def test_text_with_model_marks_is_taken_as_it_is() -> None:
+    assert normalise("<|endofprompt|>5 x").text == "<|endofprompt|>5 x"
+
+
+def test_language_decides_where_the_script_does_not() -> None:
+    assert detect_script("3 Äpfel", "de-DE") == ""
+    assert normalise("3 Äpfel", "de-DE").text == "3 Äpfel"  # English number words would be wrong
+    assert detect_script("日本", "ja") == ""
+    assert detect_script("日本") == "zh"
+    assert detect_script("3 apples") == "en"
+
+
+@given(st.text(alphabet=st.sampled_from("ab1 .,，你好[]<>|-'\"$5\n"), max_size=40))
+def test_blocks_cover_both_texts_without_holes(text: str) -> None:
+    result = normalise(text)
+    spoken_at = at = 0
+    for block in result.blocks:
+        assert (block.spoken_start, block.start) == (spoken_at, at)
+        spoken_at, at = block.spoken_end, block.end
+    assert (spoken_at, at) == (len(result.text), len(text))
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_normalised_split_and_weighed(text: str) -> None:
+    result = normalise(text)
+    position = 0
+    for start, end, weight in expected_words(result):
+        assert position <= start < end <= len(text) and weight > 0
+        assert text[start:end].strip() == text[start:end]
+        position = end
+    segments(text, str.split)
+
+
+def test_words_keep_the_callers_spelling_and_weigh_what_is_said(wetext: WetextVerbaliser) -> None:
+    text = "Order 4512, Mr. Smith, costs $45.20."
+    words = {text[a:b]: w for a, b, w in expected_words(normalise(text, verbalise=wetext))}
+    assert list(words) == ["Order", "4512,", "Mr.", "Smith,", "costs", "$45.20."]
+    assert words["4512,"] == syllables("four thousand five hundred and twelve") + 1.0  # and the comma's pause
+    assert words["$45.20."] == syllables("forty five point two dollars")
+
+
+def test_chinese_words_are_characters(wetext: WetextVerbaliser) -> None:
+    text = "已于3天前，发货"
+    words = [(text[a:b], w) for a, b, w in expected_words(normalise(text, verbalise=wetext))]
+    assert words == [("已", 1.0), ("于", 1.0), ("3", 1.0), ("天", 1.0), ("前，", 2.0), ("发", 1.0), ("货", 1.0)]
+
+
+def test_controls_weigh_what_they_sound() -> None:
+    text = "a [laughter] <strong>b</strong> [j][ǐ] [HH][AA1]"
+    words = [(text[a:b], w) for a, b, w in expected_words(normalise(text))]
+    assert words == [("a", 1.0), ("[laughter]", 2.0), ("b", 1.0), ("[ǐ]", 1.0), ("[AA1]", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("word", "count"),
+    [
+        ("hello", 2),
+        ("three", 1),
+        ("time", 1),
+        ("table", 2),
+        ("order", 2),
+        ("BBC", 3),
+        ("WWW", 9),
+        ("don't", 1),
+        ("x", 1),
+    ],
+)
+def test_syllables(word: str, count: int) -> None:
+    assert syllables(word) == count
+
+
+def test_placed_words_fill_the_clause_in_proportion() -> None:
+    spans = place_words([(0, 2, 1.0), (3, 8, 3.0)], sample_rate=24_000, total_samples=8000)
+    assert [(s.start_char, s.end_char, s.first_sample, s.end_sample) for s in spans] == [
+        (0, 2, 0, 2000),
+        (3, 8, 2000, 8000),
+    ]
+    assert not any(span.exact for span in spans)
+
+
+def test_words_are_placed_by_expectation_until_the_length_is_known() -> None:
+    assert place_words([(0, 2, 1.0), (3, 8, 3.0)], sample_rate=1000)[-1].end_sample == 800
+    assert place_words([], sample_rate=1000) == []
+
+
+def test_a_latin_word_next_to_chinese_is_a_word_of_its_own() -> None:
+    normalised = normalise("用iPhone付款5元。", verbalise=lambda text, script: text.replace("5", "五"))
+    assert normalised.spoken_for(7, 9) == "付款"
+    assert normalised.spoken_for(9, 10) == "五"
+    assert normalised.source_for(1, 7) == (1, 7)
+    assert normalised.source_for(9, 10) == (9, 10)
+
+
+def test_what_is_read_names_the_source_that_it_is_read_for() -> None:
+    normalised = normalise("共 12 元", verbalise=lambda text, script: text.replace("12", "十二"))
+    assert normalised.text == "共十二元"
+    assert normalised.source_for(0, 1) == (0, 1)
+    assert normalised.source[slice(*normalised.source_for(1, 2))].strip() == "12"
+    assert normalised.source_for(3, 4) == (5, 6)

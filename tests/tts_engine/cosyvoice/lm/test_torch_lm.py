@@ -1,0 +1,226 @@
+"""Continuous batching of the language model: the ids of a clause do not depend on its neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from tts_engine.cosyvoice.lm.api import Admission, Input
+from tts_engine.cosyvoice.lm.eager_steps import Drawn, EagerLm
+from tts_engine.cosyvoice.lm.sampling import push, ras, stop_mask
+from tts_engine.cosyvoice.lm.torch_lm import TorchLm, TorchLmConfig
+from tts_engine.cosyvoice.models.config import LanguageModelConfig, SamplingConfig
+from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
+from tts_engine.cosyvoice.vllm_plugin.ras import uniforms
+from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
+
+CONFIG = LanguageModelConfig(
+    version=3,
+    vocab_size=100,
+    hidden_size=64,
+    intermediate_size=96,
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    speech_token_size=200,
+)
+SMALL = TorchLmConfig(decode_rows=2)
+PROMPTS = [[200, 405, 410 + n, 202, n, n + 7][: 4 + n % 3] for n in range(6)]
+
+
+def network() -> SpeechLanguageModel:
+    torch.manual_seed(0)
+    model = SpeechLanguageModel(CONFIG).eval()
+    for parameter in model.parameters():
+        parameter.data += torch.randn_like(parameter) * 0.1
+    return model
+
+
+@asynccontextmanager
+async def running(steps: EagerLm | None = None, config: TorchLmConfig = SMALL) -> AsyncIterator[TorchLm]:
+    lm = TorchLm(steps or EagerLm(network(), slots=3, max_length=96), config)
+    await lm.start()
+    try:
+        yield lm
+    finally:
+        await lm.aclose()
+
+
+@dataclass
+class Some:
+    """A reader who wants so many ids each time, and whose caller has so much in hand."""
+
+    count: int
+    slack: float = 0.0
+
+    def wanted(self) -> int:
+        return self.count
+
+    def slack_s(self, now: float) -> float:
+        return self.slack
+
+
+async def ids(lm: TorchLm, number: int, *, least: int = 8, most: int = 30) -> list[int]:
+    ids = lm.generate(PROMPTS[number], min_tokens=least, max_tokens=most, seed=number, reader=Some(3))
+    return [t async for t in ids]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110  # changes in another thread
+            await asyncio.sleep(0.001)
+
+
+@torch.inference_mode()
+def alone(number: int, *, least: int, most: int) -> list[int]:
+    """The same clause by the plain network, a loop of one row."""
+    model = network()
+    cache = KeyValueCache(CONFIG, slots=1, max_length=96)
+    table = torch.cat([model.speech_embedding.weight, model.backbone.embed_tokens.weight])
+    hidden = model(table[torch.tensor(PROMPTS[number])][None], torch.zeros(1, dtype=torch.long), cache)
+    history, out = torch.full((1, 10), -1), list[int]()
+    while len(out) < most:
+        logits = model.logits(hidden[:, -1])
+        if len(out) < least:
+            logits = logits.masked_fill(stop_mask(CONFIG), float("-inf"))
+        token, _ = ras(logits, history, uniforms(torch.tensor([number]), torch.tensor([len(out)])), SamplingConfig())
+        if token >= CONFIG.speech_token_size:
+            break
+        history = push(history, token)
+        out.append(int(token))
+        hidden = model(table[token][:, None], torch.tensor([len(PROMPTS[number]) + len(out) - 1]), cache)
+    return out
+
+
+async def test_each_clause_draws_what_it_draws_alone_while_others_join_and_leave() -> None:
+    async with running() as lm:
+        together = await asyncio.gather(*(ids(lm, n, least=8 + n, most=30) for n in range(6)))
+    assert together == [alone(n, least=8 + n, most=30) for n in range(6)]
+    assert any(len(tokens) < 30 for tokens in together)  # some met a stop id
+
+
+async def test_length_is_bounded_from_both_sides() -> None:
+    async with running() as lm:
+        assert len(await ids(lm, 0, least=25, most=25)) == 25
+
+
+async def test_closing_the_generator_frees_the_slot() -> None:
+    async with running() as lm:
+        async with aclosing(lm.generate(PROMPTS[0], min_tokens=80, max_tokens=80, seed=1)) as tokens:
+            async for _ in tokens:
+                break
+            assert lm.free_slots == 2
+        await until(lambda: lm.free_slots == 3)
+
+
+async def test_a_clause_is_not_drawn_beyond_what_its_reader_asked_for() -> None:
+    taken: list[int] = []
+    reader = Some(4)
+    async with running() as lm:
+        stream = lm.generate(PROMPTS[0], min_tokens=80, max_tokens=80, seed=1, reader=reader)
+        async with aclosing(stream) as tokens:
+            async for token in tokens:
+                taken.append(token)
+                reader.count = 7
+                if len(taken) in (1, 5):  # of those that were wanted; the first id of all is the prefill's
+                    await asyncio.sleep(0.05)
+                    assert lm.rounds + 1 == (4 if len(taken) == 1 else 11)
+                if len(taken) == 5:
+                    break
+
+
+async def test_while_others_are_busy_only_the_urgent_are_drawn_for_and_some_ride_along() -> None:
+    config = TorchLmConfig(riding_rows=2, urgent_s=0.4)
+    async with running(config=config) as lm:
+        busy = True
+        lm.busy = lambda: busy
+        calm = [Some(3, slack=1.0), Some(3, slack=2.0)]
+        streams = [lm.generate(PROMPTS[n], min_tokens=80, max_tokens=80, seed=n, reader=r) for n, r in enumerate(calm)]
+        waiting = [asyncio.ensure_future(anext(stream)) for stream in streams]
+        await until(lambda: lm.live == 2)
+        await asyncio.sleep(0.05)
+        assert lm.rounds == 0
+        urgent = lm.generate(PROMPTS[2], min_tokens=80, max_tokens=80, seed=2, reader=Some(3, slack=0.1))
+        await anext(urgent)
+        await asyncio.wait(waiting[:1])
+        assert not waiting[1].done()
+        calm[1].slack = 0.0
+        await waiting[1]
+        busy = False
+        assert len([await anext(streams[0]) for _ in range(8)]) == 8
+        for stream in (*streams, urgent):
+            await stream.aclose()
+
+
+async def test_cancelled_clauses_leave_nothing_behind() -> None:
+    async with running() as lm:
+
+        async def cancelled(number: int) -> None:
+            async with aclosing(lm.generate(PROMPTS[number % 6], min_tokens=80, max_tokens=80, seed=number)) as tokens:
+                await anext(tokens)
+
+        for begin in range(0, 300, 100):
+            await asyncio.gather(*(cancelled(n) for n in range(begin, begin + 100)))
+        await until(lambda: lm.free_slots == 3 and lm.live == 0)
+
+
+async def test_a_full_queue_refuses() -> None:
+    async with running(config=TorchLmConfig(max_waiting=1)) as lm:
+        open_generators = [lm.generate(PROMPTS[0], min_tokens=80, max_tokens=80, seed=n) for n in range(4)]
+        waiting: list[asyncio.Future[int]] = []
+        for left, generator in zip((2, 1, 0), open_generators, strict=False):
+            waiting.append(asyncio.ensure_future(anext(generator)))
+            await until(lambda left=left: lm.free_slots == left)  # type: ignore[misc]
+        waiting.append(asyncio.ensure_future(anext(open_generators[3])))
+        await asyncio.sleep(0)
+        with pytest.raises(Exhausted, match="1 clauses wait"):
+            await ids(lm, 1)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for generator in open_generators:
+            await generator.aclose()
+
+
+async def test_a_prompt_without_room_is_refused() -> None:
+    async with running() as lm:
+        with pytest.raises(InvalidRequest, match="90 positions of 96; 10 are needed"):
+            await ids_of(lm.generate([1] * 90, min_tokens=10, max_tokens=20, seed=0))
+
+
+async def ids_of(generator: AsyncGenerator[int, None]) -> list[int]:
+    return [token async for token in generator]
+
+
+class BrokenRow(EagerLm):
+    """No number for one seed."""
+
+    def prefill(self, admissions: Sequence[Admission]) -> Drawn:
+        drawn = super().prefill(admissions).ids()
+        return Drawn([-1 if a.seed == 1 else token for a, token in zip(admissions, drawn, strict=True)])
+
+
+async def test_a_clause_without_numbers_fails_alone() -> None:
+    async with running(BrokenRow(network(), slots=3, max_length=96)) as lm:
+        results = await asyncio.gather(*(ids(lm, n) for n in range(3)), return_exceptions=True)
+        assert isinstance(results[1], SynthesisFailed)
+        assert [len(r) >= 8 for r in (results[0], results[2]) if isinstance(r, list)] == [True, True]
+        await until(lambda: lm.free_slots == 3)
+
+
+class DeadDevice(EagerLm):
+    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Drawn:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+
+async def test_a_device_error_fails_what_runs_and_refuses_what_comes() -> None:
+    async with running(DeadDevice(network(), slots=3, max_length=96)) as lm:
+        with pytest.raises(SynthesisFailed, match="RuntimeError"):
+            await ids(lm, 0)
+        with pytest.raises(Unavailable):
+            await ids(lm, 1)

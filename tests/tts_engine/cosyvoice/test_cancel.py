@@ -1,0 +1,114 @@
+"""Thousands of clauses cancelled at every stage leave nothing behind: caches, tasks, threads, tensors."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import threading
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tts_engine.cosyvoice.checkpoint import make
+from tts_engine.cosyvoice.loading import LoadingConfig, load_synthesizer
+from tts_engine.cosyvoice.models.config import Version
+from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
+from tts_engine.synthesizer import ClauseRequest, Playhead
+
+AT_ONCE = 16
+TEXT = "It will arrive on Friday."
+
+
+STAGES = ("unbegun",) * 7 + ("drawn",) * 7 + ("rendered", "heard")
+"""Of each sixteen: what comes late in a clause takes longest to reach."""
+
+
+async def cancelled_at(engine: CosyVoiceSynthesizer, stage: str) -> None:
+    """Begin a clause and cancel it at this stage."""
+    request = ClauseRequest(text=TEXT, voice="", language="en-US", speed=1.0, instruct="", first=True)
+    playhead, heard, runner = Playhead(), asyncio.Event(), engine._runner
+
+    async def listen() -> None:
+        async with aclosing(engine.synthesize(request, playhead)) as chunks:
+            async for _ in chunks:
+                heard.set()
+
+    task = asyncio.ensure_future(listen())
+    if stage == "drawn":
+        await until(lambda: any(r.playhead is playhead for r in list(runner._renderings)))
+    elif stage == "rendered":
+        await until(lambda: any(j.rendering.playhead is playhead for j in list(runner._jobs)) or heard.is_set())
+    elif stage == "heard":
+        await heard.wait()
+    assert not task.done()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  # changes in another thread
+            await asyncio.sleep(0.001)
+
+
+def tensors() -> tuple[int, int]:
+    """How many there are, and their bytes."""
+    gc.collect()
+    sizes = [t.untyped_storage().nbytes() for t in gc.get_objects() if issubclass(type(t), torch.Tensor)]
+    return len(sizes), sum(sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("version", "cancels"), [(2, 480), (3, 2000)])
+async def test_cancelled_clauses_leave_nothing_behind(version: Version, cancels: int, tmp_path: Path) -> None:
+    folder = tmp_path / "tiny"
+    make(folder, version)
+    torch.set_num_threads(1)
+    config = LoadingConfig(
+        device="cpu",
+        max_clauses=2 * AT_ONCE,
+        max_positions=256,
+        euler_steps=2,
+        busy_share=math.inf,
+        first_chunk_s=math.inf,
+    )
+    engine = load_synthesizer(folder, config)
+    runner, lm = engine._runner, engine._lm
+    await engine.start()
+
+    async def cancel(count: int) -> None:
+        for _ in range(0, count, AT_ONCE):
+            await asyncio.gather(*(cancelled_at(engine, STAGES[n % len(STAGES)]) for n in range(AT_ONCE)))
+
+    def state() -> dict[str, Any]:
+        return {
+            "blocks": runner.free_blocks,
+            "runner's slots": len(runner._free_slots),
+            "open": runner.open_clauses,
+            "silent": runner.silent,
+            "jobs": len(runner._jobs),
+            "lm's slots": lm.free_slots,  # type: ignore[attr-defined]
+            "live": lm.live,  # type: ignore[attr-defined]
+            "tasks": len(asyncio.all_tasks()),
+            "threads": threading.active_count(),
+        }
+
+    before = state()
+    try:
+        await cancel(6 * AT_ONCE)  # what is made once is made: batches of each size, threads, caches of the front end
+        await until(lambda: state() == before)
+        count, size = tensors()
+        await cancel(cancels - 6 * AT_ONCE)
+        await until(lambda: state() == before)
+        after, bytes_after = tensors()
+        assert after <= count + 20
+        assert bytes_after <= size * 1.001
+    finally:
+        await engine.aclose()

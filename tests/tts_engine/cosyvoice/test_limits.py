@@ -1,0 +1,121 @@
+"""What a CosyVoice engine refuses, whom it lets wait, and how it shows that it is broken: tiny checkpoint, CPU."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+
+import pytest
+
+from tts_engine.cosyvoice.checkpoint import make
+from tts_engine.cosyvoice.loading import LoadingConfig, load_synthesizer
+from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
+from tts_engine.errors import EngineError, Exhausted, SynthesisFailed
+from tts_engine.metrics import BATCH_SIZE, CACHE_BYTES, PrometheusObserver
+from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead
+
+TEXT = "Your order left the warehouse this morning and it will arrive on Friday."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "tiny3"
+    make(path, 3)
+    return path
+
+
+async def started(folder: Path, **fields: float) -> CosyVoiceSynthesizer:
+    # This machine may be too slow for two: only what a test sets refuses.
+    config = LoadingConfig(**{"device": "cpu", "max_clauses": 3, "busy_share": 1e6, "first_chunk_s": 1e6} | fields)  # type: ignore[arg-type]
+    engine = load_synthesizer(folder, config, observer=PrometheusObserver())
+    await engine.start()
+    return engine
+
+
+@pytest.fixture
+async def engine(folder: Path) -> AsyncIterator[CosyVoiceSynthesizer]:
+    made = await started(folder)
+    yield made
+    await made.aclose()
+
+
+def clause(*, first: bool = True) -> ClauseRequest:
+    return ClauseRequest(text=TEXT, voice="", language="en-US", speed=1.0, instruct="", first=first)
+
+
+async def whole(engine: CosyVoiceSynthesizer, playhead: Playhead, *, first: bool = True) -> Sequence[PcmChunk]:
+    return [chunk async for chunk in engine.synthesize(clause(first=first), playhead)]
+
+
+async def test_a_full_engine_refuses_a_new_turn_and_lets_one_that_speaks_go_on(engine: CosyVoiceSynthesizer) -> None:
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            chunks = await stack.enter_async_context(aclosing(engine.synthesize(clause(), Playhead())))
+            await anext(chunks)
+        with pytest.raises(Exhausted, match="3 clauses are being spoken") as refused:
+            await whole(engine, Playhead())
+        assert 0.1 <= refused.value.retry_after_s <= 10
+        going_on = asyncio.create_task(whole(engine, Playhead(), first=False))
+        async with asyncio.timeout(10):
+            while engine.status().queued != 1:
+                await asyncio.sleep(0.005)
+    assert await going_on
+    assert engine.status().queued == 0
+
+
+async def test_a_turn_nobody_waits_for_waits_itself_until_somebody_does(engine: CosyVoiceSynthesizer) -> None:
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            chunks = await stack.enter_async_context(aclosing(engine.synthesize(clause(), Playhead())))
+            await anext(chunks)
+        playhead = Playhead(ahead=True)
+        ahead = asyncio.create_task(whole(engine, playhead))
+        async with asyncio.timeout(10):
+            while engine.status().queued != 1:
+                await asyncio.sleep(0.005)
+        playhead.ahead = False  # its turn has come, and the engine is as full as before
+        with pytest.raises(Exhausted):
+            await ahead
+    assert engine.status().queued == 0
+
+
+async def test_measured_steps_close_the_door(folder: Path) -> None:
+    # No machine makes a chunk in so small a share of a second: after the first batch nobody else fits.
+    engine = await started(folder, max_clauses=50, busy_share=1e-6)
+    async with aclosing(engine.synthesize(clause(), Playhead())) as chunks:
+        await anext(chunks)
+        await anext(chunks)
+        with pytest.raises(Exhausted, match="what the device makes in real time"):
+            await whole(engine, Playhead())
+        assert await whole(engine, Playhead(), first=False)
+    await engine.aclose()
+
+
+async def test_steps_are_counted_with_what_the_caches_hold(engine: CosyVoiceSynthesizer) -> None:
+    def batches() -> float:
+        return next(s.value for m in BATCH_SIZE.collect() for s in m.samples if s.name.endswith("_count"))
+
+    before = batches()
+    await whole(engine, Playhead())
+    assert batches() > before
+    assert CACHE_BYTES.labels("flow")._value.get() > 0
+
+
+async def test_a_fault_of_the_device_fails_the_clause_and_the_engine_says_that_it_is_broken(folder: Path) -> None:
+    engine = await started(folder)
+    assert engine.status().ready
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    engine._runner._round = broken  # type: ignore[method-assign]
+    with pytest.raises(SynthesisFailed, match="token to wave failed"):
+        await whole(engine, Playhead())
+    async with asyncio.timeout(10):
+        while engine.status().ready:  # until the thread has ended
+            await asyncio.sleep(0.005)
+    with pytest.raises(EngineError):
+        await whole(engine, Playhead())
+    await engine.aclose()

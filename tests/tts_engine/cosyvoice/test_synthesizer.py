@@ -1,0 +1,122 @@
+"""A tiny random checkpoint through front end, language model, flow and vocoder, on the CPU."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from talkspurt.engines import make_synthesizer
+from tts_engine.config import EngineConfig
+from tts_engine.cosyvoice.checkpoint import make
+from tts_engine.cosyvoice.loading import LoadingConfig, load_synthesizer
+from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
+from tts_engine.errors import InvalidRequest, NotFound, Unavailable
+from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead
+
+TEXT = "Your order left the warehouse this morning and it will arrive on Friday."
+
+
+@pytest.fixture(scope="module", params=[2, 3], ids=["v2", "v3"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("models") / f"tiny{request.param}"
+    make(path, request.param)
+    return path
+
+
+@pytest.fixture
+async def synthesizer(folder: Path) -> AsyncIterator[CosyVoiceSynthesizer]:
+    engine = load_synthesizer(folder, LoadingConfig(device="cpu", max_clauses=3, busy_share=1e6, first_chunk_s=1e6))
+    await engine.start()
+    yield engine
+    await engine.aclose()
+
+
+def request(text: str = TEXT, *, voice: str = "", speed: float = 1.0) -> ClauseRequest:
+    return ClauseRequest(text=text, voice=voice, language="en-US", speed=speed, instruct="", first=True)
+
+
+async def speak(engine: CosyVoiceSynthesizer, clause: ClauseRequest) -> list[PcmChunk]:
+    return [chunk async for chunk in engine.synthesize(clause, Playhead())]
+
+
+async def nobody_speaks(engine: CosyVoiceSynthesizer) -> None:
+    async with asyncio.timeout(10):
+        while engine.status().active:  # noqa: ASYNC110  # changes in another thread
+            await asyncio.sleep(0.001)
+
+
+async def test_a_clause_is_spoken_in_chunks_with_its_words(synthesizer: CosyVoiceSynthesizer) -> None:
+    chunks = await speak(synthesizer, request())
+    assert len(chunks) > 1
+    held_back = {"cosyvoice2": 8 * 480, "cosyvoice3": 4 * 480 + 8}[synthesizer.name]
+    assert len(chunks[0].pcm) == 22 * 960 - held_back  # by the vocoder
+    total = sum(len(chunk.pcm) for chunk in chunks)
+    assert total % 960 == 0  # whole tokens
+    assert all(chunk.pcm.dtype == np.float32 and np.abs(chunk.pcm).max() <= 1 for chunk in chunks)
+    words = [word for chunk in chunks for word in chunk.words]
+    assert [TEXT[w.start_char : w.end_char] for w in words] == TEXT.split()
+    assert all(a.end_sample == b.first_sample for a, b in zip(words, words[1:], strict=False))
+    heard = 0
+    for chunk in chunks[:-1]:
+        heard += len(chunk.pcm)
+        assert all(word.first_sample < heard for word in chunk.words)
+
+
+async def test_several_clauses_at_once_are_all_spoken(synthesizer: CosyVoiceSynthesizer) -> None:
+    spoken = await asyncio.gather(*(speak(synthesizer, request(f"This is caller {n}.")) for n in ("one", "two")))
+    assert all(spoken)
+    await nobody_speaks(synthesizer)
+
+
+async def test_closing_a_clause_frees_everything_of_it(synthesizer: CosyVoiceSynthesizer) -> None:
+    async with aclosing(synthesizer.synthesize(request(), Playhead())) as chunks:
+        await anext(chunks)
+        assert synthesizer.status().active == 1
+    await nobody_speaks(synthesizer)
+
+
+async def test_bad_requests_are_named(synthesizer: CosyVoiceSynthesizer) -> None:
+    with pytest.raises(NotFound, match="nobody"):
+        await speak(synthesizer, request(voice="nobody"))
+    with pytest.raises(InvalidRequest, match="speed"):
+        await speak(synthesizer, request(speed=1.5))
+    with pytest.raises(InvalidRequest):
+        await speak(synthesizer, request("..."))
+
+
+def test_a_directory_without_weights_says_what_is_missing(folder: Path, tmp_path: Path) -> None:
+    (name,) = (path.name for path in folder.glob("cosyvoice?.yaml"))
+    (tmp_path / name).write_bytes((folder / name).read_bytes())
+    with pytest.raises(Unavailable, match="flow"):
+        load_synthesizer(tmp_path, LoadingConfig(device="cpu"))
+
+
+def test_the_configuration_reaches_the_engine(folder: Path) -> None:
+    kind = "cosyvoice2" if folder.name == "tiny2" else "cosyvoice3"
+    settings = {"finalize": "causal", "first_hop": 15, "euler_steps": 5, "text_streaming": True, "max_positions": 256}
+    config = EngineConfig(kind=kind, model_folder=str(folder), device="cpu", cosyvoice=settings)
+    model = make_synthesizer(config, config)
+    assert isinstance(model, CosyVoiceSynthesizer)
+    runner = model._runner
+    assert (runner.config.finalize, runner.config.first_hop, runner.state.flow.solver.steps) == ("causal", 15, 5)
+    assert model.streams_text
+    other = config.model_copy(update={"kind": "cosyvoice3" if kind == "cosyvoice2" else "cosyvoice2"})
+    with pytest.raises(Unavailable, match=f"is {kind}"):
+        make_synthesizer(other, other)
+
+
+async def test_a_short_first_chunk_and_a_causal_end_are_heard_whole(folder: Path) -> None:
+    config = LoadingConfig(device="cpu", max_clauses=3, finalize="causal", first_hop=15, first_chunk_s=60.0)
+    engine = load_synthesizer(folder, config)
+    await engine.start()
+    try:
+        chunks = await speak(engine, request())
+        assert len(chunks[0].pcm) < 15 * 960
+        assert sum(len(chunk.pcm) for chunk in chunks) % 960 == 0
+    finally:
+        await engine.aclose()

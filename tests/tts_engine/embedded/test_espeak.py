@@ -1,0 +1,80 @@
+"""The optional robotic voice, where its extra is installed."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tts_engine.api import UtteranceRequest
+from tts_engine.config import EmbeddedConfig
+from tts_engine.embedded.espeak import EspeakSynthesizer
+from tts_engine.embedded.synthesizer import EmbeddedSynthesizer
+from tts_engine.errors import NotFound
+from tts_engine.pipeline.engine import Engine
+from voicecodecs.registry import AudioFormat
+
+
+def test_nothing_of_it_is_imported_by_the_engine() -> None:
+    code = (
+        "import sys, tts_engine.pipeline.engine, tts_engine.embedded.synthesizer; "
+        "sys.exit('espeakng_loader' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}).returncode == 0
+
+
+async def test_speaks_other_scripts_with_word_times() -> None:
+    pytest.importorskip("espeakng_loader")
+    engine = Engine(EspeakSynthesizer(["cmn", "de"]))
+    await engine.start()
+    for voice, text in (
+        ("espeak:cmn", "你好，请问有什么可以帮您？"),
+        ("espeak:de", "Guten *Tag* 👍, wie geht es Ihnen?"),
+    ):
+        request = UtteranceRequest(utterance_id="u", format=AudioFormat("L16", 16000), voice=voice)
+        async with await engine.open(request) as utterance:
+            utterance.feed(text)
+            utterance.end_text()
+            chunks = [chunk async for chunk in utterance]
+        pcm = np.frombuffer(b"".join(f for c in chunks for f in c.frames), "<i2")
+        assert len(pcm) > 16000 and np.abs(pcm).max() > 3000
+        spans = [s for c in chunks for s in c.spans]
+        assert all(a.first_sample <= b.first_sample for a, b in zip(spans, spans[1:], strict=False))
+        if voice == "espeak:de":
+            assert [text[s.start_char : s.end_char] for s in spans] == ["Guten", "Tag", "wie", "geht", "es", "Ihnen"]
+    with pytest.raises(NotFound, match="espeak:xx"):
+        async with await engine.open(UtteranceRequest(utterance_id="u", voice="espeak:xx")) as utterance:
+            utterance.feed("Hi.")
+            utterance.end_text()
+            await anext(aiter(utterance))
+    await engine.aclose()
+
+
+async def test_the_embedded_engine_offers_configured_languages_beside_its_own_voice() -> None:
+    pytest.importorskip("espeakng_loader")
+    engine = Engine(EmbeddedSynthesizer(EmbeddedConfig(espeak=("de",))))
+    await engine.start()
+    assert [voice.voice_id for voice in await engine.list_voices()] == ["heart", "espeak:de"]
+    for fields in ({"voice": "espeak:de"}, {"language": "de-DE"}, {"voice": "heart"}, {}):
+        async with await engine.open(UtteranceRequest(utterance_id="u", **fields)) as utterance:  # type: ignore[arg-type]
+            utterance.feed("Hallo, Welt.")
+            utterance.end_text()
+            assert [chunk async for chunk in utterance]
+    await engine.aclose()
+
+
+async def test_a_telephone_hears_the_same_speech_at_the_same_time() -> None:
+    pytest.importorskip("espeakng_loader")
+    engine = Engine(EmbeddedSynthesizer(EmbeddedConfig(espeak=("de",))))
+    await engine.start()
+    heard = []
+    for fmt in (AudioFormat("L16", 24000), AudioFormat("PCMU"), AudioFormat("G722", 16000)):
+        async with await engine.open(UtteranceRequest(utterance_id="u", format=fmt, language="de")) as utterance:
+            utterance.feed("Guten Tag, wie geht es Ihnen heute?")
+            utterance.end_text()
+            chunks = [chunk async for chunk in utterance]
+        seconds = sum(chunk.samples for chunk in chunks) / fmt.sample_rate
+        heard.append([seconds, *(s.end_sample / fmt.sample_rate for c in chunks for s in c.spans)])
+    assert heard[1] == pytest.approx(heard[0], abs=0.03)
+    assert heard[2] == pytest.approx(heard[0], abs=0.03)
+    await engine.aclose()

@@ -1,0 +1,282 @@
+"""Utterances over the tone model: order, spans, pauses, bounds, cancel. Time is the virtual clock of the loop."""
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tts_engine.api import AudioChunk, TextSpan, UtteranceRequest
+from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
+from tts_engine.pipeline.engine import Engine, PauseConfig, SpeechConfig
+from tts_engine.tone import LETTER_MS, ToneSynthesizer, tone_hz
+from voicecodecs.registry import AudioFormat
+
+L16 = AudioFormat("L16", 16000)
+TEXT = "Thank you very much, your order is on the way. Is that all?"
+
+
+def request(**fields: object) -> UtteranceRequest:
+    return UtteranceRequest(**{"utterance_id": "u", "format": L16} | fields)  # type: ignore[arg-type]
+
+
+async def speak(engine: Engine, *deltas: str, **fields: object) -> list[AudioChunk]:
+    async with await engine.open(request(**fields)) as utterance:
+        for delta in deltas:
+            utterance.feed(delta)
+        utterance.end_text()
+        return [chunk async for chunk in utterance]
+
+
+def pcm(chunks: Sequence[AudioChunk]) -> np.ndarray:
+    return np.frombuffer(b"".join(frame for chunk in chunks for frame in chunk.frames), "<i2") / 32768
+
+
+def pitch_hz(samples: np.ndarray) -> float:
+    return float(np.argmax(np.abs(np.fft.rfft(samples * np.hanning(len(samples)), 16000))))
+
+
+async def test_every_word_is_heard_where_its_span_says() -> None:
+    engine = Engine(ToneSynthesizer())
+    chunks = await speak(engine, TEXT)
+    sound = pcm(chunks)
+    spans = [span for chunk in chunks for span in chunk.spans]
+    assert [TEXT[s.start_char : s.end_char] for s in spans] == TEXT.split()
+    clause_hz = {
+        0: tone_hz("Thank you very much,"),
+        4: tone_hz("your order is on the way."),
+        10: tone_hz("Is that all?"),
+    }
+    hz = 0
+    for number, span in enumerate(spans):
+        hz = clause_hz.get(number, hz)
+        assert pitch_hz(sound[span.first_sample + 80 : span.end_sample - 80]) == pytest.approx(hz, abs=12)
+    await engine.aclose()
+
+
+@pytest.mark.parametrize("fmt", [AudioFormat(), L16, AudioFormat("G722", 16000), AudioFormat("OPUS", 48000)], ids=str)
+async def test_chunks_follow_each_other_in_whole_frames(fmt: AudioFormat) -> None:
+    engine = Engine(ToneSynthesizer())
+    chunks = await speak(engine, TEXT, format=fmt)
+    at = 0
+    for chunk in chunks:
+        assert chunk.first_sample == at
+        assert chunk.samples == len(chunk.frames) * fmt.frame_samples
+        at += chunk.samples
+    spans = [span for chunk in chunks for span in chunk.spans]
+    assert all(a.end_sample <= b.first_sample + 1 for a, b in zip(spans, spans[1:], strict=False))
+    assert at * 1000 / fmt.sample_rate == pytest.approx(len(TEXT.replace(" ", "")) * LETTER_MS + 160 + 360, abs=100)
+    await engine.aclose()
+
+
+async def test_speech_starts_without_silence_and_pauses_as_punctuated() -> None:
+    engine = Engine(ToneSynthesizer(), SpeechConfig(pauses=PauseConfig(comma_ms=100, sentence_ms=300)))
+    chunks = await speak(engine, TEXT)
+    loud = np.flatnonzero(np.abs(pcm(chunks)) > 0.05) / 16
+    assert loud[0] <= 15
+    gaps = [gap for gap in np.diff(loud) if gap > 50]
+    # 10 ms kept on both sides, and up to one frame of padding
+    assert gaps == [pytest.approx(130, abs=20), pytest.approx(330, abs=20)]
+    await engine.aclose()
+
+
+async def test_deltas_make_the_same_sound_as_the_whole_text() -> None:
+    engine = Engine(ToneSynthesizer(), SpeechConfig(cache_bytes=0))
+    whole = await speak(engine, TEXT)
+    tokens = await speak(engine, *TEXT)
+    np.testing.assert_array_equal(pcm(whole), pcm(tokens))
+    await engine.aclose()
+
+
+async def test_first_clause_is_spoken_before_the_text_ends() -> None:
+    engine = Engine(ToneSynthesizer())
+    async with await engine.open(request()) as utterance:
+        utterance.feed("Thank you very much, your")
+        chunk = await anext(aiter(utterance))
+        assert [TEXT[s.start_char : s.end_char] for s in chunk.spans] == ["Thank", "you", "very", "much,"]
+    await engine.aclose()
+
+
+async def test_a_sentence_is_spoken_when_the_stream_stalls_behind_its_full_stop() -> None:
+    engine = Engine(ToneSynthesizer(), SpeechConfig(settle_ms=50))
+    async with await engine.open(request()) as utterance:
+        utterance.feed("One moment.")
+        async with asyncio.timeout(5):
+            assert await anext(aiter(utterance))
+    await engine.aclose()
+
+
+class Counter:
+    """Records what the engine tells."""
+
+    def __init__(self) -> None:
+        self.lookups: list[bool] = []
+        self.first: list[float] = []
+        self.freed_s: list[float] = []
+
+    def first_chunk(self, engine: str, seconds: float) -> None:
+        self.first.append(seconds)
+
+    def queued(self, seconds: float) -> None: ...
+
+    def realtime_factor(self, engine: str, factor: float) -> None: ...
+
+    def text_cache(self, *, hit: bool, cache_bytes: int) -> None:
+        self.lookups.append(hit)
+
+    def freed(self, seconds: float) -> None:
+        self.freed_s.append(seconds)
+
+
+async def test_a_clause_spoken_before_comes_from_the_cache_sample_for_sample() -> None:
+    counter, tone = Counter(), ToneSynthesizer()
+    engine = Engine(tone, observer=counter)
+    first, again = await speak(engine, TEXT), await speak(engine, TEXT)
+    assert len(tone.asked) == 3
+    assert counter.lookups == [False] * 3 + [True] * 3
+    np.testing.assert_array_equal(pcm(first), pcm(again))
+    spans: list[list[TextSpan]] = [[s for c in chunks for s in c.spans] for chunks in (first, again)]
+    assert spans[0] == spans[1]
+    await speak(engine, TEXT, speed=1.5)
+    assert len(tone.asked) == 6
+    assert len(counter.first) == 3
+    await engine.aclose()
+
+
+async def test_cancel_frees_the_model_and_makes_no_further_chunk() -> None:
+    counter, tone = Counter(), ToneSynthesizer(delay_s=lambda chunk: 3600 if chunk else 0)
+    engine = Engine(tone, observer=counter)
+    utterance = await engine.open(request())
+    utterance.feed(TEXT * 3)
+    utterance.end_text()
+    await anext(aiter(utterance))
+    assert tone.active == 1
+    await utterance.aclose()
+    await utterance.aclose()
+    assert tone.active == 0 and tone.chunks_made == 1
+    assert len(counter.freed_s) == 1
+    assert [chunk async for chunk in utterance] == []
+    await engine.aclose()
+
+
+async def test_work_ahead_stops_until_the_phone_has_heard_enough() -> None:
+    now = 100.0
+    tone = ToneSynthesizer()
+    engine = Engine(tone, SpeechConfig(ahead_s=2, cache_bytes=0), clock=lambda: now)
+    async with await engine.open(request()) as utterance:
+        utterance.feed("Two words here. " * 20)
+        utterance.end_text()
+        chunks = aiter(utterance)
+        await anext(chunks)
+        utterance.played(0, at=now)
+
+        async def drain() -> int:
+            count = 0
+            try:
+                while True:
+                    async with asyncio.timeout(0.2):
+                        await anext(chunks)
+                    count += 1
+            except TimeoutError:
+                return count
+
+        await drain()
+        made = len(tone.asked)
+        assert made < 8  # about 1 s each
+        now += 3
+        utterance.played(3 * 16000, at=now)
+        await drain()
+        assert made + 2 <= len(tone.asked) <= made + 5
+    await engine.aclose()
+
+
+@pytest.mark.parametrize(("dry_s", "pause_ms"), [(0.0, 360), (0.2, 160), (9.0, 0)])
+async def test_a_pause_that_was_heard_already_is_not_made_again(dry_s: float, pause_ms: int) -> None:
+    now = 100.0
+    engine = Engine(ToneSynthesizer(), clock=lambda: now)
+    async with await engine.open(request()) as utterance:
+        utterance.feed("Hello there. ")
+        chunks = aiter(utterance)
+        spoken = [await anext(chunks)]
+        while sum(c.samples for c in spoken) < 0.56 * 16000:
+            spoken.append(await anext(chunks))
+        utterance.played(0, at=now)
+        samples = sum(c.samples for c in spoken)
+        now += samples / 16000 + dry_s
+        utterance.feed("More. ")
+        utterance.end_text()
+        span = next(s for c in [c async for c in chunks] for s in c.spans)
+        assert (span.first_sample - samples) / 16 == pytest.approx(pause_ms + 10, abs=20)
+    await engine.aclose()
+
+
+async def test_a_consumer_that_does_not_take_bounds_the_work() -> None:
+    tone = ToneSynthesizer()
+    engine = Engine(tone, SpeechConfig(ahead_s=2, cache_bytes=0))
+    async with await engine.open(request()) as utterance:
+        utterance.feed("Two words here. " * 20)
+        await asyncio.sleep(0.2)
+        assert len(tone.asked) < 8
+    await engine.aclose()
+
+
+async def test_an_utterance_nobody_waits_for_is_made_ahead_up_to_the_bound() -> None:
+    tone = ToneSynthesizer()
+    engine = Engine(tone, SpeechConfig(ahead_s=2, cache_bytes=0))
+    async with await engine.open(request(ahead=True)) as utterance:
+        utterance.feed("Two words here. " * 5)
+        utterance.end_text()
+        chunks = aiter(utterance)
+        seconds = 0.0
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                async for chunk in chunks:
+                    seconds += chunk.samples / 16000
+        assert 2 <= seconds < 4
+        utterance.played(0, at=engine.clock())
+    await engine.aclose()
+
+
+@pytest.mark.parametrize("text", ["", "   ", "...", "👍🎉", "\x00\x07", "?! —"])
+async def test_nothing_to_speak_ends_without_sound(text: str) -> None:
+    engine = Engine(ToneSynthesizer())
+    assert await speak(engine, text) == []
+    await engine.aclose()
+
+
+async def test_too_long_a_text_is_refused_with_its_length() -> None:
+    engine = Engine(ToneSynthesizer(), SpeechConfig(max_chars=100))
+    with pytest.raises(InvalidRequest, match="at most 100 "):
+        await speak(engine, "x" * 101)
+    await engine.aclose()
+
+
+async def test_bounds_on_utterances_and_speed() -> None:
+    engine = Engine(ToneSynthesizer(), SpeechConfig(max_utterances=1))
+    with pytest.raises(InvalidRequest, match="speed is 9"):
+        await engine.open(request(speed=9))
+    utterance = await engine.open(request())
+    with pytest.raises(Exhausted) as refused:
+        await engine.open(request())
+    assert refused.value.retry_after_s > 0
+    await utterance.aclose()
+    assert await speak(engine, TEXT)
+    await engine.aclose()
+    with pytest.raises(Unavailable):
+        await engine.open(request())
+
+
+async def test_a_model_that_breaks_fails_its_utterance_only(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(chunk: int) -> float:
+        raise ZeroDivisionError
+
+    tone = ToneSynthesizer()
+    engine = Engine(tone, SpeechConfig(cache_bytes=0))
+    fine = await speak(engine, TEXT)
+    tone._delay_s = broken
+    with pytest.raises(SynthesisFailed, match="ZeroDivisionError"):
+        await speak(engine, TEXT)
+    tone._delay_s = lambda chunk: 0.0
+    np.testing.assert_array_equal(pcm(await speak(engine, TEXT)), pcm(fine))
+    assert TEXT not in caplog.text
+    await engine.aclose()

@@ -1,0 +1,102 @@
+"""Refusals that meet writes under way, between two processes: in one they take turns, and never meet.
+
+grpc.aio's client makes INTERNAL of such a refusal, without details or metadata.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.tts_engine.service.scripted import RETRY_AFTER_S
+from tts_engine.api import UtteranceRequest
+from tts_engine.config import EngineConfig
+from tts_engine.errors import EngineError
+from tts_engine.service.client import GrpcEngine, GrpcUtterance
+from tts_engine.service.process import EngineProcess
+
+PLACES = 50
+CONFIG = EngineConfig.model_validate(
+    {"kind": "tone", "retry_after_s": 0.75, "speech": {"max_utterances": PLACES, "max_chars": 1_000_000}}
+)
+LONG = "word " * 50_000
+"""More than HTTP/2's window of 64 KiB: writing it lasts until the server reads, or ends the call."""
+
+
+@asynccontextmanager
+async def running(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
+    """An engine process, and a client of it."""
+    process = EngineProcess("tests.tts_engine.service.scripted", config)
+    await process.start()
+    client = GrpcEngine(process.target, config)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+        await process.aclose()
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[GrpcEngine]:
+    async with running(CONFIG) as client:
+        yield client
+
+
+TRANSIENT = {("Exhausted", 0.75), ("Exhausted", RETRY_AFTER_S), ("Unavailable", None)}
+"""What may become of it: told as it is, or, where it met a write, that there is no engine now."""
+
+
+async def refusal(utterance: GrpcUtterance) -> tuple[str, float | None]:
+    """How it was refused: name of the error, delay before a retry."""
+    with pytest.raises(EngineError) as caught:
+        await anext(utterance)
+    await utterance.aclose()
+    return type(caught.value).__name__, getattr(caught.value, "retry_after_s", None)
+
+
+@pytest.mark.parametrize("text", ["short", LONG], ids=["short", "long"])
+async def test_a_refusal_by_a_full_engine_is_never_a_failure(engine: GrpcEngine, text: str) -> None:
+    held = [await engine.open(UtteranceRequest(utterance_id="held")) for _ in range(PLACES)]
+    for utterance in held:
+        utterance.feed("one hold ")
+    for utterance in held:
+        await anext(utterance)
+
+    async def refused() -> tuple[str, float | None]:
+        utterance = await engine.open(UtteranceRequest(utterance_id="u"))
+        utterance.feed(text)
+        return await refusal(utterance)
+
+    for _ in range(6):
+        seen = Counter(await asyncio.gather(*(refused() for _ in range(PLACES))))
+        assert seen.keys() <= TRANSIENT, seen
+
+
+async def test_a_refusal_that_meets_a_later_write_is_never_a_failure(engine: GrpcEngine) -> None:
+    async def refused() -> tuple[str, float | None]:
+        utterance = await engine.open(UtteranceRequest(utterance_id="u", voice="full"))
+        refusing = asyncio.create_task(refusal(utterance))
+        while not refusing.done():  # noqa: ASYNC110  # tokens, faster than any model's
+            utterance.feed("token ")
+            await asyncio.sleep(0)
+        return await refusing
+
+    for _ in range(6):
+        seen = Counter(await asyncio.gather(*(refused() for _ in range(20))))
+        assert seen.keys() <= TRANSIENT, seen
+
+
+async def test_a_burst_that_fits_is_not_thinned_out_by_chance() -> None:
+    """gRPC's own limit of calls that nobody has accepted yet refused 672 of 3000."""
+    config = EngineConfig.model_validate({"kind": "tone", "speech": {"max_utterances": 3000}})
+    async with running(config) as engine:
+
+        async def chunks() -> int:
+            async with await engine.open(UtteranceRequest(utterance_id="u")) as utterance:
+                utterance.feed("two words")
+                utterance.end_text()
+                return len([chunk async for chunk in utterance])
+
+        assert Counter(await asyncio.gather(*(chunks() for _ in range(3000)))) == {2: 3000}

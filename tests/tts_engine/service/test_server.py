@@ -1,0 +1,525 @@
+"""Server and client over a real unix socket: one utterance, its end in every way, and what is refused."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from tests.tts_engine.service.scripted import RETRY_AFTER_S, ScriptedEngine, chunk_of
+from tts_engine.api import UtteranceRequest
+from tts_engine.config import EngineConfig
+from tts_engine.errors import (
+    DeadlineExceeded,
+    Exhausted,
+    InvalidRequest,
+    NotFound,
+    SynthesisFailed,
+    Unavailable,
+)
+from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
+from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
+from tts_engine.service.client import GrpcEngine
+from tts_engine.service.server import Progress, SpeechServer
+from voicecodecs.registry import AudioFormat
+
+
+class Pair:
+    """An engine, its server, and a client."""
+
+    def __init__(self, server: SpeechServer, scripted: ScriptedEngine, client: GrpcEngine) -> None:
+        self.server, self.scripted, self.client = server, scripted, client
+
+    async def speak(self, text: str, **request: object) -> list:
+        async with await self.client.open(UtteranceRequest(utterance_id="u", **request)) as utterance:
+            utterance.feed(text)
+            utterance.end_text()
+            return [chunk async for chunk in utterance]
+
+    async def health(self) -> int:
+        async with grpc.aio.insecure_channel(self.server.address) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            return (await stub.Check(health_pb2.HealthCheckRequest(service="talkspurt.v1.SpeechEngine"))).status
+
+
+@pytest.fixture
+async def connect(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Pair]]]:
+    pairs = []
+
+    async def make(*, warm: bool = True, **settings: object) -> Pair:
+        config = EngineConfig.model_validate({"listen": f"unix:{tmp_path}/{len(pairs)}.sock"} | settings)
+        pair = Pair(SpeechServer(config), ScriptedEngine(), None)
+        pairs.append(pair)
+        await pair.server.start()
+        pair.client = GrpcEngine(pair.server.address, config)
+        if warm:
+            await pair.server.serve(pair.scripted)
+        return pair
+
+    yield make
+    for pair in pairs:
+        await pair.client.aclose()
+        await pair.server.aclose()
+
+
+@pytest.fixture
+async def pair(connect: Callable[..., Awaitable[Pair]]) -> Pair:
+    return await connect()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  # another process or gRPC changes it
+        await asyncio.sleep(0.002)
+
+
+async def held(pair: Pair, text: str = "one hold two", **request: object) -> tuple:
+    """An utterance that stands still after its first word: the client's end and the engine's."""
+    utterance = await pair.client.open(UtteranceRequest(utterance_id="held", **request))
+    utterance.feed(text)
+    utterance.end_text()
+    assert await anext(utterance) == chunk_of("one", 0)
+    inner = pair.scripted.utterances[-1]
+    await inner.holding.wait()
+    return utterance, inner
+
+
+async def test_request_and_audio_arrive_as_they_were_sent(pair: Pair) -> None:
+    request = {
+        "format": AudioFormat(encoding="L16", sample_rate=16000, ptime_ms=40),
+        "voice": "heart",
+        "language": "en-GB",
+        "speed": 1.5,
+        "instruct": "calm",
+        "ahead": True,
+    }
+    assert await pair.speak("hello wide world", **request) == [
+        chunk_of(word, step) for step, word in enumerate(["hello", "wide", "world"])
+    ]
+    assert pair.scripted.utterances[0].request == UtteranceRequest(utterance_id="u", **request)
+
+
+async def test_text_fed_in_deltas_is_the_same_text(pair: Pair) -> None:
+    text = "tokens come one by one, \N{GRINNING FACE} and they are joined"
+    async with await pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
+        for at, character in enumerate(text):
+            utterance.feed(character)
+            if at % 7 == 0:
+                await asyncio.sleep(0.001)
+        utterance.end_text()
+        async for _ in utterance:
+            pass
+    assert pair.scripted.utterances[0].text == text
+
+
+async def test_audio_comes_before_the_text_has_ended(pair: Pair) -> None:
+    async with await pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
+        utterance.feed("first ")
+        assert await anext(utterance) == chunk_of("first", 0)
+        utterance.feed("second")
+        utterance.end_text()
+        assert [chunk async for chunk in utterance] == [chunk_of("second", 1)]
+
+
+async def test_request_text_and_end_of_one_turn_of_the_loop_are_one_message(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = []
+    apply = pair.server._apply
+    monkeypatch.setattr(pair.server, "_apply", lambda message, *rest: (messages.append(message), apply(message, *rest)))
+    await pair.speak("all at once")
+    assert len(messages) == 1
+
+
+# How an utterance ends early.
+
+
+@pytest.mark.parametrize("how", ["aclose", "leave", "task", "client"])
+async def test_cancel_ends_the_engines_work_within_the_step_under_way(pair: Pair, how: str) -> None:
+    utterance, inner = await held(pair, "one hold two three")
+    match how:
+        case "aclose":
+            await utterance.aclose()
+        case "leave":
+            async with utterance:
+                pass
+        case "task":
+            reading = asyncio.create_task(anext(utterance))
+            await asyncio.sleep(0)
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+        case "client":
+            await pair.client.aclose()
+    await inner.closed.wait()
+    inner.release.set()
+    await until(lambda: not pair.server._speaks)
+    assert inner.steps == 2  # "one", and "hold" that was under way
+
+
+async def test_cancel_by_message_is_answered_with_cancelled(pair: Pair) -> None:
+    async with grpc.aio.insecure_channel(pair.server.address) as channel:
+        call = pb_grpc.SpeechEngineStub(channel).Speak()
+        await call.write(pb.SpeakRequest(start=pb.SpeakStart(utterance_id="u"), text="hold on", end_of_text=True))
+        await until(lambda: bool(pair.scripted.utterances))
+        await pair.scripted.utterances[0].holding.wait()
+        await call.write(pb.SpeakRequest(cancel=True))
+        assert await call.code() is grpc.StatusCode.CANCELLED
+    await pair.scripted.utterances[0].closed.wait()
+
+
+async def test_a_half_closed_call_means_end_of_text(pair: Pair) -> None:
+    async with grpc.aio.insecure_channel(pair.server.address) as channel:
+        call = pb_grpc.SpeechEngineStub(channel).Speak()
+        await call.write(pb.SpeakRequest(start=pb.SpeakStart(utterance_id="u"), text="two words"))
+        await call.done_writing()
+        assert [message.finished async for message in call] == [False, False, True]
+
+
+async def test_closing_while_somebody_reads_ends_the_iteration(pair: Pair) -> None:
+    utterance, _ = await held(pair)
+    reading = asyncio.create_task(anext(utterance, "ended"))
+    await asyncio.sleep(0.01)
+    await utterance.aclose()
+    assert await reading == "ended"
+
+
+async def test_other_utterances_do_not_notice_a_failed_one(pair: Pair) -> None:
+    utterance, inner = await held(pair)
+    with pytest.raises(SynthesisFailed, match="RuntimeError"):
+        await pair.speak("then break")
+    inner.release.set()
+    assert len([chunk async for chunk in utterance]) == 2
+    assert pair.scripted.utterances[-1].closed.is_set()
+
+
+async def test_a_bug_of_the_engine_is_logged_without_the_callers_words(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(SynthesisFailed) as caught:
+        await pair.speak("secret break")
+    assert "RuntimeError" in caplog.text and "scripted.py" in caplog.text
+    assert "secret" not in caplog.text and "secret" not in str(caught.value)
+
+
+# What is refused.
+
+
+async def test_unknown_voice(pair: Pair) -> None:
+    with pytest.raises(NotFound, match="nobody"):
+        await pair.speak("hello", voice="nobody")
+
+
+async def test_a_full_engine_says_when_to_come_back(pair: Pair) -> None:
+    with pytest.raises(Exhausted) as caught:
+        await pair.speak("hello", voice="full")
+    assert caught.value.retry_after_s == RETRY_AFTER_S
+
+
+async def test_one_utterance_too_many_is_refused_and_a_place_comes_free(connect: Callable) -> None:
+    pair = await connect(speech={"max_utterances": 2}, retry_after_s=0.75)
+    first, _ = await held(pair)
+    second, _ = await held(pair)
+    with pytest.raises(Exhausted) as caught:
+        await pair.speak("three")
+    assert caught.value.retry_after_s == 0.75
+    await first.aclose()
+    await until(lambda: len(pair.server._speaks) == 1)
+    assert len(await pair.speak("three")) == 1
+    await second.aclose()
+
+
+async def test_a_refusal_waits_for_the_first_message(connect: Callable) -> None:
+    """Sent at once it would meet that message on its way, which grpc.aio's client makes INTERNAL of."""
+    pair = await connect(speech={"max_utterances": 1}, retry_after_s=0.75)
+    first, _ = await held(pair)
+    async with grpc.aio.insecure_channel(pair.server.address) as channel:
+        call = pb_grpc.SpeechEngineStub(channel).Speak()
+        await call.wait_for_connection()
+        await pair.client.status()  # a round trip behind it
+        await asyncio.sleep(0.05)
+        assert not call.done()
+        await call.write(pb.SpeakRequest(start=pb.SpeakStart(utterance_id="u"), text="late"))
+        assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (await call.trailing_metadata())["retry-after-s"] == "0.75"
+    await first.aclose()
+
+
+async def test_a_call_without_a_start_ends(connect: Callable) -> None:
+    pair = await connect(timeouts={"text_s": 0.05})
+    async with grpc.aio.insecure_channel(pair.server.address) as channel:
+        call = pb_grpc.SpeechEngineStub(channel).Speak()
+        assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert "no start" in await call.details()
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "field"),
+    [({"speed": 9.0}, "speed"), ({"utterance_id": ""}, "utterance_id")],
+)
+async def test_a_bad_request_names_its_field(pair: Pair, request_fields: dict, field: str) -> None:
+    async with await pair.client.open(UtteranceRequest(**({"utterance_id": "u"} | request_fields))) as utterance:
+        with pytest.raises(InvalidRequest) as caught:
+            await anext(utterance)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("messages", "field"),
+    [
+        ([{"text": "no start"}], "start"),
+        ([{"start": {"utterance_id": "u"}}, {"start": {"utterance_id": "u"}}], "start"),
+        ([{"start": {"utterance_id": "u"}, "end_of_text": True, "text": "hold"}, {"text": "more"}], "text"),
+        ([{"start": {"utterance_id": "u"}, "text": "x" * 60}, {"text": "y" * 60}], "text"),
+        ([{"start": {"utterance_id": "u", "encoding": "GSM"}}], "encoding"),
+    ],
+    ids=["no start", "two starts", "after the end", "too long", "codec"],
+)
+async def test_a_client_that_breaks_the_rules_is_told_the_field(
+    connect: Callable, messages: list[dict], field: str
+) -> None:
+    pair = await connect(speech={"max_chars": 100})
+    async with grpc.aio.insecure_channel(pair.server.address) as channel:
+        call = pb_grpc.SpeechEngineStub(channel).Speak()
+        for message in messages:
+            await call.write(pb.SpeakRequest(**message))
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert (await call.trailing_metadata())["field"] == field
+
+
+async def test_the_client_holds_no_more_text_than_one_turn_may_have(connect: Callable) -> None:
+    pair = await connect(speech={"max_chars": 10})
+    async with await pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
+        utterance.feed("0123456789")
+        with pytest.raises(InvalidRequest, match="11 characters, expected 10 or fewer"):
+            utterance.feed("x")
+        utterance.end_text()
+        with pytest.raises(InvalidRequest, match="after the end"):
+            utterance.feed("x")
+
+
+async def test_a_message_over_the_bound_is_refused_and_the_connection_lives(connect: Callable) -> None:
+    pair = await connect(message_bytes=2**16)
+    with pytest.raises(InvalidRequest):
+        await pair.client.add_voice(voice_id="v", name="V", wav=bytes(2**17), transcript="t", language="en")
+    assert len(await pair.speak("still here")) == 2
+
+
+# Deadlines.
+
+
+def test_each_deadline_counts_from_what_it_waits_for() -> None:
+    timeouts = EngineConfig.model_validate({"timeouts": {"text_s": 5, "audio_s": 3, "consumption_s": 7}}).timeouts
+    progress = Progress(now=100.0)
+    assert progress.expired(104.9, timeouts) is None
+    assert "no text" in str(progress.expired(105.1, timeouts))
+    progress.text_at = 104.0
+    assert progress.expired(108.9, timeouts) is None
+    progress.writing_at = 108.0  # a chunk waits: now it is the client's turn
+    assert progress.expired(114.9, timeouts) is None
+    assert "client took no audio" in str(progress.expired(115.1, timeouts))
+    progress.writing_at, progress.text_ended, progress.audio_at = None, True, 110.0
+    assert progress.expired(112.9, timeouts) is None
+    assert "made no audio" in str(progress.expired(113.1, timeouts))
+    progress.ahead = True  # nobody waits for it
+    assert progress.expired(500.0, timeouts) is None
+
+
+@pytest.mark.parametrize(
+    ("timeout", "text", "end", "reason"),
+    [("text_s", "one ", False, "no text"), ("audio_s", "hold", True, "made no audio")],
+)
+async def test_what_stands_still_ends_with_deadline_exceeded(
+    connect: Callable, timeout: str, text: str, end: bool, reason: str
+) -> None:
+    pair = await connect(timeouts={timeout: 0.05})
+    async with await pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
+        utterance.feed(text)
+        if end:
+            utterance.end_text()
+        with pytest.raises(DeadlineExceeded, match=reason):
+            async for _ in utterance:
+                pass
+    await pair.scripted.utterances[0].closed.wait()
+
+
+async def test_a_client_that_takes_no_audio_stops_the_engine_and_then_loses_its_place(connect: Callable) -> None:
+    pair = await connect(timeouts={"consumption_s": 0.1})
+    utterance = await pair.client.open(UtteranceRequest(utterance_id="u"))
+    utterance.feed("flood")
+    utterance.end_text()
+    await until(lambda: bool(pair.scripted.utterances))
+    inner = pair.scripted.utterances[0]
+    await inner.closed.wait()
+    # 64 kB a step: what gRPC holds for a client that does not read is a few windows of 64 KiB, not all there is.
+    assert inner.steps < 20
+    with pytest.raises(DeadlineExceeded, match="took no audio"):
+        async for _ in utterance:
+            pass
+
+
+async def test_utterances_that_nobody_reads_do_not_hold_up_the_others(pair: Pair) -> None:
+    unread = [await pair.client.open(UtteranceRequest(utterance_id=str(n))) for n in range(20)]
+    for utterance in unread:
+        utterance.feed("flood")
+        utterance.end_text()
+    await until(lambda: sum(inner.steps > 2 for inner in pair.scripted.utterances) == 20)
+    async with await pair.client.open(UtteranceRequest(utterance_id="read")) as utterance:
+        utterance.feed("flood")
+        utterance.end_text()
+        for _ in range(100):
+            await anext(utterance)
+    for utterance in unread:
+        await utterance.aclose()
+
+
+# Drain and health.
+
+
+async def test_not_serving_until_warm_and_while_draining(connect: Callable) -> None:
+    pair = await connect(warm=False)
+    assert await pair.health() == health_pb2.HealthCheckResponse.NOT_SERVING
+    with pytest.raises(Unavailable, match="starting"):
+        await pair.speak("too early")
+    assert not (await pair.client.status()).ready
+    await pair.server.serve(pair.scripted)
+    assert await pair.health() == health_pb2.HealthCheckResponse.SERVING
+
+    utterance, inner = await held(pair)
+    draining = asyncio.create_task(pair.server.drain())
+    await until(lambda: pair.server._draining)
+    assert await pair.health() == health_pb2.HealthCheckResponse.NOT_SERVING
+    with pytest.raises(Unavailable, match="draining"):
+        await pair.speak("too late")
+    status = await pair.client.status()
+    assert not status.ready and status.detail == "draining" and status.active == 1
+    assert not draining.done()
+
+    inner.release.set()
+    assert [chunk async for chunk in utterance] == [chunk_of("hold", 1), chunk_of("two", 2)]
+    assert await draining == 0
+
+
+async def test_a_drain_is_bounded(connect: Callable) -> None:
+    pair = await connect(drain_s=0.05)
+    utterance, inner = await held(pair)
+    assert await pair.server.drain() == 1
+    with pytest.raises(Unavailable, match="shut down"):
+        await anext(utterance)
+    assert inner.closed.is_set()
+
+
+async def test_reflection_names_the_services(pair: Pair) -> None:
+    async with grpc.aio.insecure_channel(pair.server.address) as channel:
+        call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
+        await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+        answer = await call.read()
+        await call.done_writing()
+    names = {service.name for service in answer.list_services_response.service}
+    assert names >= {"talkspurt.v1.SpeechEngine", "grpc.health.v1.Health"}
+
+
+async def test_listens_on_tcp_and_says_where(connect: Callable) -> None:
+    pair = await connect(listen="127.0.0.1:0")
+    assert not pair.server.address.endswith(":0")
+    assert len(await pair.speak("over tcp")) == 2
+    second = SpeechServer(EngineConfig(listen=pair.server.address))
+    with pytest.raises(OSError, match=pair.server.address):
+        await second.start()
+    await second.aclose()
+
+
+# Voices, models, status, metrics, position.
+
+
+async def test_voices_models_and_status(pair: Pair) -> None:
+    added = await pair.client.add_voice(voice_id="mine", name="Mine", wav=b"RIFF", transcript="said", language="de")
+    assert added.registered and [voice.voice_id for voice in await pair.client.list_voices()] == ["heart", "mine"]
+    await pair.client.remove_voice("mine")
+    with pytest.raises(NotFound, match="mine"):
+        await pair.client.remove_voice("mine")
+    await pair.client.set_active_model("two")
+    status = await pair.client.status()
+    assert (status.model, status.models, status.queued, status.gpu) == ("two", ("one", "two"), 3, "none")
+    async with grpc.aio.insecure_channel(pair.server.address) as channel:
+        models = await pb_grpc.SpeechEngineStub(channel).ListModels(pb.ListModelsRequest())
+    assert list(models.models) == ["one", "two"] and models.active == "two"
+
+
+async def test_the_client_sees_the_engines_metrics(pair: Pair) -> None:
+    text = (await pair.client.metrics()).decode()
+    for name in ("talkspurt_engine_first_chunk_seconds", "talkspurt_text_cache_requests_total", "cv_audio_first_byte"):
+        assert name in text
+
+
+async def test_the_played_position_reaches_the_engine_with_its_age(pair: Pair) -> None:
+    utterance, inner = await held(pair, ahead=True)
+    now = time.monotonic()
+    for step in range(100):  # a steady playout, read every 20 ms: one message
+        utterance.played(160 * step, at=now - 2 + 0.02 * step)
+    await until(lambda: bool(inner.positions))
+    [(samples, at)] = inner.positions
+    # The first reading is the news; what gathers before the message leaves is told with it.
+    assert at - (now - 2) == pytest.approx(samples / 8000, abs=0.02)
+    await utterance.aclose()
+
+
+async def test_news_within_200_ms_of_the_last_is_kept_and_told_although_no_reading_follows(pair: Pair) -> None:
+    utterance, inner = await held(pair)
+    utterance.played(0, at=time.monotonic())
+    await until(lambda: len(inner.positions) == 1)
+    utterance.played(8000, at=time.monotonic())  # within 200 ms of the one before: kept, and sent when its time comes
+    await until(lambda: len(inner.positions) == 2)
+    assert inner.positions[1][0] == 8000
+    await utterance.aclose()
+
+
+# Several engines.
+
+
+async def test_the_engine_with_the_fewest_utterances_gets_the_next(connect: Callable) -> None:
+    pairs = [await connect(), await connect()]
+    client = GrpcEngine([one.server.address for one in pairs], EngineConfig())
+    opened = []
+    for number in range(6):
+        opened.append(await client.open(UtteranceRequest(utterance_id=str(number))))
+        opened[-1].feed("hold")
+    await until(lambda: sum(len(one.scripted.utterances) for one in pairs) == 6)
+    assert [len(one.scripted.utterances) for one in pairs] == [3, 3]
+    await opened[0].aclose()  # was the first engine's: it has the fewest now
+    opened.append(await client.open(UtteranceRequest(utterance_id="next")))
+    await until(lambda: len(pairs[0].scripted.utterances) == 4)
+    await client.aclose()
+
+
+async def test_a_lost_connection_is_unavailable(pair: Pair) -> None:
+    utterance, _ = await held(pair)
+    await pair.server._server.stop(None)
+    with pytest.raises(Unavailable):
+        async for _ in utterance:
+            pass
+    with pytest.raises(Unavailable):
+        await pair.speak("nobody there")
+    with pytest.raises(Unavailable):
+        await pair.client.status()
+
+
+async def test_a_closed_client_opens_nothing(pair: Pair) -> None:
+    await pair.client.aclose()
+    with pytest.raises(Unavailable, match="closed"):
+        await pair.client.open(UtteranceRequest(utterance_id="u"))
+
+
+async def test_positions_that_cross_the_end_of_an_utterance_do_not_fail_it(pair: Pair) -> None:
+    """A position written while the server ended the call turned a finished utterance into INTERNAL."""
+    for _ in range(100):
+        async with await pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
+            utterance.feed("word")
+            utterance.end_text()
+            async for _chunk in utterance:
+                for _ in range(3):
+                    utterance._gather().position.samples = 160
+                    await asyncio.sleep(0)

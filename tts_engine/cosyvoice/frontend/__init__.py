@@ -1,0 +1,1 @@
+"""Text to token ids, and reference audio to prompt features. Decides the wording that is read aloud; knows no GPU."""

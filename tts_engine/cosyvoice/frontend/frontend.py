@@ -1,0 +1,156 @@
+"""A clause and a voice to the language model's request: which ids, which prompt, how long at least and at most.
+
+Sequence of the model: ``[sos] prompt_text text [task] prompt_speech`` and from there on the new speech tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts_engine.cosyvoice.frontend.features import FeatureExtractor, VoiceFeatures
+from tts_engine.cosyvoice.frontend.normalise import (
+    Normalised,
+    Verbaliser,
+    default_verbaliser,
+    is_only_punctuation,
+    normalise,
+)
+from tts_engine.cosyvoice.frontend.tokenizer import END_OF_PROMPT, CosyTokenizer, Version
+from tts_engine.cosyvoice.frontend.words import expected_words
+from tts_engine.errors import InvalidRequest
+
+SYSTEM_PROMPT = "You are a helpful assistant."
+"""What every prompt of version 3 begins with; version 2 has none."""
+
+MIN_TOKENS_PER_TEXT_ID = 2
+MAX_TOKENS_PER_TEXT_ID = 20
+
+Mode = Literal["zero_shot", "cross_lingual", "instruct", "sft"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LmPrompt:
+    """One request of the language model. Arrays are int32 of shape ``(n,)``."""
+
+    prompt_text: NDArray[np.int32]
+    text: NDArray[np.int32]
+    prompt_speech: NDArray[np.int32]
+    min_tokens: int
+    """Speech tokens before which the end is masked."""
+    max_tokens: int
+    """Speech tokens at which the clause is cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clause:
+    """A clause ready for the model, and what its audio will be aligned to."""
+
+    lm: LmPrompt
+    words: Sequence[tuple[int, int, float]]
+    """See ``words.expected_words``; characters of the clause as the caller wrote it."""
+
+
+class Frontend:
+    """Text and reference audio of one model directory. ``prompt`` and ``clause`` are safe from several threads."""
+
+    def __init__(self, folder: Path, *, version: Version, verbalise: Verbaliser | None = None) -> None:
+        """
+        Args:
+            folder: official model directory.
+            version: 2 or 3.
+            verbalise: numbers and dates to words; None takes the best that is installed.
+
+        Raises:
+            SynthesisFailed: the tokenizer folder is missing or broken.
+        """
+        self.version: Version = version
+        self.tokenizer = CosyTokenizer.load(folder / "CosyVoice-BlankEN", version=version)
+        self.features = FeatureExtractor(folder, version=version)
+        self._verbalise = verbalise or default_verbaliser()
+        # The same few transcripts head every request: milliseconds before the first token, saved.
+        self._transcript = lru_cache(maxsize=1024)(lambda transcript: self.normalise(transcript).text)
+
+    def normalise(self, text: str, language: str = "") -> Normalised:
+        return normalise(text, language, verbalise=self._verbalise)
+
+    def clause(self, text: str, voice: VoiceFeatures, *, language: str = "", instruct: str = "") -> Clause:
+        """Prepare one clause: one request of the language model.
+
+        Raises:
+            InvalidRequest: nothing in ``text`` can be spoken.
+        """
+        normalised = self.normalise(text, language)
+        if is_only_punctuation(normalised.text.replace(" ", "")):
+            raise InvalidRequest(f"none of the {len(text)} characters can be spoken")
+        mode = choose_mode(voice, instruct=instruct)
+        return Clause(
+            lm=self.prompt(normalised.text, voice, mode=mode, instruct=instruct), words=expected_words(normalised)
+        )
+
+    def streamed(self, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt | None:
+        """The request for text that comes in pieces, without any; None where the model knows no such layout."""
+        mode = choose_mode(voice, instruct=instruct)
+        return self.prompt("", voice, mode=mode, instruct=instruct) if mode in ("zero_shot", "instruct") else None
+
+    def piece(self, text: str, language: str = "") -> tuple[Sequence[int], Sequence[tuple[int, int, float]]]:
+        """Ids of a piece of streamed text, whole words with the space before them, and its words.
+
+        As upstream has it for text that streams in, nothing is verbalised: that needs the words around.
+        """
+        return self.tokenizer.encode(text), expected_words(self.normalise(text, language))
+
+    def prompt(self, text: str, voice: VoiceFeatures, *, mode: Mode, instruct: str = "") -> LmPrompt:
+        """Lay out the request.
+
+        ========== ======================================= =================== =============
+        mode       prompt text                             text                prompt speech
+        ========== ======================================= =================== =============
+        zero_shot  [v3: system, end of prompt] transcript  text                the voice's
+        instruct   [v3: system] instruct, end of prompt    text                none
+        others     none                                    [v3: system, end    none
+                                                           of prompt] text
+        ========== ======================================= =================== =============
+
+        A prefix that the caller wrote is not doubled. Lengths count ``text`` with its prefix, as upstream does.
+
+        Args:
+            text: already normalised.
+        """
+        prefix = SYSTEM_PROMPT + END_OF_PROMPT if self.version == 3 and END_OF_PROMPT not in text else ""
+        prompt_text, prompt_speech = "", voice.lm_tokens[:0]
+        if mode == "zero_shot":
+            transcript = self._transcript(voice.transcript)
+            prompt_text = transcript if END_OF_PROMPT in transcript else prefix + transcript
+            prompt_speech = voice.lm_tokens
+        elif mode == "instruct":
+            prompt_text = instruct.strip()
+            if END_OF_PROMPT not in prompt_text:
+                # Without the end mark the model reads the instruction aloud.
+                system = SYSTEM_PROMPT + " " if self.version == 3 else ""
+                prompt_text = system + prompt_text + END_OF_PROMPT
+        else:
+            text = prefix + text
+        ids = self.tokenizer.encode(text)
+        return LmPrompt(
+            prompt_text=np.array(self.tokenizer.encode(prompt_text), np.int32),
+            text=np.array(ids, np.int32),
+            prompt_speech=prompt_speech,
+            min_tokens=MIN_TOKENS_PER_TEXT_ID * len(ids),
+            max_tokens=MAX_TOKENS_PER_TEXT_ID * len(ids),
+        )
+
+
+def choose_mode(voice: VoiceFeatures, *, instruct: str = "") -> Mode:
+    """The mode that uses all there is: an instruction, a transcript, a recording, or a speaker vector alone."""
+    if instruct.strip():
+        return "instruct"
+    if not voice.flow_tokens.size:
+        return "sft"
+    return "zero_shot" if voice.transcript.strip() and voice.lm_tokens.size else "cross_lingual"

@@ -1,0 +1,313 @@
+"""Text to the wording that the model reads aloud, and which characters of the source each part of it came from.
+
+The rules and their order are the ones the models are used with upstream; ``wetext`` (where installed) verbalises
+numbers, dates and amounts first. A text that holds ``<|`` and ``|>`` is taken as it is. Inline controls
+(``[laughter]``, ``<strong>``, phonemes) are never shown to the rules.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, Protocol
+
+from tts_engine.cosyvoice.frontend.tokenizer import control_pattern
+
+log = logging.getLogger(__name__)
+
+Script = Literal["zh", "en", ""]
+"""Which rules apply: Chinese, English, or none (another language: only white space is touched)."""
+
+
+class Verbaliser(Protocol):
+    """Written numbers, dates, amounts and abbreviations to words."""
+
+    def __call__(self, text: str, script: Script) -> str: ...
+
+
+# -- verbalising -------------------------------------------------------------------------------------------------------
+
+
+class WetextVerbaliser:
+    """wetext's transducers (Apache-2.0, inside its package); 1-10 ms a clause."""
+
+    def __init__(self) -> None:
+        from wetext import Normalizer
+
+        # The language is fixed: its own detection reads a text of digits alone as Chinese.
+        self._normalizers = {
+            "zh": Normalizer(lang="zh", operator="tn", remove_erhua=False),
+            "en": Normalizer(lang="en", operator="tn"),
+        }
+
+    def __call__(self, text: str, script: Script) -> str:
+        if script not in self._normalizers:
+            return text
+        text = re.sub(r"\s+", " ", text)  # two spaces in a row find no path through the English graph
+        quoting = {char for char in '"\\' if char in text}
+        try:
+            spoken: str = self._normalizers[script].normalize(text)
+        except (AssertionError, RuntimeError, ValueError, IndexError):
+            log.warning("text could not be verbalised and is read by the plain rules", extra={"characters": len(text)})
+            return text
+        # The English graph escapes what its tags are written with, and leaves the escape in place.
+        return re.sub(r'\\(["\\])', r"\1", spoken) if quoting else spoken
+
+
+def plain_verbaliser(text: str, script: Script) -> str:
+    """No verbaliser: digits of an English text are still spelled out by the rules below."""
+    return text
+
+
+def default_verbaliser() -> Verbaliser:
+    """wetext where it is installed, else the plain rules (digits in Chinese text are then left to the model)."""
+    try:
+        return WetextVerbaliser()
+    except ImportError:
+        log.warning("wetext is not installed: dates and amounts are not verbalised")
+        return plain_verbaliser
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+
+def contains_chinese(text: str) -> bool:
+    """True for any U+4E00 to U+9FFF."""
+    return any("\u4e00" <= char <= "\u9fff" for char in text)
+
+
+def detect_script(text: str, language: str = "") -> Script:
+    """Which rules apply to ``text``, given its BCP 47 tag or nothing."""
+    primary = language.partition("-")[0].lower()
+    if contains_chinese(text) and primary != "ja":
+        return "zh"
+    return "en" if primary in ("", "en", "zh") else ""
+
+
+def replace_blank(text: str) -> str:
+    """Drop every space whose neighbours are not both non-space ASCII."""
+    last = len(text) - 1
+
+    def latin(index: int) -> bool:
+        return 0 <= index <= last and text[index].isascii() and text[index] != " "
+
+    return "".join(c for i, c in enumerate(text) if c != " " or (latin(i - 1) and latin(i + 1)))
+
+
+def replace_corner_mark(text: str) -> str:
+    return text.replace("²", "平方").replace("³", "立方")
+
+
+def remove_bracket(text: str) -> str:
+    return re.sub("[（）【】`]", "", text).replace("——", " ")
+
+
+def spell_out_number(text: str) -> str:
+    """Each run of digits to English words, on its own: ``10:30`` becomes ``ten:thirty``."""
+    return re.sub(r"\d+", lambda match: str(_number_words()(match.group())), text)
+
+
+@cache
+def _number_words() -> Callable[[str], object]:
+    import inflect  # half a second; only English texts with digits need it
+
+    return inflect.engine().number_to_words
+
+
+def is_only_punctuation(text: str) -> bool:
+    """True when every character is punctuation or a symbol; also for an empty text."""
+    return all(unicodedata.category(char)[0] in "PS" for char in text)
+
+
+def _chinese_rules(text: str) -> str:
+    text = replace_corner_mark(replace_blank(text.replace("\n", "")))
+    text = remove_bracket(text.replace(".", "。").replace(" - ", "，"))
+    return re.sub("[，,、]+$", "。", text)
+
+
+def _rules(text: str, script: Script, verbalise: Verbaliser) -> str:
+    spoken = verbalise(text, script)
+    if script == "zh":
+        return _chinese_rules(spoken)
+    return spell_out_number(spoken) if script == "en" else spoken
+
+
+# -- normalising with alignment ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Characters ``spoken_start:spoken_end`` of the spoken text stand for ``start:end`` of the source."""
+
+    spoken_start: int
+    spoken_end: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Normalised:
+    """A text as it is read, aligned to the text as it was written."""
+
+    source: str
+    text: str
+    blocks: Sequence[Block]
+    """In order, without holes on either side; a block is either equal on both sides or a replacement."""
+
+    def spoken_for(self, start: int, end: int) -> str:
+        """What is read for ``source[start:end]``. A part of a replaced stretch gets its share of the reading."""
+        parts = []
+        for block in self.blocks:
+            low, high = max(start, block.start), min(end, block.end)
+            if low >= high:
+                continue
+            size, spoken = block.end - block.start, block.spoken_end - block.spoken_start
+            first = block.spoken_start + (low - block.start) * spoken // size
+            parts.append(self.text[first : block.spoken_start + (high - block.start) * spoken // size])
+        return "".join(parts)
+
+    def source_for(self, start: int, end: int) -> tuple[int, int]:
+        """The source characters that ``text[start:end]`` is read for; a part of a replaced stretch names it whole."""
+        first = last = -1
+        for block in self.blocks:
+            low, high = max(start, block.spoken_start), min(end, block.spoken_end)
+            if low >= high:
+                continue
+            begin, finish = block.start, block.end
+            if self.source[begin:finish] == self.text[block.spoken_start : block.spoken_end]:
+                finish = begin + high - block.spoken_start
+                begin += low - block.spoken_start
+            first, last = begin if first < 0 else first, finish
+        return max(first, 0), max(last, 0)
+
+
+def normalise(text: str, language: str = "", *, verbalise: Verbaliser = plain_verbaliser) -> Normalised:
+    """The wording of ``text`` for the model.
+
+    Args:
+        text: a clause as the caller wrote it.
+        language: BCP 47 tag; empty: Chinese where it has Chinese characters, else English.
+        verbalise: see ``default_verbaliser``.
+    """
+    if "<|" in text and "|>" in text:
+        spoken = text
+    else:
+        script = detect_script(text, language)
+        spoken = "".join(
+            piece if control else _keep_outer_space(piece, script, verbalise)
+            for piece, control in _between_controls(text.strip())
+        )
+    return Normalised(text, spoken, tuple(_align(text, spoken)))
+
+
+def _between_controls(text: str) -> Iterator[tuple[str, bool]]:
+    """Pieces of ``text`` in order and whether each is an inline control."""
+    position = 0
+    for match in control_pattern().finditer(text):
+        if match.start() > position:
+            yield text[position : match.start()], False
+        yield match.group(), True
+        position = match.end()
+    if position < len(text):
+        yield text[position:], False
+
+
+def _keep_outer_space(piece: str, script: Script, verbalise: Verbaliser) -> str:
+    inner = piece.strip()
+    if not inner:
+        return piece
+    start = piece.index(inner)
+    return piece[:start] + _rules(inner, script, verbalise) + piece[start + len(inner) :]
+
+
+_WIDE = "\u3040-\u30ff\u3400-\u9fff"
+_UNIT = re.compile(rf"[{_WIDE}]|[^\W\d_{_WIDE}]+(?:['’][^\W\d_{_WIDE}]+)*|\d+|\s+|.", re.DOTALL)
+
+
+def _align(source: str, spoken: str) -> Iterator[Block]:
+    """Blocks from a longest-match alignment of words (of characters in Chinese)."""
+    written: list[str] = _UNIT.findall(source)
+    read: list[str] = _UNIT.findall(spoken)
+    source_at, spoken_at = _offsets(written), _offsets(read)
+    for _, i1, i2, j1, j2 in difflib.SequenceMatcher(None, written, read, autojunk=False).get_opcodes():
+        yield Block(spoken_at[j1], spoken_at[j2], source_at[i1], source_at[i2])
+
+
+def _offsets(units: Sequence[str]) -> list[int]:
+    position, offsets = 0, [0]
+    for unit in units:
+        position += len(unit)
+        offsets.append(position)
+    return offsets
+
+
+# -- segments of a long text -------------------------------------------------------------------------------------------
+
+_STOPS: dict[str, frozenset[str]] = {"zh": frozenset("。？！；：、.?!;"), "en": frozenset(".?!;:")}
+_COMMAS = frozenset("，,")
+
+
+def split_paragraph(
+    text: str,
+    tokenize: Callable[[str], Sequence[Any]],
+    *,
+    script: Literal["zh", "en"],
+    max_length: int = 80,
+    min_length: int = 60,
+    merge_length: int = 20,
+    comma_split: bool = False,
+) -> list[str]:
+    """Cut a text after its stops and join the pieces greedily into segments.
+
+    Lengths are characters (zh) or ids (en). A segment is closed when the next piece would take it above
+    ``max_length`` and it has more than ``min_length`` already, so a segment can be much longer than ``max_length``;
+    a last one below ``merge_length`` joins its predecessor.
+    """
+    if not text:
+        return []
+    stops = _STOPS[script] | (_COMMAS if comma_split else frozenset())
+    if text[-1] not in stops:
+        text += "。" if script == "zh" else "."
+    pieces, start = [], 0
+    for index, char in enumerate(text):
+        if char not in stops:
+            continue
+        end = index + 1
+        closes_quote = end < len(text) and text[end] in '"”'
+        if index > start:
+            pieces.append(text[start : end + closes_quote])
+        elif closes_quote and pieces:
+            pieces[-1] += text[end]
+        start = end + closes_quote
+
+    def length(piece: str) -> int:
+        return len(piece) if script == "zh" else len(tokenize(piece))
+
+    segments: list[str] = []
+    current = ""
+    for piece in pieces:
+        if length(current + piece) > max_length and length(current) > min_length:
+            segments.append(current)
+            current = ""
+        current += piece
+    if current and segments and length(current) < merge_length:
+        segments[-1] += current
+    elif current:
+        segments.append(current)
+    return segments
+
+
+def segments(
+    text: str, tokenize: Callable[[str], Sequence[Any]], *, verbalise: Verbaliser = plain_verbaliser
+) -> list[str]:
+    """A whole text as upstream cuts it: normalised segments, each one request; what has no words is left out."""
+    if not text or ("<|" in text and "|>" in text):
+        return [text]
+    spoken = normalise(text, verbalise=verbalise).text
+    script: Literal["zh", "en"] = "zh" if contains_chinese(text) else "en"
+    return [part for part in split_paragraph(spoken, tokenize, script=script) if not is_only_punctuation(part)]

@@ -1,0 +1,97 @@
+"""Where the words of a clause are heard, estimated: shares of the clause's length by syllables.
+
+The networks have no durations of words, only a length of the clause. The edges of a clause are exact, since it is
+one request of the language model; inside, each word gets its share of the length that is known so far.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from tts_engine.cosyvoice.frontend.normalise import Normalised, is_only_punctuation
+from tts_engine.cosyvoice.frontend.tokenizer import control_pattern
+from tts_engine.synthesizer import WordSpan
+
+SYLLABLE_S = 0.2
+"""Expected seconds a syllable before the clause's length is known (five a second, ordinary reading)."""
+
+_PAUSE = {",": 1.0, "，": 1.0, "、": 0.7, ";": 1.3, "；": 1.3, ":": 1.3, "：": 1.3}
+"""Syllables' worth of silence after a mark inside a clause."""
+
+_SOUNDS = frozenset(
+    f"[{sound}]"
+    for sound in ("breath noise laughter cough clucking quick_breath hissing sigh vocalized-noise lipsmack mn".split())
+)
+_CURRENCY = "$€£¥￥"
+_WIDE = "\u3040-\u30ff\u3400-\u9fff"
+_WORD = re.compile(rf"(?:{control_pattern().pattern})|[{_WIDE}][^\w\s<\[{_CURRENCY}]*|[^\s{_WIDE}<\[]+|[<\[]")
+_VOWELS = re.compile(r"[aeiouyàáâãäåæèéêëìíîïòóôõöøùúûüýāēěīńōūǎǐǒǔǘǚǜαεηιουωаеёиоуыэюя]+")
+
+
+def expected_words(normalised: Normalised) -> list[tuple[int, int, float]]:
+    """The words of a clause and their weights, in order.
+
+    Returns:
+        ``(start_char, end_char, weight)``: characters of the source text, verbatim and with the punctuation that
+        touches the word; weights in syllables as spoken (``4512`` weighs eight), with the pause after the word.
+        A Chinese or Japanese character is a word. Marks without sound (``<strong>``) are no words.
+    """
+    words: list[tuple[int, int, float]] = []
+    for match in _WORD.finditer(normalised.source):
+        start, end = match.span()
+        written = match.group()
+        if control_pattern().fullmatch(written):
+            weight = _control_syllables(written)
+        elif is_only_punctuation(written):
+            continue
+        else:
+            spoken = normalised.spoken_for(start, end)
+            weight = max(syllables(spoken), 0.5) + _PAUSE.get(written[-1], 0.0)
+        if weight > 0.0:
+            words.append((start, end, weight))
+    return words
+
+
+def _control_syllables(control: str) -> float:
+    if control in _SOUNDS:
+        return 2.0
+    if control.startswith("[") and control != "[accent]":  # a phoneme: the vowel carries the syllable
+        return 1.0 if unicodedata.normalize("NFD", control)[1] in "AEIOUaeiouv" else 0.0  # v is pinyin's ü
+    return 0.0
+
+
+def syllables(text: str) -> float:
+    """Syllables of a word or phrase by its spelling: vowel groups, characters of Chinese, letters of an acronym."""
+    total = 0.0
+    for run in re.findall(rf"[{_WIDE}]|\d|[^\W\d_]+(?:['’][^\W\d_]+)*", text):
+        if len(run) == 1:
+            total += 1.0
+        elif run.isupper() and (len(run) <= 3 or not _VOWELS.search(run.lower())):
+            total += len(run) + 2 * run.count("W")
+        else:
+            word = run.lower()
+            groups = len(_VOWELS.findall(word))
+            silent_e = word.endswith("e") and not word.endswith(("le", "ee", "ye", "oe", "ae", "ie", "ue"))
+            total += max(1, groups - silent_e)
+    return total
+
+
+def place_words(
+    words: Sequence[tuple[int, int, float]], *, sample_rate: int, total_samples: int | None = None
+) -> list[WordSpan]:
+    """Spread words over a clause of ``total_samples``, or over its expected length where that is not known yet.
+
+    Spans follow each other without a hole; the first begins at 0 and the last ends at the clause's end.
+    """
+    total = sum(weight for *_, weight in words)
+    if total_samples is None:
+        total_samples = round(total * SYLLABLE_S * sample_rate)
+    spans, heard, begin = [], 0.0, 0
+    for start, end, weight in words:
+        heard += weight
+        finish = round(total_samples * heard / total)
+        spans.append(WordSpan(start, end, begin, finish, exact=False))
+        begin = finish
+    return spans

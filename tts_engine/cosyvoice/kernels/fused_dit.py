@@ -1,0 +1,132 @@
+"""The estimator of Fun-CosyVoice3 on a GPU: ``models.dit.DiT`` with fused weights and kernels, for chunks with caches.
+
+Stands in for it in ``FlowV3.advance``; eight launches a block. The residual stream is fp32, products are in the dtype
+of the weights, sums are fp32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tts_engine.cosyvoice.kernels import transformer as kernels
+from tts_engine.cosyvoice.models.cfm import NOISE_FRAMES, Estimator
+from tts_engine.cosyvoice.models.dit import DiT
+from tts_engine.cosyvoice.models.streaming import Span
+
+_NORM_EPS = 1e-6
+_CONV_GROUPS = 16
+
+
+@dataclass(slots=True)
+class _Block:
+    qkv: Tensor
+    qkv_bias: Tensor
+    out: Tensor
+    out_bias: Tensor
+    up: Tensor
+    up_bias: Tensor
+    down: Tensor
+    down_bias: Tensor
+
+
+class FusedDiT(Estimator):
+    """``span`` feeds one chunk on its caches or, without any, a whole sequence under full attention."""
+
+    def __init__(self, dit: DiT, *, device: torch.device, dtype: torch.dtype = torch.bfloat16) -> None:
+        """``dit`` is read and may be dropped; its modulation table must have been made."""
+        super().__init__()
+        self.config, self.dtype = dit.config, dtype
+        network: Any = dit  # submodules are Tensor | Module to a type checker
+        self.attention_layers, self.key_channels, self.tail_shapes = (
+            dit.attention_layers,
+            dit.key_channels,
+            dit.tail_shapes,
+        )
+
+        def take(*parts: Tensor) -> Tensor:
+            return torch.cat([p.detach().to(device=device, dtype=dtype) for p in parts]).contiguous()
+
+        self.blocks = []
+        for block in network.transformer_blocks:
+            a, ff = block.attn, block.ff.ff
+            self.blocks.append(
+                _Block(
+                    qkv=take(a.to_q.weight, a.to_k.weight, a.to_v.weight),
+                    qkv_bias=take(a.to_q.bias, a.to_k.bias, a.to_v.bias),
+                    out=take(a.to_out[0].weight),
+                    out_bias=take(a.to_out[0].bias),
+                    up=take(ff[0][0].weight),
+                    up_bias=take(ff[0][0].bias),
+                    down=take(ff[2].weight),
+                    down_bias=take(ff[2].bias),
+                )
+            )
+        self.proj, self.proj_bias = take(network.input_embed.proj.weight), take(network.input_embed.proj.bias)
+        self.proj_out, self.proj_out_bias = take(network.proj_out.weight), take(network.proj_out.bias)
+        convs = (network.input_embed.conv_pos_embed.conv1[0], network.input_embed.conv_pos_embed.conv2[0])
+        self.convs = []
+        for conv in convs:
+            # (out, in / groups, taps) -> (groups, taps, in, out)
+            weight = take(conv.weight).view(_CONV_GROUPS, -1, *conv.weight.shape[1:]).permute(0, 3, 2, 1).contiguous()
+            self.convs.append((conv.tail, weight, take(conv.bias)))
+        phase = torch.arange(NOISE_FRAMES)[:, None] * network.rotary_embed.inv_freq.detach().float().cpu()
+        self.turn = phase.cos().to(device), phase.sin().to(device)
+
+    def modulations(self, t: Tensor) -> Tensor:
+        raise NotImplementedError("the table is made by the plain network")
+
+    def drop_time_weights(self) -> None:
+        pass
+
+    def forward(self, x: Tensor, mu: Tensor, speaker: Tensor, cond: Tensor, modulation: Tensor, span: Span) -> Tensor:
+        rows, n, _ = x.shape
+        dim, dtype = self.config.dim, self.dtype
+        modulation = modulation.contiguous()
+        joined = torch.cat(
+            [x.to(dtype), cond.to(dtype), mu.to(dtype), speaker[:, None].to(dtype).expand(-1, n, -1)], -1
+        )
+        flat = torch.addmm(self.proj_bias, joined.view(rows * n, -1), self.proj.t()).view(rows, n, dim)
+        (tail1, weight1, bias1), (tail2, weight2, bias2) = self.convs
+        past1, past2 = (None, None) if span.tails is None else (span.tails.data[tail1], span.tails.data[tail2])
+        y = kernels.grouped_conv_mish(flat, past1, span, weight1, bias1, None, dtype)
+        h = kernels.grouped_conv_mish(y, past2, span, weight2, bias2, flat, torch.float32)
+
+        part: Tensor | None = None
+        gate = 0
+        for layer, block in enumerate(self.blocks):
+            table = layer * 6 * dim  # shift, scale, gate of the attention, then of the feed-forward part
+            a = kernels.gate_add_modulate(
+                h, part, modulation, gate=gate, shift=table, scale=table + dim, eps=_NORM_EPS, dtype=dtype
+            )
+            qkv = torch.addmm(block.qkv_bias, a.view(rows * n, dim), block.qkv.t()).view(rows, n, -1)
+            a = kernels.span_attention(qkv, span, layer, self.turn, self.config.heads)
+            part = torch.addmm(block.out_bias, a.view(rows * n, -1), block.out.t())
+            a = kernels.gate_add_modulate(
+                h,
+                part,
+                modulation,
+                gate=table + 2 * dim,
+                shift=table + 3 * dim,
+                scale=table + 4 * dim,
+                eps=_NORM_EPS,
+                dtype=dtype,
+            )
+            a = _linear_gelu(a.view(rows * n, dim), block.up, block.up_bias)
+            part = torch.addmm(block.down_bias, a, block.down.t())
+            gate = table + 5 * dim
+        table = len(self.blocks) * 6 * dim
+        a = kernels.gate_add_modulate(
+            h, part, modulation, gate=gate, shift=table + dim, scale=table, eps=_NORM_EPS, dtype=dtype
+        )
+        return torch.addmm(self.proj_out_bias, a.view(rows * n, dim), self.proj_out.t()).view(rows, n, -1)
+
+
+def _linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    if x.is_cuda:  # one launch: tanh-GELU in cuBLASLt's epilogue
+        return torch._addmm_activation(bias, x, weight.t(), use_gelu=True)
+    return F.gelu(torch.addmm(bias, x, weight.t()), approximate="tanh")

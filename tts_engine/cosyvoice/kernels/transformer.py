@@ -1,0 +1,732 @@
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
+"""Triton kernels of the CUDA path: what cuBLAS does not do, fused so that a layer is eight launches and not thirty.
+
+All take tensors of fixed shapes and read lengths from device memory, so that calls can be captured in a CUDA graph.
+The plain networks in ``tts_engine.cosyvoice.models`` are the reference of each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# -- language model ------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _add_rms_norm(x, residual, weight, out, width, eps, HAS_X: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < width
+    h = tl.load(residual + row * width + column, mask=inside, other=0.0).to(tl.float32)
+    if HAS_X:
+        h += tl.load(x + row * width + column, mask=inside, other=0.0).to(tl.float32)
+        tl.store(residual + row * width + column, h.to(residual.dtype.element_ty), mask=inside)
+    scale = tl.rsqrt(tl.sum(h * h) / width + eps)
+    w = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + row * width + column, (h * scale * w).to(out.dtype.element_ty), mask=inside)
+
+
+def add_rms_norm(x: Tensor | None, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """``residual += x`` in place, then its RMS norm; ``(rows, width)``."""
+    rows, width = residual.shape
+    out = torch.empty(rows, width, device=residual.device, dtype=weight.dtype)
+    block = triton.next_power_of_2(width)
+    _add_rms_norm[(rows,)](x, residual, weight, out, width, eps, HAS_X=x is not None, BLOCK=block, num_warps=4)
+    return out
+
+
+@triton.jit
+def _silu_mul(gate_up, out, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < width
+    gate = tl.load(gate_up + row * 2 * width + column, mask=inside).to(tl.float32)
+    up = tl.load(gate_up + row * 2 * width + width + column, mask=inside).to(tl.float32)
+    tl.store(out + row * width + column, (gate * tl.sigmoid(gate) * up).to(out.dtype.element_ty), mask=inside)
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """``silu(gate) * up`` of ``(rows, 2 * width)``: ``(rows, width)``."""
+    rows, width = gate_up.shape[0], gate_up.shape[1] // 2
+    out = torch.empty(rows, width, device=gate_up.device, dtype=gate_up.dtype)
+    _silu_mul[(rows, triton.cdiv(width, 1024))](gate_up, out, width, BLOCK=1024, num_warps=4)
+    return out
+
+
+@triton.jit
+def _decode_attention(
+    qkv, cache, slots, positions, cos, sin, out, slots_total, max_length,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    kv = tl.program_id(1)
+    HEAD: tl.constexpr = 2 * HALF
+    PER: tl.constexpr = HEADS // KV_HEADS
+    slot = tl.load(slots + row)
+    position = tl.load(positions + slot)
+    line = qkv + row.to(tl.int64) * (HEADS + 2 * KV_HEADS) * HEAD
+    half = tl.arange(0, HALF)
+    whole = tl.arange(0, HEAD)
+    head = tl.arange(0, GROUP)
+    used = (head < PER)[:, None]
+    c = tl.load(cos + position * HALF + half)
+    s = tl.load(sin + position * HALF + half)
+    dtype = cache.dtype.element_ty
+
+    query = line + (kv * PER + head)[:, None] * HEAD + half[None]
+    a = tl.load(query, mask=used, other=0.0).to(tl.float32)
+    b = tl.load(query + HALF, mask=used, other=0.0).to(tl.float32)
+    scale = 1.4426950408889634 / (HEAD**0.5)
+    qa = ((a * c[None] - b * s[None]) * scale).to(dtype)
+    qb = ((b * c[None] + a * s[None]) * scale).to(dtype)
+
+    key = line + (HEADS + kv) * HEAD
+    a = tl.load(key + half).to(tl.float32)
+    b = tl.load(key + HALF + half).to(tl.float32)
+    ka = (a * c - b * s).to(dtype)
+    kb = (b * c + a * s).to(dtype)
+    v = tl.load(line + (HEADS + KV_HEADS + kv) * HEAD + whole)
+    keys = cache + (slot * KV_HEADS + kv).to(tl.int64) * max_length * HEAD
+    values = keys + slots_total.to(tl.int64) * KV_HEADS * max_length * HEAD
+    tl.store(keys + position * HEAD + half, ka)
+    tl.store(keys + position * HEAD + HALF + half, kb)
+    tl.store(values + position * HEAD + whole, v.to(dtype))
+
+    # The new position is in registers: no wait for the stores above.
+    top = tl.sum(qa.to(tl.float32) * ka.to(tl.float32)[None], 1) + tl.sum(
+        qb.to(tl.float32) * kb.to(tl.float32)[None], 1
+    )
+    total = tl.full([GROUP], 1.0, tl.float32)
+    acc = tl.zeros([GROUP, HEAD], tl.float32) + v.to(tl.float32)[None]
+    for begin in range(0, position, BLOCK):
+        index = begin + tl.arange(0, BLOCK)
+        seen = index < position
+        k_a = tl.load(keys + index[None] * HEAD + half[:, None], mask=seen[None], other=0.0)
+        k_b = tl.load(keys + index[None] * HEAD + HALF + half[:, None], mask=seen[None], other=0.0)
+        score = tl.dot(qa, k_a, input_precision="ieee") + tl.dot(qb, k_b, input_precision="ieee")
+        score = tl.where(seen[None], score, float("-inf"))
+        highest = tl.maximum(top, tl.max(score, 1))
+        p = tl.exp2(score - highest[:, None])
+        fade = tl.exp2(top - highest)
+        total = total * fade + tl.sum(p, 1)
+        v_block = tl.load(values + index[:, None] * HEAD + whole[None], mask=seen[:, None], other=0.0)
+        acc = acc * fade[:, None] + tl.dot(p.to(dtype), v_block, input_precision="ieee")
+        top = highest
+    acc = acc / total[:, None]
+    target = out + row.to(tl.int64) * HEADS * HEAD + (kv * PER + head)[:, None] * HEAD + whole[None]
+    tl.store(target, acc.to(out.dtype.element_ty), mask=used)
+
+
+def decode_attention(
+    qkv: Tensor, cache: Tensor, slots: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, heads: int
+) -> Tensor:
+    """Rotate, append to the cache and attend, for one new position a row.
+
+    Args:
+        qkv: ``(rows, (heads + 2 * kv_heads) * head_dim)``.
+        cache: keys and values of a layer, ``(2, slots, kv_heads, max_length, head_dim)``; written at each position.
+        slots: ``(rows,)``, int64. positions: ``(slots,)``, int64: how many positions each slot holds.
+        cos, sin: ``(max_length, head_dim / 2)``, fp32.
+
+    Returns:
+        ``(rows, heads * head_dim)``.
+    """
+    _, slots_total, kv_heads, max_length, head_dim = cache.shape
+    rows = qkv.shape[0]
+    out = torch.empty(rows, heads * head_dim, device=qkv.device, dtype=qkv.dtype)
+    _decode_attention[(rows, kv_heads)](
+        qkv, cache, slots, positions, cos, sin, out, slots_total, max_length,
+        HEADS=heads, KV_HEADS=kv_heads, HALF=head_dim // 2, GROUP=16, BLOCK=256, num_warps=4, num_stages=2,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _rotate_store(
+    qkv, cache, slots, cos, sin, n, slots_total, max_length,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr,
+):  # fmt: skip
+    position = tl.program_id(0)
+    row = tl.program_id(1)
+    head = tl.program_id(2)
+    HEAD: tl.constexpr = 2 * HALF
+    slot = tl.load(slots + row)
+    half = tl.arange(0, HALF)
+    source = qkv + ((row * n + position).to(tl.int64) * (HEADS + 2 * KV_HEADS) + head) * HEAD
+    a = tl.load(source + half).to(tl.float32)
+    b = tl.load(source + HALF + half).to(tl.float32)
+    if head < HEADS + KV_HEADS:
+        c = tl.load(cos + position * HALF + half)
+        s = tl.load(sin + position * HALF + half)
+        a, b = a * c - b * s, b * c + a * s
+        tl.store(source + half, a.to(qkv.dtype.element_ty))
+        tl.store(source + HALF + half, b.to(qkv.dtype.element_ty))
+    if head >= HEADS:
+        kind = (head - HEADS) // KV_HEADS
+        kv = (head - HEADS) % KV_HEADS
+        line = (kind * slots_total + slot) * KV_HEADS + kv
+        target = cache + (line.to(tl.int64) * max_length + position) * HEAD
+        tl.store(target + half, a.to(cache.dtype.element_ty))
+        tl.store(target + HALF + half, b.to(cache.dtype.element_ty))
+
+
+def rotate_store(qkv: Tensor, cache: Tensor, slots: Tensor, cos: Tensor, sin: Tensor, heads: int) -> None:
+    """Rotate queries and keys of whole prompts in place and write keys and values to the slots, from position 0.
+
+    ``qkv``: ``(rows, n, (heads + 2 * kv_heads) * head_dim)``; padding is written too, and overwritten when reached.
+    """
+    _, slots_total, kv_heads, max_length, head_dim = cache.shape
+    rows, n, _ = qkv.shape
+    _rotate_store[(n, rows, heads + 2 * kv_heads)](
+        qkv, cache, slots, cos, sin, n, slots_total, max_length,
+        HEADS=heads, KV_HEADS=kv_heads, HALF=head_dim // 2, num_warps=1,
+    )  # fmt: skip
+
+
+@triton.jit
+def _mix(z):
+    z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
+    z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
+    return z ^ ((z >> 31) & 0x1FFFFFFFF)
+
+
+@triton.jit
+def _uniform(seed, counter):
+    z = _mix(_mix(seed) + counter * -0x61C8864680B583EB)
+    return ((z >> 11) & 0x1FFFFFFFFFFFFF).to(tl.float64) * 1.1102230246251565e-16
+
+
+@triton.jit
+def _sample(
+    logits, slots, seeds, steps, least, rings, positions, last, draws, tokens, stride, ids, first_stop, fill,
+    max_length, top_p, ADVANCE: tl.constexpr, TOP_K: tl.constexpr, WINDOW: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    slot = tl.load(slots + row)
+    step = tl.load(steps + slot)
+    seed = tl.load(seeds + slot)
+    column = tl.arange(0, BLOCK)
+    x = tl.load(logits + row.to(tl.int64) * stride + column, mask=column < ids, other=float("-inf")).to(tl.float32)
+    # NaN means a broken request: it shows as an id that cannot be, and the host fails that request alone.
+    broken = tl.sum((x != x).to(tl.int32)) > 0
+    x = tl.where(broken, 0.0, x)
+    early = tl.load(least + slot)
+    masked = (step < early) | ((early < 0) & (column != fill))
+    x = tl.where((column >= first_stop) & masked, float("-inf"), x)
+    x = tl.where(column < ids, x, float("-inf"))
+    e = tl.exp(x - tl.max(x))
+    p = e / tl.sum(e)
+    place = tl.arange(0, 32)
+    kept = tl.zeros([32], tl.float32)
+    chosen = tl.zeros([32], tl.int32)
+    rest = p
+    mass = 0.0
+    for k in range(TOP_K):
+        if mass < top_p:
+            best = tl.argmax(rest, 0)
+            value = tl.max(rest)
+            kept = tl.where(place == k, value, kept)
+            chosen = tl.where(place == k, best, chosen)
+            mass += value
+            rest = tl.where(column == best, -1.0, rest)
+    share = tl.cumsum(kept.to(tl.float64))
+    all_kept = tl.sum(kept.to(tl.float64))
+    index = tl.sum((share <= _uniform(seed, 2 * step + 1) * all_kept).to(tl.int32))
+    index = tl.minimum(index, tl.sum((kept > 0).to(tl.int32)) - 1)
+    token = tl.sum(tl.where(place == index, chosen, 0))
+    back = tl.arange(0, 16)
+    ring = tl.load(rings + slot * WINDOW + back, mask=back < WINDOW, other=-1)
+    if tl.sum((ring == token).to(tl.int32)) > 0:
+        others = tl.where(column == token, 0.0, e).to(tl.float64)
+        total = tl.sum(others)
+        if total > 0:
+            shares = tl.cumsum(others)
+            second = tl.sum((shares <= _uniform(seed, 2 * step + 2) * total).to(tl.int32))
+            final = tl.max(tl.where(others > 0, column, 0))
+            token = tl.minimum(second, final)
+    draw = tl.load(draws + slot)
+    drawn = tl.where(draw >= 0, draw, token.to(tl.int64))
+    tl.store(tokens + row, tl.where(broken, -1, drawn))
+    if draw != -2:  # lm.FEED draws nothing
+        tl.store(last + slot, drawn)
+        tl.store(rings + slot * WINDOW + step % WINDOW, drawn)
+        tl.store(steps + slot, step + 1)
+    position = tl.load(positions + slot) + ADVANCE
+    tl.store(positions + slot, tl.minimum(position, max_length - 1))
+
+
+def sample(
+    logits: Tensor, slots: Tensor, state: Any, tokens: Tensor, *, ids: int, first_stop: int, fill: int, advance: bool
+) -> None:
+    """Repetition-aware sampling (``sampling.ras``'s rule) of one id a row, into ``tokens`` ``(rows,)``; -1: NaN.
+
+    The first ``ids`` columns of ``logits`` count. ``state.draws`` and ``state.least`` are ``lm.Input``'s.
+
+    ``state`` (``lm_cuda.SlotState``) moves on: step, ring of the last ten, last id and, on ``advance``, the position.
+    """
+    rows, stride = logits.shape
+    _sample[(rows,)](
+        logits, slots, state.seeds, state.steps, state.least, state.rings, state.positions, state.last, state.draws,
+        tokens, stride, ids, first_stop, fill, state.max_length, 0.8,
+        ADVANCE=int(advance), TOP_K=25, WINDOW=10, BLOCK=triton.next_power_of_2(ids), num_warps=8,
+    )  # fmt: skip
+
+
+@triton.jit
+def _matmul_8bit(
+    x, weight, scale, bias, out, m, n, k,
+    HAS_BIAS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < n
+    source = tl.where(inside, column, 0).to(tl.int64)
+    acc = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for begin in range(0, k, BLOCK):
+        index = begin + tl.arange(0, BLOCK)
+        a = tl.load(x + row[:, None].to(tl.int64) * k + index[None], mask=(row < m)[:, None], other=0.0)
+        b = tl.load(weight + source[None] * k + index[:, None])
+        acc += tl.dot(a, b.to(a.dtype), input_precision="ieee")
+    acc *= tl.load(scale + column, mask=inside, other=0.0)[None]
+    if HAS_BIAS:
+        acc += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)[None]
+    target = out + row[:, None].to(tl.int64) * n + column[None]
+    tl.store(target, acc.to(out.dtype.element_ty), mask=(row < m)[:, None] & inside[None])
+
+
+def matmul_8bit(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+    """``x @ (weight * scale[:, None]).T + bias``: ``(m, n)``, in the dtype of ``x``.
+
+    Args:
+        x: ``(m, k)``. weight: ``(n, k)``, int8 or float8_e4m3fn; ``k`` a multiple of 16. scale: ``(n,)``, fp32.
+    """
+    x = x.contiguous()
+    (m, k), n = x.shape, weight.shape[0]
+    out = torch.empty(m, n, device=x.device, dtype=x.dtype)
+    few = m <= 32  # then the weights are all the work, and many small programs read them fastest
+    rows, columns = (16 if m <= 16 else 32, 16) if few else (64, 64)
+    block = next(size for size in (128, 64, 32, 16) if k % size == 0)
+    _matmul_8bit[(triton.cdiv(n, columns), triton.cdiv(m, rows))](
+        x, weight, scale, bias, out, m, n, k,
+        HAS_BIAS=bias is not None, ROWS=rows, COLUMNS=columns, BLOCK=block, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+# -- diffusion transformer -----------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _gate_add_modulate(
+    h, y, modulation, out, n, stride, gate, shift, scale, width, eps,
+    HAS_Y: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    line = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < width
+    table = modulation + (line // n) * stride + column
+    x = tl.load(h + line * width + column, mask=inside, other=0.0).to(tl.float32)
+    if HAS_Y:
+        g = tl.load(table + gate, mask=inside, other=0.0).to(tl.float32)
+        x += g * tl.load(y + line * width + column, mask=inside, other=0.0).to(tl.float32)
+        tl.store(h + line * width + column, x, mask=inside)
+    mean = tl.sum(x) / width
+    d = tl.where(inside, x - mean, 0.0)
+    x = d * tl.rsqrt(tl.sum(d * d) / width + eps)
+    a = tl.load(table + scale, mask=inside, other=0.0).to(tl.float32)
+    b = tl.load(table + shift, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + line * width + column, (x * (1 + a) + b).to(out.dtype.element_ty), mask=inside)
+
+
+def gate_add_modulate(
+    h: Tensor,
+    y: Tensor | None,
+    modulation: Tensor,
+    *,
+    gate: int,
+    shift: int,
+    scale: int,
+    eps: float,
+    dtype: torch.dtype,
+) -> Tensor:
+    """``h += gate * y`` in place (fp32), then LayerNorm, scale and shift.
+
+    Args:
+        h: fp32, y: any; ``(rows, n, width)``.
+        modulation: ``(rows, table)``; gate, shift, scale: first column of each in it.
+    """
+    rows, n, width = h.shape
+    out = torch.empty(rows, n, width, device=h.device, dtype=dtype)
+    _gate_add_modulate[(rows * n,)](
+        h, y, modulation, out, n, modulation.stride(0), gate, shift, scale, width, eps,
+        HAS_Y=y is not None, BLOCK=triton.next_power_of_2(width), num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _turn(x, cos, sin, position, HALF: tl.constexpr):
+    """Interleaved rotary positions of ``(ROWS, 2 * HALF)``."""
+    angle = position[:, None] * HALF + tl.arange(0, HALF)[None]
+    c, s = tl.load(cos + angle), tl.load(sin + angle)
+    a, b = tl.split(tl.reshape(x.to(tl.float32), [x.shape[0], HALF, 2]))
+    return tl.interleave(a * c - b * s, b * c + a * s).to(x.dtype)
+
+
+@triton.jit
+def _attend(q, k, v, seen, acc, total, top):
+    """More keys and values ``(KEYS, HEAD)``, where ``seen``, into the sums of a softmax of base 2."""
+    score = tl.dot(q, tl.trans(k), input_precision="ieee")
+    if seen is not None:
+        score = tl.where(seen[None], score, float("-inf"))
+    scale: tl.constexpr = 1.4426950408889634 / (q.shape[1] ** 0.5)
+    highest = tl.maximum(top, tl.max(score, 1) * scale)
+    p = tl.exp2(score * scale - highest[:, None])
+    fade = tl.exp2(top - highest)
+    acc = tl.dot(p.to(v.dtype), v, acc * fade[:, None], input_precision="ieee")
+    return acc, total * fade + tl.sum(p, 1), highest
+
+
+@triton.jit
+def _chunk_attention(
+    qkv, keys, values, pages, start, length, cos, sin, out, n, pages_per_row,
+    HEADS: tl.constexpr, HEAD: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    head = tl.program_id(0)
+    row = tl.program_id(1)
+    WIDTH: tl.constexpr = HEADS * HEAD
+    past = tl.load(start + row)
+    frame = tl.arange(0, ROWS)
+    channel = tl.arange(0, HEAD)
+    real = frame < tl.load(length + row)
+    line = row.to(tl.int64) * n + frame
+    source = qkv + line[:, None] * 3 * WIDTH + head * HEAD + channel[None]
+    q = tl.load(source, mask=real[:, None], other=0.0)
+    k = tl.load(source + WIDTH, mask=real[:, None], other=0.0)
+    v = tl.load(source + 2 * WIDTH, mask=real[:, None], other=0.0)
+    if cos is not None:
+        if head == 0:
+            position = past + tl.minimum(frame, PAGE - 1)
+            q = _turn(q, cos, sin, position, HEAD // 2)
+            k = _turn(k, cos, sin, position, HEAD // 2)
+    pages += row * pages_per_row
+    older = (past // PAGE).to(tl.int32)
+    within = frame[:, None] * WIDTH + head * HEAD + channel[None]
+    place = tl.load(pages + older) * PAGE * WIDTH + within
+    tl.store(keys + place, k, mask=real[:, None])
+    tl.store(values + place, v, mask=real[:, None])
+
+    top = tl.full([ROWS], -1e30, tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, HEAD], tl.float32)
+    acc, total, top = _attend(q, k, v, real, acc, total, top)
+    inside = frame < PAGE
+    for number in tl.range(0, older, num_stages=STAGES):
+        place = tl.load(pages + number) * PAGE * WIDTH + within
+        older_k = tl.load(keys + place, mask=inside[:, None], other=0.0)
+        older_v = tl.load(values + place, mask=inside[:, None], other=0.0)
+        acc, total, top = _attend(q, older_k, older_v, inside, acc, total, top)
+    acc = acc / tl.maximum(total, 1e-30)[:, None]
+    target = out + line[:, None] * WIDTH + head * HEAD + channel[None]
+    tl.store(target, acc.to(out.dtype.element_ty), mask=(frame < n)[:, None])
+
+
+_TILE = 64
+"""Frames of a tile of queries, and room for the keys of a page."""
+
+
+def chunk_attention(qkv: Tensor, store: Tensor, span: Any, turn: tuple[Tensor, Tensor] | None, heads: int) -> Tensor:
+    """Rotate head 0, write keys and values to their page, attend over them and all pages before. One chunk a row.
+
+    Args:
+        qkv: ``(rows, n, 3 * width)``; ``n`` up to a page.
+        store: keys and values of a layer, ``(2, pages, page_frames, width)``, same dtype.
+        span: ``streaming.Span`` with pages.
+        turn: cosine and sine by position, ``(positions, head_dim / 2)``, fp32; None: no head is rotated.
+
+    Returns:
+        ``(rows, n, width)``; finite beyond each row's length.
+    """
+    rows, n, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
+    page_frames = store.shape[2]
+    assert n <= page_frames <= _TILE, f"{n} frames for pages of {page_frames} and tiles of {_TILE}"
+    out = torch.empty(rows, n, width, device=qkv.device, dtype=qkv.dtype)
+    cos, sin = turn or (None, None)
+    # With 128 registers and two stages four programs share an H200's multiprocessor: 32 rows of 16 heads run at once.
+    _chunk_attention[(heads, rows)](
+        qkv, store[0], store[1], span.pages, span.start, span.length, cos, sin, out, n, span.pages.shape[1],
+        HEADS=heads, HEAD=width // heads, PAGE=page_frames, ROWS=_TILE, STAGES=2, num_warps=4, maxnreg=128,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _turn_first_head(qkv, cos, sin, n, WIDTH: tl.constexpr, HEAD: tl.constexpr, ROWS: tl.constexpr):
+    frame = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(1).to(tl.int64)
+    part = tl.program_id(2)  # queries, keys
+    x = qkv + (row * n + frame)[:, None] * 3 * WIDTH + part * WIDTH + tl.arange(0, HEAD)[None]
+    inside = (frame < n)[:, None]
+    turned = _turn(tl.load(x, mask=inside, other=0.0), cos, sin, tl.minimum(frame, n - 1), HEAD // 2)
+    tl.store(x, turned, mask=inside)
+
+
+@triton.jit
+def _whole_attention(
+    qkv, length, out, n,
+    HEADS: tl.constexpr, HEAD: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    head = tl.program_id(1)
+    row = tl.program_id(2).to(tl.int64)
+    WIDTH: tl.constexpr = HEADS * HEAD
+    end = tl.load(length + row).to(tl.int32)
+    end = tl.where(block * ROWS < end, end, 0)
+    frame = block * ROWS + tl.arange(0, ROWS)
+    channel = tl.arange(0, HEAD)
+    base = qkv + row * n * 3 * WIDTH + head * HEAD
+    q = tl.load(base + frame[:, None] * 3 * WIDTH + channel[None], mask=(frame < end)[:, None], other=0.0)
+    top = tl.full([ROWS], -1e30, tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, HEAD], tl.float32)
+    # The tile in which the keys end comes first: all others are full.
+    full = tl.maximum(tl.cdiv(end, KEYS) - 1, 0) * KEYS
+    key = full + tl.arange(0, KEYS)
+    seen = key < end
+    place = base + key[:, None] * 3 * WIDTH + channel[None]
+    k = tl.load(place + WIDTH, mask=seen[:, None], other=0.0)
+    v = tl.load(place + 2 * WIDTH, mask=seen[:, None], other=0.0)
+    acc, total, top = _attend(q, k, v, seen, acc, total, top)
+    for begin in tl.range(0, full, KEYS, num_stages=STAGES):
+        place = base + (begin + tl.arange(0, KEYS))[:, None] * 3 * WIDTH + channel[None]
+        acc, total, top = _attend(q, tl.load(place + WIDTH), tl.load(place + 2 * WIDTH), None, acc, total, top)
+    acc = acc / tl.maximum(total, 1e-30)[:, None]
+    target = out + (row * n + frame)[:, None] * WIDTH + head * HEAD + channel[None]
+    tl.store(target, acc.to(out.dtype.element_ty), mask=(frame < n)[:, None])
+
+
+def whole_attention(qkv: Tensor, length: Tensor, turn: tuple[Tensor, Tensor] | None, heads: int) -> Tensor:
+    """Rotate head 0, then full attention of each row over its first ``length`` frames.
+
+    Args:
+        qkv: ``(rows, n, 3 * width)``; changed in place.
+        length: ``(rows,)``, int64.
+        turn: as for ``chunk_attention``.
+
+    Returns:
+        ``(rows, n, width)``; finite beyond ``length``.
+    """
+    rows, n, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
+    out = torch.empty(rows, n, width, device=qkv.device, dtype=qkv.dtype)
+    if turn is not None:
+        grid = (triton.cdiv(n, 16), rows, 2)
+        _turn_first_head[grid](qkv, *turn, n, WIDTH=width, HEAD=width // heads, ROWS=16, num_warps=1)
+    _whole_attention[(triton.cdiv(n, _TILE), heads, rows)](
+        qkv, length, out, n,
+        HEADS=heads, HEAD=width // heads, ROWS=_TILE, KEYS=64, STAGES=3, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+def span_attention(qkv: Tensor, span: Any, layer: int, turn: tuple[Tensor, Tensor] | None, heads: int) -> Tensor:
+    """Attention of a layer over what a ``streaming.Span`` sees: a chunk on its pages, or a whole sequence."""
+    if span.keys is None:
+        return whole_attention(qkv, span.length, turn, heads)
+    return chunk_attention(qkv, span.keys.data[layer], span, turn, heads)
+
+
+@triton.jit
+def _grouped_conv(
+    x, tail, slots, weight, bias, residual, out, n, width, taps,
+    GROUP: tl.constexpr, ROWS: tl.constexpr, ADD: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    group = tl.program_id(1)
+    row = tl.program_id(2)
+    frame = block * ROWS + tl.arange(0, ROWS)
+    channel = tl.arange(0, GROUP)
+    past = taps - 1
+    x += row.to(tl.int64) * n * width
+    if tail is not None:
+        tail += (tl.load(slots + row) + 1) * past * width  # one behind the last
+    within = frame[:, None] * width + group * GROUP + channel[None]
+    square = channel[:, None] * GROUP + channel[None]
+    weight += group * taps * GROUP * GROUP
+    acc = tl.zeros([ROWS, GROUP], tl.float32)
+    for tap in range(taps):
+        source = frame + (tap - past)
+        place = within + (tap - past) * width
+        part = tl.load(x + place, mask=((source >= 0) & (source < n))[:, None], other=0.0)
+        if tail is not None:
+            old = tl.load(tail + place, mask=(source < 0)[:, None], other=0.0)
+            part = tl.where((source < 0)[:, None], old.to(part.dtype), part)
+        acc += tl.dot(part, tl.load(weight + tap * GROUP * GROUP + square), input_precision="ieee")
+    acc += tl.load(bias + group * GROUP + channel).to(tl.float32)[None]
+    # mish(x) = x tanh(softplus(x)), with e = exp(x): x (e^2 + 2e) / (e^2 + 2e + 2)
+    e = tl.exp(tl.minimum(acc, 20.0))
+    acc = acc * (e * e + 2 * e) / (e * e + 2 * e + 2)
+    target = (row * n + frame)[:, None].to(tl.int64) * width + group * GROUP + channel[None]
+    mask = (frame < n)[:, None]
+    if ADD:
+        acc += tl.load(residual + target, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out + target, acc.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _keep_tail(x, tail, slots, length, n, width, past, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    slot = tl.load(slots + row)
+    index = tl.arange(0, ROWS)
+    source = index + tl.load(length + row) - past
+    inside = (index < past)[:, None] & (column < width)[None]
+    here = (row * n + source)[:, None].to(tl.int64) * width + column[None]
+    before = (slot * past + source + past)[:, None].to(tl.int64) * width + column[None]
+    now = tl.load(x + here, mask=inside & (source >= 0)[:, None], other=0.0)
+    old = tl.load(tail + before, mask=inside & (source < 0)[:, None], other=0.0)
+    tl.debug_barrier()  # a short feed moves the tail within itself
+    value = tl.where((source < 0)[:, None], old, now.to(old.dtype))
+    tl.store(tail + (slot * past + index)[:, None].to(tl.int64) * width + column[None], value, mask=inside)
+
+
+def grouped_conv_mish(
+    x: Tensor, tail: Tensor | None, span: Any, weight: Tensor, bias: Tensor, residual: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    """Causal grouped convolution with its tail, Mish, and optionally a residual added.
+
+    Args:
+        x: ``(rows, n, width)``. tail: ``(slots, taps - 1, width)``, moved on by each row's length; None: zeros.
+        weight: ``(groups, taps, in, out)``. bias: ``(width,)``.
+    """
+    rows, n, width = x.shape
+    groups, taps, group, _ = weight.shape
+    out = torch.empty(rows, n, width, device=x.device, dtype=dtype)
+    _grouped_conv[(triton.cdiv(n, 64), groups, rows)](
+        x, tail, span.slots, weight, bias, residual, out, n, width, taps,
+        GROUP=group, ROWS=64, ADD=residual is not None, num_warps=4,
+    )  # fmt: skip
+    if tail is not None:
+        _keep_tail[(rows, triton.cdiv(width, 64))](
+            x, tail, span.slots, span.length, n, width, taps - 1,
+            ROWS=triton.next_power_of_2(taps - 1), BLOCK=64, num_warps=2,
+        )  # fmt: skip
+    return out
+
+
+# -- causal U-Net --------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _unfold_three(
+    x, y, tail, slots, length, out, n, width,
+    HAS_Y: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < width
+    older = tl.zeros([BLOCK], tl.float32)
+    old = older
+    if tail is not None:
+        kept = tail + tl.load(slots + row) * 2 * width + column
+        older = tl.load(kept, mask=inside, other=0.0).to(tl.float32)
+        old = tl.load(kept + width, mask=inside, other=0.0).to(tl.float32)
+    block = tl.program_id(2)
+    frame = block * ROWS + tl.arange(0, ROWS)
+    for tap in tl.static_range(3):
+        source = frame + tap - 2
+        here = (row * n + source)[:, None] * width + column[None]
+        real = ((source >= 0) & (source < n))[:, None] & inside[None]
+        value = tl.load(x + here, mask=real, other=0.0).to(tl.float32)
+        if HAS_Y:
+            value += tl.load(y + here, mask=real, other=0.0).to(tl.float32)
+        value = tl.where((source == -2)[:, None], older[None], value)
+        value = tl.where((source == -1)[:, None], old[None], value)
+        target = out + ((row * n + frame) * 3 + tap)[:, None] * width + column[None]
+        tl.store(target, value.to(out.dtype.element_ty), mask=(frame < n)[:, None] & inside[None])
+    if tail is not None:
+        if block == 0:  # the only one that needs what the tail was
+            tl.debug_barrier()
+            end = tl.load(length + row)
+            for index in tl.static_range(2):
+                before = end - 2 + index + tl.zeros_like(column)
+                place = (row * n + before) * width + column
+                last = tl.load(x + place, mask=inside & (before >= 0), other=0.0).to(tl.float32)
+                if HAS_Y:
+                    last += tl.load(y + place, mask=inside & (before >= 0), other=0.0).to(tl.float32)
+                last = tl.where(before == -2, older, last)
+                last = tl.where(before == -1, old, last)
+                tl.store(kept + index * width, last.to(tail.dtype.element_ty), mask=inside)
+
+
+def unfold_three(x: Tensor, y: Tensor | None, tail: Tensor | None, span: Any, dtype: torch.dtype) -> Tensor:
+    """Each frame of ``x + y`` with the two before it side by side, the oldest first; moves the tail on.
+
+    Args:
+        x: ``(rows, n, width)``; y: ``(rows * n, width)``. tail: ``(slots, 2, width)``; None: zeros.
+
+    Returns:
+        ``(rows * n, 3 * width)``.
+    """
+    x = x.contiguous()
+    rows, n, width = x.shape
+    out = torch.empty(rows * n, 3 * width, device=x.device, dtype=dtype)
+    _unfold_three[(rows, triton.cdiv(width, 64), triton.cdiv(n, 16))](
+        x, y, tail, span.slots, span.length, out, n, width, HAS_Y=y is not None, ROWS=16, BLOCK=64, num_warps=4
+    )
+    return out
+
+
+@triton.jit
+def _norm_mish(
+    x, weight, bias, shift, residual, out, n, stride, shift_stride, residual_stride, width, eps,
+    HAS_SHIFT: tl.constexpr, HAS_RESIDUAL: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    line = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < width
+    v = tl.load(x + line * stride + column, mask=inside, other=0.0).to(tl.float32)
+    mean = tl.sum(v) / width
+    d = tl.where(inside, v - mean, 0.0)
+    v = d * tl.rsqrt(tl.sum(d * d) / width + eps)
+    v = v * tl.load(weight + column, mask=inside, other=0.0) + tl.load(bias + column, mask=inside, other=0.0)
+    # mish(x) = x tanh(softplus(x)), with e = exp(x): x (e^2 + 2e) / (e^2 + 2e + 2)
+    e = tl.exp(tl.minimum(v, 20.0))
+    v = v * (e * e + 2 * e) / (e * e + 2 * e + 2)
+    if HAS_SHIFT:
+        v += tl.load(shift + (line // n) * shift_stride + column, mask=inside, other=0.0).to(tl.float32)
+    if HAS_RESIDUAL:
+        v += tl.load(residual + line * residual_stride + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + line * width + column, v.to(out.dtype.element_ty), mask=inside)
+
+
+def norm_mish(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,
+    dtype: torch.dtype,
+    *,
+    shift: Tensor | None = None,
+    n: int = 1,
+    residual: Tensor | None = None,
+) -> Tensor:
+    """LayerNorm and Mish of ``(lines, width)``, then plus a shift and a residual.
+
+    Args:
+        x, residual: last axis contiguous. weight, bias: fp32.
+        shift: ``(rows, width)``, one for every ``n`` lines.
+    """
+    lines, width = x.shape
+    out = torch.empty(lines, width, device=x.device, dtype=dtype)
+    _norm_mish[(lines,)](
+        x, weight, bias, shift, residual, out, n, x.stride(0), 0 if shift is None else shift.stride(0),
+        0 if residual is None else residual.stride(0), width, eps,
+        HAS_SHIFT=shift is not None, HAS_RESIDUAL=residual is not None,
+        BLOCK=triton.next_power_of_2(width), num_warps=4,
+    )  # fmt: skip
+    return out

@@ -1,0 +1,261 @@
+# mypy: ignore-errors
+"""Triton kernels of the vocoders, channels-last, ``(rows, n, channels)``: what a convolution reads has been activated,
+is fp16 and has around it what the convolution sees there; the convolution is a matrix product of its own (implicit
+GEMM) with everything that follows in the same launch, up to the activation for the next. Fp16 has the mantissa of TF32;
+sums and what goes round the convolutions are fp32.
+
+What lies around is zeros on both sides for CosyVoice2, each row's past in front for CosyVoice3. A launch puts it there
+for the next convolution, which is the one that keeps its end: so no launch reads what it writes, and any feed may be
+shorter than the past.
+
+As in ``tts_engine.cosyvoice.kernels.transformer``: fixed shapes, lengths from device memory, ready for a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _activated(x, alpha, slope, SNAKE: tl.constexpr):
+    """Within fp16. Not by minimum and maximum: these would make a number of NaN."""
+    if SNAKE:
+        # The square of a sine has the period pi. A polynomial: tl.sin's slow path for large angles would be most of the
+        # machine code, and fp16 is coarser than this one's relative error of 1e-6.
+        turn = x * (alpha * 0.3183098861837907)
+        turn -= tl.floor(turn + 0.5)
+        u = turn * turn
+        s = turn * (3.14159026 + u * (-5.16740577 + u * (2.54400022 + u * -0.559435)))
+        x += s * s * (1.0 / (alpha + 1e-9))
+    else:
+        x = tl.where(x < 0, x * slope, x)
+    x = tl.where(x > 65504.0, 65504.0, x)
+    return tl.where(x < -65504.0, -65504.0, x).to(tl.float16)
+
+
+@triton.jit
+def _activate(
+    x, alpha, tail, slots, count, out, n, width, channels, slope,
+    PAST: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    row = tl.program_id(2).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = (column < channels)[None]
+    a = tl.zeros([BLOCK], tl.float32)
+    if alpha is not None:
+        a = tl.load(alpha + column, mask=column < channels, other=0.0)
+    index = block * ROWS + tl.arange(0, ROWS)
+    mask = (index < n)[:, None] & inside
+    real = mask
+    if count is not None:
+        real &= (index < tl.load(count + row))[:, None]
+    v = tl.load(x + (row * n + index)[:, None] * channels + column[None], mask=real, other=0.0)
+    around = width
+    if tail is None:
+        around = width * 2
+    line = out + row * (n + around) * channels + column[None]
+    tl.store(line + (width + index)[:, None] * channels, _activated(v, a[None], slope, alpha is not None), mask=mask)
+    if block == 0:
+        past = tl.arange(0, PAST)
+        edge = (past < width)[:, None] & inside
+        if tail is not None:
+            before = (tl.load(slots + row) * width + past)[:, None] * channels + column[None]
+            tl.store(line + past[:, None] * channels, tl.load(tail + before, mask=edge, other=0.0), mask=edge)
+        else:
+            zeros = tl.zeros([PAST, BLOCK], tl.float16)
+            tl.store(line + past[:, None] * channels, zeros, mask=edge)
+            tl.store(line + (width + n + past)[:, None] * channels, zeros, mask=edge)
+
+
+class Activation(NamedTuple):
+    """What stands before a convolution."""
+
+    tail: Tensor | None
+    """Its inputs before this feed, activated: ``(slots, width, channels)``, fp16; None: zeros on both sides."""
+    alpha: Tensor | None
+    """Of Snake, ``(channels,)``, fp32; None: leaky ReLU."""
+    slope: float
+    padding: int = 0
+    """Zeros on either side."""
+
+    @property
+    def width(self) -> int:
+        """What is put in front."""
+        return self.padding if self.tail is None else self.tail.shape[1]
+
+    def room(self, rows: int, n: int, channels: int, device: torch.device) -> Tensor:
+        """For ``n`` inputs of each row and what goes around them."""
+        around = 2 * self.padding if self.tail is None else self.width
+        return torch.empty(rows, around + n, channels, device=device, dtype=torch.float16)
+
+
+def activate(x: Tensor, activation: Activation, *, slots: Tensor | None = None, count: Tensor | None = None) -> Tensor:
+    """Activate ``x`` and put around it what a convolution sees there.
+
+    Args:
+        x: ``(rows, n, channels)``, fp32.
+        slots: ``(rows,)``, int64; for the past.
+        count: ``(rows,)``, int64: real inputs of each row, after which zeros follow; None: all are.
+
+    Returns:
+        ``(rows, width + n, channels)``, or ``width`` more; fp16; what is beyond its range becomes its largest number.
+    """
+    x = x.contiguous()
+    rows, n, channels = x.shape
+    width = activation.width
+    out = activation.room(rows, n, channels, x.device)
+    block = min(triton.next_power_of_2(channels), 64)
+    _activate[(triton.cdiv(n, 32), triton.cdiv(channels, block), rows)](
+        x, activation.alpha, activation.tail, slots, count, out, n, width, channels, activation.slope,
+        PAST=triton.next_power_of_2(max(width, 1)), ROWS=32, BLOCK=block, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+class Tile(NamedTuple):
+    """How the work of a convolution is cut."""
+
+    positions: int
+    outputs: int
+    inputs: int
+    """Of a step; there are ``taps * c_in / inputs`` of them."""
+    warps: int
+    stages: int
+
+
+_PROCESSORS = 132
+"""Of an H200."""
+
+
+def choose_tile(rows: int, n: int, c_in: int, c_out: int) -> Tile:
+    """Wide tiles read less; narrower ones where there would be too few of them. Measured on an H200."""
+    outputs = min(c_out & -c_out, 128)  # a power of two that divides
+    inputs = min(c_in & -c_in, 64)
+    positions = 64
+    while outputs > 32 and rows * triton.cdiv(n, positions) * (c_out // outputs) < _PROCESSORS // 2:
+        outputs //= 2
+    return Tile(positions, outputs, inputs, warps=4, stages=4)
+
+
+@triton.jit
+def _convolve(
+    x, weight, bias, residual, out, tail, then, then_tail, alpha, slots, frames, count,
+    n, x_row, out_row, taps, dilation, rate, then_width, scale, slope,
+    C_IN: tl.constexpr, C_OUT: tl.constexpr, ADD: tl.constexpr,
+    POSITIONS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    column = tl.program_id(1)
+    row = tl.program_id(2).to(tl.int64)
+    position = block * POSITIONS + tl.arange(0, POSITIONS)
+    channel = column * OUTPUTS + tl.arange(0, OUTPUTS)
+    inner = tl.arange(0, INPUTS)
+    x += row * x_row
+    # Positions beyond the end read the last one: no load needs a mask.
+    inputs = x + tl.minimum(position, n - 1)[:, None] * C_IN + inner[None]
+    weights = weight + inner[:, None] * C_OUT + channel[None]
+    PER_TAP: tl.constexpr = C_IN // INPUTS
+    acc = tl.zeros([POSITIONS, OUTPUTS], tl.float32)
+    for step in range(taps * PER_TAP):
+        a = tl.load(inputs + step // PER_TAP * dilation * C_IN + step % PER_TAP * INPUTS)
+        w = tl.load(weights + step * INPUTS * C_OUT)
+        acc = tl.dot(a, w, acc)
+    acc += tl.load(bias + channel)[None]
+    mask = (position < n)[:, None]
+    place = position[:, None] * C_OUT + channel[None]
+    if residual is not None:
+        acc += tl.load(residual + row * n * C_OUT + place, mask=mask, other=0.0)
+    acc *= scale
+    if out is not None:
+        target = out + row * out_row + place
+        if ADD:
+            acc += tl.load(target, mask=mask, other=0.0)
+        tl.store(target, acc, mask=mask)
+    if then is not None:
+        alphas = tl.zeros([OUTPUTS], tl.float32)
+        if alpha is not None:
+            alphas = tl.load(alpha + channel)
+        around = then_width
+        if then_tail is None:
+            around = then_width * 2
+        line = then + row * (n + around) * C_OUT
+        if count is not None:
+            acc = tl.where((position < tl.load(count + row))[:, None], acc, 0.0)  # an activation keeps zero
+        value = _activated(acc, alphas[None], slope, alpha is not None)
+        tl.store(line + then_width * C_OUT + place, value, mask=mask)
+        if block == 0:
+            edge = (position < then_width)[:, None]
+            if then_tail is not None:
+                before = then_tail + tl.load(slots + row) * then_width * C_OUT
+                tl.store(line + place, tl.load(before + place, mask=edge, other=0.0), mask=edge)
+            else:
+                zeros = tl.zeros([POSITIONS, OUTPUTS], tl.float16)
+                tl.store(line + place, zeros, mask=edge)
+                tl.store(line + (then_width + n) * C_OUT + place, zeros, mask=edge)
+    if tail is not None:
+        if block == 0:
+            width = (taps - 1) * dilation
+            store = tail + tl.load(slots + row) * width * C_IN
+            last = x + tl.load(frames + row) * rate * C_IN
+            for first in range(column * OUTPUTS, C_IN, C_OUT):
+                input = first + tl.arange(0, OUTPUTS)[None]
+                kept = (position < width)[:, None] & (input < C_IN)
+                place = position[:, None] * C_IN + input
+                tl.store(store + place, tl.load(last + place, mask=kept, other=0.0), mask=kept)
+
+
+def convolve(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    *,
+    dilation: int = 1,
+    residual: Tensor | None = None,
+    out: Tensor | None = None,
+    scale: float = 1.0,
+    add: bool = False,
+    tail: Tensor | None = None,
+    slots: Tensor | None = None,
+    frames: Tensor | None = None,
+    rate: int = 1,
+    count: Tensor | None = None,
+    then: Activation | None = None,
+    tile: Tile | None = None,
+) -> Tensor | None:
+    """``scale * (convolution + bias + residual)``, written or added to ``out``, and activated for the next convolution.
+
+    Args:
+        x: ``(rows, (taps - 1) * dilation + n, c_in)``, fp16, with what lies around; rows may lie apart.
+        weight: ``(taps, c_in, c_out)``, fp16; channels are multiples of 16. bias: ``(c_out,)``, fp32.
+        residual: ``(rows, n, c_out)``, fp32.
+        out: the same, but rows may lie apart; None: only the activated result is wanted.
+        tail: where the end of ``x`` is kept, ``(slots, (taps - 1) * dilation, c_in)``, fp16; None: nowhere. Rows end
+            at ``frames * rate``.
+        slots, frames: ``(rows,)``, int64; for ``tail`` and for the past in ``then``.
+        count: ``(rows,)``, int64: real results of each row, after which ``then`` gets zeros; None: all are.
+        then: activation of the convolution that reads the result.
+        tile: other than ``choose_tile``'s.
+
+    Returns:
+        The result as ``activate`` makes it for ``then``; None without it.
+    """
+    taps, c_in, c_out = weight.shape
+    rows, n = x.shape[0], x.shape[1] - (taps - 1) * dilation
+    activated = None if then is None else then.room(rows, n, c_out, x.device)
+    following = then or Activation(None, None, 0.0)
+    tile = tile or choose_tile(rows, n, c_in, c_out)
+    assert max(0 if tail is None else tail.shape[1], following.width) <= tile.positions  # the first tile moves them
+    _convolve[(triton.cdiv(n, tile.positions), c_out // tile.outputs, rows)](
+        x, weight, bias, residual, out, tail, activated, following.tail, following.alpha, slots, frames, count,
+        n, x.stride(0), 0 if out is None else out.stride(0),
+        taps, dilation, rate, following.width, scale, following.slope,
+        C_IN=c_in, C_OUT=c_out, ADD=add, POSITIONS=tile.positions, OUTPUTS=tile.outputs, INPUTS=tile.inputs,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return activated

@@ -1,0 +1,161 @@
+"""Text streaming into the language model: five text ids, fifteen speech ids, in turns. A state machine, no tensors.
+
+The model asks for the next text block with the id ``fill``. What is to be fed comes out as ``Feed`` values, what was
+drawn goes in; when text is missing the machine waits. At the end of the text the rest of it and the task embedding
+follow, and generation runs to the end of speech.
+
+Upstream's behaviour, quirks included: the window of the repetition rule contains the fills; after a fill, the last
+embedding fed is fed again if the text ends there; with a system prefix (CosyVoice3) and no prompt speech, decoding
+starts before the first text block.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from tts_engine.cosyvoice.models.config import LanguageModelConfig
+
+
+class Kind(Enum):
+    SOS = auto()
+    TEXT = auto()
+    SPEECH = auto()
+    TASK = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One position to be embedded: a text id, a speech id, or one of the two marks (``id`` unused)."""
+
+    kind: Kind
+    id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Feed these positions on top of what was fed, then take one id."""
+
+    items: tuple[Item, ...]
+    forced: int | None
+    """The id to take without drawing."""
+    may_end: bool
+    """False: upstream's end mask is on (``stop_mask(config, upstream=True)``)."""
+
+
+class UnexpectedControlId(ValueError):
+    """The model drew a control id that has no meaning at this place."""
+
+
+class Bistream:
+    """One utterance. Call ``next`` until it gives None (needs text, or finished); answer each ``Feed`` by ``drawn``."""
+
+    def __init__(
+        self, config: LanguageModelConfig, *, prompt_text: Sequence[int], prompt_speech: Sequence[int]
+    ) -> None:
+        """Raises:
+        ValueError: if CosyVoice3's prompt text has no end-of-prompt id.
+        """
+        self._config = config
+        prefix: Sequence[int] = ()
+        if config.version == 3:
+            if config.end_of_prompt_id not in prompt_text:
+                raise ValueError(
+                    f"the prompt text of CosyVoice3 needs the id {config.end_of_prompt_id} (<|endofprompt|>)"
+                )
+            cut = list(prompt_text).index(config.end_of_prompt_id) + 1
+            prefix, prompt_text = prompt_text[:cut], prompt_text[cut:]
+        self._pending = [Item(Kind.SOS), *(Item(Kind.TEXT, i) for i in prefix)]
+        self._text = deque(prompt_text)
+        self._prompt_speech = deque(prompt_speech)
+        block = config.speech_block
+        self._next_fill = (len(prompt_speech) // block + 1) * block - len(prompt_speech)
+        self._out: list[int] = []
+        self._started = False
+        self._ended = False
+        self._decoding = False
+        self._last = False
+        self.finished = False
+
+    @property
+    def history(self) -> list[int]:
+        """All ids taken so far, fills included: what the repetition rule looks back on."""
+        return self._out
+
+    @property
+    def until_fill(self) -> int:
+        """Ids that may be drawn before a fill is taken without drawing; in the last block there is none."""
+        return self._next_fill - len(self._out)
+
+    def push_text(self, ids: Sequence[int]) -> None:
+        self._text.extend(ids)
+        self._started = self._started or bool(ids)
+
+    def end_text(self) -> None:
+        self._ended = True
+
+    def next(self) -> Feed | None:
+        """What to feed now; None: waiting for text, or finished."""
+        if self.finished:
+            return None
+        if not self._decoding and not self._begin():
+            return None
+        forced = self._config.fill if not self._last and len(self._out) == self._next_fill else None
+        return Feed(tuple(self._pending), forced, may_end=self._last)
+
+    def _begin(self) -> bool:
+        """Put the next block together; False while its text is missing."""
+        config = self._config
+        # Upstream looks at its cache whenever text arrives, not before the first.
+        if self._started:
+            while self._prompt_speech and len(self._text) >= config.text_block:
+                self._pending += self._take_text()
+                count = min(config.speech_block, len(self._prompt_speech))
+                self._pending += [Item(Kind.SPEECH, self._prompt_speech.popleft()) for _ in range(count)]
+            if not self._prompt_speech:
+                after_fill = bool(self._out) and self._out[-1] == config.fill
+                if after_fill or (not self._out and len(self._pending) == 1):
+                    if len(self._text) >= config.text_block:
+                        self._pending = self._take_text() if after_fill else [*self._pending, *self._take_text()]
+                        self._decoding = True
+                        return True
+                else:
+                    self._decoding = True
+                    return True
+        if not self._ended:
+            return False
+        self._pending += [Item(Kind.TEXT, i) for i in self._text]
+        self._pending.append(Item(Kind.TASK))
+        self._text.clear()
+        self._decoding = self._last = True
+        return True
+
+    def _take_text(self) -> list[Item]:
+        return [Item(Kind.TEXT, self._text.popleft()) for _ in range(self._config.text_block)]
+
+    def drawn(self, speech_id: int) -> int | None:
+        """Take the answer to the last ``Feed``; returns the id if it is speech, None if it was a control id.
+
+        Raises:
+            UnexpectedControlId: neither fill nor end, where one of them was possible.
+        """
+        config = self._config
+        forced = not self._last and len(self._out) == self._next_fill
+        if forced:
+            self._next_fill += config.speech_block + 1
+        if speech_id == config.fill and not self._last:
+            self._next_fill = len(self._out) + config.speech_block + 1
+        self._out.append(speech_id)
+        if speech_id < config.speech_token_size:
+            self._pending = [Item(Kind.SPEECH, speech_id)]
+            return speech_id
+        if self._last and speech_id == config.eos:
+            self.finished = True
+        elif not self._last and speech_id == config.fill:
+            self._decoding = False
+        else:
+            expected = f"{config.eos} (end)" if self._last else f"{config.fill} (fill)"
+            raise UnexpectedControlId(f"the model drew control id {speech_id}; only {expected} can come here")
+        return None

@@ -1,0 +1,181 @@
+"""Clauses on their way through the language model's loop: with all their text, or with text that comes meanwhile.
+
+The loop's thread drives them; a reader on the event loop takes ``tokens``, which only grow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from tts_engine.cosyvoice.lm.api import DRAW, FEED, INTERLEAVED, Admission, Input, Reader
+from tts_engine.cosyvoice.lm.bistream import Bistream, Item, Kind
+from tts_engine.cosyvoice.models.config import LanguageModelConfig, SamplingConfig
+from tts_engine.cosyvoice.vllm_plugin.joined_table import JoinedTable
+from tts_engine.errors import EngineError, SynthesisFailed
+
+
+class LmSequence:
+    """A clause whose text is all there."""
+
+    def __init__(self, reader: Reader, admission: Admission | None, max_tokens: int) -> None:
+        """``admission``: what it begins with; None: that is not known yet."""
+        self.reader, self.admission, self.max_tokens = reader, admission, max_tokens
+        self.loop = asyncio.get_running_loop()
+        self.waker = asyncio.Event()
+        self.tokens: list[int] = []
+        self.wake_at = self.limit = 0
+        """Ids at which the reader is woken, and up to which they may be drawn."""
+        self.slot = -1
+        self.launched = 0
+        """Steps so far, the prefill included."""
+        self.cancelled = self.done = False
+        self.error: EngineError | None = None
+
+    @property
+    def due(self) -> bool:
+        """Whether the next step may be launched."""
+        return self.launched < min(self.max_tokens, self.limit)
+
+    def want(self, taken: int, *, ahead: int) -> None:
+        """The reader has taken so many ids: wake it when it has what it wants; ``ahead`` more may be drawn."""
+        self.wake_at = taken + max(self.reader.wanted(), 1)
+        self.limit = self.wake_at + ahead
+
+    def listen(self) -> None:
+        """Take what has come since; under the loop's lock."""
+
+    def launch(self) -> Input | None:
+        """The next step is launched: what is fed, or None for the id that was drawn last, whatever it is."""
+        self.launched += 1
+        return None
+
+    def take(self, token: int, config: LanguageModelConfig) -> None:
+        """A step has given this id; negative: no number."""
+        if 0 <= token < config.speech_token_size:
+            self.tokens.append(token)
+            self.done = len(self.tokens) >= self.max_tokens
+        else:
+            if token < 0:
+                self.error = _no_number()
+            self.done = True
+
+
+class StreamedLmSequence(LmSequence):
+    """A clause whose text comes while it is drawn, five text ids for fifteen speech ids (``bistream``).
+
+    What is fed depends on what was drawn: no step is launched before the one before it has been read. Text goes in one
+    id a step, but for the first feed, which is prefilled.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        machine: Bistream,
+        table: JoinedTable,
+        sampling: SamplingConfig,
+        *,
+        positions: int,
+        seed: int,
+    ) -> None:
+        """``positions``: how many a slot holds."""
+        super().__init__(reader, None, positions)
+        self._machine, self._table, self._sampling, self._positions, self._seed = (
+            machine,
+            table,
+            sampling,
+            positions,
+            seed,
+        )
+        self.incoming: list[int] = []
+        """Text ids from the reader's side; under the loop's lock."""
+        self.text_ended = False
+        self._text_ids = 0
+        self._feeding: deque[int] = deque()
+        """Joined ids of the feed that is under way."""
+        self._forced: int | None = None
+        self._may_end = self._flying = self._drawing = False
+        self._fed = 0
+
+    @property
+    def due(self) -> bool:
+        return bool(self._feeding) and not self._flying and len(self.tokens) < self.limit
+
+    def listen(self) -> None:
+        if self.incoming:
+            self._machine.push_text(self.incoming)
+            self._text_ids += len(self.incoming)
+            self.incoming = []
+        if self.text_ended:
+            self._machine.end_text()
+        if not self._feeding and not self._flying:
+            self._next_feed()
+
+    def _next_feed(self) -> None:
+        feed = self._machine.next()
+        if feed is None:
+            return
+        ids = [joined_id(item, self._table) for item in feed.items]
+        self._forced, self._may_end = feed.forced, feed.may_end
+        if self.admission is not None:
+            self._feeding.extend(ids)
+            return
+        self.admission = Admission(slot=-1, ids=ids, seed=self._seed, min_tokens=0 if self._may_end else INTERLEAVED)
+        self._fed = len(ids)
+        self._flying = self._drawing = True
+        if self._fed >= self._positions:
+            self._fail(f"voice prompt and first text take {self._fed} positions of {self._positions}")
+
+    def launch(self) -> Input:
+        self.launched += 1
+        token = self._feeding.popleft()
+        self._flying, self._drawing = True, not self._feeding
+        self._fed += 1
+        draw = FEED if self._feeding else DRAW if self._forced is None else self._forced
+        return Input(slot=self.slot, id=token, draw=draw, min_tokens=0 if self._may_end else INTERLEAVED)
+
+    def take(self, token: int, config: LanguageModelConfig) -> None:
+        self._flying = False
+        if not self._drawing:
+            return
+        if token < 0:
+            self.error, self.done = _no_number(), True
+            return
+        if self._may_end and token >= config.speech_token_size:  # any of them, as for text that is all there
+            self.done = True
+            return
+        if (speech := self._machine.drawn(token)) is not None:
+            self.tokens.append(speech)
+        most = self._sampling.lengths(self._text_ids)[1]
+        self.done = self._fed >= self._positions - 1 or (self._may_end and len(self.tokens) >= most)
+        if not self.done:
+            self._next_feed()
+
+    def _fail(self, reason: str) -> None:
+        self.error, self.done = SynthesisFailed(reason), True
+
+
+def joined_id(item: Item, table: JoinedTable) -> int:
+    """Where an item of the interleaved layout lies in the joined table."""
+    places = {Kind.SOS: table.start, Kind.TASK: table.task, Kind.TEXT: table.text_offset + item.id}
+    return places.get(item.kind, item.id)
+
+
+def _no_number() -> SynthesisFailed:
+    return SynthesisFailed("the language model gave no number for this clause")
+
+
+def wake(sequences: Sequence[LmSequence]) -> None:
+    """Tell the readers of sequences of one event loop; from the loop's thread.
+
+    Raises:
+        RuntimeError: the event loop is closed.
+    """
+    if sequences:
+        sequences[0].loop.call_soon_threadsafe(_set_all, [s.waker for s in sequences])
+
+
+def _set_all(wakers: list[asyncio.Event]) -> None:
+    for waker in wakers:
+        waker.set()

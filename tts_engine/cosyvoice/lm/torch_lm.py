@@ -1,0 +1,348 @@
+"""The language model in our own process: continuous batching in one thread.
+
+Clauses join and leave between steps. Each round begins all who wait (several prompts in a prefill), then draws one id
+for every clause that wants one, and only then reads the ids of the round before: the device never waits for the host. A
+clause that has met its stop is therefore drawn once too often, and that id is dropped.
+
+A step takes as long for 32 clauses as for one, and slows down whatever else the device does. So while those who turn
+ids into sound have enough to do, only the urgent are drawn for, and some of the others along with them; the rest waits,
+and goes together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from tts_engine.cosyvoice.lm.api import EAGER, Admission, Input, Reader, joined_table, never, room
+from tts_engine.cosyvoice.lm.bistream import Bistream
+from tts_engine.cosyvoice.lm.sequence import LmSequence, StreamedLmSequence, wake
+from tts_engine.cosyvoice.models.config import LanguageModelConfig, SamplingConfig
+from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 0.002
+"""Between two looks at who has become urgent."""
+
+
+class Drawing(Protocol):
+    def ids(self) -> list[int]: ...
+
+
+class LmSteps(Protocol):
+    """What the loop drives: ``lm_cuda.CudaLm`` or ``lm_eager.EagerLm``. One thread at a time."""
+
+    config: LanguageModelConfig
+    slots: int
+    max_length: int
+
+    def warm_up(self) -> None: ...
+
+    def prefill(self, admissions: Sequence[Admission]) -> Drawing: ...
+
+    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Drawing: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchLmConfig:
+    """Bounds and hand-over."""
+
+    max_waiting: int = 256
+    """Clauses that wait for a slot; one more is refused."""
+    prefill_rows: int = 16
+    """Prompts of one prefill: more would hold up the clauses that are being drawn."""
+    decode_rows: int = 128
+    """Clauses of one step, at most; with more due, they take turns."""
+    prefill_positions: int = 4096
+    """Positions of one prefill, padding included."""
+    riding_rows: int = 32
+    """Clauses of a step while only the urgent are drawn for: more would make it longer."""
+    urgent_s: float = 0.4
+    """Seconds of sound in hand below which a clause is urgent."""
+    ahead: int = 0
+    """Ids drawn beyond those that a reader waits for. 0: a clause pauses while its chunk is made, for the drawing would
+    slow down that chunk, which is heard next, for one that is heard a second later."""
+
+
+class TorchLm:
+    """``LmBackend`` over steps on this process's device. ``start`` it, ``aclose`` it."""
+
+    def __init__(self, steps: LmSteps, config: TorchLmConfig | None = None) -> None:
+        self._steps, self._config = steps, config or TorchLmConfig()
+        self.table = joined_table(steps.config)
+        self._changed = threading.Condition()
+        self._waiting: deque[LmSequence] = deque()
+        self._listening: list[StreamedLmSequence] = []
+        """Streamed clauses without enough text to begin."""
+        self._live: list[LmSequence] = []
+        self._free = list(range(steps.slots))[::-1]
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="lm", daemon=True)
+        self.busy = never
+        self.rounds = 0
+        """Decode steps so far."""
+
+    async def start(self) -> None:
+        """Warm up and begin."""
+        await asyncio.to_thread(self._steps.warm_up)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """See ``lm.LmBackend``."""
+        return self._thread.is_alive()
+
+    @property
+    def live(self) -> int:
+        """Clauses being drawn."""
+        return len(self._live)
+
+    @property
+    def free_slots(self) -> int:
+        return len(self._free)
+
+    async def generate(
+        self,
+        prompt: Sequence[int],
+        *,
+        min_tokens: int,
+        max_tokens: int,
+        seed: int,
+        reader: Reader = EAGER,
+    ) -> AsyncGenerator[int, None]:
+        """See ``lm.LmBackend``. Ids come by as many as are wanted: waking for each costs more than drawing it.
+
+        Raises:
+            InvalidRequest: prompt and ``max_tokens`` do not fit a slot, and cutting leaves less than ``min_tokens``.
+            Exhausted: too many clauses wait.
+            SynthesisFailed: the step failed, or gave no number.
+            Unavailable: closed, or a fault ended the loop.
+        """
+        most = min(max_tokens, room(prompt, self._steps.max_length, min_tokens=min_tokens))
+        admission = Admission(slot=-1, ids=prompt, seed=seed, min_tokens=min(min_tokens, max_tokens))
+        sequence = LmSequence(reader, admission, most)
+        self._enter(sequence, self._waiting)
+        async with aclosing(self._read(sequence)) as tokens:
+            async for token in tokens:
+                yield token
+
+    async def generate_streamed(
+        self,
+        text: AsyncIterator[Sequence[int]],
+        *,
+        prompt_text: Sequence[int],
+        prompt_speech: Sequence[int],
+        seed: int,
+        reader: Reader = EAGER,
+    ) -> AsyncGenerator[int, None]:
+        """Draw the speech ids of a clause whose text ids come in meanwhile, in groups of any size.
+
+        The interleaved layout that the published models know (``bistream``): the first ids are drawn after five of
+        text. Ends are masked until the text has ended.
+
+        Raises:
+            InvalidRequest: CosyVoice3's prompt text has no end-of-prompt id.
+            others: as ``generate``, and whatever ``text`` raises.
+        """
+        try:
+            machine = Bistream(self._steps.config, prompt_text=prompt_text, prompt_speech=prompt_speech)
+        except ValueError as exc:
+            raise InvalidRequest(str(exc)) from exc
+        sequence = StreamedLmSequence(
+            reader, machine, self.table, SamplingConfig(), positions=self._steps.max_length, seed=seed
+        )
+        self._enter(sequence, self._listening)
+        feeding = asyncio.create_task(self._feed(sequence, text), name="text into the language model")
+        try:
+            async with aclosing(self._read(sequence)) as tokens:
+                async for token in tokens:
+                    yield token
+            if feeding.done():
+                feeding.result()
+        finally:
+            feeding.cancel()
+            await asyncio.wait([feeding])
+
+    async def _feed(self, sequence: StreamedLmSequence, text: AsyncIterator[Sequence[int]]) -> None:
+        try:
+            async for ids in text:
+                with self._changed:
+                    sequence.incoming += ids
+                    self._changed.notify()
+        except Exception:  # the reader gets it: there will be no more text
+            sequence.done = True
+            sequence.waker.set()
+            raise
+        finally:
+            with self._changed:
+                sequence.text_ended = True
+                self._changed.notify()
+
+    def _enter(self, sequence: LmSequence, queue: Any) -> None:
+        sequence.want(0, ahead=self._config.ahead)
+        with self._changed:
+            if self._closing:
+                raise Unavailable("the language model is shut down")
+            if (count := len(self._waiting) + len(self._listening)) >= self._config.max_waiting:
+                raise Exhausted(f"{count} clauses wait for the language model", retry_after_s=1.0)
+            queue.append(sequence)
+            self._changed.notify()
+
+    async def _read(self, sequence: LmSequence) -> AsyncGenerator[int, None]:
+        """The ids as they come; closing it takes the sequence out of the next step."""
+        taken = 0
+        try:
+            while True:
+                done = sequence.done  # before the length: nothing is appended after it
+                count = len(sequence.tokens)
+                while taken < count:
+                    yield sequence.tokens[taken]
+                    taken += 1
+                if done:
+                    break
+                sequence.waker.clear()
+                with self._changed:
+                    sequence.want(taken, ahead=self._config.ahead)
+                    self._changed.notify()
+                if not sequence.done and len(sequence.tokens) < sequence.wake_at:
+                    await sequence.waker.wait()
+            if sequence.error is not None:
+                raise sequence.error
+        finally:
+            sequence.cancelled = True
+            with self._changed:
+                self._changed.notify()
+
+    async def aclose(self) -> None:
+        """End the loop; clauses in it fail. Idempotent."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        flying: deque[tuple[Drawing, list[LmSequence]]] = deque()
+        try:
+            while True:
+                with self._changed:
+                    begun = self._admit()
+                    while not (self._closing or begun or flying or self._due()):
+                        self._changed.wait(_LOOK_S if any(s.due for s in self._live) else None)
+                        begun = self._admit()
+                    if self._closing:
+                        break
+                before = len(flying)
+                started: list[LmSequence] = []
+                while begun:  # of a burst all: a step between two prefills would only delay the last of them
+                    started += self._begin(begun, flying)
+                    with self._changed:
+                        begun = self._admit()
+                due = self._due()
+                for s in started:
+                    s.launched = 1
+                if due:
+                    inputs = [given for s in due if (given := s.launch()) is not None]
+                    flying.append((self._steps.decode([s.slot for s in due], inputs), due))
+                    self.rounds += 1
+                self._live += started
+                for _ in range(before if started or due else len(flying)):
+                    self._take(*flying.popleft())
+            self._fail(Unavailable("the language model is shut down"))
+        except Exception as exc:  # a CUDA error leaves the device unusable: the worker must be started again
+            log.exception("the language model's loop failed")
+            with self._changed:
+                self._closing = True
+            self._fail(SynthesisFailed(f"the language model failed: {type(exc).__name__}"))
+
+    def _due(self) -> list[LmSequence]:
+        """Who is drawn for in the next step."""
+        due, rows = [s for s in self._live if s.due], self._config.decode_rows
+        if due and self.busy():
+            now = time.monotonic()
+            slack_s = {s: s.reader.slack_s(now) for s in due}
+            urgent = sum(slack < self._config.urgent_s for slack in slack_s.values())
+            due.sort(key=lambda s: (slack_s[s], s.launched))
+            rows = min(rows, max(urgent, self._config.riding_rows)) if urgent else 0
+        elif len(due) > rows:
+            due.sort(key=lambda s: s.launched)  # who has drawn least goes first: nobody falls behind
+        return due[:rows]
+
+    def _admit(self) -> list[LmSequence]:
+        """Drop who left, give slots to who waits. Under the lock."""
+        gone = [s for s in self._live if s.cancelled or s.done]
+        for s in gone:
+            self._free.append(s.slot)
+        if gone:
+            self._live = [s for s in self._live if not (s.cancelled or s.done)]
+        for s in (*self._live, *self._listening):
+            s.listen()
+        begun: list[LmSequence] = []
+        self._waiting += [s for s in self._listening if s.admission is not None]
+        self._listening = [s for s in self._listening if s.admission is None and not (s.cancelled or s.done)]
+        longest = 0
+        while self._waiting and self._free and len(begun) < self._config.prefill_rows:
+            s = self._waiting[0]
+            if s.cancelled or s.done:
+                self._waiting.popleft()
+                continue
+            assert s.admission is not None
+            longest = max(longest, len(s.admission.ids))
+            if begun and longest * (len(begun) + 1) > self._config.prefill_positions:
+                break
+            self._waiting.popleft()
+            s.slot = self._free.pop()
+            a = s.admission
+            s.admission = Admission(slot=s.slot, ids=a.ids, seed=a.seed, min_tokens=a.min_tokens)
+            begun.append(s)
+        return begun
+
+    def _begin(self, begun: list[LmSequence], flying: deque[tuple[Drawing, list[LmSequence]]]) -> list[LmSequence]:
+        """Prefill; returns those who have begun. Without memory for it none has, and the others go on."""
+        try:
+            flying.append((self._steps.prefill([s.admission for s in begun if s.admission is not None]), begun))
+        except torch.OutOfMemoryError:
+            log.exception("out of device memory")
+            for s in begun:
+                s.error, s.done = SynthesisFailed("out of device memory"), True
+                self._free.append(s.slot)
+            self._wake(begun)
+            return []
+        return begun
+
+    def _take(self, drawing: Drawing, sequences: list[LmSequence]) -> None:
+        woken: list[LmSequence] = []
+        for s, token in zip(sequences, drawing.ids(), strict=True):
+            if s.done or s.cancelled:
+                continue
+            s.take(token, self._steps.config)
+            if s.done or len(s.tokens) >= s.wake_at:
+                woken.append(s)
+        self._wake(woken)
+
+    def _fail(self, error: EngineError) -> None:
+        with self._changed:
+            left = [*self._live, *self._waiting, *self._listening]
+            self._live, self._waiting, self._listening = [], deque(), []
+        for s in left:
+            s.error, s.done = s.error or error, True
+        self._wake(left)
+
+    @staticmethod
+    def _wake(sequences: list[LmSequence]) -> None:
+        try:
+            wake(sequences)
+        except RuntimeError:  # the loop is closed: nobody waits
+            log.debug("a reader's event loop is closed")

@@ -1,0 +1,311 @@
+"""The language model on vLLM: joined-table prompts in, speech ids out as they are drawn.
+
+vLLM runs in processes of its own; this is the asyncio side. The sampler is ours (``vllm_plugin``): vLLM's own would
+leave out what keeps the model from repeating itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from tts_engine.cosyvoice.lm.api import EAGER, Reader, never, room
+from tts_engine.cosyvoice.lm.bistream import Bistream, Feed
+from tts_engine.cosyvoice.lm.sequence import joined_id
+from tts_engine.cosyvoice.models.config import LanguageModelConfig, SamplingConfig
+from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
+from tts_engine.cosyvoice.vllm_plugin import CONTROLS, HISTORY, SAMPLER
+from tts_engine.cosyvoice.vllm_plugin.joined_table import JoinedTable, export_vllm
+from tts_engine.errors import InvalidRequest, SynthesisFailed, Unavailable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmConfig:
+    """How vLLM is started."""
+
+    max_model_len: int = 2048
+    """Positions of a request, prompt and speech: 750 of a 30 s prompt leave room for 40 s of speech."""
+    max_num_seqs: int = 128
+    """Clauses decoded at once; more wait in vLLM's queue."""
+    dtype: str = "bfloat16"
+    kv_cache_bytes: int = 4_000_000_000
+    """Keys and values: 12 kB a position, so 128 clauses of 2048 positions need 3.2 GB. Beside it come the weights (1.2
+    GB) and 2 to 3 GB of graphs and workspace. A fixed size, because token-to-wave allocates on the same GPU while vLLM
+    would measure what is free. Ignored on CPU."""
+    enforce_eager: bool = False
+    """No CUDA graphs: starts in 6 s instead of 12 to 48, decodes at a fifth of the speed."""
+    stream_interval: int = 9
+    """Ids after which a reader is woken, after the first: waking costs more than drawing. 9 meets the 28 of a first
+    chunk (1, 10, 19, 28), and no later chunk waits for more than 8."""
+    warm_up_rows: Sequence[int] = (1, 2, 8, 32)
+    """Clauses at once that are drawn before anybody is served, so that no caller waits for a kernel to be compiled."""
+    logits_processors: Sequence[str] = (SAMPLER,)
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further fields of ``AsyncEngineArgs``."""
+
+
+def export_model(model: SpeechLanguageModel, folder: Path) -> None:
+    """Write a language model in memory as a folder that ``VllmBackend.start`` takes, in bf16."""
+    config = model.config
+    qwen = {
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "rope_theta": config.rope_theta,
+        "rms_norm_eps": config.rms_norm_eps,
+        "max_position_embeddings": config.max_positions,
+        "hidden_act": "silu",
+    }
+    export_vllm(model.state_dict(), qwen, folder, speech_tokens=config.speech_token_size)
+
+
+class VllmBackend:
+    """``LmBackend`` over vLLM's processes. ``start`` it (up to a minute), ``aclose`` it."""
+
+    def __init__(
+        self, folder: Path, config: VllmConfig | None = None, *, network: LanguageModelConfig | None = None
+    ) -> None:
+        """
+        Args:
+            folder: what ``export_vllm`` or ``export_model`` wrote.
+            network: of the model in it; what ``generate_streamed`` has to know of the interleaved layout.
+        """
+        self._folder, self._config, self._network = folder, config or VllmConfig(), network
+        self._engine: Any = None
+        self.table = JoinedTable.load(folder)
+        self.busy = never
+        """Not asked: vLLM draws for all at once."""
+
+    async def start(self) -> None:
+        """Load, compile and warm up.
+
+        Raises:
+            Unavailable: vLLM or our plugin is not installed, or the engine does not come up.
+        """
+        config = self._config
+        # The first would import a package that is not needed, the second phones home.
+        os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        if not entry_points(group="vllm.general_plugins", name="talkspurt"):
+            raise Unavailable("vLLM does not see our model: the entry point vllm.general_plugins:talkspurt is missing")
+        try:
+            self._engine = await asyncio.to_thread(_make_engine, self._folder, config)
+        except ImportError as exc:
+            raise Unavailable(f"vLLM cannot be imported: {exc}; install talkspurt[vllm]") from exc
+        except Exception as exc:  # vLLM reports anything from OOM to a bad folder as some RuntimeError or ValueError
+            raise Unavailable(f"vLLM did not start on {self._folder}: {exc}") from exc
+        for rows in config.warm_up_rows:
+            await asyncio.gather(*(self._warm_up() for _ in range(min(rows, config.max_num_seqs))))
+
+    async def _warm_up(self) -> None:
+        async for _ in self.generate([self.table.start] * 64, min_tokens=16, max_tokens=16, seed=0):
+            pass
+
+    @property
+    def alive(self) -> bool:
+        """See ``lm.LmBackend``."""
+        return self._engine is not None and not self._engine.errored
+
+    @property
+    def live(self) -> int:
+        """Clauses that vLLM has not finished or dropped."""
+        return 0 if self._engine is None else int(self._engine.output_processor.get_num_unfinished_requests())
+
+    async def generate(
+        self,
+        prompt: Sequence[int],
+        *,
+        min_tokens: int,
+        max_tokens: int,
+        seed: int,
+        reader: Reader = EAGER,
+    ) -> AsyncGenerator[int, None]:
+        """Draw the speech ids of one clause.
+
+        Closing the generator, or cancelling the task that reads it, takes the request out of the next step.
+
+        Args:
+            prompt: joined ids, see ``JoinedTable.prompt``.
+            min_tokens: ids before which no stop is drawn.
+            max_tokens: ids after which the clause is cut.
+            seed: int64; the same seed draws the same ids whatever else runs.
+            reader: not asked; ids come as vLLM draws them.
+
+        Raises:
+            InvalidRequest: the prompt leaves no room for ``min_tokens``.
+            SynthesisFailed: the engine gave this request up.
+            Unavailable: vLLM's process is gone, or was shut down.
+        """
+        most = min(max_tokens, room(prompt, self._config.max_model_len, min_tokens=min_tokens))
+        params = self._params(min_tokens=min_tokens, max_tokens=most, seed=seed)
+        async with aclosing(self._run(prompt, params)) as ids:
+            async for token in ids:
+                if token < self.table.speech_tokens:
+                    yield token
+
+    async def generate_streamed(
+        self,
+        text: AsyncIterator[Sequence[int]],
+        *,
+        prompt_text: Sequence[int],
+        prompt_speech: Sequence[int],
+        seed: int,
+        reader: Reader = EAGER,
+    ) -> AsyncGenerator[int, None]:
+        """Draw the speech ids of a clause whose text ids come in meanwhile, in groups of any size.
+
+        vLLM takes whole prompts, so each block between two pieces of text is a request of its own, of at most 15 ids.
+        What was fed before is its prompt, whose keys vLLM still has.
+
+        Raises:
+            InvalidRequest: CosyVoice3's prompt text has no end-of-prompt id.
+            SynthesisFailed: voice prompt and text leave no room for speech.
+            others: as ``generate``, and whatever ``text`` raises.
+        """
+        if self._network is None:
+            raise Unavailable("the interleaved layout of this language model is not known")
+        try:
+            machine = Bistream(self._network, prompt_text=prompt_text, prompt_speech=prompt_speech)
+        except ValueError as exc:
+            raise InvalidRequest(str(exc)) from exc
+        fed: list[int] = []
+        text_ids = spoken = 0
+        changed = asyncio.Event()
+
+        async def listen() -> None:
+            nonlocal text_ids
+            try:
+                async for ids in text:
+                    machine.push_text(ids)
+                    text_ids += len(ids)
+                    changed.set()
+                machine.end_text()
+            finally:
+                changed.set()
+
+        def feed_next() -> Feed | None:
+            if (feed := machine.next()) is not None:
+                fed.extend(joined_id(item, self.table) for item in feed.items)
+            return feed
+
+        feeding = asyncio.create_task(listen(), name="text into vLLM")
+        try:
+            while not machine.finished:
+                if (feed := feed_next()) is None:
+                    if feeding.done():
+                        feeding.result()
+                    await changed.wait()
+                    changed.clear()
+                    continue
+                if feed.forced is not None:
+                    machine.drawn(feed.forced)
+                    continue
+                left = self._config.max_model_len - len(fed)
+                if left < 1 and not spoken:
+                    raise SynthesisFailed(
+                        f"voice prompt and text take {len(fed)} positions; {len(fed) + left} are there"
+                    )
+                most = SamplingConfig().lengths(text_ids)[1] - spoken if feed.may_end else machine.until_fill
+                if (count := min(left, most)) < 1:
+                    break
+                async with aclosing(self._block(fed, machine, seed, count, may_end=feed.may_end)) as ids:
+                    begun = False
+                    async for token in ids:
+                        if feed.may_end and token >= self.table.speech_tokens:
+                            return
+                        if begun:  # vLLM has fed its own id
+                            feed_next()
+                        begun = True
+                        if (speech := machine.drawn(token)) is not None:
+                            spoken += 1
+                            yield speech
+        finally:
+            feeding.cancel()
+            await asyncio.wait([feeding])
+
+    def _block(
+        self, prompt: Sequence[int], machine: Bistream, seed: int, count: int, *, may_end: bool
+    ) -> AsyncGenerator[int, None]:
+        assert self._network is not None
+        extra: dict[str, Any] = {HISTORY: list(machine.history)}
+        if not may_end:  # then of the ids that end a request only the fill is left
+            extra[CONTROLS] = [self.table.speech_tokens, self._network.fill]
+        return self._run(prompt, self._params(min_tokens=0, max_tokens=count, seed=seed, extra_args=extra))
+
+    async def _run(self, prompt: Sequence[int], params: Any) -> AsyncGenerator[int, None]:
+        """The ids of one request, that which ended it included."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        if self._engine is None:
+            raise Unavailable("the language model is not running")
+        stream = self._engine.generate({"prompt_token_ids": list(prompt)}, params, uuid.uuid4().hex)
+        try:
+            async with aclosing(stream):
+                async for output in stream:
+                    for token in output.outputs[0].token_ids:  # several when the reader was slow
+                        yield token
+                    if output.finished and output.outputs[0].finish_reason not in ("stop", "length"):
+                        raise SynthesisFailed(f"vLLM ended the request: {output.outputs[0].finish_reason}")
+        except EngineDeadError as exc:
+            raise Unavailable("the language model's process is gone") from exc
+
+    def _params(self, *, min_tokens: int, max_tokens: int, seed: int, **more: Any) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
+            # Neutral: the sampler leaves one id possible.
+            temperature=1.0,
+            min_tokens=min(min_tokens, max_tokens),
+            max_tokens=max_tokens,
+            stop_token_ids=self.table.stop_ids,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+            extra_args={"ras_seed": seed, **more.pop("extra_args", {})},
+            **more,
+        )
+
+    async def aclose(self) -> None:
+        """End vLLM's processes; running requests fail. Idempotent."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await asyncio.to_thread(engine.shutdown)
+
+
+def _make_engine(folder: Path, config: VllmConfig) -> Any:
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.platforms import current_platform
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    # The second is what vLLM wants to find free before it begins, whatever it takes then.
+    gpu = {"kv_cache_memory_bytes": config.kv_cache_bytes, "gpu_memory_utilization": 0.05}
+    device = {} if current_platform.is_cpu() else gpu
+    return AsyncLLM.from_engine_args(
+        AsyncEngineArgs(
+            model=str(folder),
+            skip_tokenizer_init=True,
+            dtype=config.dtype,
+            max_model_len=config.max_model_len,
+            max_num_seqs=config.max_num_seqs,
+            # A prompt is never split: a row that is sampled and thrown away would spoil the sampler's history.
+            enable_chunked_prefill=False,
+            max_num_batched_tokens=max(8192, config.max_model_len),
+            enforce_eager=config.enforce_eager,
+            stream_interval=config.stream_interval,
+            logits_processors=list(config.logits_processors),
+            **device,
+            **config.extra,
+        )
+    )

@@ -1,0 +1,353 @@
+"""HiFT of CosyVoice3: every convolution looks left, so a stream is vocoded in chunks at constant cost, exactly.
+
+A frame of mel needs four frames after it (``conv_pre``; the f0 network needs three), so output runs four frames
+behind input, and eight samples more: the inverse STFT of a sample needs the frames around it. Upstream waits eight
+frames; the samples are the same.
+
+What a call leaves behind is a slot in ``VocoderCache``: mel frames not yet decoded, the phase of the nine sines, tails
+of the convolutions, the last samples of excitation and the last STFT frames. Rows of a batch may be at their start,
+middle or end, with different lengths; padding on the right is harmless and slot 0 is scratch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, MEL_CHANNELS, SAMPLE_RATE, HiftConfig
+from tts_engine.cosyvoice.models.hift import (
+    Snake,
+    SourceLinear,
+    Spectrum,
+    phase_steps,
+    sine_source,
+    source_strides,
+    spectrum_of,
+)
+
+LOOK_AHEAD_FRAMES = 4
+DELAY_SAMPLES = 8
+"""Samples that the inverse STFT holds back at the end of a chunk."""
+NOISE_SECONDS = 300
+
+
+class LeftConv1d(nn.Conv1d):
+    """Convolution over ``(rows, channels, n)`` that needs ``context`` earlier inputs."""
+
+    tail = -1
+
+    @property
+    def context(self) -> int:
+        return (self.kernel_size[0] - 1) * self.dilation[0]
+
+
+def _left(inputs: int, outputs: int, kernel: int, dilation: int = 1) -> LeftConv1d:
+    return LeftConv1d(inputs, outputs, kernel, dilation=dilation)
+
+
+class Feed:
+    """One batch on its way through the network: gives each convolution its past and keeps its end for the next feed."""
+
+    def __init__(self, tails: list[Tensor], slots: Tensor, frames: Tensor) -> None:
+        self.tails, self.slots, self.frames = tails, slots, frames
+
+    def __call__(self, conv: LeftConv1d, x: Tensor, rate: int) -> Tensor:
+        """``rate``: inputs of this convolution per mel frame."""
+        x = self.extend(conv.tail, x, self.frames * rate)
+        return F.conv1d(x, conv.weight, conv.bias, dilation=conv.dilation)
+
+    def extend(self, tail: int, x: Tensor, length: Tensor) -> Tensor:
+        """Put the tail before ``x`` and keep the inputs up to ``length`` ``(rows,)``."""
+        buffer = self.tails[tail]
+        x = torch.cat([buffer.index_select(0, self.slots).to(x.dtype), x], dim=2)
+        last = length[:, None] + torch.arange(buffer.shape[2], device=x.device)
+        last = last[:, None].expand(-1, x.shape[1], -1)
+        buffer.index_copy_(0, self.slots, x.gather(2, last).to(buffer.dtype))
+        return x
+
+
+class ResBlock(nn.Module):
+    def __init__(self, channels: int, kernel: int, dilations: tuple[int, ...]) -> None:
+        super().__init__()
+        self.convs1 = nn.ModuleList(_left(channels, channels, kernel, d) for d in dilations)
+        self.convs2 = nn.ModuleList(_left(channels, channels, kernel) for _ in dilations)
+        self.activations1 = nn.ModuleList(Snake(channels) for _ in dilations)
+        self.activations2 = nn.ModuleList(Snake(channels) for _ in dilations)
+
+    def forward(self, x: Tensor, feed: Feed, rate: int) -> Tensor:
+        for conv1, conv2, snake1, snake2 in zip(
+            self.convs1, self.convs2, self.activations1, self.activations2, strict=True
+        ):
+            x = x + feed(conv2, snake2(feed(conv1, snake1(x), rate)), rate)  # type: ignore[arg-type]
+        return x
+
+
+class F0Predictor(nn.Module):
+    """Fundamental frequency per frame, Hz, in fp64: near the voicing threshold a rounding would flip a frame."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        convs = [_left(MEL_CHANNELS, channels, 4), *(_left(channels, channels, 3) for _ in range(4))]
+        self.condnet = nn.Sequential(*(layer for conv in convs for layer in (conv, nn.ELU())))
+        self.classifier = nn.Linear(channels, 1)
+        self.double()
+
+    def forward(self, mel: Tensor, feed: Feed) -> Tensor:
+        """Mel ``(rows, 80, n + 3)``, fp64, to ``(rows, n)``."""
+        first: LeftConv1d = self.condnet[0]  # type: ignore[assignment]
+        x = F.elu(F.conv1d(mel, first.weight, first.bias))  # looks ahead: needs no past
+        for conv in list(self.condnet)[2::2]:
+            x = F.elu(feed(conv, x, 1))  # type: ignore[arg-type]
+        out: Tensor = self.classifier(x.transpose(1, 2))
+        return out[..., 0].abs()
+
+
+@dataclass(frozen=True, slots=True)
+class TailShape:
+    """Of what each slot keeps of one input: ``(channels, n)`` here, ``(n, channels)`` in the network for a GPU."""
+
+    shape: tuple[int, int]
+    dtype: torch.dtype | None = None
+    """None: the dtype of the cache."""
+
+
+class CausalHift(nn.Module):
+    """CosyVoice3's vocoder."""
+
+    noise: Tensor
+
+    def __init__(self, config: HiftConfig, *, noise_seconds: int = NOISE_SECONDS) -> None:
+        """``noise_seconds``: length of the excitation's noise table (259 MB at 300 s); longer streams repeat it."""
+        super().__init__()
+        self.config = config
+        base = config.base_channels
+        self.m_source = SourceLinear(config.harmonics)
+        self.f0_predictor = F0Predictor(config.f0_channels)
+        self.conv_pre = _left(MEL_CHANNELS, base, LOOK_AHEAD_FRAMES + 1)
+        self.ups = nn.ModuleList(
+            _left(base >> i, base >> (i + 1), kernel) for i, kernel in enumerate(config.upsample_kernels)
+        )
+        bins = config.n_fft + 2
+        self.strides = source_strides(config)
+        self.source_downs = nn.ModuleList(
+            nn.Conv1d(bins, base >> (i + 1), 2 * stride if stride > 1 else 1, stride)
+            for i, stride in enumerate(self.strides)
+        )
+        self.source_resblocks = nn.ModuleList(
+            ResBlock(base >> (i + 1), kernel, config.resblock_dilations)
+            for i, kernel in enumerate(config.source_resblock_kernels)
+        )
+        self.resblocks = nn.ModuleList(
+            ResBlock(base >> (i + 1), kernel, config.resblock_dilations)
+            for i in range(len(config.upsample_rates))
+            for kernel in config.resblock_kernels
+        )
+        self.conv_post = _left(base >> len(config.upsample_rates), bins, 7)
+        self.spectrum = Spectrum(config.n_fft, config.hop)
+        self.register_buffer("noise", source_noise(seconds=noise_seconds), persistent=False)
+        self.tail_shapes = self._number_tails()
+
+    # What each slot holds before the tails of the convolutions.
+    _UP, _MEL, _SOURCE, _FRAMES = range(4)
+    _FIRST_CONVOLUTION = 4
+
+    def _number_tails(self) -> list[TailShape]:
+        config = self.config
+        shapes = [
+            TailShape((config.base_channels >> len(config.upsample_rates), 1)),
+            TailShape((MEL_CHANNELS, LOOK_AHEAD_FRAMES), torch.float32),
+            TailShape((1, self._source_context), torch.float32),
+            TailShape((config.n_fft, 3), torch.float32),
+        ]
+        ahead = {self.conv_pre, self.f0_predictor.condnet[0]}
+        doubles = set(self.f0_predictor.modules())
+        for conv in self.modules():
+            if isinstance(conv, LeftConv1d) and conv not in ahead:
+                conv.tail = len(shapes)
+                dtype = torch.float64 if conv in doubles else None
+                shapes.append(TailShape((conv.in_channels, conv.context), dtype))
+        return shapes
+
+    @property
+    def _source_context(self) -> int:
+        """Samples of excitation before a chunk: the first ``source_down`` reaches 14 STFT frames back, each 8 more."""
+        return (self.strides[0] - 1) * self.config.hop + self.config.n_fft // 2
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        mel: Tensor,
+        length: Tensor,
+        slots: Tensor,
+        cache: VocoderCache,
+        final: Tensor,
+        *,
+        any_final: bool = True,
+    ) -> Tensor:
+        """Vocode the next frames of each row.
+
+        Args:
+            mel: shape ``(rows, n, 80)``; padding on the right.
+            length: shape ``(rows,)``, int64: real frames.
+            slots: shape ``(rows,)``, int64; 0 for rows of padding.
+            final: shape ``(rows,)``, bool: the stream ends with these frames.
+            any_final: False promises that ``final`` is False everywhere, which saves four frames of work.
+
+        Returns:
+            samples, shape ``(rows, 480 (n + 4) + 8)``, or four frames fewer; ``valid`` says which of them are real.
+        """
+        config = self.config
+        half, hop = config.n_fft // 2, config.hop
+        count = cache.frames.index_select(0, slots)
+        pending = cache.pending.index_select(0, slots)
+        decoded = count - pending  # frames whose sound is made, but for the last samples
+        first = decoded == 0
+        steps = mel.shape[1] + (LOOK_AHEAD_FRAMES if any_final else 0)
+        ready = (pending + length - torch.where(final, 0, LOOK_AHEAD_FRAMES)).clamp(min=0)
+        feed = Feed(cache.tails, slots, ready)
+
+        # The window that this call works on: mel from frame `decoded` to `ready + 4`, zeros beyond the end.
+        history = cache.tails[self._MEL].index_select(0, slots)
+        window = torch.cat([history, mel.transpose(1, 2).float()], dim=2)
+        frame = torch.arange(steps + LOOK_AHEAD_FRAMES, device=mel.device)
+        waiting = pending[:, None]
+        index = torch.where(frame < waiting, frame, frame - waiting + LOOK_AHEAD_FRAMES).clamp(max=window.shape[2] - 1)
+        window = window.gather(2, index[:, None].expand(-1, MEL_CHANNELS, -1))
+        window = window * (frame < waiting + length[:, None])[:, None]
+        keep = (ready[:, None] + torch.arange(LOOK_AHEAD_FRAMES, device=mel.device))[:, None]
+        cache.tails[self._MEL].index_copy_(0, slots, window.gather(2, keep.expand(-1, MEL_CHANNELS, -1)))
+
+        # Excitation of one frame more than is decoded: the STFT at the chunk's end looks eight samples ahead.
+        f0 = self.f0_predictor(window.double(), feed).float()
+        turn = phase_steps(f0, config.harmonics).double()
+        begun = cache.turns.index_select(0, slots)[:, :, None]
+        turns = torch.cat([begun, begun + turn.cumsum(dim=-1)], dim=-1)
+        last = ready[:, None, None].expand(-1, turns.shape[1], 1)
+        cache.turns.index_copy_(0, slots, turns.gather(2, last)[:, :, 0])
+        # Rounded to fp32 where upstream rounds, and constant within a frame, as upstream has it.
+        phase = (turns[:, :, 1:].float() * 2 * math.pi * FRAME_SAMPLES).repeat_interleave(FRAME_SAMPLES, dim=2)
+        position = decoded[:, None] * FRAME_SAMPLES + torch.arange(phase.shape[2], device=mel.device)
+        noise = self.noise[position % len(self.noise)].float()
+        excitation = self.m_source(sine_source(config, f0, phase, noise))[..., 0]
+        source = feed.extend(self._SOURCE, excitation[:, None], ready * FRAME_SAMPLES)[:, 0]
+
+        spectrum = self._source_spectrum(source, first, final, ready)
+        x = self._upsample(window, spectrum, first, feed)
+        frames = self.spectrum.frames(*spectrum_of(x.float(), half + 1))
+
+        # Samples from 8 before the chunk on. Frame -3, -2, -1 of the chunk before reach into them.
+        tail = cache.tails[self._FRAMES]
+        frames = torch.cat([tail.index_select(0, slots).transpose(1, 2), frames], dim=1)
+        number = torch.arange(-3, frames.shape[1] - 3, device=mel.device)
+        rate = FRAME_SAMPLES // hop
+        present = ((number >= 0) | ~first[:, None]) & (number <= (ready * rate)[:, None])
+        keep = (ready * rate)[:, None, None] + torch.arange(3, device=mel.device)[:, None]
+        tail.index_copy_(0, slots, frames.gather(1, keep.expand(-1, -1, frames.shape[2])).transpose(1, 2))
+        samples = self.spectrum.overlap_add(frames, present.float())
+        # Frame -3 begins 12 samples and half a window before the chunk; 8 before it is where the output begins.
+        begin = 3 * hop + half - DELAY_SAMPLES
+        samples = samples[:, begin : begin + steps * FRAME_SAMPLES + DELAY_SAMPLES]
+
+        cache.frames.index_copy_(0, slots, count + length)
+        cache.pending.index_copy_(0, slots, pending + length - ready)
+        return samples.clamp(-config.audio_limit, config.audio_limit)
+
+    @staticmethod
+    def valid(*, before: int, frames: int, final: bool) -> tuple[int, int]:
+        """First and last (exclusive) real sample of a row that was fed ``frames`` frames after ``before`` others."""
+        decoded = max(before - LOOK_AHEAD_FRAMES, 0)
+        ready = before + frames - decoded if final else max(before + frames - LOOK_AHEAD_FRAMES, 0) - decoded
+        begin = 0 if decoded else DELAY_SAMPLES
+        return begin, max(begin, ready * FRAME_SAMPLES + (DELAY_SAMPLES if final else 0))
+
+    def new_cache(self, *, slots: int, device: torch.device | str = "cpu") -> VocoderCache:
+        """Places for the streams of ``slots - 1`` calls; slot 0 is scratch."""
+        return VocoderCache(self, slots=slots, device=device)
+
+    def _source_spectrum(self, source: Tensor, first: Tensor, final: Tensor, ready: Tensor) -> Tensor:
+        """STFT frames from 14 before the chunk to its end: ``(rows, 18, 14 + 120 n + 1)``.
+
+        ``source``: from ``_source_context`` samples before the chunk on. At the ends of a stream it is reflected, and
+        the frames before its start are zeros (they pad ``source_downs``).
+        """
+        config = self.config
+        context, half = self._source_context, config.n_fft // 2
+        steps = (source.shape[1] - context) // FRAME_SAMPLES - 1
+        local = torch.arange(source.shape[1], device=source.device) - context
+        index = torch.where(first[:, None], local.abs(), local)
+        end = (ready * FRAME_SAMPLES)[:, None]
+        index = torch.where(final[:, None] & (index >= end), 2 * end - 2 - index, index) + context
+        source = source.gather(1, index.clamp(0, source.shape[1] - 1))
+        spectrum = self.spectrum(source[:, : context + steps * FRAME_SAMPLES + half])
+        before = torch.arange(spectrum.shape[2], device=source.device) < self.strides[0] - 1
+        out: Tensor = spectrum.masked_fill((before & first[:, None])[:, None], 0)
+        return out
+
+    def _upsample(self, window: Tensor, spectrum: Tensor, first: Tensor, feed: Feed) -> Tensor:
+        """Mel ``(rows, 80, n + 4)`` and the source's spectrum to raw values of the sound's, ``(rows, 18, 120 n + 1)``.
+
+        The network makes ``120 T + 1`` STFT frames for ``T`` mel frames. A chunk takes frames ``120 a`` to ``120 b``
+        with both ends: the first repeats the last of the chunk before. Tails end before the one to be repeated.
+        """
+        config = self.config
+        x = F.conv1d(window.to(self.conv_pre.weight.dtype), self.conv_pre.weight, self.conv_pre.bias)
+        spectrum = spectrum.to(x.dtype)
+        count = len(config.resblock_kernels)
+        rate = 1
+        for i, up in enumerate(self.ups):
+            rate *= config.upsample_rates[i]
+            x = F.leaky_relu(x, config.leaky_slope).repeat_interleave(config.upsample_rates[i], dim=2)
+            x = feed(up, x, rate)  # type: ignore[arg-type]
+            if i == len(self.ups) - 1:
+                reflected = x[:, :, 1:2]
+                x = feed.extend(self._UP, x, feed.frames * rate)
+                x = torch.cat([torch.where(first[:, None, None], reflected, x[:, :, :1]), x[:, :, 1:]], dim=2)
+            # The first stage reaches furthest back; the others start later in the same spectrum.
+            skip = (self.strides[0] - 1) - (self.strides[i] - 1)
+            x = x + self.source_resblocks[i](self.source_downs[i](spectrum[:, :, skip:]), feed, rate)
+            blocks = self.resblocks[i * count : (i + 1) * count]
+            x = torch.stack([block(x, feed, rate) for block in blocks]).mean(dim=0)
+        return feed(self.conv_post, F.leaky_relu(x), rate)
+
+
+class VocoderCache:
+    """Where each call's stream stands. Who owns which slot is the caller's business; slot 0 is scratch."""
+
+    def __init__(
+        self, hift: CausalHift, *, slots: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+    ) -> None:
+        self.tails = [
+            torch.zeros(slots, *tail.shape, device=device, dtype=tail.dtype or dtype) for tail in hift.tail_shapes
+        ]
+        self.turns = torch.zeros(slots, hift.config.harmonics + 1, device=device, dtype=torch.float64)
+        """Cycles of each sine so far. Fp64: errors would add up over a stream."""
+        self.frames = torch.zeros(slots, device=device, dtype=torch.long)
+        self.pending = torch.zeros(slots, device=device, dtype=torch.long)
+
+    def reset(self, slots: Tensor) -> None:
+        """Begin streams in these slots."""
+        for buffer in (*self.tails, self.turns, self.frames, self.pending):
+            buffer.index_fill_(0, slots, 0)
+
+
+def source_noise(*, seconds: int) -> Tensor:
+    """The fixed noise of the excitation: uniform in [0, 1), ``(samples, 9)``, indexed from the start of a stream.
+
+    It is not in the checkpoint. Upstream draws it while it builds the networks after seed 0; the initial weights that
+    come before it in the sequence are drawn here too, and dropped. Shorter tables are beginnings of longer ones.
+    """
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        torch.randn(1, MEL_CHANNELS, 15000)
+        nn.Embedding(6561, 80)
+        nn.Linear(192, 80)
+        nn.Conv1d(80, 512, 4)
+        for _ in range(4):
+            nn.Conv1d(512, 512, 3)
+        nn.Linear(512, 1)
+        torch.rand(1, 9)
+        return torch.rand(seconds * SAMPLE_RATE, 9)

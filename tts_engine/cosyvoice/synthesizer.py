@@ -1,0 +1,322 @@
+"""CosyVoice as a ``Synthesizer``: clause to prompt, prompt to speech tokens, tokens to sound, cancel at every stage.
+
+Closing the generator of a clause closes the language model's (out of the next step) and the rendering (its caches are
+free before the next batch); whatever was waiting leaves its queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+from tts_engine.api import EngineStatus, VoiceInfo
+from tts_engine.cosyvoice.frontend.features import VoiceFeatures
+from tts_engine.cosyvoice.frontend.frontend import Clause, LmPrompt
+from tts_engine.cosyvoice.frontend.words import SYLLABLE_S
+from tts_engine.cosyvoice.lm.api import LmBackend, Reader, StreamedLm
+from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, SAMPLE_RATE
+from tts_engine.cosyvoice.silent_tokens import SilenceFilter
+from tts_engine.cosyvoice.token2wav.admission import LATE_S, Admission, AdmissionConfig, Load
+from tts_engine.cosyvoice.token2wav.runner import ModelRunner, Rendering, Voice
+from tts_engine.cosyvoice.token2wav.scheduler import Shape
+from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed
+from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
+
+ENOUGH_S = 0.5
+"""Seconds of sound in hand that outlast the making of the next chunk under full load, several times over."""
+SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * FRAME_SAMPLES
+
+
+class ClauseFrontend(Protocol):
+    """``cosyvoice.frontend.Frontend`` is one."""
+
+    def clause(self, text: str, voice: VoiceFeatures, *, language: str = "", instruct: str = "") -> Clause: ...
+
+    def streamed(self, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt | None: ...
+
+    def piece(self, text: str, language: str = "") -> tuple[Sequence[int], Sequence[tuple[int, int, float]]]: ...
+
+
+class VoiceSource(Protocol):
+    """Where voices come from; raises NotFound."""
+
+    def features(self, voice_id: str) -> tuple[object, VoiceFeatures]:
+        """A key that names voice and revision, and the voice."""
+        ...
+
+    def infos(self) -> Sequence[VoiceInfo]: ...
+
+    def add(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo: ...
+
+    def remove(self, voice_id: str) -> None: ...
+
+    def revision(self, voice_id: str) -> str: ...
+
+
+class StepObserver(Protocol):
+    """Whoever counts. Called in the token-to-wave thread."""
+
+    def batch(self, rows: int, *, cache: str, cache_bytes: int) -> None:
+        """A step of so many clauses ran, after which this cache holds so many bytes."""
+        ...
+
+
+class CosyVoiceSynthesizer:
+    """One checkpoint on one device. ``start`` it, ``aclose`` it."""
+
+    sample_rate = SAMPLE_RATE
+    line_rates: Collection[int] = ()
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        frontend: ClauseFrontend,
+        lm: LmBackend,
+        runner: ModelRunner,
+        voices: VoiceSource,
+        start_lm: Callable[[], object] | None = None,
+        streamed_lm: StreamedLm | None = None,
+        filter_silence: bool = True,
+        gpu: str = "",
+        admission: Admission | None = None,
+        observer: StepObserver | None = None,
+        block_bytes: int = 0,
+    ) -> None:
+        """
+        Args:
+            name: ``cosyvoice2`` or ``cosyvoice3``.
+            streamed_lm: draws clauses whose text is still coming; None: they wait for all of it.
+            start_lm: coroutine function that starts the language model, where it is not running yet.
+            filter_silence: drop long runs of silent codes, as upstream does for CosyVoice3.
+            admission: who is let in; None: everybody, while there are places.
+            observer: told of batches and caches; ``block_bytes``: what one of the runner's blocks takes.
+        """
+        self.name = name
+        self._frontend, self._lm, self._runner, self._voices = frontend, lm, runner, voices
+        self._start_lm, self._filter_silence, self._gpu = start_lm, filter_silence, gpu
+        self._admission = admission or Admission(AdmissionConfig(max_clauses=runner.config.max_clauses))
+        self._observer, self._block_bytes = observer, block_bytes
+        self._waiting = 0
+        runner.on_batch = self._on_batch
+        lm.busy = runner.busy
+        self._streamed_lm = streamed_lm
+        self.streams_text = streamed_lm is not None
+        runner.on_calibrated = self._admission.calibrate
+        self._ready = False
+
+    async def start(self) -> None:
+        """Capture the graphs, then bring the built-in voices' prompts to the device."""
+        # Three threads share the interpreter; at the default of 5 ms one would wait that long for another's loop.
+        sys.setswitchinterval(0.0005)
+        if self._start_lm is not None:
+            await self._start_lm()  # type: ignore[misc]
+        await self._runner.start()
+        for info in self._voices.infos()[:8]:
+            await self._voice(info.voice_id)
+        self._ready = True
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        return self._voices.infos()
+
+    def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+        """See ``VoiceEditor``."""
+        return self._voices.add(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
+
+    def remove_voice(self, voice_id: str) -> None:
+        """See ``VoiceEditor``."""
+        self._voices.remove(voice_id)
+
+    def voice_revision(self, voice_id: str) -> str:
+        """See ``VoiceEditor``."""
+        return self._voices.revision(voice_id)
+
+    def status(self) -> EngineStatus:
+        return EngineStatus(
+            ready=self._ready and self._lm.alive and self._runner.alive,
+            engine=self.name,
+            model=self.name,
+            models=(self.name,),
+            gpu=self._gpu,
+            active=self._runner.open_clauses,
+            queued=self._runner.silent + self._waiting,
+        )
+
+    async def aclose(self) -> None:
+        self._ready = False
+        await self._lm.aclose()
+        await self._runner.aclose()
+
+    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+        """See ``Synthesizer``. The first chunk needs ``RunnerConfig.first_hop + 3`` speech tokens, the others 25."""
+        if clause.speed != 1.0:
+            raise InvalidRequest(f"speed {clause.speed}: {self.name} streams at its own pace only", field="speed")
+        begun = time.monotonic()
+        features, voice = await self._voice(clause.voice)
+        words = _Words([])
+        rendering = await self._open(voice, playhead, goes_on=not clause.first)
+        try:
+            drawing = await self._draw(clause, features, words, _Reader(self._runner, rendering))
+            silence = SilenceFilter() if self._filter_silence else None
+            async with aclosing(drawing) as tokens:
+                async for token in tokens:
+                    if silence is None or silence.keep(token):
+                        rendering.tokens.append(token)
+                    if self._runner.missing(rendering) <= 0:
+                        yield await self._chunk(rendering, words, playhead, begun, final=False)
+                        await self._give_way(playhead)
+                        begun = time.monotonic()
+            if not rendering.tokens:
+                raise SynthesisFailed("the language model made no speech for this clause")
+            words.total = len(rendering.tokens) * SAMPLES_PER_TOKEN
+            while len(rendering.tokens) > rendering.sounded:
+                yield await self._chunk(rendering, words, playhead, begun, final=self._runner.is_last(rendering))
+                begun = time.monotonic()
+        finally:
+            self._runner.close(rendering)
+            self._admission.departed(time.monotonic(), rendering.sounded * SAMPLES_PER_TOKEN / SAMPLE_RATE)
+
+    async def _draw(
+        self, clause: ClauseRequest, features: VoiceFeatures, words: _Words, reader: Reader
+    ) -> AsyncGenerator[int, None]:
+        """The clause's speech ids; its words are handed over as they are known."""
+        front, seed, text = self._frontend, random.getrandbits(63), clause.text
+        if clause.more is not None:
+            layout = front.streamed(features, instruct=clause.instruct)
+            if self._streamed_lm is not None and layout is not None:
+                return self._streamed_lm.generate_streamed(
+                    self._pieces(clause, clause.more, words),
+                    prompt_text=layout.prompt_text.tolist(),
+                    prompt_speech=layout.prompt_speech.tolist(),
+                    seed=seed,
+                    reader=reader,
+                )
+            text += "".join([piece async for piece in clause.more])
+        prompt = front.clause(text, features, language=clause.language, instruct=clause.instruct)
+        words.add(prompt.words)
+        lm = prompt.lm
+        return self._lm.generate(
+            self._lm.table.prompt(lm.prompt_text, lm.text, lm.prompt_speech),
+            min_tokens=lm.min_tokens,
+            max_tokens=lm.max_tokens,
+            seed=seed,
+            reader=reader,
+        )
+
+    async def _pieces(
+        self, clause: ClauseRequest, more: AsyncIterator[str], words: _Words
+    ) -> AsyncIterator[Sequence[int]]:
+        """Text ids of a clause that grows."""
+        length = 0
+        async for piece in more:
+            ids, found = self._frontend.piece(piece, clause.language)
+            words.add([(start + length, end + length, weight) for start, end, weight in found])
+            length += len(piece)
+            yield ids
+
+    async def _open(self, voice: Voice, playhead: Playhead, *, goes_on: bool) -> Rendering:
+        """A place for the clause. A turn that speaks, and one that nobody waits for yet, wait until there is one.
+
+        Raises:
+            Exhausted: somebody waits for this turn, and it would be late or make others late.
+        """
+        waits = False
+        try:
+            while True:
+                runner, now = self._runner, time.monotonic()
+                load = Load(runner.open_clauses - runner.silent, runner.silent, self._waiting - (waits and goes_on))
+                verdict = self._admission.judge(load, now=now, goes_on=goes_on, ahead=playhead.ahead)
+                if verdict.admitted:
+                    return runner.open(voice, playhead)
+                if not (goes_on or playhead.ahead):
+                    raise Exhausted(verdict.reason, retry_after_s=verdict.retry_after_s)
+                if not waits:
+                    waits, self._waiting = True, self._waiting + 1
+                await asyncio.sleep(0.02)  # polled: places, slack and ``ahead`` change in other threads and tasks
+        finally:
+            self._waiting -= waits
+
+    def _on_batch(self, shape: Shape, rows: int, seconds: float) -> None:
+        self._admission.observe(shape, rows, seconds)
+        if self._observer is not None:
+            used = self._runner.config.blocks - self._runner.free_blocks
+            self._observer.batch(rows, cache="flow", cache_bytes=used * self._block_bytes)
+
+    async def _give_way(self, playhead: Playhead) -> None:
+        """While others have made no sound yet and this caller has enough in hand, leave the device to them."""
+        # Polled: both reasons to wait change with time or in another thread, and a late look costs nothing.
+        while self._runner.silent and (spare := playhead.slack_s(time.monotonic()) - ENOUGH_S) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(min(spare, 0.05))
+
+    async def _chunk(
+        self, rendering: Rendering, words: _Words, playhead: Playhead, begun: float, *, final: bool
+    ) -> PcmChunk:
+        asked = time.monotonic()
+        begins = not rendering.sounded
+        pcm = await self._runner.submit(rendering, final=final)
+        done = time.monotonic()
+        # Before its first chunk a clause may have waited for its text.
+        if not begins and playhead.played_at is not None and playhead.slack_s(done) < LATE_S:
+            self._admission.late(self._runner.open_clauses, done)
+        return PcmChunk(
+            pcm=pcm,
+            words=words.take(len(pcm), last=final),
+            queue_ms=(asked - begun) * 1000,
+            engine_ms=(done - asked) * 1000,
+        )
+
+    async def _voice(self, voice_id: str) -> tuple[VoiceFeatures, Voice]:
+        key, features = self._voices.features(voice_id)
+        voice = await self._runner.voice(key, features.flow_tokens, features.flow_mel, features.speaker)
+        return features, voice
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Says to the language model what a clause still needs, and how soon."""
+
+    runner: ModelRunner
+    rendering: Rendering
+
+    def wanted(self) -> int:
+        return self.runner.missing(self.rendering)
+
+    def slack_s(self, now: float) -> float:
+        return self.rendering.playhead.slack_s(now)
+
+
+class _Words:
+    """Hands out the words of a clause with the chunk in which each begins: at expected lengths first, and rescaled
+    to what is left once the clause's length is known."""
+
+    def __init__(self, words: Sequence[tuple[int, int, float]]) -> None:
+        self._left = list(words)
+        self._begin = 0.0
+        self._heard = 0
+        self.total: int | None = None
+        """Samples of the clause, once known."""
+
+    def add(self, words: Sequence[tuple[int, int, float]]) -> None:
+        """Words that follow those known so far."""
+        self._left += words
+
+    def take(self, samples: int, *, last: bool) -> Sequence[WordSpan]:
+        """The words that begin in the next ``samples`` samples."""
+        self._heard += samples
+        out: list[WordSpan] = []
+        weight = sum(w for *_, w in self._left)
+        scale = SYLLABLE_S * SAMPLE_RATE
+        if self.total is not None and weight:
+            scale = max(self.total - self._begin, 0) / weight
+        while self._left and (last or self._begin < self._heard):
+            start, end, share = self._left.pop(0)
+            finish = self._begin + share * scale
+            out.append(WordSpan(start, end, round(self._begin), round(finish), exact=False))
+            self._begin = finish
+        return out

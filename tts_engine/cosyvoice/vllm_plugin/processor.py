@@ -1,0 +1,49 @@
+"""RAS as a vLLM logits processor: it draws the token itself and leaves vLLM's sampler one choice.
+
+Written for the interface of vLLM 0.26 (GPU) and of 0.32's CPU runner. The history lives on the device and is written
+by the draw, because with asynchronous scheduling the output lists lag behind it. Temperature 1 and no top-k or top-p
+must be asked for; vLLM's own mask of stop tokens before ``min_tokens`` comes first and is respected.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from vllm import SamplingParams
+from vllm.v1.sample.logits_processor.interface import BatchUpdate, LogitsProcessor, MoveDirectionality
+
+from tts_engine.cosyvoice.vllm_plugin import CONTROLS, HISTORY
+from tts_engine.cosyvoice.vllm_plugin.ras import RasState
+
+SEED = "ras_seed"
+"""Key of ``SamplingParams.extra_args`` that turns RAS on for a request; an int64."""
+
+
+class RasLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
+    """One instance a worker."""
+
+    @classmethod
+    def validate_params(cls, sampling_params: SamplingParams) -> None:
+        seed = (sampling_params.extra_args or {}).get(SEED)
+        if seed is not None and not (isinstance(seed, int) and -(2**63) <= seed < 2**63):
+            raise ValueError(f"extra_args[{SEED!r}] is {seed!r}, expected an int64")
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self._state = RasState(vllm_config.scheduler_config.max_num_seqs, device)
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is None:
+            return
+        for row, params, _prompt, output in batch_update.added:
+            given = params.extra_args or {}
+            history = [*given.get(HISTORY, ()), *output]
+            self._state.start(row, given.get(SEED), history, controls=given.get(CONTROLS))
+        for source, target, direction in batch_update.moved:
+            self._state.move(source, target, swap=direction == MoveDirectionality.SWAP)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return self._state.apply(logits)

@@ -1,0 +1,395 @@
+"""Official CosyVoice model directories: their configuration and their weights, strictly.
+
+A directory is right or it is refused, with one error that lists everything wrong with it. Configuration files are
+hyperpyyaml with tags such as ``!new:package.Class``; here they are read as plain data and nothing in them is run.
+Weights are mapped from disk (``torch.load(mmap=True, weights_only=True)`` or safetensors) and become the parameters
+directly, so that memory never holds them twice.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import yaml
+from torch import Tensor, nn
+
+from tts_engine.cosyvoice.models.config import (
+    FRAMES_PER_TOKEN,
+    SAMPLE_RATE,
+    SPEAKER_CHANNELS,
+    FlowV2Config,
+    FlowV3Config,
+    HiftConfig,
+    LanguageModelConfig,
+    ModelConfig,
+    SamplingConfig,
+    SolverConfig,
+    Version,
+)
+from tts_engine.cosyvoice.models.flow import Flow
+from tts_engine.cosyvoice.models.flow_v2 import FlowV2
+from tts_engine.cosyvoice.models.flow_v3 import FlowV3
+from tts_engine.cosyvoice.models.folding import fold_weight_norm
+from tts_engine.cosyvoice.models.hift import Hift
+from tts_engine.cosyvoice.models.hift_causal import NOISE_SECONDS, CausalHift
+from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
+
+TOKENIZER_FOLDER = "CosyVoice-BlankEN"
+_YAML: dict[Version, str] = {2: "cosyvoice2.yaml", 3: "cosyvoice3.yaml"}
+_CHATML_TOKENS = 3
+"""``<|endoftext|>``, ``<|im_start|>`` and ``<|im_end|>`` follow the base vocabulary, then ``<|endofprompt|>``."""
+Part = Literal["llm", "flow", "hift"]
+PARTS: tuple[Part, ...] = ("llm", "flow", "hift")
+
+
+class CheckpointError(ValueError):
+    """The model directory is not what it should be; the message has one line per fault."""
+
+    def __init__(self, directory: Path, faults: list[str]) -> None:
+        super().__init__(
+            f"{directory} is not a usable CosyVoice2 or CosyVoice3 model directory:\n  " + "\n  ".join(faults)
+        )
+        self.faults = faults
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A checkpoint in memory. Parts that were not asked for are None."""
+
+    config: ModelConfig
+    llm: SpeechLanguageModel | None
+    flow: Flow | None
+    hift: Hift | CausalHift | None
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML in which an unknown tag is ignored and its node is plain data."""
+
+
+def _plain(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    assert isinstance(node, yaml.ScalarNode)
+    return loader.construct_scalar(node)
+
+
+_PlainLoader.add_multi_constructor("!", _plain)
+
+
+class _Settings:
+    """The values of a configuration file by path, collecting what is missing or wrong."""
+
+    def __init__(self, name: str, data: Mapping[str, Any], faults: list[str]) -> None:
+        self.name, self.data, self.faults = name, data, faults
+
+    def get(self, path: str, kind: type, default: Any = None) -> Any:
+        """The value at a dotted path; with no default, its absence is a fault."""
+        value: Any = self.data
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        value = self._resolve(value)
+        if value is None and default is not None:
+            return default
+        if kind is float and isinstance(value, int):
+            value = float(value)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            shown = "missing" if value is None else f"{value!r}"
+            self.faults.append(f"{self.name}: {path} is {shown}, expected {kind.__name__}")
+            return kind()
+        return value
+
+    def expect(self, path: str, want: Any) -> None:
+        """A value that the code fixes: absent is fine, another is a fault."""
+        if (value := self.get(path, type(want), want)) != want:
+            self.faults.append(f"{self.name}: {path} is {value!r}, only {want!r} is supported")
+
+    def _resolve(self, value: Any) -> Any:
+        """``<name>`` references to top-level values, alone or multiplied, as hyperpyyaml's ``!ref`` has them."""
+        if not isinstance(value, str) or not re.fullmatch(r"\s*<\w+>(\s*\*\s*<\w+>)*\s*", value):
+            return value
+        values = [self.data.get(name) for name in re.findall(r"<(\w+)>", value)]
+        return math.prod(values) if all(isinstance(v, int | float) for v in values) else None
+
+
+def read_config(directory: Path) -> ModelConfig:
+    """Hyper-parameters of a model directory.
+
+    Raises:
+        CheckpointError: no or an unreadable configuration, or values that these networks do not have.
+    """
+    faults: list[str] = []
+    config = _read_config(directory, faults)
+    if faults or config is None:
+        raise CheckpointError(directory, faults)
+    return config
+
+
+def _read_config(directory: Path, faults: list[str]) -> ModelConfig | None:
+    versions = [version for version, name in _YAML.items() if (directory / name).is_file()]
+    if not versions:
+        faults.append("missing: cosyvoice2.yaml or cosyvoice3.yaml")
+        return None
+    version = versions[0]
+    name = _YAML[version]
+    try:
+        data = yaml.load((directory / name).read_text("utf-8"), Loader=_PlainLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as exc:
+        faults.append(f"{name}: not readable as YAML: {exc}")
+        return None
+    if not isinstance(data, Mapping):
+        faults.append(f"{name}: holds {type(data).__name__}, expected a mapping")
+        return None
+    settings = _Settings(name, data, faults)
+    settings.expect("sample_rate", SAMPLE_RATE)
+    settings.expect("token_mel_ratio", FRAMES_PER_TOKEN)
+    settings.expect("spk_embed_dim", SPEAKER_CHANNELS)
+    settings.expect("flow.pre_lookahead_len", 3)
+    llm = _read_llm(directory, version, settings)
+    flow = _read_flow_v2(settings) if version == 2 else _read_flow_v3(settings)
+    hift = _read_hift(version, settings)
+    get = settings.get
+    sampling = SamplingConfig(
+        top_p=get("llm.sampling.top_p", float, 0.8),
+        top_k=get("llm.sampling.top_k", int, 25),
+        window=get("llm.sampling.win_size", int, 10),
+        tau_r=get("llm.sampling.tau_r", float, 0.1),
+    )
+    if llm is None:
+        return None
+    return ModelConfig(
+        version=version,
+        llm=llm,
+        flow=flow,
+        hift=hift,
+        sampling=sampling,
+        random_weights=data.get("random_weights") is True,
+    )
+
+
+def _read_llm(directory: Path, version: Version, settings: _Settings) -> LanguageModelConfig | None:
+    folder = directory / TOKENIZER_FOLDER
+    documents: dict[str, Any] = {}
+    for name in ("config.json", "vocab.json"):
+        try:
+            documents[name] = json.loads((folder / name).read_text("utf-8"))
+        except FileNotFoundError:
+            settings.faults.append(f"missing: {TOKENIZER_FOLDER}/{name}")
+        except ValueError as exc:
+            settings.faults.append(f"{TOKENIZER_FOLDER}/{name}: not readable as JSON: {exc}")
+    if len(documents) < 2:
+        return None
+    qwen = _Settings(f"{TOKENIZER_FOLDER}/config.json", documents["config.json"], settings.faults)
+    blocks = settings.get("llm.mix_ratio", list, [5, 15])
+    return LanguageModelConfig(
+        version=version,
+        vocab_size=qwen.get("vocab_size", int),
+        hidden_size=qwen.get("hidden_size", int),
+        intermediate_size=qwen.get("intermediate_size", int),
+        layers=qwen.get("num_hidden_layers", int),
+        heads=qwen.get("num_attention_heads", int),
+        kv_heads=qwen.get("num_key_value_heads", int),
+        rope_theta=qwen.get("rope_theta", float, 1e6),
+        rms_norm_eps=qwen.get("rms_norm_eps", float, 1e-6),
+        max_positions=qwen.get("max_position_embeddings", int, 32768),
+        speech_token_size=settings.get("llm.speech_token_size", int),
+        text_block=blocks[0],
+        speech_block=blocks[1],
+        end_of_prompt_id=len(documents["vocab.json"]) + _CHATML_TOKENS,
+    )
+
+
+def _read_solver(settings: _Settings) -> SolverConfig:
+    return SolverConfig(
+        cfg_rate=settings.get("flow.decoder.cfm_params.content.inference_cfg_rate", float, 0.7),
+        chunk_tokens=settings.get("chunk_size", int, 25),
+    )
+
+
+def _read_flow_v2(settings: _Settings) -> FlowV2Config:
+    get = settings.get
+    encoder, estimator = "flow.encoder", "flow.decoder.estimator"
+    channels = get(f"{estimator}.channels", list)
+    return FlowV2Config(
+        vocab_size=get("flow.vocab_size", int),
+        dim=get(f"{encoder}.output_size", int),
+        encoder_heads=get(f"{encoder}.attention_heads", int),
+        encoder_ffn=get(f"{encoder}.linear_units", int),
+        encoder_layers=get(f"{encoder}.num_blocks", int),
+        channels=channels[0] if channels else 0,
+        heads=get(f"{estimator}.num_heads", int),
+        head_dim=get(f"{estimator}.attention_head_dim", int),
+        blocks=get(f"{estimator}.n_blocks", int),
+        mid_blocks=get(f"{estimator}.num_mid_blocks", int),
+        solver=_read_solver(settings),
+    )
+
+
+def _read_flow_v3(settings: _Settings) -> FlowV3Config:
+    get = settings.get
+    estimator = "flow.decoder.estimator"
+    return FlowV3Config(
+        vocab_size=get("flow.vocab_size", int),
+        look_ahead_channels=get("flow.pre_lookahead_layer.channels", int),
+        dim=get(f"{estimator}.dim", int),
+        depth=get(f"{estimator}.depth", int),
+        heads=get(f"{estimator}.heads", int),
+        head_dim=get(f"{estimator}.dim_head", int),
+        ff_mult=get(f"{estimator}.ff_mult", int),
+        solver=_read_solver(settings),
+    )
+
+
+def _read_hift(version: Version, settings: _Settings) -> HiftConfig:
+    for path, want in (
+        ("upsample_rates", [8, 5, 3]),
+        ("upsample_kernel_sizes", [16, 11, 7]),
+        ("istft_params.n_fft", 16),
+        ("istft_params.hop_len", 4),
+        ("resblock_kernel_sizes", [3, 7, 11]),
+        ("source_resblock_kernel_sizes", [7, 7, 11]),
+        ("resblock_dilation_sizes", [[1, 3, 5]] * 3),
+        ("source_resblock_dilation_sizes", [[1, 3, 5]] * 3),
+        ("nb_harmonics", 8),
+    ):
+        settings.expect(f"hift.{path}", want)
+    return HiftConfig(
+        causal=version == 3,
+        base_channels=settings.get("hift.base_channels", int),
+        f0_channels=settings.get("hift.f0_predictor.cond_channels", int),
+        sine_amplitude=settings.get("hift.nsf_alpha", float, 0.1),
+        noise_std=settings.get("hift.nsf_sigma", float, 0.003),
+        voiced_threshold_hz=settings.get("hift.nsf_voiced_threshold", float, 10.0),
+        leaky_slope=settings.get("hift.lrelu_slope", float, 0.1),
+        audio_limit=settings.get("hift.audio_limit", float, 0.99),
+    )
+
+
+def make_network(config: ModelConfig, part: Part, *, noise_seconds: int = NOISE_SECONDS) -> nn.Module:
+    """A network without values (parameters on the meta device); its fixed tables are made."""
+    with torch.device("meta"):
+        if part == "llm":
+            return SpeechLanguageModel(config.llm)
+        if part == "flow":
+            return FlowV2(config.flow) if isinstance(config.flow, FlowV2Config) else FlowV3(config.flow)
+        if config.hift.causal:
+            return CausalHift(config.hift, noise_seconds=noise_seconds)
+        return Hift(config.hift)
+
+
+def load(
+    directory: Path,
+    *,
+    device: torch.device | str = "cpu",
+    llm_dtype: torch.dtype = torch.float32,
+    flow_dtype: torch.dtype = torch.float32,
+    llm_weights: Literal["llm", "llm.rl"] = "llm",
+    parts: tuple[Part, ...] = PARTS,
+    noise_seconds: int = NOISE_SECONDS,
+    steps: int | None = None,
+) -> Model:
+    """Load a model directory.
+
+    Args:
+        llm_weights: ``llm.rl`` takes the reinforcement-tuned weights that CosyVoice3 comes with.
+        parts: which networks; a worker that has its language model elsewhere leaves ``llm`` out.
+        noise_seconds: see ``CausalHift``.
+        steps: of the Euler solver; None: the published ten.
+
+    The vocoder stays in fp32 (CosyVoice3's f0 network in fp64).
+
+    Raises:
+        CheckpointError: with everything that is missing, unexpected or of another shape.
+    """
+    faults: list[str] = []
+    config = _read_config(directory, faults)
+    stems: dict[Part, str] = {"llm": llm_weights, "flow": "flow", "hift": "hift"}
+    files = {part: _weight_file(directory, stems[part], faults) for part in parts}
+    version = 2 if config is None else config.version
+    for name in (f"{TOKENIZER_FOLDER}/merges.txt", "campplus.onnx", f"speech_tokenizer_v{version}.onnx"):
+        if not (directory / name).is_file():
+            faults.append(f"missing: {name}")
+    if config is None or faults and any("expected" in fault for fault in faults):
+        raise CheckpointError(directory, faults)  # without sizes there is nothing to compare the weights with
+    if steps is not None:
+        solver = replace(config.flow.solver, steps=steps)
+        config = replace(config, flow=replace(config.flow, solver=solver))
+    dtypes: dict[Part, torch.dtype] = {"llm": llm_dtype, "flow": flow_dtype, "hift": torch.float32}
+    networks: dict[str, Any] = {}
+    for part, path in files.items():
+        if path is None:
+            continue
+        network = make_network(config, part, noise_seconds=noise_seconds)
+        try:
+            state = official_state(part, read_state(path))
+        except Exception as exc:  # torch and safetensors raise a dozen kinds for a broken file
+            faults.append(f"{path.name}: not readable as weights: {str(exc).splitlines()[0]}")
+            continue
+        differences = _compare(network, state)
+        faults += [f"{path.name}: {difference}" for difference in differences]
+        if not differences and not faults:
+            networks[part] = _fill(network, state, device, dtypes[part])
+    if faults:
+        raise CheckpointError(directory, faults)
+    return Model(config, networks.get("llm"), networks.get("flow"), networks.get("hift"))
+
+
+def _weight_file(directory: Path, stem: str, faults: list[str]) -> Path | None:
+    for suffix in (".safetensors", ".pt"):
+        if (path := directory / f"{stem}{suffix}").is_file():
+            return path
+    faults.append(f"missing: {stem}.pt (or {stem}.safetensors)")
+    return None
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """The tensors of a ``.pt`` or ``.safetensors`` file, mapped from disk. Pickled code is refused."""
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ValueError(f"holds {type(state).__name__}, expected a dict of tensors")
+    return state
+
+
+def official_state(part: Part, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The published names to ours: the unused text head dropped, ``generator.`` stripped, weight norm folded."""
+    if part == "llm":
+        return {name: value for name, value in state.items() if name != "llm.model.lm_head.weight"}
+    if part == "hift":
+        return fold_weight_norm({name.replace("generator.", ""): value for name, value in state.items()})
+    return state
+
+
+def _compare(network: nn.Module, state: Mapping[str, Tensor]) -> list[str]:
+    want = network.state_dict()
+    faults = [f"missing {name} {list(value.shape)}" for name, value in want.items() if name not in state]
+    faults += [f"unexpected {name} {list(value.shape)}" for name, value in state.items() if name not in want]
+    for name, value in state.items():
+        if name in want and value.shape != want[name].shape:
+            faults.append(f"{name} has shape {list(value.shape)}, expected {list(want[name].shape)}")
+    return faults
+
+
+def _fill(network: nn.Module, state: Mapping[str, Tensor], device: torch.device | str, dtype: torch.dtype) -> nn.Module:
+    """Give a network its weights. Fp32 first: the tables that ``prepare`` makes are not to be rounded twice."""
+    kinds = {name: value.dtype for name, value in network.state_dict().items()}
+    state = {name: value.to(device, kinds[name]) for name, value in state.items()}
+    network.load_state_dict(state, assign=True)
+    network.eval().requires_grad_(False).to(device)
+    if isinstance(network, Flow):
+        network.prepare()
+    for parameter in network.parameters():
+        if parameter.dtype == torch.float32:  # tables stay fp32, the f0 network of CosyVoice3 fp64
+            parameter.data = parameter.data.to(dtype)
+    return network

@@ -1,0 +1,182 @@
+"""Mandarin behind the engine's inner seam: Kokoro, a clause at a time. An extra; see ``kokoro_voice``.
+
+A core makes about two seconds of sound a second, which is one talking call; more wait, and beyond ``queue_size`` are
+refused. A cancelled clause is stopped inside the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tts_engine.api import EngineStatus, VoiceInfo
+from tts_engine.config import MandarinConfig
+from tts_engine.embedded.hibari_text import Piece, Reader
+from tts_engine.embedded.kokoro import SAMPLE_RATE, KokoroVoice, Stop, model_files, read_model, read_tables
+from tts_engine.embedded.mandarin_text import MandarinReader
+from tts_engine.embedded.workers import Workers
+from tts_engine.errors import InvalidRequest, NotFound, Unavailable
+from tts_engine.synthesizer import LINE_RATES, ClauseRequest, PcmChunk, Playhead
+from voicecodecs.resample import resample
+
+log = logging.getLogger(__name__)
+
+_CHINESE = ("zh", "cmn")
+_KINDS = {"zf": "", "zm": "", "jf": " (Japanese)", "jm": " (Japanese)"}
+_WARM_UP = "您好。"
+
+_GUARD_S = 3.0
+"""About what the longest clauses take: a call that has less in hand goes before another's first sound."""
+
+
+class MandarinSynthesizer:
+    """``tts_engine.synthesizer.Synthesizer`` on Kokoro: Mandarin, with English words in it."""
+
+    name = "mandarin"
+    sample_rate = SAMPLE_RATE
+    line_rates: Collection[int] = LINE_RATES
+
+    def __init__(self, config: MandarinConfig, english: Reader, cache_folder: Path) -> None:
+        """
+        Args:
+            english: reads the English words in a text.
+            cache_folder: for the dictionary in its fast form.
+        """
+        self._config = config
+        self._english = english
+        self._cache_folder = cache_folder
+        self._workers = Workers(self.name, threads=1, queue_size=config.queue_size, guard_s=_GUARD_S)
+        self._reader: MandarinReader | None = None
+        self._voice: KokoroVoice | None = None
+        self._active = 0
+
+    async def start(self) -> None:
+        """Load model, voices and dictionary, and speak a word.
+
+        Raises:
+            Unavailable: the extra is not installed, its model is incomplete or damaged, or there is no voice table.
+        """
+        await asyncio.get_running_loop().run_in_executor(None, self._load)
+        self._workers.start()
+        clause = ClauseRequest(text=_WARM_UP, voice="", language="", speed=1.0, instruct="", first=True)
+        async for _ in self.synthesize(clause, Playhead()):
+            pass
+
+    def _load(self) -> None:
+        tables = read_tables(self._config.voices_folder)
+        if not self._config.voices_folder:
+            log.warning("Mandarin has Japanese voices only, which flatten its tones; name a voices_folder")
+        self._reader = MandarinReader(self._english, self._cache_folder)
+        self._voice = KokoroVoice(read_model(*model_files()), tables, threads=self._config.threads)
+
+    def takes(self, clause: ClauseRequest) -> bool:
+        """Whether a clause is for this engine: by its voice, else by its language."""
+        if clause.voice:
+            return self._voice is not None and clause.voice in self._voice.tables
+        return _primary(clause.language) in _CHINESE
+
+    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+        """Speak one clause, in one chunk unless it is very long. Closing the generator stops a running inference.
+
+        Raises:
+            InvalidRequest: letters or a language that the voice does not speak.
+            NotFound: another voice.
+            Exhausted: too many clauses wait already for this one to begin a turn.
+        """
+        if self._reader is None or self._voice is None or not self._workers.running:
+            raise Unavailable("the Mandarin voice is not running")
+        voice = clause.voice or next(iter(self._voice.tables))
+        if voice not in self._voice.tables:
+            raise NotFound(f"voice {voice!r} is none of {', '.join(self._voice.tables)}")
+        # A route's language is en-US unless it says otherwise; the voice's name says enough then.
+        if clause.language and _primary(clause.language) not in (*_CHINESE, "en"):
+            raise InvalidRequest(
+                f"language is {clause.language!r}, voice {voice!r} speaks Mandarin and English words", field="language"
+            )
+        work = _ClauseWork(self._reader, self._voice, clause, voice)
+        begun = not clause.first  # a turn that speaks is spoken to its end
+        self._active += 1
+        try:
+            while not work.finished:
+                step = await self._workers.run(
+                    work.step, playhead, cost_s=0.1 * len(clause.text), begun=begun, stop=work.stop
+                )
+                begun = True
+                if step is not None:
+                    yield step
+        finally:
+            self._active -= 1
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        """Those of the configured folder, else the Japanese ones of the package."""
+        return [
+            VoiceInfo(
+                voice_id=voice,
+                name=voice[3:].capitalize() + _KINDS.get(voice[:2], ""),
+                languages=["zh-CN"],
+                engine=self.name,
+            )
+            for voice in (self._voice.tables if self._voice is not None else ())
+        ]
+
+    def status(self) -> EngineStatus:
+        """What runs and what waits."""
+        return EngineStatus(
+            ready=self._workers.running,
+            engine=self.name,
+            model="kokoro-82m",
+            models=["kokoro-82m"],
+            active=self._active,
+            queued=self._workers.waiting,
+        )
+
+    async def aclose(self) -> None:
+        """End the thread."""
+        await self._workers.aclose()
+
+
+def _primary(language: str) -> str:
+    return language.partition("-")[0].lower()
+
+
+class _ClauseWork:
+    """One clause as a row of steps: a piece of text each, one in nearly every clause."""
+
+    def __init__(self, reader: MandarinReader, voice: KokoroVoice, clause: ClauseRequest, table: str) -> None:
+        self._reader = reader
+        self._voice = voice
+        self._clause = clause
+        self._table = table
+        self._pieces: list[Piece] | None = None
+        self._samples = 0
+        self.stop = Stop()
+        self.finished = False
+
+    def step(self) -> PcmChunk | None:
+        """The next piece; None when there is nothing to be spoken."""
+        if self._pieces is None:
+            self._pieces = self._reader.read(self._clause.text)
+        spoken = None
+        if self._pieces:
+            speed = min(max(self._clause.speed, 0.5), 2.0)  # beyond, speech would be slurred
+            spoken = self._voice.speak(self._pieces.pop(0), self._table, speed, self.stop)
+        self.finished = spoken is None or not self._pieces
+        if spoken is None:
+            return None
+        pcm, words = spoken
+        rate = self._clause.line_rate or SAMPLE_RATE
+        pcm = resample(pcm, SAMPLE_RATE, rate)
+        base = self._samples
+        self._samples += len(pcm)
+        moved = [
+            replace(
+                word,
+                first_sample=base + word.first_sample * rate // SAMPLE_RATE,
+                end_sample=base + word.end_sample * rate // SAMPLE_RATE,
+            )
+            for word in words
+        ]
+        return PcmChunk(pcm=pcm, words=moved)

@@ -1,0 +1,244 @@
+"""The embedded voice behind the engine's inner seam: hibari on a few threads, the most urgent step first.
+
+Every clause is made in steps: prosody with the first 0.4 s of sound, then longer and longer blocks. Between two steps
+a thread takes whatever is most urgent, and as long as somebody is short of sound all get short blocks, so of fifty
+calls that begin in one instant nobody starves and nobody takes the time of those who have nothing yet. A cancelled call
+costs at most one step (4-8 ms).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts_engine.api import EngineStatus, VoiceInfo
+from tts_engine.config import EmbeddedConfig
+from tts_engine.cosyvoice.kernels import compile_cache
+from tts_engine.embedded.espeak import EspeakSynthesizer
+from tts_engine.embedded.hibari import FRAME_MS, SAMPLE_RATE, HibariVoice, Noise, NoisePool, Speech
+from tts_engine.embedded.hibari_text import Piece, Reader
+from tts_engine.embedded.mandarin import MandarinSynthesizer
+from tts_engine.embedded.workers import Workers
+from tts_engine.errors import InvalidRequest, NotFound, Unavailable
+from tts_engine.synthesizer import LINE_RATES, ClauseRequest, PcmChunk, Playhead, WordSpan
+
+VOICE = "heart"
+"""The one voice whose model is inside the package; the others would be downloaded."""
+
+_MAX_FRAMES = 160
+"""Of one step, 2 s of sound: nobody more urgent waits longer for a thread than such a step takes (15 ms)."""
+
+_STEP_MS = 20.0
+"""What each caller in the row costs a thread in a burst beside gateway and load on two cores: a first step (measured:
+10 to 15; 6 alone) and its share of what cannot wait."""
+
+_UNHEARD_MS = 85.0
+"""Of a first block: 60 ms of silence at its head that are cut off (measured), and the two frames that it is short."""
+
+_SHORT_S = 0.2
+"""Blocks are short while anybody waits who has less sound in hand than this."""
+
+_WARM_UP = "Hello there, this is a first sentence."
+
+
+class EmbeddedSynthesizer:
+    """``tts_engine.synthesizer.Synthesizer`` on hibari: English, one voice."""
+
+    name = "embedded"
+    sample_rate = SAMPLE_RATE
+    line_rates: Collection[int] = LINE_RATES
+
+    def __init__(self, config: EmbeddedConfig | None = None, *, cache_folder: Path | None = None) -> None:
+        """
+        Args:
+            cache_folder: for what extras keep over restarts; None: the user's own.
+        """
+        self._config = config or EmbeddedConfig()
+        self._cache_folder = cache_folder or compile_cache.folder("")
+        self._workers = Workers(
+            self.name,
+            threads=self._config.threads,
+            queue_size=self._config.queue_size,
+            guard_s=self._config.guard_ms / 1000,
+        )
+        self._reader: Reader | None = None
+        self._voice: HibariVoice | None = None
+        self._active = 0
+        self._noise = NoisePool()
+        self._others: list[MandarinSynthesizer | EspeakSynthesizer] = []
+        """Voices of extras, the first that takes a clause speaks it."""
+
+    async def start(self) -> None:
+        """Load network and dictionaries, speak one sentence on every thread.
+
+        Raises:
+            Unavailable: voices of an extra are configured that is not installed.
+            NotFound: espeak-ng does not know one of its languages.
+        """
+        await asyncio.get_running_loop().run_in_executor(None, self._load)
+        for other in self._others:
+            await other.start()
+        self._workers.start()
+        clause = ClauseRequest(text=_WARM_UP, voice="", language="", speed=1.0, instruct="", first=True)
+        await asyncio.gather(*(self._drain(clause) for _ in range(self._config.threads)))
+
+    async def _drain(self, clause: ClauseRequest) -> None:
+        async for _ in self.synthesize(clause, Playhead()):
+            pass
+
+    def _load(self) -> None:
+        self._reader = Reader()
+        self._voice = HibariVoice(VOICE)
+        if self._config.mandarin is not None:
+            self._others.append(MandarinSynthesizer(self._config.mandarin, self._reader, self._cache_folder))
+        if self._config.espeak:
+            self._others.append(EspeakSynthesizer(self._config.espeak, SAMPLE_RATE))
+
+    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+        """Speak one clause. Closing the generator takes a waiting step back and lets a running one end.
+
+        Raises:
+            InvalidRequest: letters or a language that the voice does not speak.
+            NotFound: another voice.
+            Exhausted: too many clauses wait already.
+        """
+        if self._reader is None or self._voice is None or not self._workers.running:
+            raise Unavailable("the embedded voice is not running")
+        for other in self._others:
+            if other.takes(clause):
+                async with aclosing(other.synthesize(clause, playhead)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+                return
+        if clause.voice not in ("", VOICE):
+            known = ", ".join(voice.voice_id for voice in self.voices())
+            raise NotFound(f"voice {clause.voice!r} is not one of the embedded engine; it has {known}")
+        if clause.language and clause.language.split("-")[0].lower() != "en":
+            raise InvalidRequest(
+                f"language is {clause.language!r}, voice {VOICE!r} speaks English only", field="language"
+            )
+        work = _ClauseWork(
+            self._reader, self._voice, clause, self._config, self._noise.reader(self._config.seed), self._block_frames
+        )
+        # Rough, but only its order matters: reading and prosody grow with the text.
+        cost_s = 0.004 + 5e-5 * len(clause.text)
+        begun = False
+        self._active += 1
+        try:
+            while not work.finished:
+                step = await self._workers.run(work.step, playhead, cost_s=cost_s, begun=begun)
+                begun = True
+                if step is not None:
+                    yield step
+        finally:
+            self._active -= 1
+
+    def _block_frames(self, before: int) -> int:
+        """Length of the block after one of ``before`` frames. A first one lasts until all that wait now have theirs: a
+        second one before that would take their time, and twice over, since every block has to be sent as well."""
+        if before and not self._workers.short_of_sound(_SHORT_S):
+            return min(4 * before, _MAX_FRAMES)
+        config = self._config
+        block_ms = config.first_block_ms
+        if not before:
+            outlast_ms = self._workers.short_of_sound(0) * _STEP_MS / config.threads
+            block_ms = min(max(block_ms, outlast_ms + _UNHEARD_MS + config.guard_ms), 2 * block_ms)
+        return int(block_ms / FRAME_MS)
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        """The one in the package, and those of extras that are configured."""
+        heart = VoiceInfo(voice_id=VOICE, name="Heart", languages=["en-US"], engine=self.name)
+        return [heart, *(voice for other in self._others for voice in other.voices())]
+
+    def status(self) -> EngineStatus:
+        """What runs and what waits."""
+        others = [other.status() for other in self._others]
+        return EngineStatus(
+            ready=self._workers.running,
+            engine=self.name,
+            model="hibari-heart",
+            models=["hibari-heart"],
+            active=self._active + sum(other.active for other in others),
+            queued=self._workers.waiting + sum(other.queued for other in others),
+        )
+
+    async def aclose(self) -> None:
+        """End the threads; a running step is finished first."""
+        await self._workers.aclose()
+        for other in self._others:
+            await other.aclose()
+
+
+class _ClauseWork:
+    """One clause as a row of steps, each run in some worker thread, one at a time."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        voice: HibariVoice,
+        clause: ClauseRequest,
+        config: EmbeddedConfig,
+        noise: Noise,
+        block_frames: Callable[[int], int],
+    ) -> None:
+        self._reader = reader
+        self._voice = voice
+        self._clause = clause
+        self._gain_db = config.gain_db
+        self._noise = noise
+        self._block_frames = block_frames
+        self._frames = 0
+        self._pieces: list[Piece] | None = None
+        self._speech: Speech | None = None
+        self._samples = 0
+        self.finished = False
+
+    def step(self) -> PcmChunk | None:
+        """Reading and prosody where they are due, and a block of sound; None when there is nothing to be spoken.
+
+        Raises:
+            InvalidRequest: letters of a script that the voice cannot speak.
+        """
+        if self._pieces is None:
+            self._pieces = self._reader.read(self._clause.text)
+        words: Sequence[WordSpan] = ()
+        if self._speech is None:
+            if not self._pieces:
+                self.finished = True
+                return None
+            # The network was trained between 0.5 and 2; beyond, speech would be slurred, so it stays there.
+            speed = min(max(self._clause.speed, 0.5), 2.0)
+            self._speech = self._voice.begin(
+                self._pieces.pop(0), speed, self._noise, self._clause.line_rate or SAMPLE_RATE
+            )
+            words = [
+                replace(w, first_sample=w.first_sample + self._samples, end_sample=w.end_sample + self._samples)
+                for w in self._speech.words
+            ]
+        self._frames = self._block_frames(self._frames)
+        pcm = _louder(self._speech.block(self._frames), self._gain_db)
+        self._samples += len(pcm)
+        if self._speech.finished:
+            self._speech = None
+            self.finished = not self._pieces
+        return PcmChunk(pcm=pcm, words=words)
+
+
+_KNEE = 0.8
+
+
+def _louder(pcm: NDArray[np.float32], db: float) -> NDArray[np.float32]:
+    """Gain with a soft limit: linear up to 0.8, from there bent so that 1 is never reached."""
+    out = pcm * np.float32(10 ** (db / 20))
+    over = np.abs(out) > _KNEE
+    if over.any():
+        peak = out[over]
+        room = 1 - _KNEE
+        out[over] = np.sign(peak) * (_KNEE + room * np.tanh((np.abs(peak) - _KNEE) / room))
+    return out

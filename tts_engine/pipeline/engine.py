@@ -1,0 +1,633 @@
+"""Joins text, a voice model and a leg's codec into utterances: ``tts_engine.api.SpeechEngine`` for any synthesizer.
+
+Per utterance one task: deltas -> clauses -> sound of the model -> silence trimmed, pauses set by punctuation ->
+frames of the leg's codec -> a bounded queue. It works ahead only as far as ``ahead_s`` of sound in hand. Resampling
+and encoding run in a thread, so the event loop only passes things on; what is only looked up in a table it does itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from tts_engine.api import AudioChunk, EngineStatus, TextSpan, UtteranceRequest, VoiceInfo
+from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, SynthesisFailed, Unavailable
+from tts_engine.pipeline.clause_cache import ClauseCache, SpokenClause
+from tts_engine.pipeline.growing import GrowingText
+from tts_engine.pipeline.silence import SilenceTrimmer
+from tts_engine.synthesizer import ClauseRequest, Playhead, Synthesizer, VoiceEditor, WordSpan
+from tts_engine.text.clauses import Clause, ClauseConfig, ClauseSplitter, Pause
+from tts_engine.text.scripts import is_speakable
+from voicecodecs.packetizer import Packetizer
+
+log = logging.getLogger(__name__)
+
+Pcm = NDArray[np.float32]
+
+_HEAD_S = 0.4
+"""A caller waits for the encoding of so much; encoding a whole long clause takes milliseconds."""
+
+
+class PauseConfig(BaseModel):
+    """Silence between clauses at speaking rate 1, milliseconds; a faster voice pauses less."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    comma_ms: float = Field(default=160, ge=0, le=5000)
+    """After a comma or a dash."""
+    semicolon_ms: float = Field(default=260, ge=0, le=5000)
+    """After a semicolon or a colon."""
+    sentence_ms: float = Field(default=360, ge=0, le=5000)
+    """After a full stop, an exclamation mark or the end of a line."""
+    question_ms: float = Field(default=400, ge=0, le=5000)
+    """After a question mark."""
+    paragraph_ms: float = Field(default=650, ge=0, le=5000)
+    """After an empty line."""
+
+    def ms(self, pause: Pause, speed: float) -> float:
+        """Length of one pause; a cut without punctuation has none."""
+        return 0.0 if pause is Pause.NONE else float(getattr(self, f"{pause.value}_ms")) / speed
+
+
+class SpeechConfig(BaseModel):
+    """How utterances are made, whatever the voice."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    clauses: ClauseConfig = ClauseConfig()
+    pauses: PauseConfig = PauseConfig()
+
+    ahead_s: float = Field(default=4.0, gt=0, le=60)
+    """Seconds of sound made before they are heard. More rides out a slow spell; less wastes less work on a cut."""
+
+    settle_ms: float = Field(default=300, ge=50, le=10_000)
+    """Text that ends like a sentence is spoken after this long without more text, although nothing follows its full
+    stop. Less answers sooner when a model pauses in mid-turn; too little cuts at "Dr." when tokens come slowly."""
+
+    max_chars: int = Field(default=20_000, ge=1)
+    """Text of one utterance."""
+
+    max_utterances: int = Field(default=2048, ge=1)
+    """Open at once, those of queued turns and those that wait for text included; more are refused with a retry delay.
+    This bounds memory, 50 kB each and up to 0.3 MB with sound that nobody takes; how many may speak is the voice
+    model's limit. The default carries 1000 calls with a queued turn each."""
+
+    cache_bytes: int = Field(default=64 * 2**20, ge=0)
+    """Memory for clauses spoken before (35 minutes of sound at 8 kHz, 11 at 24 kHz). 0 remembers nothing."""
+
+    codec_threads: int = Field(default=1, ge=1, le=32)
+    """Threads that resample and encode: one serves about 500 telephone calls."""
+
+
+class EngineObserver(Protocol):
+    """What the engine tells whoever counts. Called on the event loop; must not block."""
+
+    def first_chunk(self, engine: str, seconds: float) -> None:
+        """From the delta that made the first clause speakable to its first frames."""
+        ...
+
+    def queued(self, seconds: float) -> None:
+        """A step of the model waited this long."""
+        ...
+
+    def realtime_factor(self, engine: str, factor: float) -> None:
+        """Seconds of the model's work per second of sound, of one clause."""
+        ...
+
+    def text_cache(self, *, hit: bool, cache_bytes: int) -> None:
+        """A clause was looked up in the cache, which now holds so many bytes."""
+        ...
+
+    def freed(self, seconds: float) -> None:
+        """From cancel until no more work was spent on the utterance."""
+        ...
+
+
+class Engine:
+    """Utterances of the active one of the loaded voice models, in this process."""
+
+    def __init__(
+        self,
+        models: Synthesizer | Mapping[str, Synthesizer],
+        config: SpeechConfig | None = None,
+        *,
+        observer: EngineObserver | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            models: the voice model, or several by name, of which the first is active; started and closed here.
+            observer: told of times and counts; None: nobody is.
+            clock: monotonic seconds, the same clock as ``Utterance.played``.
+        """
+        self.models = dict(models) if isinstance(models, Mapping) else {models.name: models}
+        self.active = next(iter(self.models))
+        self.config = config or SpeechConfig()
+        self.observer = observer
+        self.clock = clock
+        self.cache = ClauseCache(self.config.cache_bytes)
+        self.codec_pool = ThreadPoolExecutor(self.config.codec_threads, thread_name_prefix="talkspurt-codec")
+        self._open: set[_Utterance] = set()
+        self._closed = False
+
+    async def start(self) -> None:
+        """Load and warm up the models, one after the other: each takes all of its device meanwhile."""
+        for model in self.models.values():
+            await model.start()
+
+    async def open(self, request: UtteranceRequest) -> _Utterance:
+        """Begin an utterance.
+
+        Raises:
+            InvalidRequest: a speed outside 0.25 to 4.
+            Exhausted: ``max_utterances`` are open.
+            Unavailable: the engine is closed.
+        """
+        if self._closed:
+            raise Unavailable("the engine is closed")
+        if not 0.25 <= request.speed <= 4:
+            raise InvalidRequest(f"speed is {request.speed}, expected 0.25 to 4", field="speed")
+        if len(self._open) >= self.config.max_utterances:
+            raise Exhausted(
+                f"{len(self._open)} utterances are open, as many as max_utterances allows", retry_after_s=1.0
+            )
+        utterance = _Utterance(self, request)
+        self._open.add(utterance)
+        return utterance
+
+    def closed(self, utterance: _Utterance) -> None:
+        """An utterance has ended and holds nothing any more."""
+        self._open.discard(utterance)
+
+    @property
+    def synthesizer(self) -> Synthesizer:
+        """The active model."""
+        return self.models[self.active]
+
+    async def list_voices(self) -> Sequence[VoiceInfo]:
+        """Voices of the active model."""
+        return self.synthesizer.voices()
+
+    async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+        """Register a voice with the active model, in a thread.
+
+        Raises:
+            InvalidRequest: that model has fixed voices, or the recording or a field cannot serve.
+        """
+        if not isinstance(self.synthesizer, VoiceEditor):
+            raise InvalidRequest(
+                f"the {self.synthesizer.name} engine has built-in voices only and cannot clone one from a recording; "
+                "the models that can are cosyvoice2 and cosyvoice3 (engine.kind)",
+                field="audio",
+            )
+        return await asyncio.to_thread(
+            self.synthesizer.add_voice,
+            voice_id=voice_id,
+            name=name,
+            wav=wav,
+            transcript=transcript,
+            language=language,
+        )
+
+    async def remove_voice(self, voice_id: str) -> None:
+        """Forget a registered voice; utterances that speak with it finish.
+
+        Raises:
+            NotFound: there is none of that id.
+            InvalidRequest: it is built in.
+        """
+        if not isinstance(self.synthesizer, VoiceEditor):
+            raise InvalidRequest(
+                f"the voices of the {self.synthesizer.name} engine are built in and cannot be removed", field="voice_id"
+            )
+        await asyncio.to_thread(self.synthesizer.remove_voice, voice_id)
+
+    async def set_active_model(self, model: str) -> None:
+        """Speak what is opened from now on with another model; utterances that are open keep theirs to the end.
+
+        Raises:
+            NotFound: it is not loaded.
+        """
+        if model not in self.models:
+            raise NotFound(f"model {model!r} is not loaded; there is {', '.join(self.models)}")
+        self.active = model
+
+    async def status(self) -> EngineStatus:
+        """The active model's; ``ready``, ``active`` and ``queued`` are those of all."""
+        each = {name: model.status() for name, model in self.models.items()}
+        return replace(
+            each[self.active],
+            ready=all(one.ready for one in each.values()),
+            model=self.active,
+            models=tuple(self.models),
+            active=sum(one.active for one in each.values()),
+            queued=sum(one.queued for one in each.values()),
+        )
+
+    async def aclose(self) -> None:
+        """Cancel all utterances, then close the models."""
+        self._closed = True
+        await asyncio.gather(*(utterance.aclose() for utterance in list(self._open)))
+        for model in self.models.values():
+            await model.aclose()
+        self.codec_pool.shutdown()
+
+
+@dataclass(slots=True)
+class _Times:
+    """Milliseconds spent on the next chunk so far."""
+
+    text: float = 0.0
+    queue: float = 0.0
+    engine: float = 0.0
+    codec: float = 0.0
+
+
+class _Utterance:
+    """See ``tts_engine.api.Utterance``."""
+
+    def __init__(self, engine: Engine, request: UtteranceRequest) -> None:
+        self._engine = engine
+        self._request = request
+        self._splitter = ClauseSplitter(engine.config.clauses)
+        self._playhead = Playhead(ahead=request.ahead)
+        self._reported = False
+        """True once the phone's position is known; before, only the consumer's pull bounds the work ahead."""
+        self._model, self._synthesizer = engine.active, engine.synthesizer
+        line_rate = request.format.sample_rate
+        self._line_rate = line_rate if line_rate in self._synthesizer.line_rates else None
+        self._rate = self._line_rate or self._synthesizer.sample_rate
+        """Hz of the voice's sound."""
+        self._packetizer = Packetizer(request.format, self._rate)
+        self._clauses: deque[tuple[Clause, float, float]] = deque()
+        """Clause, when its last delta came, milliseconds it took to cut it. Bounded by ``max_chars``."""
+        self._fed_chars = 0
+        self._ended = False
+        self._settle: asyncio.TimerHandle | None = None
+        self._error: EngineError | None = None
+        self._chunks: deque[AudioChunk] = deque()
+        self._untaken_s = 0.0
+        self._done = False
+        self._changed = asyncio.Event()
+        """Something above changed: producer and consumer look again."""
+        self._task: asyncio.Task[None] | None = None
+        self._first_sent = False
+        self._growing: GrowingText | None = None
+        """The first clause, where its beginning is given to a model that streams text."""
+
+    # -- the caller's side
+
+    def feed(self, text: str) -> None:
+        """Append text. After an error or ``aclose`` it is ignored; the iterator tells."""
+        if self._done or self._error:
+            return
+        if self._ended:
+            self._fail(InvalidRequest("text was fed after the end of the text"))
+            return
+        self._fed_chars += len(text)
+        if self._fed_chars > self._engine.config.max_chars:
+            self._fail(
+                InvalidRequest(
+                    f"text has {self._fed_chars} characters or more, at most {self._engine.config.max_chars} "
+                    "are spoken in one utterance"
+                )
+            )
+            return
+        begun = self._engine.clock()
+        self._accept(self._splitter.feed(text), begun)
+        self._grow()
+        if self._settle is not None:
+            self._settle.cancel()
+        loop = asyncio.get_running_loop()
+        self._settle = loop.call_later(self._engine.config.settle_ms / 1000, self._on_settled)
+
+    def end_text(self) -> None:
+        """What is left is a clause."""
+        if not self._ended:
+            self._ended = True
+            if self._settle is not None:
+                self._settle.cancel()
+            if not self._error:
+                self._accept(self._splitter.flush(), self._engine.clock())
+            self._start()
+            self._changed.set()
+
+    def played(self, samples: int, *, at: float) -> None:
+        """The phone's position; from now on work ahead is bounded by it."""
+        playhead = self._playhead
+        playhead.played_s = samples / self._request.format.sample_rate
+        playhead.played_at = at
+        playhead.ahead = False
+        self._reported = True
+        self._changed.set()
+
+    def __aiter__(self) -> AsyncIterator[AudioChunk]:
+        return self
+
+    async def __anext__(self) -> AudioChunk:
+        while not self._chunks:
+            if self._done:
+                if self._error is not None:
+                    raise self._error
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        chunk = self._chunks.popleft()
+        self._untaken_s -= chunk.samples / self._request.format.sample_rate
+        self._changed.set()
+        return chunk
+
+    async def aclose(self) -> None:
+        """Cancel; returns when no work is spent on the utterance any more."""
+        begun = self._engine.clock()
+        if self._settle is not None:
+            self._settle.cancel()
+        task, self._task = self._task, None
+        self._clauses.clear()
+        self._chunks.clear()
+        self._ended = True
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+            if self._engine.observer is not None:
+                self._engine.observer.freed(self._engine.clock() - begun)
+        self._finish()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # -- the engine's side
+
+    def _accept(self, clauses: Sequence[Clause], begun: float) -> None:
+        if clauses and self._growing is not None and not self._growing.ended:
+            self._growing.end(clauses[0].text)
+            clauses = clauses[1:]
+        if clauses:
+            text_ms = (self._engine.clock() - begun) * 1e3
+            self._clauses.extend((clause, begun, text_ms) for clause in clauses)
+            self._start()
+            self._changed.set()
+
+    def _grow(self) -> None:
+        """Begin with the first clause before it is whole, where the model can; later ones have time to wait for it."""
+        if self._growing is not None:
+            self._growing.grow(self._splitter.pending)
+        elif self._task is None and getattr(self._synthesizer, "streams_text", False):
+            growing = GrowingText(self._splitter.pending_start)
+            enough = self._engine.config.clauses.first_min_words
+            if growing.grow(self._splitter.pending) >= enough and is_speakable(growing.text):
+                self._growing = growing
+                self._start()
+
+    def _on_settled(self) -> None:
+        self._accept(self._splitter.settle(), self._engine.clock())
+
+    def _start(self) -> None:
+        if self._task is None and not self._done:
+            self._task = asyncio.create_task(self._run(), name=f"utterance {self._request.utterance_id}")
+
+    def _fail(self, error: EngineError) -> None:
+        """Speak no further; the iterator raises after the chunks that are there."""
+        self._error = error
+        self._clauses.clear()
+        self._ended = True
+        if self._growing is not None:
+            self._growing.end(self._growing.text)
+        self._start()
+        self._changed.set()
+
+    def _finish(self) -> None:
+        self._done = True
+        self._changed.set()
+        self._engine.closed(self)
+
+    async def _run(self) -> None:
+        try:
+            if self._growing is not None:
+                await self._speak_growing(self._growing, self._engine.clock())
+            while not self._error:
+                if self._clauses:
+                    await self._speak(*self._clauses.popleft())
+                elif self._ended:
+                    break
+                else:
+                    await self._wait(lambda: bool(self._clauses) or self._ended)
+        except EngineError as exc:
+            self._error = exc
+        except Exception as exc:
+            log.exception("an utterance failed", extra={"utterance": self._request.utterance_id})
+            self._error = SynthesisFailed(f"the engine failed: {type(exc).__name__}")
+        finally:
+            self._finish()
+
+    async def _wait(self, ready: Callable[[], bool], *, timeout_s: float | None = None) -> None:
+        while not ready():
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                return
+
+    def _excess_s(self) -> float:
+        """Seconds of sound beyond what may be made ahead; not positive: go on."""
+        ahead_s = self._engine.config.ahead_s
+        playhead = self._playhead
+        in_hand_s = self._untaken_s
+        if playhead.ahead:
+            in_hand_s = playhead.delivered_s
+        elif self._reported:
+            in_hand_s = max(in_hand_s, playhead.slack_s(self._engine.clock()))
+        return in_hand_s - ahead_s
+
+    def _dry_ms(self) -> float:
+        """How long the caller has heard silence already because the text came late; 0 while the position is unknown."""
+        playhead = self._playhead
+        if not self._reported or playhead.played_at is None:
+            return 0.0
+        heard_to_end_at = playhead.played_at + playhead.delivered_s - playhead.played_s
+        return max(0.0, self._engine.clock() - heard_to_end_at) * 1e3
+
+    async def _wait_for_room(self) -> None:
+        while (excess_s := self._excess_s()) > 0 and not self._error:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(excess_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _speak(self, clause: Clause, fed_at: float, text_ms: float) -> None:
+        if not is_speakable(clause.text):
+            return
+        await self._wait_for_room()
+        config, request = self._engine.config, self._request
+        times = _Times(text=text_ms)
+        silence_ms = config.pauses.ms(clause.pause, request.speed) if self._first_sent else 0.0
+        silence_ms -= self._dry_ms()
+        if silence_ms > 0:
+            await self._encode(self._silence(silence_ms), [], _Times(), flush=True)
+        base = self._packetizer.samples_out
+        key = self._key(clause.text)
+        spoken = self._engine.cache.get(key)
+        if self._engine.observer is not None:
+            self._engine.observer.text_cache(hit=spoken is not None, cache_bytes=self._engine.cache.bytes)
+        if spoken is not None:
+            await self._send(spoken.pcm, self._spans(spoken.words, 0, clause, base), times, flush=True, fed_at=fed_at)
+            return
+        if (spoken := await self._synthesize(clause, base, times, fed_at)) is not None:
+            self._engine.cache.put(key, spoken)
+
+    async def _speak_growing(self, growing: GrowingText, fed_at: float) -> None:
+        """The first clause while its text comes; remembered, but not looked up."""
+        clause = Clause("", growing.start_char, growing.start_char, first=True, pause=Pause.NONE)
+        spoken = await self._synthesize(clause, 0, _Times(), fed_at, more=growing.pieces())
+        if spoken is not None and not self._error:
+            self._engine.cache.put(self._key(growing.text), spoken)
+
+    def _key(self, text: str) -> tuple[str | float, ...]:
+        """What a clause is remembered by."""
+        request = self._request
+        voice = request.voice
+        # Not isinstance: of a protocol it takes a tenth of the work for a short clause.
+        if revision := getattr(self._synthesizer, "voice_revision", None):
+            voice = f"{voice} {revision(voice)}"
+        return voice, text, request.speed, request.instruct, request.language, self._model, self._rate
+
+    async def _synthesize(
+        self, clause: Clause, base: int, times: _Times, fed_at: float, *, more: AsyncIterator[str] | None = None
+    ) -> SpokenClause | None:
+        """Speak a clause as the model makes it; returns it whole, None if it has no sound."""
+        engine, request = self._engine, self._request
+        asked = ClauseRequest(
+            text=clause.text,
+            voice=request.voice,
+            language=request.language,
+            speed=request.speed,
+            instruct=request.instruct,
+            first=clause.first,
+            more=more,
+            line_rate=self._line_rate,
+        )
+        trimmer = SilenceTrimmer(self._rate)
+        words: list[WordSpan] = []
+        unsent: list[WordSpan] = []
+        heard: list[Pcm] = []
+        engine_ms = 0.0
+        async with aclosing(self._synthesizer.synthesize(asked, self._playhead)) as chunks:
+            async for chunk in chunks:
+                times.queue += chunk.queue_ms
+                times.engine += chunk.engine_ms
+                engine_ms += chunk.engine_ms
+                if engine.observer is not None:
+                    engine.observer.queued(chunk.queue_ms / 1e3)
+                unsent += chunk.words
+                pcm = trimmer.push(chunk.pcm)
+                if not len(pcm):
+                    continue
+                heard.append(pcm)
+                words += unsent
+                spans = self._spans(unsent, trimmer.trimmed or 0, clause, base)
+                unsent = []
+                await self._send(pcm, spans, times, flush=False, fed_at=fed_at)
+                times = _Times()
+        tail = trimmer.finish()
+        heard.append(tail)
+        await self._send(tail, [], times, flush=True, fed_at=fed_at)
+        pcm = np.concatenate(heard)
+        if not len(pcm):
+            return None
+        if engine.observer is not None:
+            seconds = len(pcm) / self._rate
+            engine.observer.realtime_factor(self._synthesizer.name, engine_ms / 1e3 / seconds)
+        lead = trimmer.trimmed or 0
+        moved = [
+            WordSpan(w.start_char, w.end_char, max(0, w.first_sample - lead), max(0, w.end_sample - lead), w.exact)
+            for w in words
+        ]
+        return SpokenClause(pcm, moved)
+
+    def _silence(self, ms: float) -> Pcm:
+        return np.zeros(int(ms * self._rate / 1000), np.float32)
+
+    def _spans(self, words: Sequence[WordSpan], lead: int, clause: Clause, base: int) -> list[TextSpan]:
+        """Words of the clause as spans of the utterance.
+
+        Args:
+            lead: samples trimmed from the model's sound.
+            base: sample of the utterance at which the clause begins.
+        """
+        ratio = self._request.format.sample_rate / self._rate
+        return [
+            TextSpan(
+                clause.start_char + word.start_char,
+                clause.start_char + word.end_char,
+                base + round(max(0, word.first_sample - lead) * ratio),
+                base + round(max(0, word.end_sample - lead) * ratio),
+                word.exact,
+            )
+            for word in words
+        ]
+
+    async def _send(
+        self, pcm: Pcm, spans: Sequence[TextSpan], times: _Times, *, flush: bool, fed_at: float | None = None
+    ) -> None:
+        """Encode and queue the frames; of a long piece that takes a while the first frames go ahead."""
+        head = int(_HEAD_S * self._rate)
+        if len(pcm) > 2 * head and not self._packetizer.light:
+            await self._encode(pcm[:head], spans, times, flush=False, fed_at=fed_at)
+            await self._encode(pcm[head:], [], _Times(), flush=flush)
+        else:
+            await self._encode(pcm, spans, times, flush=flush, fed_at=fed_at)
+
+    async def _encode(
+        self, pcm: Pcm, spans: Sequence[TextSpan], times: _Times, *, flush: bool, fed_at: float | None = None
+    ) -> None:
+        packetizer, engine = self._packetizer, self._engine
+        first_sample = packetizer.samples_out
+
+        def encode() -> list[bytes]:
+            frames = packetizer.push(pcm) if len(pcm) else []
+            return frames + packetizer.flush() if flush else frames
+
+        begun = engine.clock()
+        if packetizer.light:
+            frames = encode()
+        else:
+            frames = await asyncio.get_running_loop().run_in_executor(engine.codec_pool, encode)
+        now = engine.clock()
+        times.codec += (now - begun) * 1e3
+        if not frames and not spans:
+            return
+        samples = packetizer.samples_out - first_sample
+        seconds = samples / self._request.format.sample_rate
+        stages = {"text": times.text, "queue": times.queue, "engine": times.engine, "codec": times.codec}
+        chunk = AudioChunk(frames=frames, first_sample=first_sample, samples=samples, spans=spans, stages_ms=stages)
+        playhead = self._playhead
+        playhead.delivered_s += seconds
+        if playhead.played_at is None and not playhead.ahead:
+            playhead.played_at = now  # a guess until the phone's position is reported
+        if not self._first_sent and fed_at is not None:
+            self._first_sent = True
+            if engine.observer is not None:
+                engine.observer.first_chunk(self._synthesizer.name, now - fed_at)
+        self._untaken_s += seconds
+        self._chunks.append(chunk)
+        self._changed.set()

@@ -1,0 +1,304 @@
+"""A ``SpeechEngine`` in another process, over gRPC.
+
+Made for an event loop that paces calls: ``feed``, ``end_text`` and ``played`` only note what is to be said; one short
+task sends it, everything that has gathered as one message. What gathers is bounded: text by ``speech.max_chars`` a
+turn, and of positions only the newest is kept. Audio that nobody takes stays in gRPC's flow-control window.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from tts_engine import metrics
+from tts_engine.api import AudioChunk, EngineStatus, UtteranceRequest, VoiceInfo
+from tts_engine.config import EngineConfig
+from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, Unavailable
+from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
+from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
+from tts_engine.service import wire
+from tts_engine.service.position import PositionReporter
+
+_GONE_S = 1.0
+"""How long an engine that drains or is gone is left alone."""
+
+_LOST_STATUS = "Internal error from Core"
+"""grpc.aio's own status where the call ended during a write (``_AioCall.set_internal_error``): the server's status,
+mostly a refusal, is lost. The request is not at fault and may be repeated."""
+
+
+def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
+    """gRPC settings of a connection to an engine."""
+    ping_ms = int(config.keepalive_s * 1000)
+    return [
+        ("grpc.max_receive_message_length", config.message_bytes),
+        ("grpc.max_send_message_length", config.message_bytes),
+        ("grpc.enable_retries", 0),  # half an utterance cannot be sent again; the retry layer would copy each message
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.http2.bdp_probe", 0),  # a window of 64 KiB, 8 s of PCMU; estimating it lets megabytes gather unread
+        ("grpc.keepalive_time_ms", ping_ms),
+        ("grpc.keepalive_timeout_ms", ping_ms),
+        # A restarted engine is found again within this time; the default backs off to two minutes.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1000),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+
+
+class GrpcUtterance:
+    """``tts_engine.api.Utterance`` over one Speak call. Made by ``GrpcEngine.open``.
+
+    Whatever the engine refuses (unknown voice, full, draining) is raised by the iteration: ``open`` does not wait for
+    the answer, so that request and first text travel as one message.
+    """
+
+    def __init__(self, backend: _Backend, request: UtteranceRequest, *, text_chars: int) -> None:
+        self._backend = backend
+        self._pending: pb.SpeakRequest | None = pb.SpeakRequest(start=wire.encode_start(request))
+        self._chars_left = text_chars
+        self._text_chars = text_chars
+        self._text_ended = False
+        self._closed = False
+        self._finished = False
+        self._positions = PositionReporter(request.format.sample_rate)
+        self._position_timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._call = backend.stub.Speak()
+        self._sender: asyncio.Task[None] | None = self._loop.create_task(self._send())
+        backend.active += 1
+
+    def feed(self, text: str) -> None:
+        if self._text_ended:
+            raise InvalidRequest("text after the end of text", field="text")
+        self._chars_left -= len(text)
+        if self._chars_left < 0:
+            raise InvalidRequest(
+                f"text is {self._text_chars - self._chars_left} characters, expected {self._text_chars} or fewer "
+                "(speech.max_chars)",
+                field="text",
+            )
+        if text:
+            self._gather().text += text
+
+    def end_text(self) -> None:
+        if not self._text_ended:
+            self._text_ended = True
+            self._gather().end_of_text = True
+
+    def played(self, samples: int, *, at: float) -> None:
+        delay_s = self._positions.offer(samples, at=at)
+        if delay_s is None or self._position_timer is not None:
+            return
+        if delay_s == 0.0:
+            self._send_position()
+        else:
+            self._position_timer = self._loop.call_later(delay_s, self._send_position)
+
+    def _send_position(self) -> None:
+        self._position_timer = None
+        samples, age_s = self._positions.take(now=time.monotonic())
+        position = self._gather().position
+        position.samples, position.age_ms = samples, age_s * 1000
+
+    def _gather(self) -> pb.SpeakRequest:
+        """The message that leaves next."""
+        if self._pending is None:
+            self._pending = pb.SpeakRequest()
+        if self._sender is None and not self._closed and not self._finished:
+            self._sender = self._loop.create_task(self._send())
+        return self._pending
+
+    async def _send(self) -> None:
+        try:
+            while (message := self._pending) is not None:
+                self._pending = None
+                await self._call.write(message)
+            self._sender = None
+        except (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+            pass  # the call is over; the iteration says why, and _sender stays set so that nothing more is sent
+
+    def __aiter__(self) -> AsyncIterator[AudioChunk]:
+        return self
+
+    async def __anext__(self) -> AudioChunk:
+        try:
+            message = await self._call.read()
+        except grpc.aio.AioRpcError as exc:
+            self._release()
+            error = _engine_error(exc)
+            self._backend.refused(error)
+            raise error from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            self._release()
+            if self._closed:
+                raise StopAsyncIteration from None
+            raise Unavailable("connection to the engine was closed") from None
+        if message is grpc.aio.EOF:
+            self._release()
+            raise StopAsyncIteration
+        if message.finished:
+            await self._half_close()
+            raise StopAsyncIteration
+        return wire.decode_chunk(message)
+
+    async def _half_close(self) -> None:
+        """All is spoken: nothing more goes up. A write that is under way must end first, else it would end the call."""
+        self._finished = True
+        if self._position_timer is not None:
+            self._position_timer.cancel()
+        try:
+            if self._sender is not None:
+                await self._sender
+            await self._call.done_writing()
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            pass  # the call is over already
+        self._release()
+
+    def _release(self) -> None:
+        """The call is over: give its place back."""
+        if not self._closed:
+            self._closed = True
+            self._backend.active -= 1
+            if self._position_timer is not None:
+                self._position_timer.cancel()
+            if self._sender is not None:
+                self._sender.cancel()
+
+    async def aclose(self) -> None:
+        self._release()
+        self._call.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class _Backend:
+    """One engine process: its connection, and how many utterances it has from us."""
+
+    def __init__(self, target: str, config: EngineConfig) -> None:
+        self.channel = grpc.aio.insecure_channel(target, options=channel_options(config))
+        self.stub = pb_grpc.SpeechEngineStub(self.channel)
+        self.active = 0
+        self._avoid_until = 0.0
+        """Monotonic second up to which it is left alone while there are others."""
+
+    @property
+    def lost(self) -> bool:
+        return self.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+
+    def refused(self, error: EngineError) -> None:
+        """An utterance failed: one that is full says for how long, one that is gone is tried again in a second."""
+        if isinstance(error, Exhausted | Unavailable):
+            delay_s = error.retry_after_s if isinstance(error, Exhausted) else _GONE_S
+            self._avoid_until = time.monotonic() + delay_s
+
+    @property
+    def load(self) -> tuple[bool, bool, int]:
+        """What to compare: a lost connection comes last, one that has just refused before it."""
+        return self.lost, time.monotonic() < self._avoid_until, self.active
+
+
+class GrpcEngine:
+    """``tts_engine.api.SpeechEngine`` in one or more other processes.
+
+    With several targets an utterance goes to the one with the fewest of ours, past those that are lost or have just
+    refused one as full; voices and models are set on all of them and read from the first that is there.
+    """
+
+    def __init__(self, target: str | Sequence[str], config: EngineConfig) -> None:
+        self._config = config
+        targets = [target] if isinstance(target, str) else target
+        if not targets:
+            raise ValueError("no engine target, expected at least one host:port or unix:/path")
+        self._backends = [_Backend(one, config) for one in targets]
+        self._closed = False
+
+    async def open(self, request: UtteranceRequest) -> GrpcUtterance:
+        if self._closed:
+            raise Unavailable("the client of the engine is closed")
+        if len(self._backends) == 1:
+            backend = self._backends[0]
+        else:
+            backend = min(self._backends, key=lambda one: one.load)
+        return GrpcUtterance(backend, request, text_chars=self._config.speech.max_chars)
+
+    async def list_voices(self) -> Sequence[VoiceInfo]:
+        response = await self._first("ListVoices", pb.ListVoicesRequest())
+        return [wire.decode_voice(voice) for voice in response.voices]
+
+    async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+        request = pb.AddVoiceRequest(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
+        timeout_s = self._config.timeouts.add_voice_s
+        first, *others = sorted(self._backends, key=lambda one: one.lost)
+        added = await _unary(first.stub.AddVoice(request, timeout=timeout_s))
+        request.voice_id = added.voice_id
+        for other in others:  # those that share the first one's folder have it already
+            there = await _unary(other.stub.ListVoices(pb.ListVoicesRequest(), timeout=timeout_s))
+            if all(voice.voice_id != added.voice_id for voice in there.voices):
+                await _unary(other.stub.AddVoice(request, timeout=timeout_s))
+        return wire.decode_voice(added)
+
+    async def remove_voice(self, voice_id: str) -> None:
+        request, timeout_s = pb.RemoveVoiceRequest(voice_id=voice_id), self._config.timeouts.connect_s
+        first, *others = sorted(self._backends, key=lambda one: one.lost)
+        await _unary(first.stub.RemoveVoice(request, timeout=timeout_s))
+        for other in others:
+            with contextlib.suppress(NotFound):
+                await _unary(other.stub.RemoveVoice(request, timeout=timeout_s))
+
+    async def set_active_model(self, model: str) -> None:
+        await self._all("SetActiveModel", pb.SetActiveModelRequest(model=model))
+
+    async def status(self) -> EngineStatus:
+        return wire.decode_status(await self._first("GetStatus", pb.GetStatusRequest()))
+
+    async def metrics(self) -> bytes:
+        """The engine's metrics as Prometheus text; of several engines those that answer, told apart by ``worker``."""
+        timeout_s = self._config.timeouts.connect_s
+        calls = [_unary(one.stub.GetMetrics(pb.GetMetricsRequest(), timeout=timeout_s)) for one in self._backends]
+        if len(calls) == 1:
+            return bytes((await calls[0]).exposition)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        return metrics.merged([b"" if isinstance(answer, BaseException) else answer.exposition for answer in answers])
+
+    async def aclose(self) -> None:
+        self._closed = True
+        await asyncio.gather(*(backend.channel.close() for backend in self._backends))
+
+    async def _first(self, method: str, request: object) -> Any:
+        backend = min(self._backends, key=lambda one: one.lost)
+        return await _unary(getattr(backend.stub, method)(request, timeout=self._config.timeouts.connect_s))
+
+    async def _all(self, method: str, request: object) -> list[Any]:
+        timeout_s = self._config.timeouts.connect_s
+        calls = [_unary(getattr(backend.stub, method)(request, timeout=timeout_s)) for backend in self._backends]
+        return list(await asyncio.gather(*calls))
+
+
+async def _unary(call: Awaitable[Any]) -> Any:
+    try:
+        return await call
+    except grpc.aio.AioRpcError as exc:
+        raise _engine_error(exc) from None
+
+
+def _engine_error(exc: grpc.aio.AioRpcError) -> EngineError:
+    if exc.code() is grpc.StatusCode.INTERNAL and (exc.details() or "").startswith(_LOST_STATUS):
+        return Unavailable("the engine ended the call while text was on its way; why is not known")
+    metadata = {key: value for key, value in exc.trailing_metadata() or () if isinstance(value, str)}
+    return wire.decode_error(exc.code().name, exc.details() or "", metadata)

@@ -1,0 +1,106 @@
+"""The engine's own process, seen from inside: listen, warm up, serve, drain on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+import prometheus_client
+import uvloop
+
+from tts_engine import metrics
+from tts_engine.api import SpeechEngine
+from tts_engine.config import EngineConfig
+from tts_engine.errors import EngineError
+from tts_engine.service.child import die_with, yield_cpu
+from tts_engine.service.server import SpeechServer
+
+log = logging.getLogger(__name__)
+
+EngineFactory = Callable[[EngineConfig], Awaitable[SpeechEngine]]
+"""Returns an engine that is warm: its first request runs at full speed."""
+
+_LOOK_S = 0.5
+"""Between two looks whether the engine is still whole."""
+
+
+def run(config: EngineConfig, factory: EngineFactory) -> int:
+    """Serve until SIGTERM or SIGINT.
+
+    Returns:
+        Exit code: 0 after a drain, 1 when the engine could not be started or broke for good: whoever watches this
+        process starts another.
+    """
+    try:
+        return uvloop.run(_serve(config, factory))
+    except (EngineError, OSError) as exc:
+        print(f"talkspurt engine: {exc}", file=sys.stderr)
+        return 1
+
+
+def run_child(config: EngineConfig, factory: EngineFactory, *, parent_pid: int) -> int:
+    """``run`` as a child of the gateway: at lower priority, and never longer than the gateway lives."""
+    die_with(parent_pid)
+    yield_cpu(config.nice)
+    return run(config, factory)
+
+
+async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    stopping = asyncio.create_task(stop.wait())
+    server = SpeechServer(config)
+    await server.start()
+    scraped = None
+    if config.metrics_port is not None:
+        scraped, _ = prometheus_client.start_http_server(config.metrics_port, config.metrics_host, metrics.REGISTRY)
+    starting = asyncio.create_task(_start(config, factory))
+    code = 0
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            engine = await starting
+            await server.serve(engine)
+            log.info("engine serves", extra={"address": server.address, "engine": config.kind})
+            code = await _until_stopped(stopping, engine)
+            if code == 0:
+                cut_short = await server.drain()
+                log.info("engine drained", extra={"cut_short": cut_short})
+    finally:
+        starting.cancel()
+        stopping.cancel()
+        await server.aclose()
+        if starting.done() and not starting.cancelled() and not starting.exception():
+            await starting.result().aclose()
+        if scraped is not None:
+            scraped.shutdown()
+            scraped.server_close()
+    return code
+
+
+async def _until_stopped(stopping: asyncio.Task[bool], engine: SpeechEngine) -> int:
+    """Wait for the signal, or until the engine is not ready any more: after a CUDA error no step of this process works.
+
+    Returns:
+        0 for the signal.
+    """
+    while (status := await engine.status()).ready:
+        await asyncio.wait({stopping}, timeout=_LOOK_S)
+        if stopping.done():
+            return 0
+    log.error("engine broke", extra={"model": status.model, "detail": status.detail})
+    return 1
+
+
+async def _start(config: EngineConfig, factory: EngineFactory) -> SpeechEngine:
+    engine = await factory(config)
+    # Models and modules live as long as the process: a full collection that walks them would only cost a late chunk.
+    gc.collect()
+    gc.freeze()
+    return engine

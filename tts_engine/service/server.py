@@ -1,0 +1,365 @@
+"""Any ``SpeechEngine`` behind gRPC. Decides who gets in, what stands still for too long, and how errors look on the
+wire; knows nothing of speech.
+
+Threads and queues: one event loop. Each Speak is one task plus one that reads. Audio waits in gRPC's flow-control
+window, 64 KiB (200 kB with what both ends buffer; then the engine is asked for no more); text is bounded by
+``speech.max_chars``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+from grpc_reflection.v1alpha import reflection
+
+from tts_engine import metrics
+from tts_engine.api import EngineStatus, SpeechEngine, Utterance
+from tts_engine.config import EngineConfig, EngineTimeouts
+from tts_engine.errors import DeadlineExceeded, EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
+from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
+from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
+from tts_engine.service import wire
+
+log = logging.getLogger(__name__)
+
+_HALF_CLOSE_S = 1.0  # for clients that never half-close
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class _Cancelled(EngineError):
+    """The client asked for the end by message; nobody waits for the answer."""
+
+    code = "CANCELLED"
+
+
+class Progress:
+    """Since when one utterance waits for what. Times are monotonic seconds."""
+
+    def __init__(self, *, now: float) -> None:
+        self.text_at = now
+        self.text_ended = False
+        self.audio_at = now
+        """Last audio from the engine, or the last text where that came later: the engine owes audio since then."""
+        self.writing_at: float | None = None
+        """Since when a chunk waits for the client to take it; None: none does."""
+        self.ahead = False
+        """Nobody waits for the sound, so the engine may take its time."""
+
+    def expired(self, now: float, timeouts: EngineTimeouts) -> DeadlineExceeded | None:
+        """The deadline that has passed, if any."""
+        if self.writing_at is not None:
+            if now - self.writing_at > timeouts.consumption_s:
+                return DeadlineExceeded(
+                    f"client took no audio for {timeouts.consumption_s:g} s (timeouts.consumption_s)"
+                )
+        elif not self.text_ended:
+            if now - self.text_at > timeouts.text_s:
+                return DeadlineExceeded(f"no text for {timeouts.text_s:g} s and no end of text (timeouts.text_s)")
+        elif not self.ahead and now - self.audio_at > timeouts.audio_s:
+            return DeadlineExceeded(f"engine made no audio for {timeouts.audio_s:g} s (timeouts.audio_s)")
+        return None
+
+
+class _Speak:
+    """One Speak in progress: its task, and the error that is to end it from outside."""
+
+    def __init__(self, task: asyncio.Task[Any], *, now: float) -> None:
+        self.task = task
+        self.progress = Progress(now=now)
+        self.chars = 0
+        self.failure: EngineError | None = None
+
+    def fail(self, error: EngineError) -> None:
+        if self.failure is None:
+            self.failure = error
+            self.task.cancel()
+
+
+class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # generated, untyped
+    """Serves one engine. ``start()`` listens and answers NOT_SERVING, ``serve(engine)`` opens the doors, ``drain()``
+    closes them and waits, ``aclose()`` ends what is left. The engine stays its owner's to close."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.address = ""
+        """Where it listens, with the port that was found; set by ``start``."""
+        self._engine: SpeechEngine | None = None
+        self._engine_name: str = config.kind
+        self._draining = False
+        self._speaks: set[_Speak] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._sweeper: asyncio.Task[None] | None = None
+        self._health = health_aio.HealthServicer()
+        ping_ms = int(config.keepalive_s * 1000)
+        # Twice the utterances: status and health must get through when the engine is full, and who comes over the limit
+        # must hear RESOURCE_EXHAUSTED, not wait in HTTP/2's own queue.
+        streams = 2 * config.speech.max_utterances + 16
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.so_reuseport", 0),  # a second engine on the same port is an error, not a silent half of the load
+                ("grpc.max_receive_message_length", config.message_bytes),
+                ("grpc.max_send_message_length", config.message_bytes),
+                ("grpc.max_concurrent_streams", streams),
+                # Of more than 1000 that come in one instant gRPC refuses some by chance.
+                ("grpc.server.max_pending_requests", streams),
+                ("grpc.server.max_pending_requests_hard_limit", 2 * streams),
+                ("grpc.http2.bdp_probe", 0),
+                ("grpc.keepalive_time_ms", ping_ms),
+                ("grpc.keepalive_timeout_ms", ping_ms),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", ping_ms // 2),
+            ]
+        )
+        pb_grpc.add_SpeechEngineServicer_to_server(self, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (wire.SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+
+    async def start(self, listen: str | None = None) -> None:
+        """Listen on ``listen`` (default: the configured address).
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        listen = listen or self.config.listen
+        await self._set_health(NOT_SERVING)
+        try:
+            port = self._server.add_insecure_port(listen)
+        except RuntimeError as exc:
+            raise OSError(f"cannot listen on {listen}: {exc}") from exc
+        self.address = listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
+        await self._server.start()
+        self._sweeper = asyncio.create_task(self._sweep())
+
+    async def serve(self, engine: SpeechEngine) -> None:
+        """Take requests for ``engine``, which is warm."""
+        self._engine_name = (await engine.status()).engine
+        self._engine = engine
+        await self._set_health(SERVING)
+
+    async def drain(self) -> int:
+        """Refuse what is new, wait up to ``drain_s`` for what runs. Returns how many utterances were cut short."""
+        self._draining = True
+        await self._set_health(NOT_SERVING)
+        try:
+            async with asyncio.timeout(self.config.drain_s):
+                await self._idle.wait()
+        except TimeoutError:
+            pass
+        left = len(self._speaks)
+        for speak in list(self._speaks):
+            speak.fail(Unavailable("engine shut down before the utterance was finished"))
+        return left
+
+    async def aclose(self) -> None:
+        """Stop listening and cancel what still runs. Idempotent."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        # A short grace lets refusals that drain() has just caused reach their clients.
+        await self._server.stop(0.5)
+
+    # The service.
+
+    async def Speak(self, _requests: object, context: grpc.aio.ServicerContext) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        async with self._errors(context):
+            # Before anything is refused: a status that meets a write under way reaches grpc.aio's client as INTERNAL,
+            # without its metadata.
+            first = await self._first(context)
+            engine = self._require_engine()
+            if len(self._speaks) >= (limit := self.config.speech.max_utterances):
+                raise Exhausted(
+                    f"{limit} utterances are open already (speech.max_utterances)",
+                    retry_after_s=self.config.retry_after_s,
+                )
+            speak = _Speak(task, now=time.monotonic())
+            self._speaks.add(speak)
+            self._idle.clear()
+            try:
+                await self._speak(engine, speak, first, context)
+            except asyncio.CancelledError:
+                if speak.failure is None:
+                    raise  # the client cancelled, or is gone
+                task.uncancel()
+                raise speak.failure from None
+            finally:
+                self._speaks.discard(speak)
+                if not self._speaks:
+                    self._idle.set()
+
+    async def _first(self, context: grpc.aio.ServicerContext) -> pb.SpeakRequest:
+        """The message with the start. Who is this far has no place yet; HTTP/2's limit of streams bounds them."""
+        timeout_s = self.config.timeouts.text_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                message = await context.read()
+        except TimeoutError:
+            raise DeadlineExceeded(f"no start for {timeout_s:g} s (timeouts.text_s)") from None
+        if message is grpc.aio.EOF or not message.HasField("start"):
+            raise InvalidRequest("the first message carries no start", field="start")
+        return message
+
+    async def _speak(
+        self, engine: SpeechEngine, speak: _Speak, message: pb.SpeakRequest, context: grpc.aio.ServicerContext
+    ) -> None:
+        request = wire.decode_start(message.start)
+        message.ClearField("start")
+        progress = speak.progress
+        progress.ahead = request.ahead
+        utterance = await engine.open(request)
+        reader: asyncio.Task[None] | None = None
+        try:
+            self._apply(message, speak, utterance)
+            reader = asyncio.create_task(self._read(context, speak, utterance))
+            async for chunk in utterance:
+                progress.audio_at = progress.writing_at = time.monotonic()
+                await context.write(wire.encode_chunk(chunk))
+                progress.writing_at = None
+            await context.write(pb.SpeakResponse(finished=True))
+            # A position that is on its way up when the call ends would fail the call at the client: let it half-close.
+            await asyncio.wait({reader}, timeout=_HALF_CLOSE_S)
+        finally:
+            if reader is not None:
+                reader.cancel()
+            await utterance.aclose()
+
+    async def _read(self, context: grpc.aio.ServicerContext, speak: _Speak, utterance: Utterance) -> None:
+        try:
+            while (message := await context.read()) is not grpc.aio.EOF:
+                self._apply(message, speak, utterance)
+            if not speak.progress.text_ended:
+                self._apply(pb.SpeakRequest(end_of_text=True), speak, utterance)
+        except EngineError as exc:
+            speak.fail(exc)
+        except Exception as exc:
+            speak.fail(_broken(exc))
+
+    def _apply(self, message: pb.SpeakRequest, speak: _Speak, utterance: Utterance) -> None:
+        """What the client said, in the order of the field numbers."""
+        progress, now = speak.progress, time.monotonic()
+        if message.HasField("start"):
+            raise InvalidRequest("a second start; it belongs into the first message only", field="start")
+        if message.text or message.end_of_text:
+            if progress.text_ended:
+                raise InvalidRequest("text after the end of text", field="text")
+            speak.chars += len(message.text)
+            if speak.chars > (limit := self.config.speech.max_chars):
+                raise InvalidRequest(
+                    f"text is {speak.chars} characters or more, expected {limit} or fewer (speech.max_chars)",
+                    field="text",
+                )
+            progress.text_at = progress.audio_at = now
+            if message.text:
+                utterance.feed(message.text)
+            if message.end_of_text:
+                progress.text_ended = True
+                utterance.end_text()
+        if message.HasField("position"):
+            progress.ahead = False
+            utterance.played(message.position.samples, at=now - message.position.age_ms / 1000)
+        if message.cancel:
+            raise _Cancelled("cancelled by the client's message")
+
+    async def ListVoices(self, _request: pb.ListVoicesRequest, context: grpc.aio.ServicerContext) -> Any:
+        async with self._errors(context):
+            voices = await self._require_engine().list_voices()
+            return pb.ListVoicesResponse(voices=[wire.encode_voice(voice) for voice in voices])
+
+    async def AddVoice(self, request: pb.AddVoiceRequest, context: grpc.aio.ServicerContext) -> Any:
+        async with self._errors(context):
+            voice = await self._require_engine().add_voice(
+                voice_id=request.voice_id,
+                name=request.name,
+                wav=request.wav,
+                transcript=request.transcript,
+                language=request.language,
+            )
+            return wire.encode_voice(voice)
+
+    async def RemoveVoice(self, request: pb.RemoveVoiceRequest, context: grpc.aio.ServicerContext) -> Any:
+        async with self._errors(context):
+            await self._require_engine().remove_voice(request.voice_id)
+            return pb.RemoveVoiceResponse()
+
+    async def ListModels(self, _request: pb.ListModelsRequest, context: grpc.aio.ServicerContext) -> Any:
+        async with self._errors(context):
+            status = await self._require_engine().status()
+            return pb.ListModelsResponse(models=status.models or [status.model], active=status.model)
+
+    async def SetActiveModel(self, request: pb.SetActiveModelRequest, context: grpc.aio.ServicerContext) -> Any:
+        async with self._errors(context):
+            await self._require_engine().set_active_model(request.model)
+            return pb.SetActiveModelResponse()
+
+    async def GetStatus(self, _request: pb.GetStatusRequest, context: grpc.aio.ServicerContext) -> Any:
+        async with self._errors(context):
+            if self._engine is None:
+                status = EngineStatus(ready=False, engine=self._engine_name, model="", detail="starting")
+            else:
+                status = replace(await self._engine.status(), active=len(self._speaks))
+                if self._draining:
+                    status = replace(status, ready=False, detail="draining")
+            return wire.encode_status(status)
+
+    async def GetMetrics(self, _request: pb.GetMetricsRequest, _context: grpc.aio.ServicerContext) -> Any:
+        return pb.GetMetricsResponse(exposition=metrics.exposition())
+
+    # What they share.
+
+    def _require_engine(self) -> SpeechEngine:
+        if self._engine is None:
+            raise Unavailable("engine is starting")
+        if self._draining:
+            raise Unavailable("engine is draining")
+        return self._engine
+
+    @asynccontextmanager
+    async def _errors(self, context: grpc.aio.ServicerContext) -> AsyncIterator[None]:
+        """Errors of the engine become the status of the call."""
+        try:
+            yield
+        except EngineError as exc:
+            await _abort(context, exc)
+        except grpc.aio.BaseError:
+            raise
+        except Exception as exc:
+            await _abort(context, _broken(exc))
+
+    async def _sweep(self) -> None:
+        timeouts = self.config.timeouts
+        # Fine enough that a deadline is late by a quarter at most.
+        period_s = min(1.0, timeouts.text_s / 4, timeouts.audio_s / 4, timeouts.consumption_s / 4)
+        while True:
+            await asyncio.sleep(period_s)
+            now = time.monotonic()
+            for speak in list(self._speaks):
+                if error := speak.progress.expired(now, timeouts):
+                    speak.fail(error)
+
+    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        for name in ("", wire.SERVICE):
+            await self._health.set(name, status)
+
+
+async def _abort(context: grpc.aio.ServicerContext, error: EngineError) -> NoReturn:
+    await context.abort(grpc.StatusCode[error.code], str(error), wire.error_metadata(error))
+    raise AssertionError("abort raises")
+
+
+def _broken(exc: Exception) -> SynthesisFailed:
+    """A fault of the engine's code. Its message may quote the caller's text, so only the place is logged."""
+    log.error("engine raised %s at\n%s", type(exc).__name__, "".join(traceback.format_tb(exc.__traceback__)).rstrip())
+    return SynthesisFailed(f"engine raised {type(exc).__name__}")
