@@ -37,7 +37,7 @@ CHUNK = AudioChunk(
 class InstantEngine:
     """Answers the end of text: one chunk at once, or as many as the text says at a steady pace."""
 
-    async def open(self, request):
+    def open(self, request):
         return InstantUtterance()
 
     async def status(self):
@@ -75,7 +75,7 @@ class InstantUtterance:
 async def speak(engine: GrpcEngine, text: str) -> float:
     """Seconds to the first chunk; takes all."""
     begun, first = time.perf_counter(), 0.0
-    async with await engine.open(UtteranceRequest(utterance_id="u")) as utterance:
+    async with engine.open(UtteranceRequest(utterance_id="u")) as utterance:
         utterance.feed(text)
         utterance.end_text()
         async for _ in utterance:

@@ -39,7 +39,7 @@ class Remote:
 
     async def speak(self, tokens: int, playhead: Playhead) -> AsyncGenerator[Sound, None]:
         self._opened += 1
-        utterance = await self.client.open(UtteranceRequest(utterance_id=f"u{self._opened}", voice="reference"))
+        utterance = self.client.open(UtteranceRequest(utterance_id=f"u{self._opened}", voice="reference"))
         async with utterance:
             utterance.feed(str(tokens))
             utterance.end_text()

@@ -86,7 +86,7 @@ async def speak(engine: SpeechEngine, request: UtteranceRequest, text: str) -> S
     speech = Speech(request.format)
     begun = time.monotonic()
     with progress("speaking", 0, unit="s of sound") as report:
-        async with await engine.open(request) as utterance:
+        async with engine.open(request) as utterance:
             utterance.feed(text)
             utterance.end_text()
             async for chunk in utterance:

@@ -125,8 +125,8 @@ class EngineStatus:
 class SpeechEngine(Protocol):
     """Makes utterances. All methods raise ``tts_engine.errors.EngineError`` and nothing else."""
 
-    async def open(self, request: UtteranceRequest) -> Utterance:
-        """Begin an utterance; cheap, nothing is synthesised before text is fed."""
+    def open(self, request: UtteranceRequest) -> Utterance:
+        """Begin an utterance, on the event loop; cheap, nothing is synthesised before text is fed."""
         ...
 
     async def list_voices(self) -> Sequence[VoiceInfo]: ...

@@ -643,7 +643,7 @@ class Session:
             if beside:
                 self._beside.add(turn.id)
             return await self._services.clips.digits(turn.text, fmt, silent=beside)
-        return await self._services.engine.open(
+        return self._services.engine.open(
             UtteranceRequest(
                 utterance_id=f"{self.call_id}.{turn.id}",
                 format=fmt,

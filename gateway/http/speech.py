@@ -205,7 +205,7 @@ class Speech:
         samples = 0
         try:
             file = await self._in_thread(lambda: writer(order.format, order.rate, whole=whole))
-            async with await self._engine.open(asked) as utterance:
+            async with self._engine.open(asked) as utterance:
                 utterance.feed(order.text)
                 utterance.end_text()
                 async for chunk in utterance:

@@ -167,7 +167,7 @@ class _Client:
             voice=message.speaker, language=message.language, speed=message.speed, instruct=message.instruct,
         )  # fmt: skip
         self._characters = 0
-        self._utterance = await self._engine.open(asked)
+        self._utterance = self._engine.open(asked)
         self._task = asyncio.create_task(self._speak(self._utterance, message.sample_rate), name="speech socket")
 
     async def _feed(self, text: str, *, end: bool) -> None:

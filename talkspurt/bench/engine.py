@@ -137,7 +137,7 @@ class EngineLoad:
         try:
             request = UtteranceRequest(utterance_id=f"bench-{self._number}", format=self.format, voice=self.voice)
             listener = Listener(self.format)
-            async with await self.engine.open(request) as utterance:
+            async with self.engine.open(request) as utterance:
                 utterance.feed(self.source.next().text)
                 utterance.end_text()
                 sent_at = time.monotonic()

@@ -173,7 +173,7 @@ class _ReadyEngine:
         self.seconds = 1.0
         self._packets = _packets()
 
-    async def open(self, request: UtteranceRequest) -> _Ready:
+    def open(self, request: UtteranceRequest) -> _Ready:
         return _Ready(self._packets, self.seconds)
 
     async def list_voices(self) -> Sequence[VoiceInfo]:

@@ -147,7 +147,7 @@ class Engine:
         for model in self.models.values():
             await model.start()
 
-    async def open(self, request: UtteranceRequest) -> _Utterance:
+    def open(self, request: UtteranceRequest) -> _Utterance:
         """Begin an utterance.
 
         Raises:

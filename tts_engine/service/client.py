@@ -228,7 +228,7 @@ class GrpcEngine:
         self._backends = [_Backend(one, config) for one in targets]
         self._closed = False
 
-    async def open(self, request: UtteranceRequest) -> GrpcUtterance:
+    def open(self, request: UtteranceRequest) -> GrpcUtterance:
         if self._closed:
             raise Unavailable("the client of the engine is closed")
         if len(self._backends) == 1:

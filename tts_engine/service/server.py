@@ -219,7 +219,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         message.ClearField("start")
         progress = speak.progress
         progress.ahead = request.ahead
-        utterance = await engine.open(request)
+        utterance = engine.open(request)
         reader: asyncio.Task[None] | None = None
         try:
             self._apply(message, speak, utterance)

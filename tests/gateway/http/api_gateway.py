@@ -39,11 +39,11 @@ class CloningEngine(Engine):
         self.asked: list[UtteranceRequest] = []
         self.registry = VoiceRegistry(folder, engine="tone", builtin=synthesizer.voices(), extractor=Loudness())
 
-    async def open(self, request: UtteranceRequest) -> Any:
+    def open(self, request: UtteranceRequest) -> Any:
         self.asked.append(request)
         if request.voice:
             self.registry.get(request.voice)
-        return await super().open(request)
+        return super().open(request)
 
     async def list_voices(self) -> Sequence[VoiceInfo]:
         return self.registry.voices()

@@ -141,7 +141,7 @@ async def test_an_engine_alone_serves_health_reflection_and_metrics_and_drains(c
             assert seen[0] == health_pb2.HealthCheckResponse.NOT_SERVING, "it answers before it is warm"
             models = await pb_grpc.SpeechEngineStub(channel).ListModels(pb.ListModelsRequest())
             assert models.models == [models.active, "hum"]
-        utterance = await client.open(UtteranceRequest(utterance_id="u"))
+        utterance = client.open(UtteranceRequest(utterance_id="u"))
         utterance.feed(TEXT)
         utterance.end_text()
         first = await anext(utterance)

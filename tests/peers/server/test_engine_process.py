@@ -52,7 +52,7 @@ async def client(child: EngineProcess) -> AsyncIterator[GrpcEngine]:
 
 
 async def speak(engine: GrpcEngine, text: str) -> list:
-    async with await engine.open(UtteranceRequest(utterance_id="u")) as utterance:
+    async with engine.open(UtteranceRequest(utterance_id="u")) as utterance:
         utterance.feed(text)
         utterance.end_text()
         return [chunk async for chunk in utterance]
@@ -62,7 +62,7 @@ async def test_a_crash_fails_the_live_utterance_and_the_next_one_is_spoken(
     child: EngineProcess, client: GrpcEngine
 ) -> None:
     first_pid = child.pid
-    async with await client.open(UtteranceRequest(utterance_id="live")) as utterance:
+    async with client.open(UtteranceRequest(utterance_id="live")) as utterance:
         utterance.feed("one hold")
         utterance.end_text()
         assert await anext(utterance) == chunk_of("one", 0)
@@ -98,7 +98,7 @@ async def test_it_runs_at_lower_priority_in_a_private_folder(child: EngineProces
 async def test_closing_lets_the_live_utterance_finish_and_leaves_nothing(
     child: EngineProcess, client: GrpcEngine
 ) -> None:
-    utterance = await client.open(UtteranceRequest(utterance_id="live"))
+    utterance = client.open(UtteranceRequest(utterance_id="live"))
     utterance.feed("one two ")
     assert await anext(utterance) == chunk_of("one", 0)
     pid, folder = child.pid, Path(child.target.removeprefix("unix:")).parent
@@ -116,7 +116,7 @@ async def test_closing_lets_the_live_utterance_finish_and_leaves_nothing(
 
 async def test_an_engine_that_broke_for_good_is_started_anew(child: EngineProcess, client: GrpcEngine) -> None:
     pid = child.pid
-    utterance = await client.open(UtteranceRequest(utterance_id="live"))
+    utterance = client.open(UtteranceRequest(utterance_id="live"))
     utterance.feed("ruin hold ")
     with pytest.raises(Unavailable):
         assert [chunk async for chunk in utterance] == [chunk_of("ruin", 0)]

@@ -66,7 +66,7 @@ async def targets(folder: Path, tmp_path: Path) -> AsyncIterator[list[str]]:
 
 async def speak(engine: GrpcEngine, voice: str) -> int:
     """Samples of an utterance."""
-    async with await engine.open(UtteranceRequest(utterance_id="u", voice=voice)) as utterance:
+    async with engine.open(UtteranceRequest(utterance_id="u", voice=voice)) as utterance:
         utterance.feed(TEXT)
         utterance.end_text()
         return sum([chunk.samples async for chunk in utterance])
@@ -106,7 +106,7 @@ async def test_a_new_recording_under_the_same_id_is_not_spoken_from_memory(
     for hz in (200, 300):
         await engine.add_voice(voice_id="amy", name="", wav=recording(hz), transcript="mmm", language="")
         for _ in range(2):
-            async with await engine.open(UtteranceRequest(utterance_id="u", voice="amy")) as utterance:
+            async with engine.open(UtteranceRequest(utterance_id="u", voice="amy")) as utterance:
                 utterance.feed(TEXT)
                 utterance.end_text()
                 assert [chunk async for chunk in utterance]

@@ -32,7 +32,7 @@ async def test_speaks_other_scripts_with_word_times() -> None:
         ("espeak:de", "Guten *Tag* 👍, wie geht es Ihnen?"),
     ):
         request = UtteranceRequest(utterance_id="u", format=AudioFormat("L16", 16000), voice=voice)
-        async with await engine.open(request) as utterance:
+        async with engine.open(request) as utterance:
             utterance.feed(text)
             utterance.end_text()
             chunks = [chunk async for chunk in utterance]
@@ -43,7 +43,7 @@ async def test_speaks_other_scripts_with_word_times() -> None:
         if voice == "espeak:de":
             assert [text[s.start_char : s.end_char] for s in spans] == ["Guten", "Tag", "wie", "geht", "es", "Ihnen"]
     with pytest.raises(NotFound, match="espeak:xx"):
-        async with await engine.open(UtteranceRequest(utterance_id="u", voice="espeak:xx")) as utterance:
+        async with engine.open(UtteranceRequest(utterance_id="u", voice="espeak:xx")) as utterance:
             utterance.feed("Hi.")
             utterance.end_text()
             await anext(aiter(utterance))
@@ -56,7 +56,7 @@ async def test_the_embedded_engine_offers_configured_languages_beside_its_own_vo
     await engine.start()
     assert [voice.voice_id for voice in await engine.list_voices()] == ["heart", "espeak:de"]
     for fields in ({"voice": "espeak:de"}, {"language": "de-DE"}, {"voice": "heart"}, {}):
-        async with await engine.open(UtteranceRequest(utterance_id="u", **fields)) as utterance:  # type: ignore[arg-type]
+        async with engine.open(UtteranceRequest(utterance_id="u", **fields)) as utterance:  # type: ignore[arg-type]
             utterance.feed("Hallo, Welt.")
             utterance.end_text()
             assert [chunk async for chunk in utterance]
@@ -69,7 +69,7 @@ async def test_a_telephone_hears_the_same_speech_at_the_same_time() -> None:
     await engine.start()
     heard = []
     for fmt in (AudioFormat("L16", 24000), AudioFormat("PCMU"), AudioFormat("G722", 16000)):
-        async with await engine.open(UtteranceRequest(utterance_id="u", format=fmt, language="de")) as utterance:
+        async with engine.open(UtteranceRequest(utterance_id="u", format=fmt, language="de")) as utterance:
             utterance.feed("Guten Tag, wie geht es Ihnen heute?")
             utterance.end_text()
             chunks = [chunk async for chunk in utterance]

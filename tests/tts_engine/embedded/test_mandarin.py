@@ -44,7 +44,7 @@ async def voice(cache: Path) -> AsyncIterator[EmbeddedSynthesizer]:
 
 async def speak(engine: SpeechEngine, text: str, **fields: object) -> list[AudioChunk]:
     request = UtteranceRequest(**{"utterance_id": "u", "format": L16, "language": "zh-CN"} | fields)  # type: ignore[arg-type]
-    async with await engine.open(request) as utterance:
+    async with engine.open(request) as utterance:
         utterance.feed(text)
         utterance.end_text()
         return [chunk async for chunk in utterance]
@@ -116,7 +116,7 @@ def pitch(sound: np.ndarray) -> np.ndarray:
 
 async def test_a_clause_is_spoken_before_the_text_goes_on(engine: Engine) -> None:
     request = UtteranceRequest(utterance_id="u", format=L16, language="zh-CN")
-    async with await engine.open(request) as utterance:
+    async with engine.open(request) as utterance:
         utterance.feed("你好，我是客服。")
         came = [await anext(utterance)]
         utterance.feed("您的包裹已经到了。")

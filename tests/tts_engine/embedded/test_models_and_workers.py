@@ -24,7 +24,7 @@ TEXT = "Thank you very much, your order is on the way."
 
 
 async def speak(engine: Engine | GrpcEngine, text: str = TEXT, name: str = "u") -> list[AudioChunk]:
-    async with await engine.open(UtteranceRequest(utterance_id=name)) as utterance:
+    async with engine.open(UtteranceRequest(utterance_id=name)) as utterance:
         utterance.feed(text)
         utterance.end_text()
         return [chunk async for chunk in utterance]
@@ -44,7 +44,7 @@ async def test_an_open_utterance_keeps_its_model_over_a_switch() -> None:
     high = sound(await speak(engine))
     assert not np.array_equal(low, high)
     await engine.set_active_model("low")
-    async with await engine.open(UtteranceRequest(utterance_id="u")) as utterance:
+    async with engine.open(UtteranceRequest(utterance_id="u")) as utterance:
         utterance.feed("Thank you very much, your")
         chunks = [await anext(utterance)]
         await engine.set_active_model("high")
@@ -80,7 +80,7 @@ async def test_models_are_switched_over_grpc_while_a_turn_speaks() -> None:
     try:
         assert (await client.status()).models == ("tone", "voice")
         tone = sound(await speak(client))
-        async with await client.open(UtteranceRequest(utterance_id="u")) as utterance:
+        async with client.open(UtteranceRequest(utterance_id="u")) as utterance:
             utterance.feed("Thank you very much, your")
             chunks = [await anext(utterance)]
             await client.set_active_model("voice")
@@ -122,7 +122,7 @@ async def test_turns_go_to_the_engine_with_the_fewest_and_past_one_that_is_gone(
     client = GrpcEngine([process.target for process in workers], EngineConfig())
     opened = []
     for number in range(6):
-        utterance = await client.open(UtteranceRequest(utterance_id=f"u{number}"))
+        utterance = client.open(UtteranceRequest(utterance_id=f"u{number}"))
         utterance.feed("Hello there")
         opened.append(utterance)
     async with asyncio.timeout(10):
@@ -130,7 +130,7 @@ async def test_turns_go_to_the_engine_with_the_fewest_and_past_one_that_is_gone(
             await asyncio.sleep(0.02)
     for utterance in opened[::2]:  # the first engine's
         await utterance.aclose()
-    more = [await client.open(UtteranceRequest(utterance_id=f"v{number}")) for number in range(3)]
+    more = [client.open(UtteranceRequest(utterance_id=f"v{number}")) for number in range(3)]
     for utterance in more:
         utterance.feed("Hello there")
     async with asyncio.timeout(10):
@@ -168,7 +168,7 @@ async def test_an_engine_that_refused_is_left_alone_for_as_long_as_it_asked() ->
     elsewhere = GrpcEngine(processes[0].target, EngineConfig())
     try:
         # Another gateway fills the first engine, which ours cannot see.
-        other = await elsewhere.open(UtteranceRequest(utterance_id="other"))
+        other = elsewhere.open(UtteranceRequest(utterance_id="other"))
         other.feed("Hello there")
         async with asyncio.timeout(10):
             while await active(processes[0]) != 1:
@@ -187,7 +187,7 @@ async def test_an_engine_that_refused_is_left_alone_for_as_long_as_it_asked() ->
 async def test_the_gateway_starts_an_engine_for_each_device() -> None:
     async with engine_for_gateway(EngineConfig(kind="tone", devices=("cuda:0", "cuda:1"))) as client:
         assert len(client._backends) == 2
-        first, second = [await client.open(UtteranceRequest(utterance_id=name)) for name in "ab"]
+        first, second = [client.open(UtteranceRequest(utterance_id=name)) for name in "ab"]
         for utterance in (first, second):
             utterance.feed("Hello.")
             utterance.end_text()

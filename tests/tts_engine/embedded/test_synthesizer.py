@@ -41,7 +41,7 @@ async def voice() -> AsyncIterator[EmbeddedSynthesizer]:
 async def speak(voice: EmbeddedSynthesizer, text: str, /, **fields: object) -> list[AudioChunk]:
     engine = Engine(voice, SpeechConfig(cache_bytes=0))
     request = UtteranceRequest(**{"utterance_id": "u", "format": L16} | fields)  # type: ignore[arg-type]
-    async with await engine.open(request) as utterance:
+    async with engine.open(request) as utterance:
         utterance.feed(text)
         utterance.end_text()
         return [chunk async for chunk in utterance]
@@ -188,7 +188,7 @@ async def test_every_line_hears_the_same_speech_at_the_same_time(voice) -> None:
     engine = Engine(voice)
     heard = {}
     for fmt in (AudioFormat("L16", 24000), AudioFormat("PCMU"), AudioFormat("G722", 16000), AudioFormat("PCMA")):
-        async with await engine.open(UtteranceRequest(utterance_id="u", format=fmt)) as utterance:
+        async with engine.open(UtteranceRequest(utterance_id="u", format=fmt)) as utterance:
             utterance.feed(SPOKEN[0])
             utterance.end_text()
             chunks = [chunk async for chunk in utterance]

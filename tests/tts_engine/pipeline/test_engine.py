@@ -21,7 +21,7 @@ def request(**fields: object) -> UtteranceRequest:
 
 
 async def speak(engine: Engine, *deltas: str, **fields: object) -> list[AudioChunk]:
-    async with await engine.open(request(**fields)) as utterance:
+    async with engine.open(request(**fields)) as utterance:
         for delta in deltas:
             utterance.feed(delta)
         utterance.end_text()
@@ -90,7 +90,7 @@ async def test_deltas_make_the_same_sound_as_the_whole_text() -> None:
 
 async def test_first_clause_is_spoken_before_the_text_ends() -> None:
     engine = Engine(ToneSynthesizer())
-    async with await engine.open(request()) as utterance:
+    async with engine.open(request()) as utterance:
         utterance.feed("Thank you very much, your")
         chunk = await anext(aiter(utterance))
         assert [TEXT[s.start_char : s.end_char] for s in chunk.spans] == ["Thank", "you", "very", "much,"]
@@ -99,7 +99,7 @@ async def test_first_clause_is_spoken_before_the_text_ends() -> None:
 
 async def test_a_sentence_is_spoken_when_the_stream_stalls_behind_its_full_stop() -> None:
     engine = Engine(ToneSynthesizer(), SpeechConfig(settle_ms=50))
-    async with await engine.open(request()) as utterance:
+    async with engine.open(request()) as utterance:
         utterance.feed("One moment.")
         async with asyncio.timeout(5):
             assert await anext(aiter(utterance))
@@ -146,7 +146,7 @@ async def test_a_clause_spoken_before_comes_from_the_cache_sample_for_sample() -
 async def test_cancel_frees_the_model_and_makes_no_further_chunk() -> None:
     counter, tone = Counter(), ToneSynthesizer(delay_s=lambda chunk: 3600 if chunk else 0)
     engine = Engine(tone, observer=counter)
-    utterance = await engine.open(request())
+    utterance = engine.open(request())
     utterance.feed(TEXT * 3)
     utterance.end_text()
     await anext(aiter(utterance))
@@ -163,7 +163,7 @@ async def test_work_ahead_stops_until_the_phone_has_heard_enough() -> None:
     now = 100.0
     tone = ToneSynthesizer()
     engine = Engine(tone, SpeechConfig(ahead_s=2, cache_bytes=0), clock=lambda: now)
-    async with await engine.open(request()) as utterance:
+    async with engine.open(request()) as utterance:
         utterance.feed("Two words here. " * 20)
         utterance.end_text()
         chunks = aiter(utterance)
@@ -194,7 +194,7 @@ async def test_work_ahead_stops_until_the_phone_has_heard_enough() -> None:
 async def test_a_pause_that_was_heard_already_is_not_made_again(dry_s: float, pause_ms: int) -> None:
     now = 100.0
     engine = Engine(ToneSynthesizer(), clock=lambda: now)
-    async with await engine.open(request()) as utterance:
+    async with engine.open(request()) as utterance:
         utterance.feed("Hello there. ")
         chunks = aiter(utterance)
         spoken = [await anext(chunks)]
@@ -213,7 +213,7 @@ async def test_a_pause_that_was_heard_already_is_not_made_again(dry_s: float, pa
 async def test_a_consumer_that_does_not_take_bounds_the_work() -> None:
     tone = ToneSynthesizer()
     engine = Engine(tone, SpeechConfig(ahead_s=2, cache_bytes=0))
-    async with await engine.open(request()) as utterance:
+    async with engine.open(request()) as utterance:
         utterance.feed("Two words here. " * 20)
         await asyncio.sleep(0.2)
         assert len(tone.asked) < 8
@@ -223,7 +223,7 @@ async def test_a_consumer_that_does_not_take_bounds_the_work() -> None:
 async def test_an_utterance_nobody_waits_for_is_made_ahead_up_to_the_bound() -> None:
     tone = ToneSynthesizer()
     engine = Engine(tone, SpeechConfig(ahead_s=2, cache_bytes=0))
-    async with await engine.open(request(ahead=True)) as utterance:
+    async with engine.open(request(ahead=True)) as utterance:
         utterance.feed("Two words here. " * 5)
         utterance.end_text()
         chunks = aiter(utterance)
@@ -254,16 +254,16 @@ async def test_too_long_a_text_is_refused_with_its_length() -> None:
 async def test_bounds_on_utterances_and_speed() -> None:
     engine = Engine(ToneSynthesizer(), SpeechConfig(max_utterances=1))
     with pytest.raises(InvalidRequest, match="speed is 9"):
-        await engine.open(request(speed=9))
-    utterance = await engine.open(request())
+        engine.open(request(speed=9))
+    utterance = engine.open(request())
     with pytest.raises(Exhausted) as refused:
-        await engine.open(request())
+        engine.open(request())
     assert refused.value.retry_after_s > 0
     await utterance.aclose()
     assert await speak(engine, TEXT)
     await engine.aclose()
     with pytest.raises(Unavailable):
-        await engine.open(request())
+        engine.open(request())
 
 
 async def test_a_model_that_breaks_fails_its_utterance_only(caplog: pytest.LogCaptureFixture) -> None:

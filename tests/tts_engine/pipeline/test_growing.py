@@ -79,7 +79,7 @@ async def engine(folder: Path) -> AsyncIterator[Engine]:
 
 async def test_sound_comes_before_the_clause_is_whole_and_every_word_with_it(engine: Engine) -> None:
     chunks: list[AudioChunk] = []
-    async with await engine.open(UtteranceRequest(utterance_id="u")) as utterance, asyncio.timeout(60):
+    async with engine.open(UtteranceRequest(utterance_id="u")) as utterance, asyncio.timeout(60):
         for word in WHOLE[:12]:
             utterance.feed(word + " ")  # no punctuation yet
         chunks.append(await anext(aiter(utterance)))
@@ -93,7 +93,7 @@ async def test_sound_comes_before_the_clause_is_whole_and_every_word_with_it(eng
 
 
 async def test_a_turn_is_left_while_its_text_grows(engine: Engine) -> None:
-    async with await engine.open(UtteranceRequest(utterance_id="u")) as utterance:
+    async with engine.open(UtteranceRequest(utterance_id="u")) as utterance:
         utterance.feed("Your order left the warehouse this morning and")
         await asyncio.sleep(0.05)
         assert (await engine.status()).active == 1

@@ -95,7 +95,7 @@ class ScriptedEngine:
         self.model = "one"
         self.ready = True
 
-    async def open(self, request):
+    def open(self, request):
         if request.voice == "nobody":
             raise NotFound("no voice 'nobody'; there is heart")
         if request.voice == "full":

@@ -58,14 +58,14 @@ async def refusal(utterance: GrpcUtterance) -> tuple[str, float | None]:
 
 @pytest.mark.parametrize("text", ["short", LONG], ids=["short", "long"])
 async def test_a_refusal_by_a_full_engine_is_never_a_failure(engine: GrpcEngine, text: str) -> None:
-    held = [await engine.open(UtteranceRequest(utterance_id="held")) for _ in range(PLACES)]
+    held = [engine.open(UtteranceRequest(utterance_id="held")) for _ in range(PLACES)]
     for utterance in held:
         utterance.feed("one hold ")
     for utterance in held:
         await anext(utterance)
 
     async def refused() -> tuple[str, float | None]:
-        utterance = await engine.open(UtteranceRequest(utterance_id="u"))
+        utterance = engine.open(UtteranceRequest(utterance_id="u"))
         utterance.feed(text)
         return await refusal(utterance)
 
@@ -76,7 +76,7 @@ async def test_a_refusal_by_a_full_engine_is_never_a_failure(engine: GrpcEngine,
 
 async def test_a_refusal_that_meets_a_later_write_is_never_a_failure(engine: GrpcEngine) -> None:
     async def refused() -> tuple[str, float | None]:
-        utterance = await engine.open(UtteranceRequest(utterance_id="u", voice="full"))
+        utterance = engine.open(UtteranceRequest(utterance_id="u", voice="full"))
         refusing = asyncio.create_task(refusal(utterance))
         while not refusing.done():  # noqa: ASYNC110  # tokens, faster than any model's
             utterance.feed("token ")
@@ -94,7 +94,7 @@ async def test_a_burst_that_fits_is_not_thinned_out_by_chance() -> None:
     async with running(config) as engine:
 
         async def chunks() -> int:
-            async with await engine.open(UtteranceRequest(utterance_id="u")) as utterance:
+            async with engine.open(UtteranceRequest(utterance_id="u")) as utterance:
                 utterance.feed("two words")
                 utterance.end_text()
                 return len([chunk async for chunk in utterance])

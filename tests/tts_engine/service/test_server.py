@@ -35,7 +35,7 @@ class Pair:
         self.server, self.scripted, self.client = server, scripted, client
 
     async def speak(self, text: str, **request: object) -> list:
-        async with await self.client.open(UtteranceRequest(utterance_id="u", **request)) as utterance:
+        async with self.client.open(UtteranceRequest(utterance_id="u", **request)) as utterance:
             utterance.feed(text)
             utterance.end_text()
             return [chunk async for chunk in utterance]
@@ -78,7 +78,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def held(pair: Pair, text: str = "one hold two", **request: object) -> tuple:
     """An utterance that stands still after its first word: the client's end and the engine's."""
-    utterance = await pair.client.open(UtteranceRequest(utterance_id="held", **request))
+    utterance = pair.client.open(UtteranceRequest(utterance_id="held", **request))
     utterance.feed(text)
     utterance.end_text()
     assert await anext(utterance) == chunk_of("one", 0)
@@ -104,7 +104,7 @@ async def test_request_and_audio_arrive_as_they_were_sent(pair: Pair) -> None:
 
 async def test_text_fed_in_deltas_is_the_same_text(pair: Pair) -> None:
     text = "tokens come one by one, \N{GRINNING FACE} and they are joined"
-    async with await pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
+    async with pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
         for at, character in enumerate(text):
             utterance.feed(character)
             if at % 7 == 0:
@@ -116,7 +116,7 @@ async def test_text_fed_in_deltas_is_the_same_text(pair: Pair) -> None:
 
 
 async def test_audio_comes_before_the_text_has_ended(pair: Pair) -> None:
-    async with await pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
+    async with pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
         utterance.feed("first ")
         assert await anext(utterance) == chunk_of("first", 0)
         utterance.feed("second")
@@ -261,7 +261,7 @@ async def test_a_call_without_a_start_ends(connect: Callable) -> None:
     [({"speed": 9.0}, "speed"), ({"utterance_id": ""}, "utterance_id")],
 )
 async def test_a_bad_request_names_its_field(pair: Pair, request_fields: dict, field: str) -> None:
-    async with await pair.client.open(UtteranceRequest(**({"utterance_id": "u"} | request_fields))) as utterance:
+    async with pair.client.open(UtteranceRequest(**({"utterance_id": "u"} | request_fields))) as utterance:
         with pytest.raises(InvalidRequest) as caught:
             await anext(utterance)
     assert caught.value.field == field
@@ -292,7 +292,7 @@ async def test_a_client_that_breaks_the_rules_is_told_the_field(
 
 async def test_the_client_holds_no_more_text_than_one_turn_may_have(connect: Callable) -> None:
     pair = await connect(speech={"max_chars": 10})
-    async with await pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
+    async with pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
         utterance.feed("0123456789")
         with pytest.raises(InvalidRequest, match="11 characters, expected 10 or fewer"):
             utterance.feed("x")
@@ -336,7 +336,7 @@ async def test_what_stands_still_ends_with_deadline_exceeded(
     connect: Callable, timeout: str, text: str, end: bool, reason: str
 ) -> None:
     pair = await connect(timeouts={timeout: 0.05})
-    async with await pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
+    async with pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
         utterance.feed(text)
         if end:
             utterance.end_text()
@@ -348,7 +348,7 @@ async def test_what_stands_still_ends_with_deadline_exceeded(
 
 async def test_a_client_that_takes_no_audio_stops_the_engine_and_then_loses_its_place(connect: Callable) -> None:
     pair = await connect(timeouts={"consumption_s": 0.1})
-    utterance = await pair.client.open(UtteranceRequest(utterance_id="u"))
+    utterance = pair.client.open(UtteranceRequest(utterance_id="u"))
     utterance.feed("flood")
     utterance.end_text()
     await until(lambda: bool(pair.scripted.utterances))
@@ -362,12 +362,12 @@ async def test_a_client_that_takes_no_audio_stops_the_engine_and_then_loses_its_
 
 
 async def test_utterances_that_nobody_reads_do_not_hold_up_the_others(pair: Pair) -> None:
-    unread = [await pair.client.open(UtteranceRequest(utterance_id=str(n))) for n in range(20)]
+    unread = [pair.client.open(UtteranceRequest(utterance_id=str(n))) for n in range(20)]
     for utterance in unread:
         utterance.feed("flood")
         utterance.end_text()
     await until(lambda: sum(inner.steps > 2 for inner in pair.scripted.utterances) == 20)
-    async with await pair.client.open(UtteranceRequest(utterance_id="read")) as utterance:
+    async with pair.client.open(UtteranceRequest(utterance_id="read")) as utterance:
         utterance.feed("flood")
         utterance.end_text()
         for _ in range(100):
@@ -485,12 +485,12 @@ async def test_the_engine_with_the_fewest_utterances_gets_the_next(connect: Call
     client = GrpcEngine([one.server.address for one in pairs], EngineConfig())
     opened = []
     for number in range(6):
-        opened.append(await client.open(UtteranceRequest(utterance_id=str(number))))
+        opened.append(client.open(UtteranceRequest(utterance_id=str(number))))
         opened[-1].feed("hold")
     await until(lambda: sum(len(one.scripted.utterances) for one in pairs) == 6)
     assert [len(one.scripted.utterances) for one in pairs] == [3, 3]
     await opened[0].aclose()  # was the first engine's: it has the fewest now
-    opened.append(await client.open(UtteranceRequest(utterance_id="next")))
+    opened.append(client.open(UtteranceRequest(utterance_id="next")))
     await until(lambda: len(pairs[0].scripted.utterances) == 4)
     await client.aclose()
 
@@ -510,13 +510,13 @@ async def test_a_lost_connection_is_unavailable(pair: Pair) -> None:
 async def test_a_closed_client_opens_nothing(pair: Pair) -> None:
     await pair.client.aclose()
     with pytest.raises(Unavailable, match="closed"):
-        await pair.client.open(UtteranceRequest(utterance_id="u"))
+        pair.client.open(UtteranceRequest(utterance_id="u"))
 
 
 async def test_positions_that_cross_the_end_of_an_utterance_do_not_fail_it(pair: Pair) -> None:
     """A position written while the server ended the call turned a finished utterance into INTERNAL."""
     for _ in range(100):
-        async with await pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
+        async with pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
             utterance.feed("word")
             utterance.end_text()
             async for _chunk in utterance:
