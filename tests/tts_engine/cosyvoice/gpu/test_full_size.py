@@ -1,0 +1,252 @@
+"""On a GPU: kernels of the full-size networks against their plain twins, and graphs against the same steps without.
+
+``make test-gpu`` runs this. Weights are random: what is compared is arithmetic, not speech. Errors are relative, by
+norm, against the plain network in fp32 without TF32. A product in bf16 keeps eight bits of each factor: its error is
+about 2e-3, and grows with the number of layers. In fp32 the kernels' own products use TF32, which keeps ten bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tts_engine.cosyvoice.lm.api import Admission, joined_table
+from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig
+from tts_engine.cosyvoice.models.flow import Flow, FlowCache, FlowRows
+from tts_engine.cosyvoice.models.flow_v2 import FlowV2
+from tts_engine.cosyvoice.models.flow_v3 import FlowV3
+from tts_engine.cosyvoice.models.hift import Hift
+from tts_engine.cosyvoice.models.hift_causal import CausalHift
+from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: `make test-gpu` needs one"),
+    pytest.mark.timeout(600),  # kernels are compiled at their first use
+]
+
+DEVICE = torch.device("cuda")
+Version = Literal[2, 3]
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+VERSIONS = pytest.mark.parametrize("version", [2, 3], ids=["v2", "v3"])
+PROMPT_SPEECH = (0, 113, 170, 26)
+"""Speech ids of each prompt; a few ids of text come on top."""
+STEPS = 24
+
+
+@pytest.fixture(autouse=True)
+def _exact_reference() -> Iterator[None]:
+    """No TF32 in plain torch, the same weights in every test, and the memory of the test before given back."""
+    torch.manual_seed(0)
+    saved = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    with torch.inference_mode():
+        yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = saved
+    torch.cuda.empty_cache()
+
+
+def relative(got: Tensor, want: Tensor) -> float:
+    """Norm of the difference over the norm of ``want``, in fp64. NaN stays NaN, and fails every bound."""
+    return float((got.double() - want.double()).norm() / want.double().norm())
+
+
+def perturbed(network: Any) -> Any:
+    """On the device, with biases, norms and snakes that differ from those of construction: each of them counts."""
+    network = network.eval().to(DEVICE)
+    for parameter in network.parameters():
+        if parameter.ndim == 1:
+            parameter.data += 0.1 * torch.rand_like(parameter)
+    return network
+
+
+# -- the language model ------------------------------------------------------------------------------------------------
+
+
+Prompt = tuple[list[int], list[int], list[int]]
+"""Ids of the transcript, of the text, of the reference's speech."""
+
+
+def _language_model(version: Version) -> SpeechLanguageModel:
+    with torch.device(DEVICE):
+        model = SpeechLanguageModel(LanguageModelConfig(version=version))
+    made: SpeechLanguageModel = perturbed(model)
+    return made
+
+
+def _prompts() -> list[Prompt]:
+    rng = np.random.default_rng(1)
+    return [
+        (rng.integers(0, 1000, 3).tolist(), rng.integers(0, 1000, 2).tolist(), rng.integers(0, 6561, n).tolist())
+        for n in PROMPT_SPEECH
+    ]
+
+
+def _joined(config: LanguageModelConfig) -> list[list[int]]:
+    return [joined_table(config).prompt(*(np.array(part, np.int32) for part in prompt)) for prompt in _prompts()]
+
+
+def _padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Ids ``(rows, longest)`` and lengths ``(rows,)``."""
+    lengths = torch.tensor([len(ids) for ids in prompts], device=DEVICE)
+    padded = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long, device=DEVICE)
+    for row, ids in zip(padded, prompts, strict=True):
+        row[: len(ids)] = torch.tensor(ids, device=DEVICE)
+    return padded, lengths
+
+
+@VERSIONS
+@DTYPES
+def test_the_language_models_logits_are_those_of_the_plain_one(version: Version, dtype: torch.dtype) -> None:
+    """Prefill of four prompts, then steps that are fed the same ids in both."""
+    from tts_engine.cosyvoice.lm.cuda_steps import CudaLm
+
+    plain = _language_model(version)
+    config, rows = plain.config, len(PROMPT_SPEECH)
+    fused = CudaLm(plain, slots=rows, max_length=256, device=DEVICE, dtype=dtype)
+    padded, lengths = _padded(_joined(config))
+    slots = torch.arange(rows, device=DEVICE)
+    fused.state.begin(slots, lengths, slots, torch.full_like(slots, 10**6))
+    got = fused.prefill_logits(padded, slots, lengths)
+
+    cache = KeyValueCache(config, slots=rows, max_length=256, device=DEVICE)
+    start = torch.zeros(1, dtype=torch.long, device=DEVICE)
+    fed = [
+        plain(plain.prompt(*prompt)[None], start, cache, slots=start + row)[:, -1]
+        for row, prompt in enumerate(_prompts())
+    ]
+    want = plain.logits(torch.cat(fed))
+    bound = 2e-3 if dtype is torch.float32 else 4e-2
+    ids = config.speech_vocab_size
+    errors = [relative(got[:, :ids], want)]
+    generator = torch.Generator(device=DEVICE).manual_seed(2)
+    for step in range(STEPS):
+        tokens = torch.randint(0, config.speech_token_size, (rows,), device=DEVICE, generator=generator)
+        fused.state.last[slots] = tokens
+        fused.state.positions[slots] = lengths + step
+        got = fused.decode_logits(slots)
+        want = plain.logits(plain(plain.embed_speech(tokens)[:, None], lengths + step, cache)[:, 0])
+        errors.append(relative(got[:, :ids], want))
+    assert max(errors) < bound, errors
+
+
+@DTYPES
+def test_the_language_models_graphs_draw_the_ids_of_the_same_steps_without_graphs(dtype: torch.dtype) -> None:
+    from tts_engine.cosyvoice.lm.cuda_steps import CudaLm
+
+    plain = _language_model(3)
+    prompts, rows = _joined(plain.config), len(PROMPT_SPEECH)
+    graphs, eager = (CudaLm(plain, slots=rows, max_length=256, device=DEVICE, dtype=dtype) for _ in range(2))
+    graphs.warm_up(rows=(rows,), shapes=((rows, 192),))
+    pending = graphs.prefill(
+        [Admission(slot=slot, ids=ids, seed=slot + 5, min_tokens=8) for slot, ids in enumerate(prompts)]
+    )
+    drawn = [pending.ids()]
+    for _ in range(STEPS):
+        drawn.append(graphs.decode(list(range(rows))).ids())
+
+    padded, lengths = _padded(prompts)
+    packed = torch.zeros(rows, 4 + 192, dtype=torch.long, device=DEVICE)
+    slots = torch.arange(rows, device=DEVICE)
+    packed[:, 0], packed[:, 1], packed[:, 2], packed[:, 3] = slots, lengths, slots + 5, 8
+    packed[:, 4 : 4 + padded.shape[1]] = padded
+    tokens = torch.zeros(rows, dtype=torch.long, device=DEVICE)
+    eager._prefill_step(packed, tokens)
+    stepped = [tokens.tolist()]
+    for _ in range(STEPS):
+        eager._decode_step(slots, tokens)
+        stepped.append(tokens.tolist())
+    assert drawn == stepped
+    for state in ("positions", "steps", "last", "rings"):
+        assert torch.equal(getattr(graphs.state, state)[:rows], getattr(eager.state, state)[:rows]), state
+
+
+# -- the flow ----------------------------------------------------------------------------------------------------------
+
+
+def _mels(flow: Flow, dtype: torch.dtype) -> list[Tensor]:
+    """A row's first chunk; its end within the next chunk beside another row's first; a whole clause with padding."""
+    cache = FlowCache(flow, slots=4, blocks=8, device=DEVICE, dtype=dtype)
+    generator = torch.Generator(device=DEVICE).manual_seed(1)
+    blocks = torch.tensor([[1, 2], [3, 4]], device=DEVICE)
+    speaker = torch.randn(2, 80, generator=generator, device=DEVICE)
+    out = []
+    for start, length in (([0], [25]), ([25, 0], [11, 25])):
+        count = len(start)
+        rows = FlowRows(
+            slots=torch.arange(1, count + 1, device=DEVICE),
+            blocks=blocks[:count],
+            start=torch.tensor(start, device=DEVICE),
+            length=torch.tensor(length, device=DEVICE),
+        )
+        tokens = torch.randint(0, 6561, (count, 28), generator=generator, device=DEVICE)
+        cond = torch.randn(count, 50, 80, generator=generator, device=DEVICE)
+        mel = flow.advance(tokens, rows.length + 3, cond, speaker[:count], rows, cache)
+        out += [mel[row, : 2 * length[row]] for row in range(count)]
+    tokens = torch.randint(0, 6561, (1, 153), generator=generator, device=DEVICE)
+    cond = torch.randn(1, 300, 80, generator=generator, device=DEVICE)
+    end = torch.tensor([131], device=DEVICE)
+    return [*out, flow.whole(tokens, end, cond, speaker[:1], end)[0, :262]]
+
+
+@VERSIONS
+@DTYPES
+def test_the_fused_estimator_gives_the_mel_of_the_plain_one(version: Version, dtype: torch.dtype) -> None:
+    from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
+    from tts_engine.cosyvoice.kernels.fused_unet import FusedUNet
+
+    flow = perturbed(FlowV2(FlowV2Config()) if version == 2 else FlowV3(FlowV3Config()))
+    flow.prepare()
+    flow.to(DEVICE)
+    want = _mels(flow, torch.float32)
+    fused = FusedUNet if version == 2 else FusedDiT
+    flow.decoder.estimator = fused(flow.estimator, device=DEVICE, dtype=dtype)
+    got = _mels(flow, dtype)
+    errors = [relative(one, other) for one, other in zip(got, want, strict=True)]
+    assert max(errors) < (2e-3 if dtype is torch.float32 else 2e-2), errors
+
+
+# -- the vocoder -------------------------------------------------------------------------------------------------------
+
+
+def _sound(hift: Hift | CausalHift, mel: Tensor, feeds: list[list[int]]) -> list[Tensor]:
+    """The samples of each row of ``mel``, fed in pieces of these lengths; the last piece ends every stream."""
+    rows = len(mel)
+    cache = hift.new_cache(slots=rows + 1, device=DEVICE)
+    slots = torch.arange(1, rows + 1, device=DEVICE)
+    cache.reset(slots)
+    fed = [0] * rows
+    sound: list[list[Tensor]] = [[] for _ in range(rows)]
+    for number, lengths in enumerate(feeds):
+        final = number == len(feeds) - 1
+        piece = torch.zeros(rows, max(lengths), 80, device=DEVICE)
+        for row, length in enumerate(lengths):
+            piece[row, :length] = mel[row, fed[row] : fed[row] + length]
+        ends = torch.full((rows,), final, device=DEVICE)
+        samples = hift(piece, torch.tensor(lengths, device=DEVICE), slots, cache, ends)
+        for row, length in enumerate(lengths):
+            begin, end = hift.valid(before=fed[row], frames=length, final=final)
+            sound[row].append(samples[row, begin:end])
+            fed[row] += length
+    return [torch.cat(pieces) for pieces in sound]
+
+
+@VERSIONS
+def test_the_fused_vocoder_gives_the_sound_of_the_plain_one(version: Version) -> None:
+    from tts_engine.cosyvoice.kernels.fused_hift import fuse
+
+    kind = Hift if version == 2 else CausalHift
+    hift = perturbed(kind(HiftConfig(causal=version == 3), noise_seconds=10))
+    if version == 3:
+        hift.f0_predictor.double()
+    mel = torch.randn(2, 100, 80, device=DEVICE)
+    feeds = [[50, 44], [50, 30]]
+    want = _sound(hift, mel, feeds)
+    got = _sound(fuse(hift), mel, feeds)
+    errors = [relative(one, other) for one, other in zip(got, want, strict=True)]
+    assert max(errors) < 1e-2, errors
