@@ -4,12 +4,12 @@
 
 A real server speaks all the time to simulated callers; each scene gives them something else to send:
 
-    speech          a sentence every few seconds, of 28 in four voices; from its first audible frame to the clear
+    speech          a sentence every few seconds, of 28 at four pitches; from its first audible frame to the clear
     white pink babble   noise at -35 dBov; babble is six people at once
     echo            what the caller hears, 120 ms later and 20 dB lower
     mhm             a hum of assent every few seconds
 
-The callers' voices are the embedded one, played slower or faster so that it is not the bot's own. A cut is a turn that
+All callers speak with the embedded voice, played slower or faster so that it differs from the bot's. A cut is a turn that
 ends ``interrupted``; a clear that is followed by the same turn going on is a hesitation, and is counted apart.
 """
 
@@ -80,7 +80,7 @@ _SENTENCES = (
     "Is there anybody I can talk to?",
 )
 _PITCHES = (0.8, 0.85, 0.92, 1.1)
-"""Of the callers: men and women, none of them the bot's own."""
+"""Speed at which the embedded voice is played for a caller: 0.8 is lower by a fifth, 1.1 higher by a tenth."""
 _HUMS = ("Mhm.", "Mm-hmm.", "Mhm, mhm.", "Hmm.")
 
 

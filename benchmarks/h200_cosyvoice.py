@@ -14,7 +14,7 @@ The client is in this process: times run from the call of ``synthesize`` to the 
 engine is another process, as users have it: times run from ``open`` of the gRPC client to the first frames of PCMU, and
 no more than ``speech.ahead_s`` of sound is made ahead of the phone. The client starts to play at the first chunk, in
 real time; a later chunk that comes after the sound before it has run out is a gap. Text is prepared (25 text ids,
-transcript of 25, voice prompt of 125 speech tokens): no text front end in the times.
+transcript of 25, voice prompt of 128 speech tokens): no text front end in the times.
 
 vLLM (the version that the extra [vllm] names) runs in a process of its own on the same GPU: 4 GB of keys and values,
 and what its weights and graphs take. It has to be importable here; talkspurt need not be installed. ``--vllm
