@@ -9,8 +9,8 @@ A real server speaks all the time to simulated callers; each scene gives them so
     echo            what the caller hears, 120 ms later and 20 dB lower
     mhm             a hum of assent every few seconds
 
-All callers speak with the embedded voice, played slower or faster so that it differs from the bot's. A cut is a turn that
-ends ``interrupted``; a clear that is followed by the same turn going on is a hesitation, and is counted apart.
+All callers speak with the embedded voice, played slower or faster so that it differs from the bot's. A cut is a turn
+that ends ``interrupted``; a clear that is followed by the same turn going on is a hesitation, and is counted apart.
 """
 
 from __future__ import annotations
