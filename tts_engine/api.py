@@ -64,11 +64,15 @@ class Utterance(Protocol):
     """One utterance in the making. ``async with`` it: leaving cancels before the next step of the engine."""
 
     def feed(self, text: str) -> None:
-        """Append text; deltas are concatenated verbatim. Speech may start at the end of the first clause."""
+        """Append text; deltas are concatenated verbatim. Speech may start at the end of the first clause.
+
+        Never raises: text after ``end_text``, or more than ``speech.max_chars`` in all, fails the utterance, and the
+        iteration raises ``InvalidRequest``. Text that comes after a failure or ``aclose`` is ignored.
+        """
         ...
 
     def end_text(self) -> None:
-        """No more text; what is left is spoken to its end."""
+        """No more text; what is left is spoken to its end. Idempotent."""
         ...
 
     def played(self, samples: int, *, at: float) -> None:
@@ -79,12 +83,12 @@ class Utterance(Protocol):
         """Chunks in order, until all fed text is spoken.
 
         Raises:
-            EngineError: this utterance failed; nothing follows.
+            EngineError: this utterance failed, or its engine was closed; nothing follows.
         """
         ...
 
     async def aclose(self) -> None:
-        """Cancel what is not made yet. Idempotent."""
+        """Cancel what is not made yet; the iteration ends. Idempotent."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -126,7 +130,10 @@ class SpeechEngine(Protocol):
     """Makes utterances. All methods raise ``tts_engine.errors.EngineError`` and nothing else."""
 
     def open(self, request: UtteranceRequest) -> Utterance:
-        """Begin an utterance, on the event loop; cheap, nothing is synthesised before text is fed."""
+        """Begin an utterance, on the event loop; cheap, nothing is synthesised before text is fed.
+
+        A request that is refused raises here or in the iteration: an engine in another process answers later.
+        """
         ...
 
     async def list_voices(self) -> Sequence[VoiceInfo]: ...

@@ -96,6 +96,13 @@ class Config(Section):
                 f"carriers.{unchecked[0]}.verify is off while {server.public_url or server.host} can be reached from "
                 "outside: leave it on, or set server.insecure: true"
             )
+        engine = self.engine
+        if engine.speech.max_chars < self.limits.turn_chars and not engine.targets:
+            # Engines that run elsewhere have a configuration of their own.
+            raise ValueError(
+                f"engine.speech.max_chars is {engine.speech.max_chars}, less than limits.turn_chars "
+                f"({self.limits.turn_chars}): a turn that the gateway takes would fail in the engine"
+            )
         for name, route in self.routes.items():
             if route.recording and not self.recording.folder:
                 raise ValueError(f"routes.{name}.recording is on, but recording.folder is empty")

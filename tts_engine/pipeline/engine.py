@@ -77,7 +77,8 @@ class SpeechConfig(BaseModel):
     stop. Less answers sooner when a model pauses in mid-turn; too little cuts at "Dr." when tokens come slowly."""
 
     max_chars: int = Field(default=20_000, ge=1)
-    """Text of one utterance."""
+    """Longest text of one utterance. No less than `limits.turn_chars`: the gateway checks a turn, the engine what any
+    client sends."""
 
     max_utterances: int = Field(default=2048, ge=1)
     """Open at once, those of queued turns and those that wait for text included; more are refused with a retry delay.
@@ -239,6 +240,8 @@ class Engine:
     async def aclose(self) -> None:
         """Cancel all utterances, then close the models."""
         self._closed = True
+        for utterance in self._open:
+            utterance.fail(Unavailable("the engine is closed"))
         await asyncio.gather(*(utterance.aclose() for utterance in list(self._open)))
         for model in self.models.values():
             await model.aclose()
@@ -294,14 +297,14 @@ class _Utterance:
         if self._done or self._error:
             return
         if self._ended:
-            self._fail(InvalidRequest("text was fed after the end of the text"))
+            self.fail(InvalidRequest("text was fed after the end of the text"))
             return
         self._fed_chars += len(text)
         if self._fed_chars > self._engine.config.max_chars:
-            self._fail(
+            self.fail(
                 InvalidRequest(
                     f"text has {self._fed_chars} characters or more, at most {self._engine.config.max_chars} "
-                    "are spoken in one utterance"
+                    "are spoken in one utterance (speech.max_chars)"
                 )
             )
             return
@@ -403,7 +406,7 @@ class _Utterance:
         if self._task is None and not self._done:
             self._task = asyncio.create_task(self._run(), name=f"utterance {self._request.utterance_id}")
 
-    def _fail(self, error: EngineError) -> None:
+    def fail(self, error: EngineError) -> None:
         """Speak no further; the iterator raises after the chunks that are there."""
         self._error = error
         self._clauses.clear()

@@ -1,8 +1,9 @@
 """A ``SpeechEngine`` in another process, over gRPC.
 
 Made for an event loop that paces calls: ``feed``, ``end_text`` and ``played`` only note what is to be said; one short
-task sends it, everything that has gathered as one message. What gathers is bounded: text by ``speech.max_chars`` a
-turn, and of positions only the newest is kept. Audio that nobody takes stays in gRPC's flow-control window.
+task sends it, everything that has gathered as one message. What gathers is bounded: text by the gateway's
+``limits.turn_chars``, and of positions only the newest is kept. Audio that nobody takes stays in gRPC's flow-control
+window.
 """
 
 from __future__ import annotations
@@ -59,11 +60,11 @@ class GrpcUtterance:
     the answer, so that request and first text travel as one message.
     """
 
-    def __init__(self, backend: _Backend, request: UtteranceRequest, *, text_chars: int) -> None:
+    def __init__(self, backend: _Backend, request: UtteranceRequest) -> None:
         self._backend = backend
         self._pending: pb.SpeakRequest | None = pb.SpeakRequest(start=wire.encode_start(request))
-        self._chars_left = text_chars
-        self._text_chars = text_chars
+        self._error: EngineError | None = None
+        """Why this end gave the call up."""
         self._text_ended = False
         self._closed = False
         self._finished = False
@@ -75,16 +76,13 @@ class GrpcUtterance:
         backend.active += 1
 
     def feed(self, text: str) -> None:
+        if self._closed or self._finished:
+            return
         if self._text_ended:
-            raise InvalidRequest("text after the end of text", field="text")
-        self._chars_left -= len(text)
-        if self._chars_left < 0:
-            raise InvalidRequest(
-                f"text is {self._text_chars - self._chars_left} characters, expected {self._text_chars} or fewer "
-                "(speech.max_chars)",
-                field="text",
-            )
-        if text:
+            # The engine cannot see this: the message that leaves next may hold the end already.
+            self._error = InvalidRequest("text was fed after the end of the text")
+            self._call.cancel()
+        elif text:
             self._gather().text += text
 
     def end_text(self) -> None:
@@ -139,10 +137,10 @@ class GrpcUtterance:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
+            if not self._closed and self._error is None:
+                self._error = Unavailable("the client of the engine is closed")
             self._release()
-            if self._closed:
-                raise StopAsyncIteration from None
-            raise Unavailable("connection to the engine was closed") from None
+            raise self._error or StopAsyncIteration from None
         if message is grpc.aio.EOF:
             self._release()
             raise StopAsyncIteration
@@ -235,7 +233,7 @@ class GrpcEngine:
             backend = self._backends[0]
         else:
             backend = min(self._backends, key=lambda one: one.load)
-        return GrpcUtterance(backend, request, text_chars=self._config.speech.max_chars)
+        return GrpcUtterance(backend, request)
 
     async def list_voices(self) -> Sequence[VoiceInfo]:
         response = await self._first("ListVoices", pb.ListVoicesRequest())

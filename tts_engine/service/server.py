@@ -2,8 +2,8 @@
 wire; knows nothing of speech.
 
 Threads and queues: one event loop. Each Speak is one task plus one that reads. Audio waits in gRPC's flow-control
-window, 64 KiB (200 kB with what both ends buffer; then the engine is asked for no more); text is bounded by
-``speech.max_chars``.
+window, 64 KiB (200 kB with what both ends buffer; then the engine is asked for no more). Text goes straight to the
+utterance, which bounds it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ class _Speak:
     def __init__(self, task: asyncio.Task[Any], *, now: float) -> None:
         self.task = task
         self.progress = Progress(now=now)
-        self.chars = 0
         self.failure: EngineError | None = None
 
     def fail(self, error: EngineError) -> None:
@@ -255,12 +254,6 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         if message.text or message.end_of_text:
             if progress.text_ended:
                 raise InvalidRequest("text after the end of text", field="text")
-            speak.chars += len(message.text)
-            if speak.chars > (limit := self.config.speech.max_chars):
-                raise InvalidRequest(
-                    f"text is {speak.chars} characters or more, expected {limit} or fewer (speech.max_chars)",
-                    field="text",
-                )
             progress.text_at = progress.audio_at = now
             if message.text:
                 utterance.feed(message.text)

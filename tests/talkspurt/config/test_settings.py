@@ -99,6 +99,9 @@ def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
         ("server:\n  public_url: https://a.example\n",
          "server.public_url https://a.example leads the outside to `/`, `/v1` and `/metrics`: "
          "set auth.api_keys, or server.insecure: true"),
+        ("engine:\n  speech: {max_chars: 19999}\n",
+         "engine.speech.max_chars is 19999, less than limits.turn_chars (20000): a turn that the gateway takes would "
+         "fail in the engine"),
         ("routes:\n  a:\n    recording: true\n", "routes.a.recording is on, but recording.folder is empty"),
     ],
 )  # fmt: skip

@@ -18,9 +18,7 @@ from tts_engine.service.client import GrpcEngine, GrpcUtterance
 from tts_engine.service.process import EngineProcess
 
 PLACES = 50
-CONFIG = EngineConfig.model_validate(
-    {"kind": "tone", "retry_after_s": 0.75, "speech": {"max_utterances": PLACES, "max_chars": 1_000_000}}
-)
+CONFIG = EngineConfig.model_validate({"kind": "tone", "retry_after_s": 0.75, "speech": {"max_utterances": PLACES}})
 LONG = "word " * 50_000
 """More than HTTP/2's window of 64 KiB: writing it lasts until the server reads, or ends the call."""
 
