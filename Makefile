@@ -6,8 +6,16 @@ BIN = $(VENV)/bin
 run: $(VENV)/.run            ## serve the demo on the embedded voice
 	$(BIN)/talkspurt serve -c configs/demo.yaml
 
-test: $(VENV)/.test          ## the whole test suite
-	$(BIN)/python -m pytest
+test: test-hermetic test-peers  ## both halves; each says what it skipped and which ten tests were slowest
+
+test-hermetic: $(VENV)/.test ## what needs no other program
+	$(BIN)/python -m pytest --durations=10 --ignore=tests/peers
+
+test-peers: $(VENV)/.test    ## beside servers, browsers, phones and switches; skips what is not installed
+	$(BIN)/python -m pytest --durations=10 tests/peers
+
+test-gpu: $(VENV)/.test      ## the kernels at full size, on an NVIDIA GPU
+	$(BIN)/python -m pytest --durations=10 -m gpu
 
 check: $(VENV)/.dev          ## format, lint, types
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy codecs/voicecodecs gateway tts_engine sip_bridge talkspurt
@@ -30,4 +38,4 @@ $(VENV)/.test: $(VENV)/bin/python pyproject.toml
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[dev]' && touch $@
 
-.PHONY: run test check bench clean
+.PHONY: run test test-hermetic test-peers test-gpu check bench clean

@@ -1,8 +1,9 @@
-"""With CI=true a missing tool fails the run instead of skipping what needs it."""
+"""A run says at its end which programs of others it missed, and how to get them. With CI=true a missing one fails it."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 import pytest
 
@@ -10,15 +11,27 @@ _OWN_ENVIRONMENT = ("vllm", "gpu", "asterisk")
 """Markers of tests that may be skipped: vLLM has an environment of its own, kernels want a GPU, Asterisk is in Debian's
 unstable only, which is another one every day."""
 
-_skipped: list[str] = []
+_forbidden: list[str] = []
+"""Tests that were skipped although this run has to have all that they need."""
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.skipped and not any(mark in report.keywords for mark in _OWN_ENVIRONMENT):
-        _skipped.append(report.nodeid)
+    if report.skipped and os.environ.get("CI") == "true" and not any(m in report.keywords for m in _OWN_ENVIRONMENT):
+        _forbidden.append(report.nodeid)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    # pytest's own ``-rs`` has a line for each test that carries a marker: a hundred where there is no phone.
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
+    if reasons:
+        terminalreporter.section("skipped, and what would run it")
+    for reason, tests in sorted(reasons.items()):
+        terminalreporter.line(f"{tests:4d}  {reason}")
+    if _forbidden:
+        terminalreporter.line(f"skipped, although CI has to run everything: {', '.join(_forbidden)}", red=True)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if os.environ.get("CI") == "true" and _skipped:
-        print(f"\nskipped, although CI has to run everything: {', '.join(_skipped)}")
+    if _forbidden:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

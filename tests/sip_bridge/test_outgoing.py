@@ -1,13 +1,10 @@
 """Calls of ours to a phone that does whatever a callee, a proxy or a fork may do."""
 
 import asyncio
-import os
 import random
-import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -574,39 +571,6 @@ async def test_mutated_responses_end_in_an_outcome_and_raise_nothing() -> None:
         for call in made.bridge:
             call.hang_up("end")
     assert raised == []
-
-
-@pytest.mark.skipif(shutil.which("sipp") is None, reason="sipp is not installed (Debian: sip-tester)")
-async def test_a_hundred_calls_to_sipp_are_all_answered_and_leave_nothing(tmp_path: Path) -> None:
-    with Phone(0) as free:
-        port = free.port
-    sipp = await asyncio.create_subprocess_exec(
-        "sipp", "-sn", "uas", "-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", str(port), "-nostdin", "-timeout", "60s",
-        cwd=tmp_path, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        # Timers near the real ones: what is asserted must not be that this machine is quick.
-        async with bridge(timeouts={"t1": 0.1, "t2": 0.4, "t4": 0.1, "media": 60}, **ANYWHERE) as made:
-            files = len(os.listdir("/proc/self/fd"))
-            attempts = []
-            for _ in range(100):
-                attempts.append(await made.bridge.outgoing.place(CallOrder(target=f"sip:x@127.0.0.1:{port}")))
-                await asyncio.sleep(0.01)
-            async with asyncio.timeout(30):
-                while any(attempt.state != "answered" for attempt in attempts):
-                    assert not any(attempt.state == "failed" for attempt in attempts)
-                    await asyncio.sleep(0.05)
-            for told in made.sessions:
-                told.call.hang_up("end")
-            async with asyncio.timeout(30):
-                while any(made.bridge.kept.values()):
-                    await asyncio.sleep(0.05)
-            assert len(os.listdir("/proc/self/fd")) <= files
-            assert len(asyncio.all_tasks()) == 1
-    finally:
-        sipp.terminate()
-        await sipp.wait()
 
 
 async def test_acknowledgement_and_bye_visit_the_proxies_of_the_answer() -> None:

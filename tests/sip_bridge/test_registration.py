@@ -1,12 +1,9 @@
-"""Registering: at a registrar of few words that can be told to misbehave, and at Kamailio where it is installed."""
+"""Registering, at a registrar of few words that can be told to misbehave."""
 
 import asyncio
-import shutil
-import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -212,58 +209,3 @@ async def test_nobody_there_is_a_status(at: str, status: int) -> None:
 def test_what_is_granted(headers: list[tuple[str, str]], seconds: int) -> None:
     response = Response(200, "OK", Headers(headers))
     assert granted(response, Uri.parse("sip:bot@192.0.2.1:5060"), asked_s=600) == seconds
-
-
-KAMAILIO = """
-debug=0
-log_stderror=yes
-children=1
-fork=yes
-disable_tcp=yes
-auto_aliases=no
-listen=udp:127.0.0.1:{port}
-loadmodule "/usr/lib/x86_64-linux-gnu/kamailio/modules/sl.so"
-loadmodule "/usr/lib/x86_64-linux-gnu/kamailio/modules/pv.so"
-loadmodule "/usr/lib/x86_64-linux-gnu/kamailio/modules/usrloc.so"
-loadmodule "/usr/lib/x86_64-linux-gnu/kamailio/modules/registrar.so"
-loadmodule "/usr/lib/x86_64-linux-gnu/kamailio/modules/auth.so"
-modparam("registrar", "min_expires", 0)
-modparam("registrar", "max_expires", 1)
-modparam("auth", "nonce_expire", 60)
-request_route {{
-    if (!pv_www_authenticate("test.example", "secret", "0")) {{ www_challenge("test.example", "1"); exit; }}
-    save("location");
-    exit;
-}}
-"""
-
-
-@pytest.mark.skipif(shutil.which("kamailio") is None, reason="kamailio is not installed")
-async def test_kamailio_registers_us_and_lets_us_go(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    config = tmp_path / "kamailio.cfg"
-    config.write_text(KAMAILIO.format(port=port))
-    process = await asyncio.create_subprocess_exec(
-        "kamailio", "-DD", "-E", "-f", str(config), "-Y", str(tmp_path), "-P", str(tmp_path / "pid"),
-        "-m", "16", "-M", "4",
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        async with registering(at=f"sip:127.0.0.1:{port}", domain=f"127.0.0.1:{port}", retry_s=0.3) as (
-            registration,
-            changes,
-            ours,
-        ):
-            assert await asyncio.wait_for(changes.get(), 20)
-            before = registration._cseq
-            # It grants a second, so two refreshes with two requests each are due soon.
-            await until(lambda: registration._cseq >= before + 4)
-            assert registration.registered and changes.empty()
-        assert registration.status == 200
-        assert len(ours.client) == 0
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()

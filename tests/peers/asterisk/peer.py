@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from tests.peers.live_server import until
+from tests.peers.programs import ASTERISK
 
-ROOT = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "talkspurt/asterisk").expanduser()
-LIBRARIES = ROOT / "usr/lib/x86_64-linux-gnu"
-LOADER = ROOT / "usr/lib64/ld-linux-x86-64.so.2"
-PROGRAM = ROOT / "usr/sbin/asterisk"
-
-needs_asterisk = pytest.mark.skipif(not PROGRAM.exists(), reason="no Asterisk: run tests/peers/asterisk/install")
+LIBRARIES = ASTERISK / "usr/lib/x86_64-linux-gnu"
+LOADER = ASTERISK / "usr/lib64/ld-linux-x86-64.so.2"
+PROGRAM = ASTERISK / "usr/sbin/asterisk"
 
 MODULES = (
     "pbx_config", "codec_resample", "codec_ulaw", "codec_alaw", "codec_gsm", "format_wav", "format_pcm", "format_gsm",
@@ -95,7 +90,7 @@ astmoddir => {LIBRARIES}/asterisk/modules
 astvarlibdir => {folder}/db
 astdbdir => {folder}/db
 astkeydir => {folder}/db
-astdatadir => {ROOT}/usr/share/asterisk
+astdatadir => {ASTERISK}/usr/share/asterisk
 astspooldir => {folder}/spool
 astrundir => {folder}/run
 astlogdir => {folder}/log

@@ -14,8 +14,9 @@ import pytest
 import pytest_asyncio
 
 from talkspurt.simulator.manager import ManagedCall, Manager
-from tests.peers.asterisk.peer import Asterisk, asterisk, needs_asterisk
+from tests.peers.asterisk.peer import Asterisk, asterisk
 from tests.peers.live_server import Live, serve, until
+from tests.peers.programs import needs_asterisk
 from voicecodecs.pcm import to_float32
 from voicecodecs.resample import Resampler
 

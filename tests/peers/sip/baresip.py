@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import json
 import os
-import shutil
 import socket
 import wave
 from collections.abc import AsyncIterator
@@ -15,7 +14,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-INSTALLED = shutil.which("baresip") is not None
 PATIENCE_S = 40.0
 
 _RATES = {"pcmu": 8000, "pcma": 8000, "g722/16000/1": 16000, "opus/48000/2": 48000}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy as np
 from tests.peers.sip.baresip import free_port
 from voicecodecs.g711 import encode_ulaw
 
-INSTALLED = shutil.which("sipp") is not None
 SCENARIOS = Path(__file__).parent / "scenarios"
 
 

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from tests.peers.live_server import Live, until
-from tests.peers.sip.baresip import INSTALLED, baresip
+from tests.peers.programs import needs_baresip
+from tests.peers.sip.baresip import baresip
 from tests.peers.sip.conftest import share_heard
 from tests.sip_bridge.phone import Phone, offer
 from voicecodecs.registry import AudioFormat, decoder
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(not INSTALLED, reason="baresip is not installed (Debian: baresip-core)"),
+    needs_baresip,
 ]
 
 

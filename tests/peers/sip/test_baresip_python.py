@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.peers.live_server import Live, child_environment, until
+from tests.peers.programs import needs_baresip_python
 from tests.peers.sip.conftest import share_heard
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_baresip_python]
 
 
 async def call(out: Path, uri: str, codec: str, keys: str, *parameters: str) -> Path:

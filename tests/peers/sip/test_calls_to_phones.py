@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,13 @@ import pytest_asyncio
 import trustme
 
 from tests.peers.live_server import Live, serve, until
-from tests.peers.sip.baresip import INSTALLED, baresip, free_port
+from tests.peers.programs import needs_baresip, needs_sipp
+from tests.peers.sip.baresip import baresip, free_port
 from tests.peers.sip.conftest import SPEAK, share_heard
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(not INSTALLED, reason="baresip is not installed (Debian: baresip-core)"),
+    needs_baresip,
 ]
 
 CONFIG = """
@@ -228,7 +228,7 @@ Content-Length: 0
 """
 
 
-@pytest.mark.skipif(shutil.which("sipp") is None, reason="sipp is not installed (Debian: sip-tester)")
+@needs_sipp
 async def test_sipp_wants_a_password_and_gets_it(calling: Calling, tmp_path: Path) -> None:
     (tmp_path / "callee.xml").write_text(SIPP)
     sipp = await asyncio.create_subprocess_exec(

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.peers.live_server import Live, until
-from tests.peers.sip.sipp import INSTALLED, sipp
+from tests.peers.programs import needs_sipp
+from tests.peers.sip.sipp import sipp
 from tests.sip_bridge.phone import bridge
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(not INSTALLED, reason="sipp is not installed (Debian: sip-tester)"),
+    needs_sipp,
 ]
 
 

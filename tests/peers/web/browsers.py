@@ -9,17 +9,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
 from selenium import webdriver
 from selenium.common.exceptions import JavascriptException, TimeoutException
 from selenium.webdriver.chrome.service import Service
 
 _WAIT_S = 40
 _LOOK_S = 5
-
-needs_chromium = pytest.mark.skipif(
-    not (shutil.which("chromium") and shutil.which("chromedriver")), reason="needs Debian's chromium, chromium-driver"
-)
 
 
 @contextmanager

@@ -6,17 +6,14 @@ import asyncio
 import itertools
 import json
 import re
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
-FIREFOX = shutil.which("firefox-esr") or shutil.which("firefox")
-needs_firefox = pytest.mark.skipif(not FIREFOX, reason="needs Debian's firefox-esr")
+from tests.peers.programs import FIREFOX
 
 PREFERENCES = {
     "media.navigator.streams.fake": True,  # a tone instead of a microphone

@@ -19,7 +19,8 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.gateway.http.api_gateway import CloningEngine, api_gateway
 from tests.peers.live_server import Live, TestCall, until
-from tests.peers.web.browsers import Page, chromium, needs_chromium
+from tests.peers.programs import needs_chromium
+from tests.peers.web.browsers import Page, chromium
 
 pytestmark = needs_chromium
 

@@ -10,7 +10,8 @@ import pytest
 
 from tests.gateway.http.api_gateway import api_gateway
 from tests.peers.live_server import Live, TestCall, until
-from tests.peers.web.firefox import Firefox, firefox, needs_firefox
+from tests.peers.programs import needs_firefox
+from tests.peers.web.firefox import Firefox, firefox
 
 pytestmark = [needs_firefox, pytest.mark.slow]
 

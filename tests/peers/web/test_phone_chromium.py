@@ -21,7 +21,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from tests.peers.live_server import Live, child_environment, serve, until
-from tests.peers.web.browsers import Page, chromium, needs_chromium
+from tests.peers.programs import needs_chromium
+from tests.peers.web.browsers import Page, chromium
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_chromium]
 

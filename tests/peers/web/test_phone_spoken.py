@@ -11,8 +11,9 @@ import pytest
 import pytest_asyncio
 
 from tests.peers.live_server import Live, serve, until
+from tests.peers.programs import needs_chromium
 from tests.peers.recognition.heard import speech, words
-from tests.peers.web.browsers import chromium, needs_chromium
+from tests.peers.web.browsers import chromium
 from tests.peers.web.test_phone_chromium import Phone, no_calls
 from voicecodecs.pcm import to_int16
 

@@ -14,7 +14,8 @@ from selenium import webdriver
 from gateway.config import WebRtcConfig
 from gateway.seams.messages import Subscribe
 from tests.gateway.webrtc.webrtc_gateway import TestGateway, gateway, strongest_hz, until
-from tests.peers.web.browsers import Page, chromium, needs_chromium
+from tests.peers.programs import needs_chromium
+from tests.peers.web.browsers import Page, chromium
 from tts_engine.tone import tone_hz
 
 pytestmark = needs_chromium

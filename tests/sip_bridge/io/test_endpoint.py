@@ -1,8 +1,7 @@
-"""The endpoint over real sockets on loopback, and against sipp where it is installed."""
+"""The endpoint over real sockets on loopback."""
 
 import asyncio
 import random
-import shutil
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -261,21 +260,6 @@ async def test_nobody_there(transport: str, reason: Act) -> None:
             user.endpoint.request(request("OPTIONS"), Peer(transport, "127.0.0.1", taken.getsockname()[1]))
             assert await asyncio.wait_for(user.responses.get(), 10) is reason
         assert user.endpoint.transactions == 0
-
-
-@pytest.mark.skipif(shutil.which("sipp") is None, reason="sipp is not installed (Debian: sip-tester)")
-@pytest.mark.parametrize("transport", ["u1", "t1"])
-async def test_sipp_calls(transport: str) -> None:
-    """sipp's own calling party: INVITE, ACK, BYE."""
-    async with listening(burst=10_000) as user:
-        sipp = await asyncio.create_subprocess_exec(
-            "sipp", f"127.0.0.1:{user.endpoint.port}", "-sn", "uac", "-i", "127.0.0.1", "-mi", "127.0.0.1",
-            "-m", "50", "-l", "20", "-r", "100", "-d", "50", "-t", transport, "-nostdin", "-timeout", "20s",
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-        assert await asyncio.wait_for(sipp.wait(), 30) == 0
-        assert (user.calls, user.acks, user.dialogs) == (50, 50, {})
-        assert user.endpoint.counts["unreadable"] == 0
 
 
 async def test_mutated_datagrams_raise_nothing() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-pytest.importorskip("vllm")
+pytest.importorskip("vllm", reason="vLLM is missing: .ci/vllm installs it and runs these")
 import torch  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 

@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 import pytest_asyncio
 
-pytest.importorskip("vllm")
+pytest.importorskip("vllm", reason="vLLM is missing: .ci/vllm installs it and runs these")
 
 from tests.tts_engine.cosyvoice.vllm_plugin.plugin_path import plugin_path  # noqa: E402
 from tts_engine.cosyvoice.checkpoint import make  # noqa: E402

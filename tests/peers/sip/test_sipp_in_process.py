@@ -1,0 +1,70 @@
+"""sipp against parts of the bridge in this process: the endpoint that it calls, and a hundred calls of ours to it."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.seams.originate import CallOrder
+from tests.peers.programs import needs_sipp
+from tests.peers.sip.baresip import free_port
+from tests.sip_bridge.io.test_endpoint import listening
+from tests.sip_bridge.phone import bridge
+from tests.waiting import PATIENCE_S, until
+
+pytestmark = needs_sipp
+
+
+@asynccontextmanager
+async def own_scenario(folder: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """sipp with a scenario that it brings along."""
+    process = await asyncio.create_subprocess_exec(
+        *("sipp", *arguments, "-i", "127.0.0.1", "-mi", "127.0.0.1", "-nostdin", "-timeout", f"{PATIENCE_S:g}s"),
+        cwd=folder,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+@pytest.mark.parametrize("transport", ["u1", "t1"])
+async def test_sipp_calls_the_endpoint(tmp_path: Path, transport: str) -> None:
+    """INVITE, ACK, BYE."""
+    async with listening(burst=10_000) as user:
+        target = f"127.0.0.1:{user.endpoint.port}"
+        pace = ("-m", "50", "-l", "20", "-r", "100", "-d", "50")
+        async with own_scenario(tmp_path, target, "-sn", "uac", "-t", transport, *pace) as sipp:
+            assert await sipp.wait() == 0
+        assert (user.calls, user.acks, user.dialogs) == (50, 50, {})
+        assert user.endpoint.counts["unreadable"] == 0
+
+
+async def test_a_hundred_calls_to_sipp_are_all_answered_and_leave_nothing(tmp_path: Path) -> None:
+    port = free_port()
+    # Timers near the real ones: what is asserted must not be that this machine is quick.
+    timeouts = {"t1": 0.1, "t2": 0.4, "t4": 0.1, "media": 60}
+    async with (
+        own_scenario(tmp_path, "-sn", "uas", "-p", str(port)),
+        bridge(timeouts=timeouts, allowed_targets=["*@127.0.0.1"]) as made,
+    ):
+        files = len(os.listdir("/proc/self/fd"))
+        attempts = []
+        for _ in range(100):
+            attempts.append(await made.bridge.outgoing.place(CallOrder(target=f"sip:x@127.0.0.1:{port}")))
+            await asyncio.sleep(0.01)  # all in one instant would overflow the socket that nobody has read yet
+        await until(lambda: all(attempt.state in ("answered", "failed") for attempt in attempts), "the answers")
+        assert [attempt for attempt in attempts if attempt.state == "failed"] == []
+        for told in made.sessions:
+            told.call.hang_up("end")
+        await until(lambda: not any(made.bridge.kept.values()), "the end of all calls")
+        assert len(os.listdir("/proc/self/fd")) <= files
+        assert len(asyncio.all_tasks()) == 1
