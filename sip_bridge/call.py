@@ -253,9 +253,9 @@ class SipCall:
         assert self.negotiation.agreed
         return _format(self.negotiation.agreed, inbound=True)
 
-    def send_frame(self, payload: bytes) -> bool:
+    def send_frame(self, payload: bytes, now: float) -> bool:
         """Send one frame now. False: the socket is full, or nobody listens."""
-        return self.rtp.send_frame(payload)
+        return self.rtp.send_frame(payload, now)
 
     def send_mark(self, name: str) -> None:
         """No marks: the played position is the timetable's."""

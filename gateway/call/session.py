@@ -532,7 +532,7 @@ class Session:
         if sounding is not None and self._services.playout.fade_ms and self._leg.outbound.ptime_ms <= 60:
             tail = faded(self._leg.outbound, sounding, ms=self._services.playout.fade_ms)
             if tail is not None:
-                self._leg.send_frame(tail)
+                self._leg.send_frame(tail, now)
         if self._cut_started is not None:
             self._flushed_at = self._now()
             self.stats.last_cut_ms = (self._flushed_at - self._cut_started) * 1000
@@ -657,14 +657,14 @@ class Session:
 
     # --- the ticker's side -----------------------------------------------------------------------------------------
 
-    def _send_frame(self, frame: bytes) -> bool:
-        sent = self._leg.send_frame(frame)
+    def _send_frame(self, frame: bytes, now: float) -> bool:
+        sent = self._leg.send_frame(frame, now)
         self.playout.frame_sent()
         if not sent:
             self.stats.stalls += 1
             self._services.meter.stalled(transport=self.call.transport)
         if self._uplink is not None:  # before anybody listens, too: the echo of a turn's first frames comes later
-            self._uplink.spoke(frame, now=self._now())
+            self._uplink.spoke(frame, now=now)
         return sent
 
     def _after_visit(self, now: float) -> None:

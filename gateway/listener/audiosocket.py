@@ -199,7 +199,7 @@ class AudioSocketLeg(asyncio.Protocol):
 
     # --- MediaLeg --------------------------------------------------------------------------------------------------
 
-    def send_frame(self, payload: bytes) -> bool:
+    def send_frame(self, payload: bytes, now: float) -> bool:
         """Write one frame now, header and payload together. False: the peer's buffer is full."""
         if self._transport is None or self._full or self._transport.is_closing():
             return False

@@ -245,7 +245,7 @@ class MediaConnection(WSListener):
 
     # --- MediaLeg --------------------------------------------------------------------------------------------------
 
-    def send_frame(self, payload: bytes) -> bool:
+    def send_frame(self, payload: bytes, now: float) -> bool:
         """Write one frame now. False: the peer's buffer is full."""
         if self._transport is None or self._full or self._stopped:
             return False

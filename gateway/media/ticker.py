@@ -41,7 +41,11 @@ class Handle:
     __slots__ = ("after", "paced", "pacing_error", "send", "slot")
 
     def __init__(
-        self, paced: Paced, send: Callable[[bytes], bool], after: Callable[[float], None], pacing_error: Histogram
+        self,
+        paced: Paced,
+        send: Callable[[bytes, float], bool],
+        after: Callable[[float], None],
+        pacing_error: Histogram,
     ) -> None:
         self.paced = paced
         self.pacing_error = pacing_error
@@ -80,7 +84,7 @@ class Ticker:
     def add(
         self,
         paced: Paced,
-        send: Callable[[bytes], bool],
+        send: Callable[[bytes, float], bool],
         after: Callable[[float], None],
         *,
         pacing_error: Histogram | None = None,
@@ -88,6 +92,7 @@ class Ticker:
         """A place for one call; ``wake`` puts it into a slot.
 
         Args:
+            send: sends one frame; gets the time of the tick too.
             after: runs at the end of each visit, with its time.
             pacing_error: observes, per frame, how much later than due it was sent; seconds.
         """
@@ -150,7 +155,7 @@ class Ticker:
             frame = paced.pop_due(now)
             if frame is not None:
                 handle.pacing_error.observe(now - due)
-                handle.send(frame)
+                handle.send(frame, now)
             due = paced.deadline(now)
             if frame is None:
                 break
@@ -174,7 +179,7 @@ def _nothing(_now: float) -> None:
     return None
 
 
-def _drop(_frame: bytes) -> bool:
+def _drop(_frame: bytes, _now: float) -> bool:
     return False
 
 

@@ -44,8 +44,12 @@ class MediaLeg(Protocol):
         """What we send; stays for the whole call."""
         ...
 
-    def send_frame(self, payload: bytes) -> bool:
-        """Hand one frame to the socket. False: its buffer is full and the frame was dropped (a counted stall)."""
+    def send_frame(self, payload: bytes, now: float) -> bool:
+        """Hand one frame to the socket. False: its buffer is full and the frame was dropped (a counted stall).
+
+        Args:
+            now: the time of the tick that sends, monotonic seconds; the clock is not read again for each frame.
+        """
         ...
 
     def send_mark(self, name: str) -> None:

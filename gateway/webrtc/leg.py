@@ -180,9 +180,9 @@ class WebRtcLeg:
 
     # --- MediaLeg --------------------------------------------------------------------------------------------------
 
-    def send_frame(self, payload: bytes) -> bool:
+    def send_frame(self, payload: bytes, now: float) -> bool:
         """Send one frame now. False: the socket is full, or the browser is away."""
-        return self.peer is not None and self.peer.send(payload)
+        return self.peer is not None and self.peer.send(payload, now)
 
     def send_mark(self, name: str) -> None:
         """No marks: the played position is the timetable's."""

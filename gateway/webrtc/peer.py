@@ -286,14 +286,14 @@ class Peer:
 
     # --- media out -------------------------------------------------------------------------------------------------
 
-    def send(self, payload: bytes) -> bool:
+    def send(self, payload: bytes, now: float) -> bool:
         """Number, protect and send one frame now. False: not connected, or the socket is full."""
         protect = self._protect
         if protect is None:
             return False
         if not self._sends:
             return True  # the peer did not ask for our sound
-        return self._ice.send_now(protect(self._out.packet(payload, now=time.monotonic())))
+        return self._ice.send_now(protect(self._out.packet(payload, now=now)))
 
     def _send_rtcp(self, packets: list[Any]) -> None:
         session = self._dtls._tx_srtp

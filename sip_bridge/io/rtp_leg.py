@@ -160,10 +160,9 @@ class RtpLeg:
         # At once, so that an address translator on the way lets the peer's packets in (RFC 4961, RFC 6263).
         self._send_silence(now)
 
-    def send_frame(self, payload: bytes) -> bool:
+    def send_frame(self, payload: bytes, now: float) -> bool:
         """Number, encrypt and send one frame; nothing while a digit stands in its place. False: on hold, or the socket
         takes no more."""
-        now = self._loop.time()
         if self.outgoing is None or not self._sends:
             return False
         if now < self._digits_end:

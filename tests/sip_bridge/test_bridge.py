@@ -5,6 +5,7 @@ import base64
 import random
 import re
 import struct
+import time
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ async def test_a_call_rings_is_answered_carries_speech_and_is_hung_up_by_the_cal
             phone.media = parse_sdp(ok.body).media[0]
             phone.ack(ok)
             assert made.session.held is False
-            assert made.session.call.send_frame(b"\x11" * 160)
+            assert made.session.call.send_frame(b"\x11" * 160, time.monotonic())
             assert await phone.hears(b"\x11" * 160) == 0
             phone.speak(b"\x22" * 160)
             await until(lambda: made.session.heard == [b"\x22" * 160])
@@ -57,7 +58,7 @@ async def test_the_codec_is_what_both_know(codecs: str, name: str, number: int) 
             await phone.call(body=offer(phone.rtp_port, codecs=codecs))
             assert phone.media and [c.name for c in phone.media.codecs] == [name, "TELEPHONE-EVENT"]
             assert made.session.call.outbound.encoding == name
-            made.session.call.send_frame(bytes(80))
+            made.session.call.send_frame(bytes(80), time.monotonic())
             assert await phone.hears(bytes(80)) == number
 
 
@@ -144,7 +145,7 @@ async def test_early_media_speaks_before_the_answer() -> None:
         with phone_of(made) as phone:
             await phone.invited(status=183)
             assert made.session.held is False
-            made.session.call.send_frame(b"\x11" * 160)
+            made.session.call.send_frame(b"\x11" * 160, time.monotonic())
             assert await phone.hears(b"\x11" * 160) == 0
             made.session.greeted.set_result(None)
             phone.ack(await phone.response(200))
@@ -258,7 +259,7 @@ async def test_without_a_free_port_the_call_is_refused_and_the_others_go_on() ->
             await first.call()
             await second.invited(status=503)
             assert made.rejected == ["no_ports"]
-            made.session.call.send_frame(b"\x77" * 160)
+            made.session.call.send_frame(b"\x77" * 160, time.monotonic())
             await first.hears(b"\x77" * 160)
             await first.bye()
 
@@ -432,7 +433,7 @@ async def test_damaged_messages_disturb_nothing() -> None:
             for _ in range(1500):
                 other.send(damaged(chance.choice(seeds), chance))
                 await asyncio.sleep(0)  # no faster than they are read, or the good ones are lost too
-            made.sessions[0].call.send_frame(b"\x77" * 160)
+            made.sessions[0].call.send_frame(b"\x77" * 160, time.monotonic())
             await phone.hears(b"\x77" * 160)
             assert not made.sessions[0].closed
             await phone.bye()
@@ -455,7 +456,7 @@ async def test_messages_cut_short_or_too_large_get_one_status_or_none() -> None:
                 assert isinstance(message, Response)
                 statuses.add(message.status)
             assert 400 in statuses and statuses <= {100, 180, 200, 400}, statuses
-            made.sessions[0].call.send_frame(b"\x77" * 160)
+            made.sessions[0].call.send_frame(b"\x77" * 160, time.monotonic())
             await phone.hears(b"\x77" * 160)
             await phone.bye()
 
@@ -479,14 +480,14 @@ async def test_hold_stops_speech_and_resume_lets_it_go_on(method: str) -> None:
                     phone.ack(held)
                 assert parse_sdp(held.body).media[0].direction.value == ours
                 assert made.session.held and not made.session.call.listening
-                assert not made.session.call.send_frame(bytes(160))
+                assert not made.session.call.send_frame(bytes(160), time.monotonic())
             phone.send(phone.request(method, body=offer(phone.rtp_port, version=2)))
             resumed = await phone.response(200)
             if method == "INVITE":
                 phone.ack(resumed)
             assert parse_sdp(resumed.body).media[0].direction.value == "sendrecv"
             assert made.session.held is False and made.session.call.listening
-            made.session.call.send_frame(b"\x33" * 160)
+            made.session.call.send_frame(b"\x33" * 160, time.monotonic())
             assert await phone.hears(b"\x33" * 160) == 0
             await phone.bye()
 
@@ -500,7 +501,7 @@ async def test_an_offer_that_we_cannot_take_leaves_the_call_as_it_was() -> None:
             await phone.call()
             phone.send(phone.request("INVITE", body=offer(phone.rtp_port, codecs="8 101")))
             await phone.response(488)  # a call keeps its codec
-            made.session.call.send_frame(bytes(160))
+            made.session.call.send_frame(bytes(160), time.monotonic())
             assert await phone.hears(bytes(160)) == 0
             await phone.bye()
 
@@ -563,7 +564,7 @@ async def test_a_late_offer_is_ours_and_the_answer_comes_with_the_ack(multipart:
             phone.send(phone.request("ACK", cseq=1, body=body, content=content))
             await until(lambda: made.sessions)
             assert made.session.call.outbound.encoding == "G722" and made.session.held is False
-            made.session.call.send_frame(bytes(160))
+            made.session.call.send_frame(bytes(160), time.monotonic())
             assert await phone.hears(bytes(160)) == 9
             await phone.bye()
 
@@ -714,7 +715,7 @@ async def test_media_from_another_port_is_followed_where_the_trunk_says_so(polic
             for sequence in range(4):
                 phone.speak(bytes(160), sequence=sequence, timestamp=160 * sequence)
             await asyncio.sleep(0.05)
-            made.session.call.send_frame(b"\x44" * 160)
+            made.session.call.send_frame(b"\x44" * 160, time.monotonic())
             if followed:
                 assert await phone.hears(b"\x44" * 160) == 0
             else:
@@ -748,7 +749,7 @@ async def test_srtp_is_taken_where_it_is_offered(protocol: str) -> None:
             (theirs,) = phone.media.cryptos
             assert theirs.tag == 3 and theirs.key != KEY
             srtp = Srtp(theirs.suite, send_key=KEY, receive_key=theirs.key)
-            made.session.call.send_frame(b"\x55" * 160)
+            made.session.call.send_frame(b"\x55" * 160, time.monotonic())
             while srtp.unprotect(await phone.packet())[12:] != b"\x55" * 160:
                 pass
             packet = struct.pack("!BBHII", 0x80, 0, 1, 0, 7) + b"\x66" * 160

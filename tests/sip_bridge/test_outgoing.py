@@ -114,7 +114,7 @@ async def test_a_call_rings_is_answered_speaks_and_hangs_up() -> None:
             assert (call.session_id, call.direction, call.caller.to) == (attempt.call_id, "outbound", "ann")
             assert dict(call.caller.parameters) == {"X-Case": "7", "Name": "Ann"}
             assert made.session.held is False
-            call.send_frame(b"\x11" * 160)
+            call.send_frame(b"\x11" * 160, time.monotonic())
             assert await phone.hears(b"\x11" * 160) == 0
             call.hang_up("end")
             bye = await phone.hung_up()
@@ -156,7 +156,7 @@ async def test_early_media_is_received_and_its_description_may_be_the_answer(ear
         await next_of(phone, "ACK")
         assert await ended(made, attempt) == ("answered", 200, "")
         assert made.session.held is False
-        made.session.call.send_frame(b"\x22" * 160)
+        made.session.call.send_frame(b"\x22" * 160, time.monotonic())
         assert await phone.hears(b"\x22" * 160) == 0
         made.session.call.hang_up("end")
         await phone.hung_up()
@@ -310,7 +310,7 @@ async def test_of_two_forks_that_answer_the_second_is_hung_up() -> None:
             reply(phone, invite, 200, tag="a", body=offer(phone.rtp_port, codecs="0"))
             assert (await repeated(phone, "ACK")).to.tag == "a"
             assert await ended(made, attempt) == ("answered", 200, "")
-            made.session.call.send_frame(b"\x33" * 160)
+            made.session.call.send_frame(b"\x33" * 160, time.monotonic())
             assert await phone.hears(b"\x33" * 160) == 0
             made.session.call.hang_up("end")
             await phone.hung_up()

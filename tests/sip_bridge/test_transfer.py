@@ -1,5 +1,6 @@
 """Transfers: ours by REFER, and what becomes of a peer's."""
 
+import time
 from typing import Any
 
 import pytest
@@ -82,7 +83,7 @@ async def test_a_target_that_is_not_reached_leaves_the_call_as_it_was(fragment: 
             await referred(phone)
             await notify(phone, fragment, state)
             assert len(told.transferred) == 1 and problem in told.transferred[0]
-            told.call.send_frame(b"\x11" * 160)
+            told.call.send_frame(b"\x11" * 160, time.monotonic())
             assert await phone.hears(b"\x11" * 160) == 0
             told.call.transfer(TARGET)  # and may be tried again
             await referred(phone)

@@ -26,7 +26,7 @@ async def test_many_calls_get_every_frame_in_real_time_and_none_early() -> None:
     begun = time.monotonic()
     for index in range(40):
 
-        def send(frame: bytes, index: int = index) -> bool:
+        def send(frame: bytes, now: float, index: int = index) -> bool:
             sent[index].append(time.monotonic())
             return True
 
@@ -44,7 +44,7 @@ async def test_many_calls_get_every_frame_in_real_time_and_none_early() -> None:
 async def test_the_timer_sleeps_when_nothing_is_due() -> None:
     lateness = Histogram()
     ticker = Ticker(lateness=lateness)
-    handle = ticker.add(talking(0.04), lambda frame: True, lambda now: None)
+    handle = ticker.add(talking(0.04), lambda frame, now: True, lambda now: None)
     ticker.wake(handle, now=time.monotonic())
     await asyncio.sleep(0.1)
     ticks = lateness.count
@@ -57,7 +57,7 @@ async def test_the_timer_sleeps_when_nothing_is_due() -> None:
 async def test_a_removed_call_sends_nothing_more() -> None:
     ticker = Ticker()
     sent = []
-    handle = ticker.add(talking(1.0), lambda frame: bool(sent.append(frame)), lambda now: None)
+    handle = ticker.add(talking(1.0), lambda frame, now: bool(sent.append(frame)), lambda now: None)
     ticker.wake(handle, now=time.monotonic())
     await asyncio.sleep(0.05)
     ticker.remove(handle)
@@ -75,9 +75,21 @@ async def test_a_call_far_behind_does_not_starve_the_others() -> None:
     behind.pacer.begin(time.monotonic() - 1.0)
     behind.pacer.lead_s = 2.0
     for playout, name in ((behind, "behind"), (other, "other")):
-        handle = ticker.add(playout, lambda frame, name=name: bool(order.append(name)) or True, lambda now: None)
+        handle = ticker.add(playout, lambda frame, now, name=name: bool(order.append(name)) or True, lambda now: None)
         ticker.wake(handle, now=time.monotonic())
     await asyncio.sleep(0.1)
     ticker.close()
     assert order.index("other") <= 5
     assert order.count("behind") == pytest.approx(100, abs=2)
+
+
+async def test_every_frame_of_a_tick_gets_the_ticks_time() -> None:
+    ticker = Ticker()
+    times: list[float] = []
+    for _ in range(3):
+        handle = ticker.add(talking(0.02), lambda frame, now: not times.append(now), lambda now: None)
+        ticker.wake(handle, now=time.monotonic())
+    tick = time.monotonic() + 0.5
+    ticker.on_timer(now=tick)
+    ticker.close()
+    assert times == [tick] * 3

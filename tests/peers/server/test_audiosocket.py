@@ -110,7 +110,7 @@ async def test_a_call_brings_its_announcement_and_its_audio_and_keys_get_through
         call = line.calls[0]
         assert (call.leg.expected.route, call.started.custom_parameters) == ("sales", {"bot": "billing"})
         assert (call.started.call_sid, bytes(call.audio)) == (str(CALL), b"\x01\x02")
-        assert call.leg.send_frame(b"\x07" * 320)
+        assert call.leg.send_frame(b"\x07" * 320, 0.0)
         assert await reader.readexactly(323) == FRAME, "silence keeps the call alive from its start on"
         assert await reader.readexactly(323) == b"\x10\x01\x40" + b"\x07" * 320
         call.leg.hang_up("end")
@@ -182,7 +182,7 @@ async def test_a_peer_that_does_not_read_loses_frames_instead_of_hearing_them_la
         await until(lambda: line.calls)
         leg = line.calls[0].leg
         sent = 0
-        while leg.send_frame(bytes(320)):
+        while leg.send_frame(bytes(320), 0.0):
             sent += 1
             await asyncio.sleep(0)
         # Less than two seconds of speech are under way, whatever the kernel adds.

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -79,13 +80,13 @@ async def call(srtp: str = "optional", silence_s: float = 30.0) -> AsyncIterator
 async def test_frames_and_digits_arrive(srtp: str) -> None:
     async with call(srtp) as (ours, theirs, heard, told):
         for index in range(5):
-            assert ours.send_frame(bytes([index]) * 160)
+            assert ours.send_frame(bytes([index]) * 160, time.monotonic())
         await told.until(frames=5)
         assert [frame[0] for frame in told.frames] == list(range(5))
         assert ours.send_dtmf("1#")
-        assert ours.send_frame(bytes(160))  # the digit stands in its place
+        assert ours.send_frame(bytes(160), time.monotonic())  # the digit stands in its place
         await told.until(frames=5, digits="1#")
-        assert theirs.send_frame(bytes(160))
+        assert theirs.send_frame(bytes(160), time.monotonic())
         await heard.until(frames=1)
 
 
@@ -95,7 +96,7 @@ async def test_what_is_no_rtp_of_the_call_is_dropped() -> None:
         plain = theirs.outgoing.packet(bytes(160), now=0.0)
         for junk in (b"", b"x", plain, b"\x80\xc8\0\x01" + bytes(4), bytes(2000)):
             theirs._rtp.send(junk, theirs._latch.remote)
-        theirs.send_frame(bytes(160))
+        theirs.send_frame(bytes(160), time.monotonic())
         await heard.until(frames=2)
         assert ours.unreadable >= 3
         assert heard.frames == [b"", bytes(160)]  # the one that did not come encrypted counts as lost
@@ -103,7 +104,7 @@ async def test_what_is_no_rtp_of_the_call_is_dropped() -> None:
 
 async def test_a_stranger_is_not_heard_once_the_caller_was() -> None:
     async with call() as (ours, theirs, heard, _):
-        theirs.send_frame(b"\x01" * 160)
+        theirs.send_frame(b"\x01" * 160, time.monotonic())
         await heard.until(frames=1)
         assert theirs.outgoing is not None and theirs._latch.remote is not None
         copy = OutgoingStream(
@@ -113,7 +114,7 @@ async def test_a_stranger_is_not_heard_once_the_caller_was() -> None:
             stranger.bind(("127.0.0.1", 0))
             for _ in range(10):
                 stranger.sendto(copy.packet(b"\x02" * 160, now=0.0), theirs._latch.remote)
-        theirs.send_frame(b"\x03" * 160)
+        theirs.send_frame(b"\x03" * 160, time.monotonic())
         await heard.until(frames=2)
         assert {frame[0] for frame in heard.frames} == {1, 3}
         assert ours._latch.refused == 10
@@ -127,13 +128,13 @@ async def test_nothing_is_sent_on_hold_and_it_goes_on_after() -> None:
         ours._latch.remote = followed = ("127.0.0.1", 9)
         for host in (agreed.host, "0.0.0.0"):
             ours.negotiated(replace(agreed, host=host, direction=Direction.RECVONLY))
-            assert not ours.send_frame(bytes(160))
+            assert not ours.send_frame(bytes(160), time.monotonic())
             assert not ours.send_dtmf("1")
             assert ours._latch.remote == followed
         ours._latch.remote = ("127.0.0.1", agreed.port)
         ours.negotiated(agreed)
         assert ours.outgoing is stream
-        assert ours.send_frame(bytes(160))
+        assert ours.send_frame(bytes(160), time.monotonic())
         await told.until(frames=1)
 
 
@@ -148,7 +149,7 @@ async def test_a_report_is_due_and_the_last_one_says_goodbye() -> None:
         reports: list[bytes] = []
         received = theirs._rtcp._receive
         theirs._rtcp._receive = lambda data, source: (reports.append(data), received(data, source))[1]  # type: ignore[func-returns-value]
-        ours.send_frame(bytes(160))
+        ours.send_frame(bytes(160), time.monotonic())
         assert ours.reporter is not None
         ours.reporter.due = 0.0
         while not reports:
@@ -169,9 +170,9 @@ async def test_closing_gives_the_ports_back() -> None:
 async def test_a_lost_packet_is_told_when_its_time_is_over_and_audio_goes_on() -> None:
     async with call() as (ours, _, _, told):
         assert ours.outgoing is not None
-        ours.send_frame(bytes(160))
+        ours.send_frame(bytes(160), time.monotonic())
         ours.outgoing.packet(bytes(160), now=0.0)  # this number is never sent
-        ours.send_frame(bytes([2]) * 160)
+        ours.send_frame(bytes([2]) * 160, time.monotonic())
         await told.until(frames=3)
         assert [frame[:1] for frame in told.frames] == [b"\0", b"", b"\2"]
 
@@ -179,7 +180,7 @@ async def test_a_lost_packet_is_told_when_its_time_is_over_and_audio_goes_on() -
 async def test_a_sender_that_stops_is_heard_as_its_comfort_noise() -> None:
     async with call() as (ours, theirs, _, told):
         assert theirs._agreed is not None and theirs._agreed.noise_type == 13
-        ours.send_frame(bytes(160))
+        ours.send_frame(bytes(160), time.monotonic())
         await told.until(frames=20)
         pcm = np.concatenate([decode_ulaw(frame) for frame in told.frames[1:]]).astype(np.float64)
         assert 20 * np.log10(np.sqrt(np.mean(pcm**2)) / 32767) == pytest.approx(-70, abs=4)
