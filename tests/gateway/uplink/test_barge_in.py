@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import cache
 
 import numpy as np
@@ -13,13 +12,12 @@ from numpy.typing import NDArray
 from gateway.config import BargeInConfig, RouteConfig
 from gateway.uplink.vad import SpeechDetector, Window
 from gateway.uplink.worker import UplinkWorker
+from tests.gateway.uplink.uplink_fakes import PCMU, Heard, settled
 from voicecodecs.dtmf import tones
 from voicecodecs.g711 import encode_ulaw
 from voicecodecs.pcm import to_int16
-from voicecodecs.registry import AudioFormat
 from voicecodecs.resample import Resampler
 
-PCMU = AudioFormat()
 FRAME = 160
 Pcm = NDArray[np.float32]
 
@@ -39,38 +37,6 @@ def speech(text: str, pitch: float = 1.0) -> Pcm:
     return pcm * np.float32(0.1 / np.sqrt(np.mean(pcm**2)))
 
 
-class Heard:
-    def __init__(self) -> None:
-        self.onsets: list[float] = []
-        self.suspected: list[float] = []
-        self.dismissed = 0
-        self.ends = 0
-        self.pcm: list[bytes] = []
-        self.speech: list[bytes] = []
-        self.keys = ""
-
-    def on_key_heard(self, digit: str) -> None:
-        self.keys += digit
-
-    def on_speech_started(self, *, onset: float) -> None:
-        self.onsets.append(onset)
-
-    def on_speech_suspected(self, *, onset: float) -> None:
-        self.suspected.append(onset)
-
-    def on_speech_dismissed(self) -> None:
-        self.dismissed += 1
-
-    def on_speech_ended(self) -> None:
-        self.ends += 1
-
-    def on_pcm(self, pcm: bytes) -> None:
-        self.pcm.append(pcm)
-
-    def on_speech(self, pcm: bytes) -> None:
-        self.speech.append(pcm)
-
-
 async def listen(
     caller: Pcm,
     ours: Pcm | None = None,
@@ -83,7 +49,7 @@ async def listen(
     skip_silence: bool = False,
 ) -> Heard:
     """Feed 20 ms frames with the times a call would have; the thread's own speed does not matter."""
-    worker = UplinkWorker({"r": RouteConfig()}, BargeInConfig())
+    worker = UplinkWorker({"r": RouteConfig()}, BargeInConfig(), gather_s=0.0)
     heard = Heard()
     stream = worker.open("VX", PCMU, PCMU, "r", heard)
     stream.want(vad=vad, pcm_rate=pcm_rate, keys=keys, speech=wanted_speech)
@@ -96,11 +62,8 @@ async def listen(
         payload = encode_ulaw(to_int16(caller[index * FRAME : (index + 1) * FRAME]))
         stream.push(b"" if index in lost else payload, now=now)
         if index % 4 == 3:
-            while stream.waiting:  # noqa: ASYNC110  the thread under test sets no event
-                await asyncio.sleep(0.002)
-    while stream.waiting:  # noqa: ASYNC110
-        await asyncio.sleep(0.002)
-    await asyncio.sleep(0.05)
+            await settled(worker)
+    await settled(worker)
     worker.close()
     assert stream.dropped == 0
     return heard
@@ -207,7 +170,7 @@ async def test_what_was_said_before_does_not_hide_a_beginning(text: str, pitch: 
 
 async def test_who_spoke_when_nobody_listened_any_more_does_not_speak_for_ever() -> None:
     """Cut in mid-sentence, the VAD rests until we speak again: what is said then is said anew."""
-    worker = UplinkWorker({"r": RouteConfig()}, BargeInConfig())
+    worker = UplinkWorker({"r": RouteConfig()}, BargeInConfig(), gather_s=0.0)
     heard = Heard()
     stream = worker.open("VX", PCMU, PCMU, "r", heard)
     stream.want(vad=True, pcm_rate=0)
@@ -216,9 +179,7 @@ async def test_who_spoke_when_nobody_listened_any_more_does_not_speak_for_ever()
         for index in range(25):
             pcm = said[index * FRAME : (index + 1) * FRAME]
             stream.push(encode_ulaw(to_int16(pcm)), now=begins + (index + 1) * 0.02)
-        while stream.waiting:  # noqa: ASYNC110  the thread under test sets no event
-            await asyncio.sleep(0.002)
-    await asyncio.sleep(0.05)
+        await settled(worker)
     worker.close()
     assert heard.onsets == [pytest.approx(0.0, abs=0.15), pytest.approx(3.0, abs=0.15)]
 

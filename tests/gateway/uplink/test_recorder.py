@@ -1,0 +1,122 @@
+"""The recording of a call: who is heard when, what is kept of pauses, and when the file is there. Time is a number."""
+
+from __future__ import annotations
+
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gateway.uplink.recorder import Recorder
+
+RATE = 8000
+FRAME = 160
+BEGAN = 500.0
+
+
+def loud(samples: int = FRAME, level: float = 0.5) -> NDArray[np.float32]:
+    return np.full(samples, level, np.float32)
+
+
+def sides(path: Path) -> NDArray[np.float64]:
+    """The file: shape ``(samples, 2)``, caller and bot, full scale 1."""
+    with wave.open(str(path)) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (2, 2, RATE)
+        return np.frombuffer(file.readframes(file.getnframes()), "<i2").reshape(-1, 2) / 32768
+
+
+def seconds(side: NDArray[np.float64]) -> list[tuple[float, float]]:
+    """Where sound begins and ends."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], side != 0, [0])))) / RATE
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "VX1.wav"
+
+
+def recorder(path: Path, max_s: float = 3600.0) -> Recorder:
+    return Recorder(path, rate=RATE, max_s=max_s, started=BEGAN)
+
+
+def test_the_caller_is_left_before_the_packet_came_and_the_bot_right_from_when_it_was_sent(path: Path) -> None:
+    recording = recorder(path)
+    recording.caller(loud(), at=BEGAN + 1.0)
+    recording.bot(loud(level=0.25), at=BEGAN + 2.0)
+    recording.close()
+    made = sides(path)
+    assert seconds(made[:, 0]) == [(0.98, 1.0)]
+    assert seconds(made[:, 1]) == [(2.0, 2.02)]
+    assert np.abs(made).max(axis=0) == pytest.approx([0.5, 0.25], abs=0.001)
+
+
+def test_jitter_neither_cuts_nor_doubles_sound_and_a_pause_stays_one(path: Path) -> None:
+    recording = recorder(path)
+    for number in range(50):
+        jitter_s = (-0.03, 0.0, 0.05, 0.02)[number % 4]
+        recording.caller(loud(), at=BEGAN + 0.1 + 0.02 * (number + 1) + (jitter_s if number else 0.0))
+    recording.caller(loud(), at=BEGAN + 3.02)
+    recording.close()
+    assert seconds(sides(path)[:, 0]) == [(pytest.approx(0.1), pytest.approx(1.1)), (pytest.approx(3.0), 3.02)]
+
+
+def test_frames_sent_ahead_of_their_time_follow_each_other(path: Path) -> None:
+    """A carrier that buffers gets half a second at once; the phone plays it frame by frame."""
+    recording = recorder(path)
+    for _ in range(25):
+        recording.bot(loud(), at=BEGAN + 1.0)
+    recording.close()
+    assert seconds(sides(path)[:, 1]) == [(1.0, 1.5)]
+
+
+def test_one_side_may_be_silent_for_long_and_speak_again_at_its_time(path: Path) -> None:
+    """Longer than what is kept in memory: the silent side's past has been written by then."""
+    recording = recorder(path)
+    recording.bot(loud(), at=BEGAN)
+    for number in range(50 * 42):
+        recording.caller(loud(), at=BEGAN + 0.02 * (number + 1))
+    recording.bot(loud(), at=BEGAN + 41.0)
+    recording.close()
+    made = sides(path)
+    assert seconds(made[:, 0]) == [(0.0, 42.0)]
+    assert seconds(made[:, 1]) == [(0.0, 0.02), (41.0, 41.02)]
+
+
+def test_minutes_of_silence_are_written_as_such(path: Path) -> None:
+    recording = recorder(path)
+    recording.caller(loud(), at=BEGAN + 300.0)
+    recording.close()
+    assert seconds(sides(path)[:, 0]) == [(299.98, 300.0)]
+
+
+def test_what_comes_after_the_longest_recording_is_not_written(path: Path) -> None:
+    recording = recorder(path, max_s=0.05)
+    for number in range(10):
+        recording.caller(loud(), at=BEGAN + 0.02 * (number + 1))
+        recording.bot(loud(), at=BEGAN + 0.02 * number)
+    recording.close()
+    assert len(sides(path)) == 0.05 * RATE
+
+
+def test_sound_from_before_the_recording_begins_with_it(path: Path) -> None:
+    recording = recorder(path)
+    recording.caller(loud(), at=BEGAN + 0.005)
+    recording.close()
+    assert seconds(sides(path)[:, 0]) == [(0.0, 0.02)]
+
+
+def test_the_name_stands_for_a_complete_recording(path: Path) -> None:
+    recording = recorder(path)
+    recording.caller(loud(), at=BEGAN + 1.0)
+    assert not path.exists()
+    assert [other.name for other in path.parent.iterdir()] == ["VX1.part"]
+    recording.close()
+    assert [other.name for other in path.parent.iterdir()] == ["VX1.wav"]
+
+
+def test_a_call_without_sound_leaves_an_empty_recording(path: Path) -> None:
+    recorder(path).close()
+    assert len(sides(path)) == 0

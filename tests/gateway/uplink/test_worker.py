@@ -1,0 +1,227 @@
+"""The uplink thread: what reaches the session, what is bounded, and what one call cannot do to the others.
+
+Whom the thread hears speaking is in ``test_barge_in``. A test that needs the thread to be busy makes it wait in a
+recording.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import wave
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gateway.config import BargeInConfig, RouteConfig
+from gateway.uplink.recorder import Recorder
+from gateway.uplink.worker import UplinkWorker
+from tests.gateway.uplink.uplink_fakes import HANG_S, PCMU, Heard, settled
+from voicecodecs.registry import AudioFormat, encoder
+
+L16 = AudioFormat("L16", 16000)
+
+
+@contextmanager
+def running(recorders: dict[str, Recorder] | None = None) -> Iterator[UplinkWorker]:
+    worker = UplinkWorker(
+        {"r": RouteConfig()}, BargeInConfig(), recorder=lambda call_id, route: (recorders or {}).get(call_id)
+    )
+    try:
+        yield worker
+    finally:
+        worker.close()
+
+
+def frame(level: int) -> bytes:
+    """20 ms of L16 that tell by their level which they are."""
+    return np.full(L16.frame_samples, level, "<i2").tobytes()
+
+
+def levels(heard: Heard) -> list[int]:
+    return [int(np.frombuffer(piece, "<i2")[0]) for piece in heard.pcm]
+
+
+class Busy(Recorder):
+    """A recording in which the thread waits until it is let go."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, rate=8000, max_s=10.0, started=0.0)
+        self.entered, self.let_go = threading.Event(), threading.Event()
+
+    def caller(self, pcm: NDArray[np.float32], *, at: float) -> None:
+        self.entered.set()
+        assert self.let_go.wait(HANG_S)
+
+
+class Broken(Recorder):
+    """A recording that raises at every write."""
+
+    def __init__(self, path: Path, error: Callable[[], Exception]) -> None:
+        super().__init__(path, rate=8000, max_s=10.0, started=0.0)
+        self._error = error
+
+    def caller(self, pcm: NDArray[np.float32], *, at: float) -> None:
+        raise self._error()
+
+    def bot(self, pcm: NDArray[np.float32], *, at: float) -> None:
+        raise self._error()
+
+
+async def test_each_call_gets_its_own_audio_in_order() -> None:
+    with running() as worker:
+        calls = [Heard() for _ in range(3)]
+        streams = [worker.open(f"VX{n}", L16, L16, "r", heard) for n, heard in enumerate(calls)]
+        for stream in streams:
+            stream.want(vad=True, pcm_rate=16000)
+        for index in range(60):
+            for number, stream in enumerate(streams):
+                stream.push(frame(1000 * (number + 1) + index), now=0.02 * (index + 1))
+        await settled(worker)
+    for number, heard in enumerate(calls):
+        assert levels(heard) == [1000 * (number + 1) + index for index in range(60)]
+
+
+async def test_a_stream_is_needed_by_whoever_wants_something_and_a_recording_wants_all(tmp_path: Path) -> None:
+    recording = Recorder(tmp_path / "VX1.wav", rate=8000, max_s=10.0, started=0.0)
+    with running({"recorded": recording}) as worker:
+        stream = worker.open("VX", PCMU, PCMU, "r", Heard())
+        assert not stream.needed
+        for vad, pcm_rate, keys in ((True, 0, False), (False, 8000, False), (False, 0, True)):
+            stream.want(vad=vad, pcm_rate=pcm_rate, keys=keys)
+            assert stream.needed
+        stream.want(vad=False, pcm_rate=0)
+        assert not stream.needed
+        recorded = worker.open("recorded", PCMU, PCMU, "r", Heard())
+        assert recorded.needed
+        recorded.close()
+
+
+async def test_a_subscription_may_change_its_rate_and_end_during_the_call() -> None:
+    with running() as worker:
+        heard = Heard()
+        stream = worker.open("VX", L16, L16, "r", heard)
+        for pcm_rate in (16000, 8000, 0):
+            stream.want(vad=False, pcm_rate=pcm_rate)
+            for _ in range(5):
+                stream.push(frame(100), now=0.0)
+            await settled(worker)
+    assert [len(piece) for piece in heard.pcm[:5]] == [640] * 5
+    # The last piece waits for the resampler's look ahead.
+    assert [len(piece) for piece in heard.pcm[5:]] == [320] * 4
+
+
+async def test_a_thread_that_falls_behind_loses_the_oldest_of_that_call_and_counts(tmp_path: Path) -> None:
+    busy = Busy(tmp_path / "busy.wav")
+    with running({"busy": busy}) as worker:
+        worker.open("busy", PCMU, PCMU, "r", Heard()).push(PCMU.silence_frame(), now=0.0)
+        assert await asyncio.to_thread(busy.entered.wait, HANG_S)
+        many, few = Heard(), Heard()
+        flooded, other = (worker.open("VX", L16, L16, "r", heard) for heard in (many, few))
+        for stream, count in ((flooded, 107), (other, 3)):
+            stream.want(vad=False, pcm_rate=16000)
+            for index in range(count):
+                stream.push(frame(index), now=0.0)
+        busy.let_go.set()
+        await settled(worker)
+    assert (flooded.dropped, other.dropped) == (7, 0)
+    assert levels(many) == list(range(7, 107))
+    assert levels(few) == [0, 1, 2]
+
+
+async def test_a_payload_that_is_no_audio_costs_itself_only(caplog: pytest.LogCaptureFixture) -> None:
+    with running() as worker:
+        heard = Heard()
+        stream = worker.open("VX", L16, L16, "r", heard)
+        stream.want(vad=False, pcm_rate=16000)
+        for payload in (frame(1), b"\1\2\3", frame(2), frame(3)):
+            stream.push(payload, now=0.0)
+        await settled(worker)
+    assert levels(heard) == [1, 2, 3]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+async def test_a_bug_met_on_one_call_does_not_deafen_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running({"broken": Broken(tmp_path / "broken.wav", lambda: ZeroDivisionError())}) as worker:
+        heard = Heard()
+        broken, stream = worker.open("broken", L16, L16, "r", Heard()), worker.open("VX", L16, L16, "r", heard)
+        stream.want(vad=False, pcm_rate=16000)
+        broken.push(frame(0), now=0.0)
+        stream.push(frame(1), now=0.0)  # in one batch with what breaks, and behind it
+        async with asyncio.timeout(HANG_S):
+            while not heard.pcm:
+                await asyncio.sleep(0.001)
+        stream.push(frame(2), now=0.02)
+        await settled(worker)
+    assert levels(heard) == [1, 2]
+    assert "uplink worker" in caplog.messages
+
+
+async def test_a_full_disk_ends_the_recording_and_not_the_call(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running({"VX": Broken(tmp_path / "VX.wav", lambda: OSError(28, "No space left on device"))}) as worker:
+        heard = Heard()
+        stream = worker.open("VX", L16, L16, "r", heard)
+        stream.want(vad=False, pcm_rate=16000)
+        stream.spoke(frame(0), now=0.0)
+        for index in range(3):
+            stream.push(frame(index), now=0.02 * index)
+        stream.close()
+        await settled(worker)
+    assert levels(heard) == [0, 1, 2]
+    assert caplog.messages == ["a recording was given up"]
+
+
+def recorded_hz(path: Path) -> tuple[float, list[float]]:
+    """Seconds of a recording, and the loudest frequency of caller and bot."""
+    with wave.open(str(path)) as file:
+        pcm = np.frombuffer(file.readframes(file.getnframes()), "<i2").reshape(-1, 2)
+    spectrum = np.abs(np.fft.rfft(pcm, axis=0))
+    return len(pcm) / 8000, (np.argmax(spectrum, axis=0) * 8000 / len(pcm)).tolist()
+
+
+@pytest.mark.parametrize(
+    "fmt", [PCMU, L16, AudioFormat("G722", 16000), AudioFormat("OPUS", 48000)], ids=lambda fmt: fmt.encoding
+)
+async def test_a_recording_sounds_as_the_call_did_whatever_the_line_carries(fmt: AudioFormat, tmp_path: Path) -> None:
+    path = tmp_path / "VX.wav"
+    with running({"VX": Recorder(path, rate=8000, max_s=60.0, started=0.0)}) as worker:
+        stream = worker.open("VX", fmt, fmt, "r", Heard())
+        at = np.arange(fmt.sample_rate) / fmt.sample_rate
+        tones = [np.round(8000 * np.sin(2 * np.pi * hz * at)).astype(np.int16) for hz in (440, 1000)]
+        theirs, ours = encoder(fmt), encoder(fmt)
+        for index in range(50):
+            part = slice(index * fmt.frame_samples, (index + 1) * fmt.frame_samples)
+            stream.push(theirs.encode(tones[0][part]), now=0.02 * (index + 1))
+            stream.spoke(ours.encode(tones[1][part]), now=0.02 * index)
+        stream.close()
+        await settled(worker)
+    seconds, hz = recorded_hz(path)
+    assert seconds == pytest.approx(1.0, abs=0.01)
+    assert hz == pytest.approx([440, 1000], abs=2)
+
+
+@pytest.mark.parametrize("last", [frame(5), b"\1\2\3"], ids=["audio", "garbage"])
+async def test_a_call_that_ends_with_the_process_leaves_its_whole_recording(last: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "VX.wav"
+    worker = UplinkWorker(
+        {"r": RouteConfig()},
+        BargeInConfig(),
+        recorder=lambda call_id, route: Recorder(path, rate=16000, max_s=60.0, started=0.0),
+    )
+    stream = worker.open("VX", L16, L16, "r", Heard())
+    for index in range(10):
+        stream.push(frame(5), now=0.02 * (index + 1))
+    stream.push(last, now=0.22)
+    stream.close()
+    worker.close()
+    with wave.open(str(path)) as file:
+        assert file.getnframes() >= 10 * L16.frame_samples

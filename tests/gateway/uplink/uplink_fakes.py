@@ -1,0 +1,67 @@
+"""A session that records what the uplink thread reports, and a way to wait for that thread."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.uplink.worker import UplinkWorker
+from voicecodecs.registry import AudioFormat
+
+PCMU = AudioFormat()
+HANG_S = 30.0
+
+
+class Heard:
+    """Stands where the session stands."""
+
+    def __init__(self) -> None:
+        self.onsets: list[float] = []
+        self.suspected: list[float] = []
+        self.dismissed = 0
+        self.ends = 0
+        self.pcm: list[bytes] = []
+        self.speech: list[bytes] = []
+        self.keys = ""
+
+    def on_key_heard(self, digit: str) -> None:
+        self.keys += digit
+
+    def on_speech_started(self, *, onset: float) -> None:
+        self.onsets.append(onset)
+
+    def on_speech_suspected(self, *, onset: float) -> None:
+        self.suspected.append(onset)
+
+    def on_speech_dismissed(self) -> None:
+        self.dismissed += 1
+
+    def on_speech_ended(self) -> None:
+        self.ends += 1
+
+    def on_pcm(self, pcm: bytes) -> None:
+        self.pcm.append(pcm)
+
+    def on_speech(self, pcm: bytes) -> None:
+        self.speech.append(pcm)
+
+
+class _Behind(Heard):
+    def __init__(self) -> None:
+        super().__init__()
+        self.come = asyncio.Event()
+
+    def on_pcm(self, pcm: bytes) -> None:
+        self.come.set()
+
+
+async def settled(worker: UplinkWorker) -> None:
+    """Wait until all that was pushed before has been worked on and reported: a payload pushed behind it has come back.
+
+    The worker needs a route ``r`` whose call named ``behind`` is not recorded.
+    """
+    behind = _Behind()
+    stream = worker.open("behind", PCMU, PCMU, "r", behind)
+    stream.want(vad=False, pcm_rate=8000)
+    stream.push(PCMU.silence_frame(), now=0.0)
+    async with asyncio.timeout(HANG_S):
+        await behind.come.wait()
