@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -13,7 +13,9 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    SerializerFunctionWrapHandler,
     ValidationInfo,
+    model_serializer,
     model_validator,
 )
 
@@ -34,6 +36,16 @@ def _as_number(value: object) -> object:
 
 
 _NUMBER = BeforeValidator(_as_number)  # the file's scalars come as text, which a Literal of numbers would not take
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or a listener on ``host``, is reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class Section(BaseModel):
@@ -70,11 +82,18 @@ class ServerConfig(Section):
     drain_s: float = Field(30.0, ge=0)
     """How long live calls may go on after SIGTERM. More loses fewer calls; less restarts sooner."""
     insecure: bool = False
-    """Serve `/`, `/v1` and `/metrics` beyond loopback without `auth`. Only inside a trusted network."""
+    """Serve `/`, `/v1` and `/metrics` beyond loopback without `auth`. Only inside a trusted network, never with
+    `public_url`."""
     stream_token_s: float = Field(60.0, gt=0)
-    """Life of the signed token that a webhook puts into a stream address. Longer tolerates slow carriers."""
+    """Life of the signed token that a webhook puts into a stream address; it opens one call. Longer tolerates slow
+    carriers."""
     stream_token_secret: SecretStr | None = Field(None, min_length=1)
     """Key of those tokens; needed with several instances behind one address. Default: random per process."""
+
+    @property
+    def is_local(self) -> bool:
+        """Only this machine reaches us: a loopback listener, and no proxy that leads others to it."""
+        return is_loopback(self.host) and not self.public_url and not self.trusted_proxies
 
 
 class DialogueConfig(Section):
@@ -435,7 +454,8 @@ class CarrierSection(Section):
     """What every carrier's section has."""
 
     verify: bool = True
-    """Off: neither signature nor stream token is asked for. Only for tests and demos on loopback."""
+    """Off: neither signature nor stream token is asked for. Only for tests and demos on loopback; webhooks that can be
+    reached from outside are refused without proof all the same."""
 
 
 class TwilioConfig(CarrierSection):
@@ -504,9 +524,9 @@ class ExotelConfig(CarrierSection):
     """Exotel's secrets and options."""
 
     api_key: SecretStr | None = Field(None, min_length=1)
-    """User name of the stream address, `wss://KEY:TOKEN@host/...`; checked on media sockets."""
+    """User name in the addresses that Exotel calls, `wss://KEY:TOKEN@host/media/...`, `https://KEY:TOKEN@host/webhooks/...`"""
     api_token: SecretStr | None = Field(None, min_length=1)
-    """Password of the stream address."""
+    """Password in them; checked on webhooks and media sockets."""
     sample_rate: Annotated[Literal[8000, 16000, 24000], _NUMBER] = 8000
     """Rate that our stream address asks for, hertz."""
     message_ms: Annotated[Literal[0, 20, 40, 60, 80, 100, 200], _NUMBER] = 0
@@ -638,7 +658,7 @@ class AsteriskConfig(CarrierSection):
 
 
 class CarriersConfig(Section):
-    """Secrets and options per dialect."""
+    """Secrets and options per dialect. A carrier without a section here is not served: 404."""
 
     twilio: TwilioConfig = TwilioConfig()
     """Twilio Media Streams."""
@@ -668,6 +688,14 @@ class CarriersConfig(Section):
         section = getattr(self, dialect.replace("-", "_"))
         assert isinstance(section, CarrierSection)
         return section
+
+    def has(self, dialect: str) -> bool:
+        """Whether the dialect has a section in the file, be it an empty one."""
+        return dialect.replace("-", "_") in self.model_fields_set
+
+    @model_serializer(mode="wrap")
+    def _only_sections_of_the_file(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: section for name, section in serialize(self).items() if name in self.model_fields_set}
 
 
 def _networks(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from gateway.call.handoff import Handoffs
 from gateway.call.listening import hearing
 from gateway.call.session import Services, Session, turn_defaults
 from gateway.carriers.signatures import SIGNS_ADDRESS
-from gateway.carriers.tokens import StreamTokens
+from gateway.carriers.tokens import StreamToken, StreamTokens
 from gateway.carriers.upgrade import Upgrade, check_upgrade
 from gateway.clips.clips import Clips
 from gateway.config import RouteConfig
@@ -214,7 +214,7 @@ class Gateway:
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
-    def authorise(self, dialect: str, route: str, request: WSUpgradeRequest, peer: str) -> None:
+    def authorise(self, dialect: str, route: str, request: WSUpgradeRequest, peer: str) -> StreamToken | None:
         """Whether a media socket may open: the carrier's signature, else our token. Raises ``Rejected``."""
         if route not in self.config.routes:
             raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
@@ -226,15 +226,23 @@ class Gateway:
             now=time.time(),
         )
         try:
-            check_upgrade(self.config.carriers, self.tokens, dialect, route, upgrade)
+            token = check_upgrade(self.config.carriers, self.tokens, dialect, route, upgrade)
         except Rejected as exc:
             if exc.code == "bad_signature" and dialect in SIGNS_ADDRESS:
                 self.public_url.tell_of_mismatch(dialect, peer, request.headers)
             raise
+        if token is not None:
+            self.directory.check_unspent(token)
+        return token
 
     def accept(self, connection: MediaConnection, started: StreamStarted) -> Session:
         """A media stream began: make it a call and let it run."""
         route = self.config.routes[connection.route]
+        token = connection.token
+        if token is not None:
+            token.check_call(started.custom_parameters.get(f"{PARAMETER_PREFIX}CallSid") or started.call_sid)
+            self.directory.check_room()
+            self.directory.spend(token, now=time.time())
         return self.start_call(connection.route, route, connection, started, transport=connection.dialect.name)
 
     def accept_browser(self, leg: WebRtcLeg) -> Session:
@@ -348,7 +356,7 @@ class Gateway:
             self.directory.remove(session)
             self.metrics.call_ended(transport=session.call.transport, outcome=outcome)
             if session.handoff is not None:
-                self.handoffs.leave(session.call.call_sid, session.handoff)
+                self.handoffs.leave(session.call.transport, session.call.call_sid, session.handoff)
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -469,7 +477,7 @@ async def _serve(config: Config) -> int:
         shown = f"[{host}]" if ":" in host else host
         scheme = "https" if config.server.tls else "http"
         print(f"talkspurt {__version__} is ready: {scheme}://{shown}:{made.server.port}/", flush=True)
-        if "call" in config.routes:
+        if "call" in config.routes and config.carriers.has("twilio"):
             url = f"ws://{shown}:{made.server.port}/media/twilio/call"
             print(f'first call:  talkspurt call {url} --text "Hello, this is talkspurt." -o heard.wav', flush=True)
         if made.audiosocket is not None and config.audiosocket is not None:

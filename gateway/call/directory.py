@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
+from gateway.carriers.tokens import StreamToken
 from gateway.errors import Rejected
 
 
@@ -45,6 +46,18 @@ class Directory(Protocol[C]):
 
     def get(self, call_id: str) -> C | None: ...
 
+    def spend(self, token: StreamToken, *, now: float) -> None:
+        """A call begins with this stream token.
+
+        Raises:
+            Rejected: 403, another call began with it.
+        """
+        ...
+
+    def check_unspent(self, token: StreamToken) -> None:
+        """Raises ``Rejected`` (403) where a call began with this stream token."""
+        ...
+
     def __iter__(self) -> Iterator[C]: ...
 
     def __len__(self) -> int: ...
@@ -65,6 +78,8 @@ class LocalDirectory(Generic[C]):
         self.worker = worker
         self.draining = False
         self._calls: dict[str, C] = {}
+        self._spent: dict[bytes, int] = {}
+        """Id of a stream token -> when it expires, in the order in which calls began."""
 
     def new_call_id(self) -> str:
         """A fresh id that names this worker."""
@@ -108,6 +123,18 @@ class LocalDirectory(Generic[C]):
     def get(self, call_id: str) -> C | None:
         """The live call of that id."""
         return self._calls.get(call_id)
+
+    def spend(self, token: StreamToken, *, now: float) -> None:
+        """A call begins with this stream token; it is remembered until it has expired."""
+        self.check_unspent(token)
+        while self._spent and next(iter(self._spent.values())) < now:
+            del self._spent[next(iter(self._spent))]
+        self._spent[token.id] = token.expires
+
+    def check_unspent(self, token: StreamToken) -> None:
+        """Raises ``Rejected`` (403) where a call began with this stream token."""
+        if token.id in self._spent:
+            raise Rejected("stream token has opened a call before", status=403, code="spent_token", param="token")
 
     def __iter__(self) -> Iterator[C]:
         return iter(list(self._calls.values()))

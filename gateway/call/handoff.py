@@ -17,19 +17,24 @@ class Handoff:
 
 
 class Handoffs:
-    """Kept by the carrier's call id until asked for, at most ``limit`` of them (the oldest goes first)."""
+    """Kept by dialect and the carrier's call id until asked for, at most ``limit`` of them (the oldest goes first)."""
 
     def __init__(self, *, limit: int = 10_000) -> None:
         self._limit = limit
-        self._by_call: OrderedDict[str, Handoff] = OrderedDict()
+        self._by_call: OrderedDict[tuple[str, str], Handoff] = OrderedDict()
 
-    def leave(self, call_sid: str, handoff: Handoff) -> None:
+    def leave(self, dialect: str, call_sid: str, handoff: Handoff) -> None:
         """Remember a call's end."""
-        self._by_call[call_sid] = handoff
-        self._by_call.move_to_end(call_sid)
+        self._by_call[dialect, call_sid] = handoff
+        self._by_call.move_to_end((dialect, call_sid))
         while len(self._by_call) > self._limit:
             self._by_call.popitem(last=False)
 
-    def take(self, call_sid: str) -> Handoff | None:
+    def take(self, dialect: str, call_sid: str) -> Handoff | None:
         """What a call left, once."""
-        return self._by_call.pop(call_sid, None)
+        return self._by_call.pop((dialect, call_sid), None)
+
+    def take_of_any(self, call_sid: str) -> Handoff | None:
+        """The same for whoever may see all calls; of calls with one id in two dialects, the later one."""
+        found = next((key for key in reversed(self._by_call) if key[1] == call_sid), None)
+        return None if found is None else self._by_call.pop(found)

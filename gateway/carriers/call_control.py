@@ -15,8 +15,10 @@ from xml.sax.saxutils import escape, quoteattr
 import orjson
 
 from gateway.carriers.signatures import (
+    basic_auth,
     jambonz_signed,
     plivo_signed,
+    same,
     signalwire_signed,
     telnyx_signed,
     twilio_signed,
@@ -71,6 +73,8 @@ class Stream:
     """Fields under our names."""
     parameters: Mapping[str, str]
     """What the stream's start has to repeat."""
+    proven: bool
+    """The carrier has proven that it asks; secrets go to nobody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,8 @@ class CallControl:
     """``after_url`` of the configuration, for carriers that can be sent elsewhere."""
     asks: Callable[[Mapping[str, str]], bool] = lambda form: True
     """Whether a request to ``…/after`` wants to know what follows; other events only want to be heard."""
+    names_call: bool = True
+    """The stream's start surely names the call as the webhook did: by itself, or since it repeats our parameters."""
 
 
 def _xml(verbs: str) -> Answer:
@@ -226,6 +232,14 @@ def _exotel_start(carriers: CarriersConfig, stream: Stream) -> Answer:
     return _json({"url": f"{stream.url}?{urlencode({'sample-rate': carriers.exotel.sample_rate})}"})
 
 
+def _exotel_signed(carriers: CarriersConfig, hook: Hook) -> bool | None:
+    key, token = carriers.exotel.api_key, carriers.exotel.api_token
+    if token is None:
+        return None
+    expected = basic_auth(key.get_secret_value() if key else "", token.get_secret_value())
+    return same(hook.headers.get("authorization", ""), expected)
+
+
 def _vonage_start(carriers: CarriersConfig, stream: Stream) -> Answer:
     endpoint = {
         "type": "websocket",
@@ -269,7 +283,7 @@ def _jambonz_start(carriers: CarriersConfig, stream: Stream) -> Answer:
         "bidirectionalAudio": {"enabled": True, "streaming": True, "sampleRate": rate},
         "metadata": dict(stream.parameters),
     }
-    if carriers.jambonz.password is not None:
+    if carriers.jambonz.password is not None and stream.proven:
         verb["wsAuth"] = {
             "username": carriers.jambonz.username,
             "password": carriers.jambonz.password.get_secret_value(),
@@ -319,7 +333,9 @@ CALL_CONTROL: Mapping[str, CallControl] = {
         after_address=lambda carriers: carriers.plivo.after_url,
     ),
     # The applet's flow goes on by itself when the stream has ended.
-    "exotel": CallControl(start=_exotel_start, after=lambda following: _json({})),
+    "exotel": CallControl(
+        start=_exotel_start, after=lambda following: _json({}), signed=_exotel_signed, names_call=False
+    ),
     "vonage": CallControl(
         start=_vonage_start,
         after=_vonage_after,

@@ -57,7 +57,7 @@ def twilio_signed(token: str, url: str, signature: str, form: Form | None = None
     """
     digest = parse_qs(urlsplit(url).query).get("bodySHA256")
     if digest is not None:
-        if not hmac.compare_digest(digest[0].lower(), hashlib.sha256(body).hexdigest()):
+        if not same(digest[0].lower(), hashlib.sha256(body).hexdigest()):
             return False
         form = None
     good = False

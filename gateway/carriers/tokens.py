@@ -1,5 +1,6 @@
-"""Stream tokens: what our webhook puts into a stream address, so that nobody else can open one. Signed, not stored,
-so that any worker can check one; short-lived, and bound to dialect and route."""
+"""Stream tokens: what our webhook puts into a stream address, so that nobody else can open one. Signed, so that any
+worker can check one; short-lived, good for one call, bound to dialect, route and the carrier's call where known.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +8,29 @@ import base64
 import hashlib
 import hmac
 import secrets
+from dataclasses import dataclass
 
 from gateway.errors import Rejected
 
-_MAC_BYTES = 16
+_EXPIRY_BYTES, _ID_BYTES, _CALL_BYTES, _MAC_BYTES = 8, 8, 8, 16
+_SIGNED_BYTES = _EXPIRY_BYTES + _ID_BYTES + _CALL_BYTES
+_ANY_CALL = bytes(_CALL_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamToken:
+    """A token that is ours and fresh. Whether it is spent, the directory knows."""
+
+    id: bytes
+    expires: int
+    """Seconds since the epoch."""
+    call: bytes
+    """Digest of the call's id; zeros: any call."""
+
+    def check_call(self, call_sid: str) -> None:
+        """Raises ``Rejected`` (403) unless the token was made for the call of this id, or for any."""
+        if self.call not in (_ANY_CALL, _digest(call_sid)):
+            raise Rejected("stream token belongs to another call", status=403, code="bad_token", param="token")
 
 
 class StreamTokens:
@@ -25,22 +45,35 @@ class StreamTokens:
         self._key = secret.encode() if secret else secrets.token_bytes(32)
         self._lifetime_s = lifetime_s
 
-    def make(self, dialect: str, route: str, *, now: float) -> str:
-        """A token for one stream address; URL-safe, 32 characters."""
-        expiry = int(now + self._lifetime_s).to_bytes(8, "big")
-        return base64.urlsafe_b64encode(expiry + self._mac(expiry, dialect, route)).decode().rstrip("=")
+    def make(self, dialect: str, route: str, *, now: float, call: str = "") -> str:
+        """A token for one stream address; URL-safe, 54 characters.
 
-    def check(self, token: str, dialect: str, route: str, *, now: float) -> None:
+        Args:
+            call: the id that the stream's start will name; empty: any.
+        """
+        expiry = int(now + self._lifetime_s).to_bytes(_EXPIRY_BYTES, "big")
+        signed = expiry + secrets.token_bytes(_ID_BYTES) + (_digest(call) if call else _ANY_CALL)
+        return base64.urlsafe_b64encode(signed + self._mac(signed, dialect, route)).decode().rstrip("=")
+
+    def check(self, token: str, dialect: str, route: str, *, now: float) -> StreamToken:
         """Raises ``Rejected`` (403) for anything but a fresh token of ours for this dialect and route."""
         try:
             raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         except ValueError:
             raw = b""
-        if len(raw) != 8 + _MAC_BYTES or not hmac.compare_digest(raw[8:], self._mac(raw[:8], dialect, route)):
+        signed, mac = raw[:_SIGNED_BYTES], raw[_SIGNED_BYTES:]
+        if len(mac) != _MAC_BYTES or not hmac.compare_digest(mac, self._mac(signed, dialect, route)):
             raise Rejected("stream token is missing or not ours", status=403, code="bad_token", param="token")
-        if int.from_bytes(raw[:8], "big") < now:
+        expires = int.from_bytes(signed[:_EXPIRY_BYTES], "big")
+        if expires < now:
             raise Rejected("stream token has expired (server.stream_token_s)", status=403, code="expired_token")
+        own = signed[_EXPIRY_BYTES:]
+        return StreamToken(own[:_ID_BYTES], expires, own[_ID_BYTES:])
 
-    def _mac(self, expiry: bytes, dialect: str, route: str) -> bytes:
-        message = b"\0".join((expiry, dialect.encode(), route.encode()))
+    def _mac(self, signed: bytes, dialect: str, route: str) -> bytes:
+        message = b"\0".join((signed, dialect.encode(), route.encode()))
         return hmac.new(self._key, message, hashlib.sha256).digest()[:_MAC_BYTES]
+
+
+def _digest(call_sid: str) -> bytes:
+    return hashlib.sha256(call_sid.encode()).digest()[:_CALL_BYTES]

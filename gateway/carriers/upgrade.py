@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 from gateway.carriers.signatures import basic_auth, genesys_signed, same, twilio_signed, vonage_signed
-from gateway.carriers.tokens import StreamTokens
+from gateway.carriers.tokens import StreamToken, StreamTokens
 from gateway.config import CarriersConfig
 from gateway.errors import Rejected
 
@@ -36,13 +36,19 @@ Proof = Callable[[CarriersConfig, Upgrade], bool | None]
 """True: proven. False: a wrong proof. None: none was given, or nothing is configured to check it with."""
 
 
-def check_upgrade(carriers: CarriersConfig, tokens: StreamTokens, dialect: str, route: str, upgrade: Upgrade) -> None:
-    """Raises ``Rejected`` (403) unless the carrier proves itself or the address holds a token of ours."""
+def check_upgrade(
+    carriers: CarriersConfig, tokens: StreamTokens, dialect: str, route: str, upgrade: Upgrade
+) -> StreamToken | None:
+    """The token of ours that the address holds; None where the carrier proves itself, or need not.
+
+    Raises:
+        Rejected: 403, there is neither.
+    """
     if not carriers.of(dialect).verify:
-        return
+        return None
     proven = _PROOFS[dialect](carriers, upgrade) if dialect in _PROOFS else None
     if proven:
-        return
+        return None
     if proven is False:
         raise Rejected(
             f"{dialect}: the carrier's signature or credentials do not match", status=403, code="bad_signature"
@@ -50,7 +56,7 @@ def check_upgrade(carriers: CarriersConfig, tokens: StreamTokens, dialect: str, 
     path, _, query = upgrade.target.partition("?")
     parts = [part for part in path.split("/") if part]
     token = parts[3] if len(parts) > 3 else query.partition("token=")[2].partition("&")[0]
-    tokens.check(token, dialect, route, now=upgrade.now)
+    return tokens.check(token, dialect, route, now=upgrade.now)
 
 
 def _twilio(carriers: CarriersConfig, upgrade: Upgrade) -> bool | None:

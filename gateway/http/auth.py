@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from aiohttp import web
 from pydantic import SecretStr
 
-from gateway.config import ApiKey, AuthConfig, ServerConfig
+from gateway.config import ApiKey, AuthConfig, ServerConfig, is_loopback
 from gateway.errors import Rejected
 from gateway.listener.forwarded import Proxies
 from gateway.listener.source_limit import SourceLimit
@@ -24,16 +24,6 @@ request which another site causes carries it."""
 
 _REMEMBERED = 10_000
 """Addresses that sent unknown keys, and keys that were asked for; a few hundred bytes each."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a listener on ``host`` is reached from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def source(address: str) -> str:

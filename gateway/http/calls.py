@@ -132,7 +132,7 @@ class Left:
     async def take(self, request: web.Request) -> web.Response:
         """What the call left, once; 404 where it left nothing (the caller hung up) or was asked before."""
         call_sid = request.match_info["callSid"]
-        left = self._handoffs.take(call_sid)
+        left = self._handoffs.take_of_any(call_sid)
         if left is None:
             raise Rejected(f"call {call_sid[:64]!r} left nothing", status=404, code="unknown_call", param="callSid")
         view = HandoffView(

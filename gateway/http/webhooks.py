@@ -1,7 +1,7 @@
 """Call-control webhooks: the answer that starts a media stream, what follows the stream, status callbacks.
 
-What each carrier says and wants to hear stands in ``call_control``; the signature is checked where the carrier signs
-and a secret is configured.
+What each carrier says and wants to hear stands in ``call_control``. Whoever asks proves to be the carrier; only on this
+machine, where no secret is configured, nobody has to.
 """
 
 from __future__ import annotations
@@ -51,9 +51,8 @@ class Webhooks:
 
     async def start(self, request: web.Request) -> web.Response:
         """The answer to an incoming call."""
-        dialect, route, form = await self._checked(request)
+        dialect, route, form, proven = await self._checked(request)
         public = self.public_url(request)
-        token = self._tokens.make(dialect, route, now=time.time())
         caller = {ours: form[theirs] for ours, names in CALLER_FIELDS.items() for theirs in names if form.get(theirs)}
         after = f"{public}/webhooks/{dialect}/{route}/after"
         names = _UNREPEATED
@@ -67,24 +66,27 @@ class Webhooks:
             own = {
                 name: value for name, value in own.items() if not any(name in known for known in CALLER_FIELDS.values())
             }
+        call = caller.get("CallSid", "") if CALL_CONTROL[dialect].names_call else ""
+        token = self._tokens.make(dialect, route, now=time.time(), call=call)
         stream = Stream(
             url=f"{public}/media/{dialect}/{route}/{token}".replace("http", "ws", 1),
             after_url=after,
             caller=caller,
             parameters={PARAMETER_PREFIX + name: caller[name] for name in names if name in caller} | own,
+            proven=proven,
         )
         return _response(CALL_CONTROL[dialect].start(self._carriers, stream))
 
     async def after(self, request: web.Request) -> web.Response:
         """What the carrier does when our stream has ended: transfer, hand off, or hang up."""
-        dialect, _, form = await self._checked(request)
+        dialect, _, form, _ = await self._checked(request)
         control = CALL_CONTROL[dialect]
         if not control.asks(form):
             return web.Response(status=204)
         call_sid = request.query.get("call") or next(
             (form[name] for name in CALLER_FIELDS["CallSid"] if form.get(name)), ""
         )
-        handoff = self._handoffs.take(call_sid)
+        handoff = self._handoffs.take(dialect, call_sid)
         following = Next()
         after_url = control.after_address(self._carriers)
         if handoff is not None and handoff.transfer_target:
@@ -100,17 +102,16 @@ class Webhooks:
 
     async def status(self, request: web.Request) -> web.Response:
         """A status callback; logged, never needed."""
-        dialect, route, form = await self._checked(request)
+        dialect, route, form, _ = await self._checked(request)
         event = next((form[name] for name in _EVENT_FIELDS if form.get(name)), "")
         log.info("carrier status", extra={"route": route, "event": event[:40], "dialect": dialect})
         return web.Response(status=204)
 
-    async def _checked(self, request: web.Request) -> tuple[str, str, Mapping[str, str]]:
-        """Dialect, route, and the first value of each field."""
+    async def _checked(self, request: web.Request) -> tuple[str, str, Mapping[str, str], bool]:
+        """Dialect, route, the first value of each field, and whether the carrier has proven that it asks."""
         dialect, route = request.match_info["dialect"], request.match_info.get("route", "default")
-        if dialect not in CALL_CONTROL:
-            known = ", ".join(CALL_CONTROL)
-            raise Rejected(f"no webhooks for dialect {dialect[:40]!r}, only {known}", status=404, code="not_found")
+        if dialect not in CALL_CONTROL or not self._carriers.has(dialect):
+            raise Rejected(f"no carrier {dialect[:40]!r} with webhooks is configured", status=404, code="not_found")
         if route not in self._routes:
             raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
         body = await request.read()
@@ -120,6 +121,7 @@ class Webhooks:
             if request.content_type == "application/x-www-form-urlencoded":
                 for name, value in (await request.post()).items():
                     fields.setdefault(name, []).append(str(value))
+        proven = False
         if self._carriers.of(dialect).verify:
             hook = Hook(
                 url=self.public_url(request) + request.raw_path,
@@ -128,15 +130,24 @@ class Webhooks:
                 form=fields,
                 now=time.time(),
             )
-            if CALL_CONTROL[dialect].signed(self._carriers, hook) is False:
+            signed = CALL_CONTROL[dialect].signed(self._carriers, hook)
+            if signed is False:
                 if dialect in SIGNS_ADDRESS:
                     self._public_url.tell_of_mismatch(dialect, request.remote or "", request.headers)
-                raise Rejected(f"{dialect}: the signature does not match", status=403, code="bad_signature")
+                raise Rejected(
+                    f"{dialect}: the signature or credentials do not match", status=403, code="bad_signature"
+                )
+            proven = bool(signed)
+        if not proven and not self._public_url.is_local(request.remote or "", request.headers):
+            raise Rejected(
+                f"{dialect}: nothing is configured that proves who asks (carriers.{dialect.replace('-', '_')})",
+                status=403, code="unproven",
+            )  # fmt: skip
         if fields is None:
-            return dialect, route, dict(request.query)
+            return dialect, route, dict(request.query), proven
         if request.content_type == "application/json":
-            return dialect, route, _scalars(body)
-        return dialect, route, {name: values[0] for name, values in fields.items()}
+            return dialect, route, _scalars(body), proven
+        return dialect, route, {name: values[0] for name, values in fields.items()}, proven
 
 
 _EVENT_FIELDS = ("StreamEvent", "Event", "CallStatus", "call_status", "status", "event")

@@ -18,6 +18,7 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport, WSU
 
 from gateway.call.session import Session
 from gateway.carriers.dialect import Dialect
+from gateway.carriers.tokens import StreamToken
 from gateway.errors import GatewayError, ProtocolError, Rejected
 from gateway.listener.receive_batching import ReceiveBatching
 from gateway.seams.call_api import CallApi, OpenCallApi
@@ -82,6 +83,8 @@ class MediaConnection(WSListener):
         self.has_marks = dialect.has_marks
         self.recalls = True
         self.request: WSUpgradeRequest | None = None
+        self.token: StreamToken | None = None
+        """What of ours opened the socket; the call that begins spends it."""
         self._accept = accept
         self._setup_timeout_s = setup_timeout_s
         self._max_message_bytes = max_message_bytes

@@ -8,7 +8,7 @@ import ipaddress
 import logging
 from collections.abc import Mapping, Sequence
 
-from gateway.config import ServerConfig
+from gateway.config import ServerConfig, is_loopback
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,7 @@ class PublicUrl:
 
     def __init__(self, server: ServerConfig) -> None:
         self._fixed = server.public_url.rstrip("/")
+        self._local = server.is_local
         self._scheme = "https" if server.tls is not None else "http"
         self._proxies = Proxies(server.trusted_proxies)
         self._told = False
@@ -59,6 +60,14 @@ class PublicUrl:
             scheme = headers.get("X-Forwarded-Proto", scheme).partition(",")[0].strip()
             host = headers.get("X-Forwarded-Host", host).partition(",")[0].strip()
         return f"{scheme}://{host}"
+
+    def is_local(self, peer: str, headers: Headers) -> bool:
+        """Whether a request comes from this machine, to a listener that nobody else reaches."""
+        # A tunnel or proxy that the configuration does not name tells on itself by what it adds.
+        passed_on = any(
+            name.lower() in ("forwarded", "via") or name.lower().startswith("x-forwarded-") for name in headers
+        )
+        return self._local and is_loopback(peer) and not passed_on
 
     def tell_of_mismatch(self, dialect: str, peer: str, headers: Headers) -> None:
         """A signature over our address does not match. Where a proxy may be why, the log says so, once."""

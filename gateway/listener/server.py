@@ -20,6 +20,7 @@ from picows import WSAutoPingStrategy, WSUpgradeRequest, WSUpgradeResponse, WSUp
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stubs; the version is pinned
 
 from gateway.carriers.table import DIALECTS
+from gateway.carriers.tokens import StreamToken
 from gateway.config import CarriersConfig, LimitsConfig, ServerConfig
 from gateway.errors import Rejected
 from gateway.listener.connection import Accept, MediaConnection
@@ -89,7 +90,8 @@ class GatewayServer:
     Args:
         app: the HTTP application, for everything but ``/media/*``.
         accept: turns a started media stream into a session.
-        authorise: checks a media upgrade (dialect, route, request, peer's address); raises ``Rejected``.
+        authorise: checks a media upgrade (dialect, route, request, peer's address) and tells the token of ours that it
+            rests on, if it does; raises ``Rejected``.
         call_apis: by dialect, what leads its calls beside their streams.
     """
 
@@ -101,7 +103,7 @@ class GatewayServer:
         carriers: CarriersConfig,
         *,
         accept: Accept,
-        authorise: Callable[[str, str, WSUpgradeRequest, str], None],
+        authorise: Callable[[str, str, WSUpgradeRequest, str], StreamToken | None],
         call_apis: Mapping[str, OpenCallApi] | None = None,
     ) -> None:
         self.config = server
@@ -193,10 +195,10 @@ class GatewayServer:
         try:
             path, _, query = request.path.decode("ascii", "replace").partition("?")
             parts = [part for part in path.split("/") if part][1:]
-            if not parts or parts[0] not in DIALECTS:
-                raise Rejected(f"no media dialect {'/'.join(parts)[:40]!r}", status=404, code="not_found")
+            if not parts or parts[0] not in DIALECTS or not self._carriers.has(parts[0]):
+                raise Rejected(f"no carrier {'/'.join(parts)[:40]!r} is configured", status=404, code="not_found")
             route = parts[1] if len(parts) > 1 else "default"
-            self._authorise(parts[0], route, request, peer)
+            token = self._authorise(parts[0], route, request, peer)
             given = {name: value for name, value in parse_qsl(query) if name != "token"}
             connection = self.connection(parts[0], route, given)
         except Rejected as exc:
@@ -204,6 +206,7 @@ class GatewayServer:
                 WSUpgradeResponse.create_error_response(exc.status, str(exc).encode()), None
             )
         connection.request = request
+        connection.token = token
         offered = [name.strip() for name in (request.headers.get("Sec-WebSocket-Protocol") or "").split(",")]
         chosen = [name for name in offered if name in connection.dialect.subprotocols]
         headers = {"Sec-WebSocket-Protocol": chosen[0]} if chosen else {}

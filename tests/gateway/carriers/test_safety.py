@@ -35,6 +35,11 @@ def test_a_json_body_is_signed_by_its_digest() -> None:
     assert not twilio_signed("secret", url, signature, None, b'{"a":2}')
 
 
+def test_a_digest_that_is_no_hexadecimal_is_a_wrong_one() -> None:
+    url = "https://h.example/v?bodySHA256=%C3%A9"
+    assert not twilio_signed("secret", url, twilio_signature("secret", url), None, b"{}")
+
+
 def test_upgrades_tolerate_a_trailing_slash() -> None:
     signature = twilio_signature("secret", "wss://h.example/media/twilio/")
     assert twilio_signed("secret", "wss://h.example/media/twilio", signature)
@@ -58,6 +63,29 @@ def test_stream_tokens_open_one_route_for_a_while() -> None:
 def test_workers_with_one_secret_accept_each_others_tokens() -> None:
     token = StreamTokens("shared", lifetime_s=60).make("twilio", "r", now=0.0)
     StreamTokens("shared", lifetime_s=60).check(token, "twilio", "r", now=1.0)
+
+
+def test_a_token_of_a_call_opens_no_other() -> None:
+    tokens = StreamTokens(None, lifetime_s=60)
+    of_a_call = tokens.check(tokens.make("twilio", "r", now=0.0, call="CA1"), "twilio", "r", now=1.0)
+    of_a_call.check_call("CA1")
+    for other in ("CA2", ""):
+        with pytest.raises(Rejected, match="another call"):
+            of_a_call.check_call(other)
+    tokens.check(tokens.make("exotel", "r", now=0.0), "exotel", "r", now=1.0).check_call("any")
+
+
+def test_a_token_is_spent_by_one_call_and_remembered_until_it_expires() -> None:
+    tokens, calls = StreamTokens(None, lifetime_s=60), LocalDirectory[Call](limit=1)
+    first, second = (tokens.check(tokens.make("twilio", "r", now=0.0), "twilio", "r", now=0.0) for _ in range(2))
+    calls.spend(first, now=1.0)
+    calls.check_unspent(second)
+    for again in (lambda: calls.check_unspent(first), lambda: calls.spend(first, now=60.0)):
+        with pytest.raises(Rejected) as refused:
+            again()
+        assert (refused.value.status, refused.value.code) == (403, "spent_token")
+    calls.spend(second, now=61.0)
+    assert len(calls._spent) == 1  # what has expired opens nothing anyway
 
 
 class Call:

@@ -1,9 +1,12 @@
 """Call control of every carrier over HTTP: who may ask, what starts the stream, what follows it."""
 
+import base64
 import hashlib
+import hmac
 import json
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from xml.etree import ElementTree
 
@@ -34,10 +37,8 @@ class Harness:
         self.tokens = StreamTokens(None, lifetime_s=60)
         self.client: TestClient[web.Request, web.Application]
 
-    async def open(self, carriers: CarriersConfig) -> None:
-        hooks = Webhooks(
-            PublicUrl(ServerConfig(public_url=PUBLIC)), carriers, {"default": RouteConfig()}, self.tokens, self.handoffs
-        )
+    async def open(self, carriers: CarriersConfig, server: ServerConfig) -> None:
+        hooks = Webhooks(PublicUrl(server), carriers, {"default": RouteConfig()}, self.tokens, self.handoffs)
 
         def answering(handler: Any) -> Any:
             async def handle(request: web.Request) -> web.StreamResponse:
@@ -51,17 +52,43 @@ class Harness:
 
         app = web.Application()
         app.router.add_route("*", "/webhooks/{dialect}/{route}/after", answering(hooks.after))
+        app.router.add_route("*", "/webhooks/{dialect}/{route}/status", answering(hooks.status))
         app.router.add_route("*", "/webhooks/{dialect}/{route}", answering(hooks.start))
         self.client = TestClient(TestServer(app))
         await self.client.start_server()
 
 
+OUTSIDE = ServerConfig(public_url=PUBLIC)
+UNPROVEN = CarriersConfig.model_validate({dialect: {} for dialect in CALL_CONTROL})
+"""Every carrier that has webhooks, without anything that could prove who asks."""
+PROVEN = CarriersConfig.model_validate(
+    {
+        "twilio": {"auth_token": SECRET},
+        "signalwire": {"signing_key": SECRET},
+        "telnyx": {"public_key": "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="},  # RFC 8032 section 7.1, test 1
+        "plivo": {"auth_token": SECRET},
+        "exotel": {"api_key": "key", "api_token": SECRET},
+        "vonage": {"signature_secret": SECRET},
+        "jambonz": {"webhook_secret": SECRET, "username": "user", "password": "a password"},
+    }
+)
+
+
+@asynccontextmanager
+async def serving(carriers: CarriersConfig, server: ServerConfig) -> AsyncIterator[Harness]:
+    made = Harness()
+    await made.open(carriers, server)
+    try:
+        yield made
+    finally:
+        await made.client.close()
+
+
 @pytest.fixture
 async def harness() -> AsyncIterator[Harness]:
-    made = Harness()
-    await made.open(CarriersConfig())
-    yield made
-    await made.client.close()
+    """On loopback only, where nobody has to prove anything."""
+    async with serving(UNPROVEN, ServerConfig()) as made:
+        yield made
 
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -98,8 +125,12 @@ async def test_the_answer_starts_a_stream_with_a_token_and_the_callers_number(ha
     assert response.status == 200
     url, parameters = stream_of(dialect, await response.text())
     head, _, token = url.rpartition("/")
-    assert head == f"wss://voice.example.com/media/{dialect}/default"
-    harness.tokens.check(token, dialect, "default", now=time.time())
+    assert head == f"ws://127.0.0.1:{harness.client.port}/media/{dialect}/default"
+    opened = harness.tokens.check(token, dialect, "default", now=time.time())
+    opened.check_call("c1")
+    if dialect != "exotel":  # its stream may name the call otherwise
+        with pytest.raises(Rejected, match="another call"):
+            opened.check_call("c2")
     if dialect == "plivo":
         assert parameters["talkspurtFrom"] == "0x" + b"+4930000001".hex() and parameters["bot"] == "billing"
     elif dialect != "exotel":  # its stream repeats the numbers itself
@@ -112,49 +143,75 @@ async def test_after_the_stream_a_transfer_is_dialled_and_else_the_call_ends(har
         return  # its flow goes on by itself
     form = FORMS[dialect] if dialect != "vonage" else {"json": {"status": "disconnected", "uuid": "leg"}}
     address = f"/webhooks/{dialect}/default/after?call=c1"
-    harness.handoffs.leave("c1", Handoff("VX", "transferred", None, "+4930000003"))
+    harness.handoffs.leave("asterisk", "c1", Handoff("VX", "transferred", None, "+4930000004"))
+    harness.handoffs.leave(dialect, "c1", Handoff("VX", "transferred", None, "+4930000003"))
     dialled = await (await harness.client.post(address, **form)).text()
     assert "4930000003" in dialled
     ended = await (await harness.client.post(address, **form)).text()
-    assert "4930000003" not in ended
-    harness.handoffs.leave("c1", Handoff("VX", "transferred", None, "sip:agent@example.com"))
+    assert "493000000" not in ended, "handed over once, and to no other dialect"
+    harness.handoffs.leave(dialect, "c1", Handoff("VX", "transferred", None, "sip:agent@example.com"))
     assert "sip:agent@example.com" in await (await harness.client.post(address, **form)).text()
 
 
 async def test_vonage_events_that_ask_nothing_are_only_heard(harness: Harness) -> None:
-    harness.handoffs.leave("c1", Handoff("VX", "transferred", None, "+4930000003"))
+    harness.handoffs.leave("vonage", "c1", Handoff("VX", "transferred", None, "+4930000003"))
     answer = await harness.client.post("/webhooks/vonage/default/after?call=c1", json={"status": "started"})
     assert answer.status == 204
-    assert harness.handoffs.take("c1") is not None
+    assert harness.handoffs.take("vonage", "c1") is not None
+
+
+async def statuses(harness: Harness, dialect: str, **headers: str) -> list[int]:
+    """Of the three webhooks."""
+    found = []
+    for what in ("", "/after", "/status"):
+        path = f"/webhooks/{dialect}/default{what}"
+        found.append((await harness.client.post(path, headers=headers, **FORMS[dialect])).status)
+    return found
 
 
 @every
-async def test_an_unsigned_request_is_refused_where_a_secret_is_configured(dialect: str) -> None:
-    carriers = CarriersConfig.model_validate(
-        {
-            "twilio": {"auth_token": SECRET},
-            "signalwire": {"signing_key": SECRET},
-            "telnyx": {"public_key": "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="},  # RFC 8032 section 7.1, test 1
-            "plivo": {"auth_token": SECRET},
-            "vonage": {"signature_secret": SECRET},
-            "jambonz": {"webhook_secret": SECRET},
-        }
-    )
-    harness = Harness()
-    await harness.open(carriers)
-    try:
-        response = await harness.client.post(f"/webhooks/{dialect}/default", **FORMS[dialect])
-        assert response.status == (200 if dialect == "exotel" else 403)
-    finally:
-        await harness.client.close()
+async def test_a_carrier_without_a_section_is_not_there(dialect: str) -> None:
+    others = CarriersConfig.model_validate({other: {} for other in CALL_CONTROL if other != dialect})
+    async with serving(others, ServerConfig()) as harness:
+        assert await statuses(harness, dialect) == [404, 404, 404]
+
+
+@every
+@pytest.mark.parametrize("server", [ServerConfig(), OUTSIDE], ids=["loopback", "outside"])
+async def test_an_unsigned_request_is_refused_where_a_secret_is_configured(dialect: str, server: ServerConfig) -> None:
+    async with serving(PROVEN, server) as harness:
+        harness.handoffs.leave(dialect, "c1", Handoff("VX", "transferred", None, "+4930000003"))
+        assert await statuses(harness, dialect) == [403, 403, 403]
+        assert harness.handoffs.take(dialect, "c1") is not None
+
+
+@every
+@pytest.mark.parametrize(
+    "server",
+    [
+        OUTSIDE,
+        ServerConfig(host="0.0.0.0"),
+        ServerConfig(host="0.0.0.0", insecure=True),
+        ServerConfig(trusted_proxies=("127.0.0.1",)),
+    ],
+    ids=["public address", "beyond loopback", "insecure", "behind a proxy"],
+)
+async def test_what_nobody_can_prove_is_refused_where_the_outside_reaches_us(
+    dialect: str, server: ServerConfig
+) -> None:
+    unchecked = CarriersConfig.model_validate({dialect: {"verify": False}})
+    for carriers in (UNPROVEN, unchecked):
+        async with serving(carriers, server) as harness:
+            assert await statuses(harness, dialect) == [403, 403, 403]
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "Via"])
+async def test_a_request_that_a_tunnel_passed_on_comes_from_outside(harness: Harness, header: str) -> None:
+    assert await statuses(harness, "twilio", **{header: "127.0.0.1"}) == [403, 403, 403]
 
 
 async def test_signed_requests_are_let_in() -> None:
-    harness = Harness()
-    await harness.open(
-        CarriersConfig.model_validate({"plivo": {"auth_token": SECRET}, "vonage": {"signature_secret": SECRET}})
-    )
-    try:
+    async with serving(PROVEN, OUTSIDE) as harness:
         form = {"CallUUID": "c1", "From": "+4930000001"}
         signature = plivo_signature(
             SECRET, f"{PUBLIC}/webhooks/plivo/default", "n1", {name: [value] for name, value in form.items()}
@@ -166,8 +223,23 @@ async def test_signed_requests_are_let_in() -> None:
         headers = {"Authorization": f"Bearer {jwt.encode(claims, SECRET)}", "Content-Type": "application/json"}
         assert (await harness.client.post("/webhooks/vonage/default", data=body, headers=headers)).status == 200
         assert (await harness.client.post("/webhooks/vonage/default", data=b"{}", headers=headers)).status == 403
-    finally:
-        await harness.client.close()
+        credentials = {"Authorization": "Basic " + base64.b64encode(f"key:{SECRET}".encode()).decode()}
+        answer = await harness.client.get("/webhooks/exotel/default?CallSid=c1", headers=credentials)
+        assert stream_of("exotel", await answer.text())[0].startswith("wss://voice.example.com/media/exotel/default/")
+
+
+async def test_a_password_is_told_only_to_who_has_proven_to_be_the_carrier() -> None:
+    body = json.dumps(FORMS["jambonz"]["json"]).encode()
+    stamp = str(int(time.time()))
+    digest = hmac.new(SECRET.encode(), f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()
+    headers = {"Content-Type": "application/json", "Jambonz-Signature": f"t={stamp},v1={digest}"}
+    async with serving(PROVEN, OUTSIDE) as harness:
+        answer = await harness.client.post("/webhooks/jambonz/default", data=body, headers=headers)
+        assert (await answer.json())[0]["wsAuth"] == {"username": "user", "password": "a password"}
+    nobody = CarriersConfig.model_validate({"jambonz": {"username": "user", "password": "a password"}})
+    async with serving(nobody, ServerConfig()) as harness:
+        answer = await harness.client.post("/webhooks/jambonz/default", data=body, headers=headers)
+        assert answer.status == 200 and "password" not in await answer.text()
 
 
 @pytest.mark.parametrize(("path", "status"), [("genesys/default", 404), ("nobody/default", 404), ("twilio/other", 404)])

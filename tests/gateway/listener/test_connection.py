@@ -20,6 +20,9 @@ from talkspurt.simulator.carriers import CARRIERS
 every = pytest.mark.parametrize("dialect", DIALECTS)
 
 
+ALL = CarriersConfig.model_validate({name.replace("-", "_"): {} for name in DIALECTS})
+
+
 class Listener:
     """The call behind the socket: writes down what reaches it."""
 
@@ -53,7 +56,7 @@ class Line:
     def __init__(self) -> None:
         self.calls: list[Listener] = []
         self.server = GatewayServer(
-            ServerConfig(port=0), LimitsConfig(), web.Application(), CarriersConfig(),
+            ServerConfig(port=0), LimitsConfig(), web.Application(), ALL,
             accept=self._accept, authorise=lambda dialect, route, request, peer: None,
         )  # fmt: skip
 

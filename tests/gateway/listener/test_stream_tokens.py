@@ -1,0 +1,96 @@
+"""The token in a stream address, at a whole gateway: one call, the right one, lost by no failed socket."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+import aiohttp
+import pytest
+
+from talkspurt.build import Gateway
+from tests.gateway.http.api_gateway import api_gateway
+
+
+class Carrier:
+    """Twilio, as far as it opens streams."""
+
+    def __init__(self, made: Gateway, http: aiohttp.ClientSession) -> None:
+        self.made = made
+        self._http = http
+
+    async def address(self, call_sid: str) -> str:
+        """The path of the stream that our webhook wants for a call."""
+        async with self._http.post("/webhooks/twilio/default", data={"CallSid": call_sid}) as answer:
+            stream = ElementTree.fromstring(await answer.text()).find("Connect/Stream")
+        assert stream is not None
+        return urlsplit(stream.attrib["url"]).path
+
+    async def open(self, path: str) -> aiohttp.ClientWebSocketResponse:
+        return await self._http.ws_connect(path)
+
+    async def status(self, path: str) -> int:
+        """Of an upgrade that fails."""
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await self.open(path)
+        return refused.value.status
+
+    async def begins(self, socket: aiohttp.ClientWebSocketResponse, call_sid: str) -> bool:
+        """Send a stream's start: whether a call begins, or the socket is closed as a violation."""
+        before = len(self.made.directory)
+        media = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
+        start = {"streamSid": "MZ1", "callSid": call_sid, "tracks": ["inbound"], "mediaFormat": media}
+        await socket.send_str(json.dumps({"event": "start", "streamSid": "MZ1", "start": start}))
+        async with asyncio.timeout(5):
+            while len(self.made.directory) == before:
+                if socket.closed:
+                    assert socket.close_code == aiohttp.WSCloseCode.POLICY_VIOLATION
+                    return False
+                try:
+                    await socket.receive(timeout=0.01)
+                except TimeoutError:
+                    continue
+        return True
+
+
+@pytest.fixture
+async def carrier(tmp_path: Path) -> AsyncIterator[Carrier]:
+    sections = {"carriers": {"twilio": {}}, "routes": {"default": {}, "other": {}}}
+    async with api_gateway(tmp_path, **sections) as (made, _, url):
+        fresh = aiohttp.TCPConnector(force_close=True)  # media sockets come on connections of their own
+        async with aiohttp.ClientSession(url, connector=fresh) as http:
+            yield Carrier(made, http)
+
+
+async def test_a_token_opens_one_call(carrier: Carrier) -> None:
+    path = await carrier.address("CA1")
+    first, second = await carrier.open(path), await carrier.open(path)
+    assert await carrier.begins(first, "CA1")
+    assert not await carrier.begins(second, "CA1"), "it was spent while this socket waited"
+    assert await carrier.status(path) == 403
+
+
+async def test_a_token_opens_the_call_that_it_was_made_for(carrier: Carrier) -> None:
+    path = await carrier.address("CA1")
+    assert not await carrier.begins(await carrier.open(path), "CA2")
+    assert await carrier.begins(await carrier.open(path), "CA1"), "the wrong call did not spend it"
+
+
+async def test_what_fails_before_a_call_begins_spends_nothing(carrier: Carrier) -> None:
+    path = await carrier.address("CA1")
+    await (await carrier.open(path)).close()
+    unreadable = await carrier.open(path)
+    await unreadable.send_str("{")
+    assert (await unreadable.receive(timeout=5)).type is aiohttp.WSMsgType.CLOSE
+    assert await carrier.status(path.replace("/default/", "/other/")) == 403
+    carrier.made.directory.limit = 0
+    assert await carrier.status(path) == 503
+    carrier.made.directory.limit = 1
+    assert await carrier.begins(await carrier.open(path), "CA1")
+
+
+@pytest.mark.parametrize("dialect", ["telnyx", "exotel", "genesys", "freeswitch-fork", "asterisk", "nobody"])
+async def test_a_carrier_without_a_section_has_no_media_address(carrier: Carrier, dialect: str) -> None:
+    assert await carrier.status(f"/media/{dialect}/default") == 404
