@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -30,6 +29,7 @@ from gateway.config import (
     Section,
     ServerConfig,
     WebRtcConfig,
+    is_loopback,
 )
 from gateway.dialogue.script import ScriptError
 from gateway.dialogue.script import load as load_script
@@ -83,18 +83,23 @@ class Config(Section):
     @model_validator(mode="after")
     def _safe(self) -> Config:
         server = self.server
-        proxied = bool(server.public_url) and _is_loopback(server.host)
-        if proxied and not server.insecure and not self.auth.api_keys:
+        if server.public_url and server.insecure:
+            raise ValueError(
+                f"server.insecure: true opens `/`, `/v1` and `/metrics` to everybody who knows server.public_url "
+                f"{server.public_url}: set auth.api_keys instead"
+            )
+        if server.public_url and is_loopback(server.host) and not self.auth.api_keys:
             # A loopback listener asks for no key; with a public address a proxy leads strangers to it.
             raise ValueError(
                 f"server.public_url {server.public_url} leads the outside to `/`, `/v1` and `/metrics`: "
-                "set auth.api_keys, or server.insecure: true"
+                "set auth.api_keys"
             )
-        unchecked = [name for name in type(self.carriers).model_fields if not self.carriers.of(name).verify]
-        if unchecked and not server.insecure and (proxied or not _is_loopback(server.host)):
+        reachable = bool(server.public_url) or not is_loopback(server.host)
+        unchecked = [name for name in self.carriers.model_fields_set if not self.carriers.of(name).verify]
+        if unchecked and reachable and not server.insecure:
             raise ValueError(
-                f"carriers.{unchecked[0]}.verify is off while {server.public_url or server.host} can be reached from "
-                "outside: leave it on, or set server.insecure: true"
+                f"carriers.{min(unchecked)}.verify is off while {server.public_url or server.host} can be reached from "
+                "outside: leave it on" + ("" if server.public_url else ", or set server.insecure: true")
             )
         engine = self.engine
         if engine.speech.max_chars < self.limits.turn_chars and not engine.targets:
@@ -343,13 +348,6 @@ def _masked(value: Any) -> Any:
             for key, inner in value.items()
         }
     return [_masked(item) for item in value] if isinstance(value, list) else value
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _dotted(location: Location) -> str:

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PAGE = (Path(__file__).parents[3] / "docs/ivr.md").read_text()
 TOKEN = "carrier secret"
-SECRETS = {"TWILIO_AUTH_TOKEN": TOKEN, "FREESWITCH_TOKEN": "t", "ESL_PASSWORD": "p"}
+SECRETS = {"TWILIO_AUTH_TOKEN": TOKEN, "TALKSPURT_API_KEY": "k", "FREESWITCH_TOKEN": "t", "ESL_PASSWORD": "p"}
 PUBLIC = "https://voice.example.com"
 FORM = {"CallSid": f"CA{7:032x}", "From": "+15550100", "To": "+15550101", "CallStatus": "in-progress"}
 
@@ -102,7 +102,7 @@ async def test_a_call_goes_from_the_ivr_to_the_bot_and_back(
 ) -> None:
     calls: list[ManagedCall] = []
     manager = Manager(calls.append)
-    await manager.dial_in(f"{live.ws}/v1/dialogue?route=default")
+    await manager.dial_in(f"{live.ws}/v1/dialogue?route=default&access_token=k")
     twilio = Twilio(live, ivr)
 
     to_the_bot = xml(blocks("xml")[0]).find("Redirect")

@@ -98,7 +98,10 @@ def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
         (b"server: \xff\xfe\n", "not YAML: "),
         ("server:\n  public_url: https://a.example\n",
          "server.public_url https://a.example leads the outside to `/`, `/v1` and `/metrics`: "
-         "set auth.api_keys, or server.insecure: true"),
+         "set auth.api_keys"),
+        ("server: {public_url: https://a.example, insecure: true}\nauth: {api_keys: [{key: k}]}\n",
+         "server.insecure: true opens `/`, `/v1` and `/metrics` to everybody who knows server.public_url "
+         "https://a.example: set auth.api_keys instead"),
         ("engine:\n  speech: {max_chars: 19999}\n",
          "engine.speech.max_chars is 19999, less than limits.turn_chars (20000): a turn that the gateway takes would "
          "fail in the engine"),
