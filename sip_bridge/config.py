@@ -172,7 +172,8 @@ class SipLimits(Section):
 
     requests_per_s: float = Field(50.0, gt=0)
     """Requests outside known transactions of one source address, on average; more are dropped without an answer. A
-    trunk of many calls needs more: each costs about three."""
+    trunk of many calls needs more: each costs about three. Four times as many messages of any kind (every 4 kB of a
+    longer one count as one more) are dropped unread; a connection that brings more is closed."""
     burst: int = Field(200, gt=0)
     """Requests that one source may send at once."""
     calls_per_s: float = Field(50.0, gt=0)

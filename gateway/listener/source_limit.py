@@ -20,11 +20,11 @@ class SourceLimit:
         self._sources = sources
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, host: str, *, now: float) -> bool:
-        """Take one; False: there is none left."""
+    def take(self, host: str, *, now: float, cost: int = 1) -> bool:
+        """Take as many as this costs; False: there are not so many left, and none is taken."""
         left = self._left(host, now)
-        allowed = left >= 1
-        self._buckets[host] = (left - 1 if allowed else left, now)
+        allowed = left >= cost
+        self._buckets[host] = (left - cost if allowed else left, now)
         self._buckets.move_to_end(host)
         while len(self._buckets) > self._sources:
             self._buckets.popitem(last=False)

@@ -99,8 +99,15 @@ class Limits:
     """A connection whose peer reads so slowly is closed."""
 
 
+_MESSAGES_PER_REQUEST = 4
+"""Messages of any kind that a source may send for each request that it may: it also answers, acknowledges and repeats."""
+
+_MESSAGE_BYTES = 4096
+"""A message of so many bytes counts as one more: the time to read a message grows with its length."""
+
+
 class _Datagrams(asyncio.DatagramProtocol):
-    def __init__(self, receive: Callable[[bytes, Peer], None]) -> None:
+    def __init__(self, receive: Callable[[bytes, Peer], object]) -> None:
         self._receive = receive
         self.transport: asyncio.DatagramTransport | None = None
 
@@ -144,16 +151,20 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._touch()
+        pings = 0
         try:
             for message in self._stream.feed(data):
                 if message == PING:
-                    self.send(PONG)
-                else:
-                    self._endpoint._receive(message, self.peer)
+                    pings += 1
+                elif not self._endpoint._receive(message, self.peer):
+                    self.close()  # a dropped message would not come again, as a datagram does
+                    break
         except ProtocolError as error:
             self._endpoint.counts["unreadable"] += 1
             log.info("SIP stream closed", extra={"why": str(error)})
             self.close()
+        if pings:
+            self.send(PONG * pings)  # in one piece: a write for each would cost more than the reading
 
     def send(self, data: bytes) -> bool:
         transport = self._transport
@@ -207,6 +218,11 @@ class Endpoint:
         self._limits = limits
         self._transactions = Transactions(timing, limit=limits.transactions)
         self._sources = SourceLimit(per_s=limits.requests_per_s, burst=limits.burst, sources=limits.sources)
+        self._messages = SourceLimit(
+            per_s=limits.requests_per_s * _MESSAGES_PER_REQUEST,
+            burst=limits.burst * _MESSAGES_PER_REQUEST,
+            sources=limits.sources,
+        )
         self._datagrams = _Datagrams(self._receive)
         self._servers: list[asyncio.Server] = []
         self._connections: dict[Peer, _Connection] = {}
@@ -312,8 +328,16 @@ class Endpoint:
 
     # --- in --------------------------------------------------------------------------------------------------------
 
-    def _receive(self, data: bytes, peer: Peer) -> None:
+    def _receive(self, data: bytes, peer: Peer) -> bool:
+        """Take one message; False: its source has sent too many, and nobody has read it."""
         now = self._loop.time()
+        if not self._messages.take(peer.host, now=now, cost=1 + len(data) // _MESSAGE_BYTES):
+            self.counts["limited"] += 1
+            return False
+        self._received(data, peer, now)
+        return True
+
+    def _received(self, data: bytes, peer: Peer, now: float) -> None:
         try:
             message = parse(data)
         except ProtocolError as error:

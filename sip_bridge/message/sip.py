@@ -3,6 +3,9 @@
 Liberal in form (folded lines, bare LF, compact names, names in Latin-1), strict in what every later layer relies on:
 the start line, the five headers that identify a message, and its length. Anything else is kept as it came.
 
+Anybody on the network may send us text, and it is read on the loop that paces all calls. So the time to read a message
+grows no faster than its length: no pattern has two repetitions beside each other that match the same characters.
+
 Own code, not aiosipua: that one skips header lines that it cannot read, cuts names at a quoted ``<``, loses the text of
 URIs other than sip, and its import brings asyncio with it.
 """
@@ -18,6 +21,13 @@ from sip_bridge.errors import ProtocolError
 
 MAX_HEADER_BYTES = 64 * 1024
 """Start line and headers together."""
+
+MAX_START_LINE = 2 * 1024
+"""Characters; a Request-URI is an address, and a page of text is none."""
+
+MAX_HEADER_LINE = 8 * 1024
+"""Characters of one header, unfolded. Not less, for a Record-Route of many proxies, a signed Identity (RFC 8224) and our
+own User-to-User (2 kB of data are 4 kB of hex) are longer than the start line may be."""
 
 MAX_HEADERS = 256
 MAX_BODY_BYTES = 1024 * 1024
@@ -61,7 +71,9 @@ _TOKEN = re.compile(r"[A-Za-z0-9.!%*_+`'~-]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%A-Za-z]+\]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _STATUS_LINE = re.compile(r"SIP/2\.0[ \t]+([1-6][0-9][0-9])(?:[ \t](.*))?", re.IGNORECASE)
-_REQUEST_LINE = re.compile(r"(\S+)[ \t]+(\S.*?)[ \t]+SIP/([0-9]+\.[0-9]+)", re.IGNORECASE)
+_VERSION = re.compile(r"SIP/([0-9]+\.[0-9]+)", re.IGNORECASE)
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_FOLD = re.compile(rb"\r?\n[ \t]+")
 
 REASONS = {
     100: "Trying",
@@ -281,11 +293,13 @@ class Via:
             ProtocolError: another protocol, or an unreadable address.
         """
         sent, _, params = text.partition(";")
-        match = re.fullmatch(r"SIP\s*/\s*2\.0\s*/\s*([^\s/]+)\s+(\S.*?)\s*", sent, re.IGNORECASE)
-        if not match:
+        protocol, *rest = (part.strip() for part in sent.split("/", 2))
+        version, hop = rest if len(rest) == 2 else ("", "")
+        transport, address = (hop.split(None, 1) + ["", ""])[:2]
+        if (protocol.upper(), version) != ("SIP", "2.0") or not address or "/" in transport:
             raise ProtocolError(f"Via is {text[:80]!r}, expected SIP/2.0/transport host")
-        host, port = _host_port(match.group(2), "Via host")
-        return cls(match.group(1).upper(), host.lower(), port, parse_params(params))
+        host, port = _host_port(address, "Via host")
+        return cls(transport.upper(), host.lower(), port, parse_params(params))
 
     @property
     def branch(self) -> str:
@@ -507,19 +521,22 @@ def parse(data: bytes) -> Message:
     head, body = _split_head(data.lstrip(b"\r\n"))
     lines = head.decode("utf-8", "surrogateescape").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     start_line = lines[0].strip()
+    if len(start_line) > MAX_START_LINE:
+        raise ProtocolError(f"start line has {len(start_line)} characters, expected at most {MAX_START_LINE}")
     status = _STATUS_LINE.fullmatch(start_line)
-    request = None if status else _REQUEST_LINE.fullmatch(start_line)
-    if not status and not request:
+    words = start_line.split()
+    version = _VERSION.fullmatch(words[-1]) if len(words) > 2 else None
+    if not status and not version:
         raise ProtocolError(f"start line is {start_line[:80]!r}, expected a SIP/2.0 request or status line")
     headers = _parse_headers(lines[1:])
     if status:
         response = Response(int(status.group(1)), status.group(2) or "", headers, body)
         return replace(response, body=_checked(response))
-    assert request
-    message = Request(request.group(1), request.group(2), headers, body)
+    assert version
+    message = Request(words[0], " ".join(words[1:-1]), headers, body)
     try:
-        if request.group(3) != "2.0":
-            raise ProtocolError(f"version is SIP/{request.group(3)[:20]}, expected SIP/2.0", status=505)
+        if version.group(1) != "2.0":
+            raise ProtocolError(f"version is SIP/{version.group(1)[:20]}, expected SIP/2.0", status=505)
         if not _TOKEN.fullmatch(message.method):
             raise ProtocolError(f"method is {message.method[:80]!r}, expected a token")
         if any(char in message.uri for char in '<> \t"'):
@@ -530,7 +547,7 @@ def parse(data: bytes) -> Message:
 
 
 def _split_head(data: bytes) -> tuple[bytes, bytes]:
-    match = re.search(rb"\r?\n\r?\n", data[: MAX_HEADER_BYTES + 4])
+    match = _HEAD_END.search(data, 0, MAX_HEADER_BYTES + 4)
     if match:
         return data[: match.start()], data[match.end() :]
     if len(data) > MAX_HEADER_BYTES:
@@ -539,19 +556,23 @@ def _split_head(data: bytes) -> tuple[bytes, bytes]:
 
 
 def _parse_headers(lines: list[str]) -> Headers:
-    unfolded: list[str] = []
+    folded: list[list[str]] = []
     for line in lines:
         if line[:1] in (" ", "\t"):
-            if not unfolded:
+            if not folded:
                 raise ProtocolError("a folded line follows the start line, expected a header")
-            unfolded[-1] += " " + line.strip()
+            folded[-1].append(line.strip())
         elif line:
-            unfolded.append(line)
-    if len(unfolded) > MAX_HEADERS:
-        raise ProtocolError(f"message has {len(unfolded)} headers, expected at most {MAX_HEADERS}", status=513)
+            folded.append([line])
+    if len(folded) > MAX_HEADERS:
+        raise ProtocolError(f"message has {len(folded)} headers, expected at most {MAX_HEADERS}", status=513)
     items = []
-    for line in unfolded:
+    for line in map(" ".join, folded):
         name, colon, value = line.partition(":")
+        if len(line) > MAX_HEADER_LINE:
+            raise ProtocolError(
+                f"header {name[:40]!r} has {len(line)} characters, expected at most {MAX_HEADER_LINE}", status=513
+            )
         name = name.rstrip()
         if not colon or not _TOKEN.fullmatch(name):
             raise ProtocolError(f"header line begins {name[:40]!r}, expected name and colon")
@@ -598,6 +619,10 @@ class MessageStream:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self._searched = 0
+        """Bytes at the front among which the end of the headers does not begin."""
+        self._wanted = 0
+        """Length of the first message; 0: its headers have not ended yet."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Take what was read; yields whole messages for ``parse``, and ``PING`` for a keep-alive that wants ``PONG``.
@@ -613,20 +638,29 @@ class MessageStream:
                 del self._buffer[:4]
                 yield PING
                 continue
-            match = re.search(rb"\r?\n\r?\n", self._buffer[: MAX_HEADER_BYTES + 4])
-            if not match or match.start() == 0:
-                if len(self._buffer) > MAX_HEADER_BYTES:
-                    raise ProtocolError(f"headers do not end within {MAX_HEADER_BYTES} bytes", status=513)
+            if not self._wanted:
+                match = _HEAD_END.search(self._buffer, self._searched, MAX_HEADER_BYTES + 4)
+                if not match or match.start() == 0:
+                    if len(self._buffer) > MAX_HEADER_BYTES:
+                        raise ProtocolError(f"headers do not end within {MAX_HEADER_BYTES} bytes", status=513)
+                    self._searched = max(0, len(self._buffer) - 3)
+                    return
+                self._wanted = match.end() + _declared_length(bytes(self._buffer[: match.start()]))
+            if len(self._buffer) < self._wanted:
                 return
-            head = bytes(self._buffer[: match.start()])
-            declared = re.search(rb"^(?:content-length|l)[ \t]*:\s*(\S*)[ \t]*\r?$", head, re.IGNORECASE | re.MULTILINE)
-            length = _number(declared.group(1).decode("latin-1"), MAX_BODY_BYTES, "Content-Length") if declared else 0
-            end = match.end() + length
-            if len(self._buffer) < end:
-                return
-            message = bytes(self._buffer[:end])
-            del self._buffer[:end]
+            message = bytes(self._buffer[: self._wanted])
+            del self._buffer[: self._wanted]
+            self._searched = self._wanted = 0
             yield message
+
+
+def _declared_length(head: bytes) -> int:
+    """The Content-Length among these headers; 0 where there is none."""
+    for line in _FOLD.sub(b" ", head).splitlines()[1:]:
+        name, colon, value = line.partition(b":")
+        if colon and name.rstrip().lower() in (b"content-length", b"l"):
+            return _number(value.strip().decode("latin-1"), MAX_BODY_BYTES, "Content-Length")
+    return 0
 
 
 def response_to(

@@ -18,3 +18,10 @@ def test_the_wait_is_until_there_is_one_again() -> None:
     assert limit.wait_s("a", now=0.0) == 0.0 and limit.take("a", now=0.0)
     assert limit.wait_s("a", now=4.0) == pytest.approx(6.0)
     assert limit.empty("a", now=4.0) and not limit.empty("a", now=10.1)
+
+
+def test_what_costs_more_takes_more_or_nothing() -> None:
+    limit = SourceLimit(per_s=1, burst=5, sources=10)
+    assert limit.take("a", now=0.0, cost=4)
+    assert not limit.take("a", now=0.0, cost=2)
+    assert limit.take("a", now=0.0)

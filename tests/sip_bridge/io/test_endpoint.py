@@ -217,6 +217,31 @@ async def test_a_flood_of_one_source_is_dropped() -> None:
         assert user.endpoint.counts["limited"] == 1
 
 
+async def test_what_a_source_sends_too_much_is_not_even_read() -> None:
+    """Nonsense, responses and ACKs too; long messages count as several."""
+    async with listening(burst=5, requests_per_s=0) as user:
+        take = user.endpoint._datagrams.datagram_received
+        for _ in range(9):
+            take(b"nonsense", ("127.0.0.1", 9))
+        take(b"nonsense" * 5000, ("127.0.0.1", 9))
+        for _ in range(9):
+            take(response_to(request(), 200).serialise(), ("127.0.0.1", 9))
+        assert user.endpoint.counts == {"unreadable": 10, "limited": 8}
+        assert user.responses.qsize() == 1
+        take(b"nonsense", ("127.0.0.2", 9))
+        assert user.endpoint.counts["unreadable"] == 11
+
+
+async def test_a_connection_that_brings_too_much_is_closed() -> None:
+    async with listening(burst=1, requests_per_s=0) as user:
+        reader, writer = await asyncio.open_connection("127.0.0.1", user.endpoint.port)
+        writer.write(b"\r\n\r\n" * 3 + b"nonsense\r\n\r\n" * 1000)
+        assert await asyncio.wait_for(reader.read(), 30) == b""
+        assert user.endpoint.counts == {"unreadable": 4, "limited": 1}
+        writer.close()
+        await writer.wait_closed()
+
+
 async def test_tcp_answers_on_the_same_connection() -> None:
     async with listening() as user:
         reader, writer = await asyncio.open_connection("127.0.0.1", user.endpoint.port)

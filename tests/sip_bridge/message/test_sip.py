@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from sip_bridge.errors import ProtocolError
 from sip_bridge.message.sip import (
     MAX_HEADER_BYTES,
+    MAX_HEADER_LINE,
+    MAX_START_LINE,
     PING,
     Address,
     Headers,
@@ -154,6 +156,10 @@ def test_without_brackets_parameters_are_the_headers() -> None:
         (changed(b"Max-Forwards: 70", b"Max-Forwards: 7\0"), "NUL", None),
         (changed(b"Max-Forwards: 70", b"\r\n".join([b"X: y"] * 300)), "has 309 headers", None),
         (b"INVITE sip:a SIP/2.0\r\nX: " + b"y" * MAX_HEADER_BYTES, "do not end within", None),
+        (changed(b"bot@example.com SIP", b"b" * MAX_START_LINE + b" SIP"), "start line has", None),
+        (changed(b"Max-Forwards: 70", b"X:" + b"\r\n y" * MAX_HEADER_LINE), "header 'X' has", None),
+        (changed(b"SIP/2.0/UDP", b"SIP/2.0/UDP/x"), "Via is", None),
+        (changed(b"bot@example.com SIP", b"bot@example.com\x0bx SIP"), "Request-URI", 400),
     ],
 )
 def test_malformed_is_refused_exactly(data: bytes, says: str, status: int | None) -> None:
@@ -223,6 +229,11 @@ def test_stream_is_cut_wherever_it_breaks(size: int, count: int) -> None:
     cut = [piece for at in range(0, len(data), size) for piece in stream.feed(data[at : at + size])]
     assert [piece for piece in cut if piece == PING] == [PING] * count
     assert [invite(piece).body for piece in cut if piece != PING] == [b"v=0\n"] * (2 * count)
+
+
+def test_stream_takes_a_length_that_is_folded() -> None:
+    data = INVITE.replace(b"Content-Length: 4", b"content-length :\r\n 4")
+    assert list(MessageStream().feed(data + data)) == [data, data]
 
 
 @pytest.mark.parametrize("data", [b"l: 9999999\r\n\r\n", b"Content-Length: x\r\n\r\n", b"y" * (MAX_HEADER_BYTES + 1)])
