@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -78,6 +79,7 @@ _WIDE = "。！？，；：…"
 _LEAD = re.compile(r"[\s。！？，；：…”’」』）】》]*")
 """Before a clause, no part of it. What may follow Chinese punctuation is here because that does not wait for it."""
 _END = re.compile(rf"[。！？，；：…]|[.!?]+|[{_SOFT}]|\n")
+_OPENERS = '([{"“‘—/'
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
 _PAUSES = {
     **dict.fromkeys(",，—–…", Pause.COMMA),
@@ -98,6 +100,8 @@ class ClauseSplitter:
         """Offset of ``_text[0]``: what lies before was given out."""
         self._scan = 0
         """Ends before this position of ``_text`` were looked at and rejected for good."""
+        self._weighed = (0, 0.0)
+        """A position of ``_text`` that no word crosses, and how many words lie before it."""
         self._first = True
         self._after = Pause.NONE
         self._line_breaks = 0
@@ -116,6 +120,8 @@ class ClauseSplitter:
     def feed(self, delta: str) -> list[Clause]:
         """Append text; return the clauses that are complete now."""
         self._text += delta
+        if self._text[:1].isspace():  # dropped as they come: many blanks would be read again at each of them
+            self._skip(0, self._after)
         return self._cut()
 
     def settle(self) -> list[Clause]:
@@ -171,7 +177,7 @@ class ClauseSplitter:
                     self._scan = match.end()
                     continue
             ellipsis = mark.startswith(("…", ".."))
-            if (mark in _SOFT or ellipsis) and _words(text[:end]) < enough:
+            if (mark in _SOFT or ellipsis) and self._words(end) < enough:
                 self._scan = match.end()
                 continue
             return end, Pause.COMMA if ellipsis else _PAUSES[mark[-1]]
@@ -191,11 +197,14 @@ class ClauseSplitter:
     def _ends_sentence(self, start: int, end: int, *, final: bool) -> bool | None:
         """Whether the single full stop at ``start`` ends a sentence; None: the next visible character will tell."""
         text = self._text
-        word = re.split(r"[\s(\[{\"“‘—/]", text[:start])[-1]
+        begin = start
+        while begin and not text[begin - 1].isspace() and text[begin - 1] not in _OPENERS:
+            begin -= 1
+        word = text[begin:start]
         lower = word.lower().lstrip("'")
         if lower in _NEVER_LAST or (len(word) == 1 and word.isalpha() and word != "I"):
             return False
-        if word.isdigit() and not text[: start - len(word)].strip():
+        if word.isdigit() and not text[:begin].strip():
             return False  # "1. First item"
         if lower in _SOMETIMES_LAST or _INITIALS.fullmatch(word):
             rest = text[end:].lstrip()
@@ -206,15 +215,30 @@ class ClauseSplitter:
 
     def _too_long(self, end: int, limit: float) -> int:
         """Where to cut when the clause up to ``end`` is over its limits although nothing ends it; 0: it is not."""
-        text, config = self._text[:end], self._config
-        if len(text) < limit and len(text) <= config.max_chars:
+        text, config = self._text, self._config
+        if end < limit and end <= config.max_chars:
             return 0  # cannot hold that many words
-        words = 0.0
-        for match in _WORD.finditer(text):
-            words += _weight(match.group())
-            if words > limit or match.end() > config.max_chars:
-                return match.start() if text[: match.start()].strip() else config.max_chars
+        for start, stop, words in self._weigh(end):
+            if words > limit or stop > config.max_chars:
+                return start if text[:start].strip() else config.max_chars
         return 0
+
+    def _words(self, end: int) -> float:
+        """Words in ``_text[:end]``; a Han character is half a word."""
+        return max((words for _, _, words in self._weigh(end)), default=self._weighed[1])
+
+    def _weigh(self, end: int) -> Iterator[tuple[int, int, float]]:
+        """The words of ``_text[:end]`` that were not counted before: start, end, how many there are up to this one.
+
+        Each word is counted once and for all as soon as it ends before ``end``. A text that is one candidate for an end
+        after the other would otherwise be counted from its start at each of them.
+        """
+        words = self._weighed[1]
+        for match in _WORD.finditer(self._text, self._weighed[0], end):
+            words += _weight(match.group())
+            yield match.start(), match.end(), words
+            if match.end() < end:
+                self._weighed = match.end(), words
 
     def _take(self, end: int, pause: Pause) -> Clause:
         lead = _lead(self._text)
@@ -229,14 +253,16 @@ class ClauseSplitter:
         return clause
 
     def _skip(self, end: int, pause: Pause) -> None:
-        """Drop ``_text[:end]``; what follows comes after ``pause``."""
-        gone = self._text[:end]
+        """Drop ``_text[:end]`` and the blanks behind it; what follows comes after ``pause``."""
+        rest = self._text[end:].lstrip()
+        gone = self._text[: len(self._text) - len(rest)]
         self._line_breaks = gone[len(gone.rstrip()) :].count("\n") + (self._line_breaks if not gone.strip() else 0)
         if gone.strip() or self._after is Pause.NONE:
             self._after = pause if gone.strip() else Pause.NONE
-        self._text = self._text[end:]
-        self._base += end
+        self._text = rest
+        self._base += len(gone)
         self._scan = 0
+        self._weighed = 0, 0.0
 
 
 _WORD = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|[^\s\u2e80-\u9fff\uf900-\ufaff]+")
@@ -249,8 +275,3 @@ def _lead(text: str) -> int:
 
 def _weight(word: str) -> float:
     return 0.5 if script(word[0]) == "Han" else 1.0 if any(c.isalnum() for c in word) else 0.0
-
-
-def _words(text: str) -> float:
-    """Words in ``text``; a Han character is half a word."""
-    return sum(map(_weight, _WORD.findall(text)))

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tts_engine.text import clauses
 from tts_engine.text.clauses import ClauseConfig, ClauseSplitter, Pause
 
 
@@ -78,8 +79,8 @@ def test_a_pause_in_the_stream_settles_a_sentence_but_not_half_a_one() -> None:
 
 def test_a_text_without_punctuation_is_cut_at_spaces() -> None:
     config = ClauseConfig(first_max_words=5, max_words=10)
-    clauses = split("word " * 23, config=config)
-    assert [len(c.split()) for c in clauses] == [5, 10, 8]
+    cut = split("word " * 23, config=config)
+    assert [len(c.split()) for c in cut] == [5, 10, 8]
 
 
 def test_a_text_without_spaces_is_cut_at_the_character_limit() -> None:
@@ -113,3 +114,34 @@ def test_cuts_do_not_depend_on_how_the_text_was_fed_and_lose_nothing(text: str, 
         assert text[end : clause.start_char].strip(" \n。，—") == ""
         end = clause.end_char
     assert text[end:].strip(" \n。，—") == ""
+
+
+def test_blanks_before_a_clause_are_not_kept_to_be_read_again() -> None:
+    splitter = ClauseSplitter()
+    for _ in range(1000):
+        assert splitter.feed(" ") == []
+        assert splitter._text == ""
+    (clause,) = [*splitter.feed("Hello there."), *splitter.flush()]
+    assert (clause.text, clause.start_char, clause.pause) == ("Hello there.", 1000, Pause.NONE)
+
+
+def test_a_word_is_weighed_once_however_many_marks_follow_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    weighed: list[str] = []
+    weigh = clauses._weight
+
+    def counting(word: str) -> float:
+        weighed.append(word)
+        return weigh(word)
+
+    monkeypatch.setattr(clauses, "_weight", counting)
+    ClauseSplitter().feed(", " * 1000)
+    assert len(weighed) < 3 * 1000
+
+
+def test_blanks_before_a_clause_do_not_count_for_its_length() -> None:
+    fed, dripped = ClauseSplitter(ClauseConfig(max_chars=40)), ClauseSplitter(ClauseConfig(max_chars=40))
+    text = " " * 30 + "x" * 60
+    (at_once,) = fed.feed(text)
+    (in_pieces,) = [clause for character in text for clause in dripped.feed(character)]
+    assert at_once == in_pieces
+    assert at_once.text == "x" * 40
