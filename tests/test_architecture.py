@@ -1,6 +1,8 @@
 """The import rules of ARCHITECTURE.md, watched: who may import whom, and who must stay free of I/O."""
 
 import ast
+import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,3 +173,25 @@ def test_every_room_says_what_it_is_for(package: str) -> None:
         and not ast.get_docstring(ast.parse(path.read_text()))
     ]
     assert not silent
+
+
+def _named_paths(text: str) -> Iterator[str]:
+    """Every path below a package that stands in backticks; ``a/{b,c}.py`` names two."""
+    packages = "|".join(package.split("/")[0] for package in PACKAGES)
+    for name in re.findall(rf"`((?:{packages})/[^\s`]*)`", text):
+        pieces = [piece.split(",") for piece in re.split(r"[{}]", name)]
+        yield from ("".join(choice) for choice in itertools.product(*pieces))
+
+
+def test_the_files_that_architecture_names_are_there() -> None:
+    named = set(_named_paths((ROOT / "ARCHITECTURE.md").read_text()))
+    assert len(named) > 80
+    assert not [name for name in sorted(named) if not list(ROOT.glob(name))]
+
+
+def test_architecture_names_every_room() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    rooms = {path.parent for package in PACKAGES for path in (ROOT / package).glob("*/__init__.py")} - {
+        ROOT / "tts_engine/proto"
+    }
+    assert not [room for room in sorted(rooms) if f"`{room.relative_to(ROOT)}/`" not in text]

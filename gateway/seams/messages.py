@@ -1,6 +1,6 @@
-"""The dialogue protocol's messages (contract section 3), decoded once at the edge. Pure.
+"""The dialogue protocol's messages, decoded once at the edge. Pure.
 
-The wire format is ConversationRelay's; fields and messages marked ``+`` in the docstrings are our extensions.
+The wire format is that of Twilio's ConversationRelay. The docstrings mark our own fields and messages with ``+``.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ def talkspurt(*arguments: str, cwd: Path = ROOT, **more: str) -> subprocess.Comp
 def test_version_is_that_of_the_distribution() -> None:
     done = talkspurt("--version")
     assert (done.returncode, done.stdout) == (0, f"talkspurt {__version__}\n")
-    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert setuptools["dynamic"]["version"] == {"attr": "talkspurt.__version__"}
 
 
 def test_help_names_every_command() -> None:

@@ -15,7 +15,7 @@ def test_the_committed_load_is_what_its_generator_writes() -> None:
     assert written == STANDARD.read_text()
 
 
-def test_the_standard_load_is_as_the_contract_says() -> None:
+def test_no_text_of_the_standard_load_comes_twice_and_its_lengths_are_as_stated() -> None:
     load = read_load(STANDARD)
     turns = [load.next() for _ in range(3000)]
     clauses = [clause for turn in turns for clause in turn.clauses]
