@@ -1,4 +1,4 @@
-"""A run says at its end which programs of others it missed, and how to get them. With CI=true a missing one fails it."""
+"""A run ends with a list of the missing peers and how to get them. With CI=true a missing one fails the run."""
 
 from __future__ import annotations
 
