@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -91,6 +90,7 @@ class Listening:
     """One call's. ``start`` it once; see ``RecognitionEvents``.
 
     Args:
+        clock: the ticker's ``now``.
         cutting: entered around what may cut our voice, with the onset from which the cut is counted.
         later: the loop's ``call_later``.
     """
@@ -102,7 +102,7 @@ class Listening:
         *,
         tell: Callable[[Outbound], None],
         cutting: Callable[[float], AbstractContextManager[None]],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
         later: Later | None = None,
     ) -> None:
         self._hearing = hearing

@@ -156,7 +156,7 @@ class Session:
         self._leg = leg
         self._route = route
         self._services = services
-        self._now = time.monotonic
+        self._now = services.ticker.now
         self._begun = self._now()
         self._link: DialogueLink | None = None
         self._early: list[Outbound] = []
@@ -201,7 +201,9 @@ class Session:
         )
         self._uplink: UplinkStream | None = None
         heard = services.hearing.get(call.route)
-        self._listening = Listening(heard, self.turns, tell=self.tell, cutting=self._cutting) if heard else None
+        self._listening = (
+            Listening(heard, self.turns, tell=self.tell, cutting=self._cutting, clock=self._now) if heard else None
+        )
         self._keys_told = False
         self._transfer: Transfer | None = None
         self.listening = False

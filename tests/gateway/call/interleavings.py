@@ -1,0 +1,352 @@
+"""What may happen to a call: some hundred scripts, and a random call for each number. Each gives the lines that
+``VirtualSession`` writes down; ``tests/vectors/calls`` keeps what they were when somebody last looked at them.
+
+    python -m tests.gateway.call.interleavings check          all of them, two minutes and a half
+    python -m tests.gateway.call.interleavings show 4711      a random call; or the name of a script
+    python -m tests.gateway.call.interleavings record         write them anew, after a change that is meant
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import json
+import logging
+import random
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from gateway.seams.messages import Cancel, Commit, Discard, End, Inbound, Language, Mark, Play, SendDigits, Text
+from tests.gateway.call.virtual_session import VirtualLoop, VirtualSession
+
+VECTORS = Path(__file__).parents[2] / "vectors/calls"
+RANDOM, BLOCK = 10_000, 25
+LONG = "one two three four five six seven eight nine ten."
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "onset": {"route": {}},
+    "onset without pause": {"route": {}, "barge_in": {"pause_ms": 0}},
+    "duration": {"route": {}, "barge_in": {"false_alarm_ms": 400}},
+    "onset and words": {"route": {}, "recogniser": True},
+    "duration or words": {"route": {}, "recogniser": True, "barge_in": {"false_alarm_ms": 400}},
+    "words": {"route": {"ignore_backchannel": True}, "recogniser": True},
+    "words with a pause": {
+        "route": {"ignore_backchannel": True}, "recogniser": True, "barge_in": {"false_alarm_ms": 400}
+    },
+    "words, partial prompts": {"route": {"ignore_backchannel": True, "partial_prompts": True}, "recogniser": True},
+    "by speech only": {"route": {"interruptible": "speech"}},
+    "by digits only": {"route": {"interruptible": "dtmf"}, "recogniser": True},
+    "by nothing": {"route": {"interruptible": "none", "report_input_during_agent_speech": "any"}, "recogniser": True},
+    "everything told": {"route": {"events": ["speaker-events", "tokens-played"]}, "recogniser": True},
+}  # fmt: skip
+
+
+async def onset(call: VirtualSession) -> None:
+    call.utters("word", 20)
+    await call.run(2.5)
+
+
+async def hum(call: VirtualSession) -> None:
+    call.utters("hum", 12)
+    await call.run(2.0)
+
+
+async def vowel_that_ends(call: VirtualSession) -> None:
+    call.utters("vowel", 3)
+    await call.run(2.5)
+
+
+async def vowel_that_becomes_a_word(call: VirtualSession) -> None:
+    call.utters("vowel", 3)
+    call.utters("word", 10)
+    await call.run(2.5)
+
+
+async def long_hum(call: VirtualSession) -> None:
+    call.utters("hum", 40)
+    await call.run(2.0)
+
+
+async def short_word(call: VirtualSession) -> None:
+    call.utters("word", 4)
+    await call.run(2.5)
+
+
+async def breath(call: VirtualSession) -> None:
+    call.utters("word", 10)
+    call.utters("silence", 13)
+    call.utters("word", 10)
+    await call.run(2.5)
+
+
+async def digit(call: VirtualSession) -> None:
+    call.session.on_digit("5")
+    await call.run(0.5)
+
+
+async def digit_in_doubt(call: VirtualSession) -> None:
+    call.utters("vowel", 3)
+    await call.run(0.15)
+    call.session.on_digit("5")
+    call.say(Text(token="an answer ", last=True))
+    await call.run(2.0)
+
+
+async def cancel(call: VirtualSession) -> None:
+    call.say(Cancel())
+    await call.run(0.5)
+
+
+async def cancel_in_doubt(call: VirtualSession) -> None:
+    call.utters("vowel", 3)
+    await call.run(0.15)
+    call.say(Cancel(turn="t1"), Text(token="an answer ", last=True))
+    await call.run(2.0)
+
+
+async def speaks_on_over_the_next_turn(call: VirtualSession) -> None:
+    call.utters("word", 60)
+    await call.run(0.5)
+    call.say(Text(token="an answer that is long ", last=True, turn="a"))
+    await call.run(3.0)
+
+
+async def tail_after_a_cut(call: VirtualSession) -> None:
+    call.say(Text(token="eleven "))
+    call.utters("word", 10)
+    for token in ("twelve ", "thirteen ", "fourteen "):
+        await call.run(0.2)
+        call.say(Text(token=token))
+    call.say(Text(token="fifteen", last=True), Text(token="the answer", last=True))
+    await call.run(3.0)
+
+
+async def tail_after_a_digit(call: VirtualSession) -> None:
+    call.say(Text(token="eleven "))
+    call.session.on_digit("1")
+    for token in ("twelve ", "thirteen ", "fourteen "):
+        await call.run(0.2)
+        call.say(Text(token=token))
+    await call.run(2.0)
+
+
+async def marks(call: VirtualSession) -> None:
+    call.say(Mark(name="behind"))
+    call.utters("vowel", 3)
+    call.loses_marks = True
+    await call.run(4.0)
+
+
+async def held_turn(call: VirtualSession) -> None:
+    call.say(Text(token="kept back ", last=True, turn="h", hold=True))
+    call.utters("vowel", 3)
+    await call.run(0.15)
+    call.say(Commit(turn="h"))
+    await call.run(3.0)
+
+
+async def discarded_in_doubt(call: VirtualSession) -> None:
+    call.say(Text(token="kept back ", last=True, turn="h", hold=True))
+    call.utters("vowel", 3)
+    await call.run(0.15)
+    call.say(Discard(turn="h"))
+    await call.run(3.0)
+
+
+async def on_hold_in_doubt(call: VirtualSession) -> None:
+    call.utters("vowel", 3)
+    await call.run(0.12)
+    call.session.on_held(True)
+    await call.run(2.0)
+    call.session.on_held(False)
+    await call.run(2.0)
+
+
+async def end_in_doubt(call: VirtualSession) -> None:
+    call.utters("word", 3)
+    call.say(End(handoff_data="x"))
+    await call.run(3.0)
+
+
+async def manager_lost_in_doubt(call: VirtualSession) -> None:
+    call.utters("vowel", 3)
+    await call.run(0.12)
+    call.session.on_dialogue_lost()
+    await call.run(3.0)
+
+
+async def engine_breaks_in_doubt(call: VirtualSession) -> None:
+    call.utters("vowel", 3)
+    await call.run(0.12)
+    for spoken in call.spoken:
+        spoken.fail()
+    await call.run(2.0)
+
+
+async def nobody(call: VirtualSession) -> None:
+    await call.run(3.0)
+
+
+SCRIPTS: list[Callable[[VirtualSession], Awaitable[None]]] = [
+    onset, hum, vowel_that_ends, vowel_that_becomes_a_word, long_hum, short_word, breath, digit, digit_in_doubt, cancel,
+    cancel_in_doubt, speaks_on_over_the_next_turn, tail_after_a_cut, tail_after_a_digit, marks, held_turn,
+    discarded_in_doubt, on_hold_in_doubt, end_in_doubt, manager_lost_in_doubt, engine_breaks_in_doubt, nobody,
+]  # fmt: skip
+
+BEGINNINGS: dict[str, tuple[float, Inbound]] = {
+    "in speech": (0.5, Text(token=LONG, last=True)),
+    "in an open turn": (0.7, Text(token="one two three four five ")),
+}
+
+SCRIPTED = [f"{policy}: {script.__name__} {where}" for policy in POLICIES for script in SCRIPTS for where in BEGINNINGS]
+
+
+async def scripted(name: str) -> list[str]:
+    """The lines of one of ``SCRIPTED``."""
+    policy, _, rest = name.partition(": ")
+    script_name, _, where = rest.partition(" ")
+    call = VirtualSession(**POLICIES[policy], lead_ms=100, has_marks=True, seed=1)
+    call.partials = 0.0
+    call.says = ["Stop it."] if "word" in script_name or "speaks" in script_name else ["Yeah."]
+    await call.run(0.01)
+    wait_s, message = BEGINNINGS[where]
+    call.say(message)
+    await call.run(wait_s)
+    await next(script for script in SCRIPTS if script.__name__ == script_name)(call)
+    return await call.finish()
+
+
+async def interleaved(seed: int) -> list[str]:
+    """The lines of a random call."""
+    rng = random.Random(seed)
+    route = {
+        "interruptible": rng.choice(["any", "any", "any", "speech", "dtmf", "none"]),
+        "preemptible": rng.random() < 0.15,
+        "ignore_backchannel": rng.random() < 0.4,
+        "partial_prompts": rng.random() < 0.3,
+        "dtmf_detection": rng.random() < 0.9,
+        "report_input_during_agent_speech": rng.choice(["none", "none", "any", "speech", "dtmf"]),
+        "events": rng.choice([[], [], ["speaker-events"], ["speaker-events", "tokens-played"]]),
+        "fallback": rng.choice(["", "one moment"]),
+        "welcome_greeting": rng.choice(["", "", "hello there"]),
+    }
+    call = VirtualSession(
+        route,
+        recogniser=rng.random() < 0.6,
+        barge_in={
+            "false_alarm_ms": rng.choice([0, 0, 300, 700]),
+            "pause_ms": rng.choice([64, 64, 0]),
+            "max_hum_ms": rng.choice([0, 300, 900]),
+        },
+        dialogue={"stale_ms": rng.choice([300, 300, 60]), "end_drain": rng.random() < 0.8},
+        lead_ms=rng.choice([0, 100, 400]),
+        has_marks=rng.random() < 0.5,
+        recalls=rng.random() < 0.8,
+        seed=seed,
+    )
+    call.engine_s = rng.choice([0.0, 0.0, 0.05, 0.3])
+    call.loses_marks = rng.random() < 0.1
+    await call.run(0.01)
+    call.say(Text(token=rng.choice([LONG, "one two three "]), last=rng.random() < 0.5))
+    for _ in range(rng.randrange(4, 25)):
+        _act(call, rng)
+        await call.run(rng.choice([0.0, 0.03, 0.1, 0.1, 0.35]) * (0.5 + rng.random()))
+    await call.run(rng.choice([0.0, 2.0]))
+    return await call.finish()
+
+
+def _act(call: VirtualSession, rng: random.Random) -> None:
+    def one_of(*ids: str) -> str:
+        return rng.choice([*ids, *(turn.id for turn in call.session.turns.live)])
+
+    interruptible = rng.choice([None, None, "any", "speech", "dtmf", "none"])
+    token = rng.choice(["", " ", "word ", "two words ", "end.", "a b c d ", LONG])
+    match rng.randrange(24):
+        case 0 | 1 | 2:
+            call.say(Text(token=token, last=rng.random() < 0.5, interruptible=interruptible))
+        case 3:
+            call.say(Text(token=token, last=rng.random() < 0.5, turn=one_of("x1", "x2", "x3")))
+        case 4:
+            call.say(Text(token=token, last=rng.random() < 0.7, turn=f"h{rng.randrange(4)}", hold=True))
+        case 5:
+            call.say(rng.choice([Commit(turn=one_of("h0", "h1")), Discard(turn=one_of("h0", "h1"))]))
+        case 6:
+            call.say(Cancel(turn=rng.choice(["", "", one_of("nobody")])))
+        case 7:
+            call.session.on_digit(rng.choice("0123456789*#"))
+        case 8:
+            call.session.on_key_heard("7")
+        case 9:
+            call.say(Mark(name=f"m{rng.randrange(1000)}"))
+        case 10:
+            clip = Play(source=rng.choice(["clip", "missing"]), preemptible=rng.choice([None, True]))
+            call.say(rng.choice([clip, SendDigits(digits=rng.choice(["12", "beside"]))]))
+        case 11 if call.spoken:
+            rng.choice(call.spoken).fail()
+        case 12 if rng.random() < 0.3:
+            call.session.on_dialogue_lost()
+        case 13 if rng.random() < 0.15:
+            call.say(End(handoff_data="x"))
+        case 14:
+            call.say(Language(tts_language="de-DE", transcription_language=rng.choice(["", "", "xx", "en-IN"])))
+        case 15:
+            call.session.on_held(rng.random() < 0.4)
+        case 16:
+            call.session.on_playback(started=rng.random() < 0.5)
+        case 17 if rng.random() < 0.3 and not call.plan:
+            call.goes_deaf()
+        case _:
+            for _ in range(rng.randrange(1, 4)):
+                kind = rng.choice(["word", "word", "word", "vowel", "vowel", "hum", "far", "noise", "silence"])
+                call.utters(kind, rng.choice([1, 2, 3, 5, 12, 30]))
+
+
+def run_all(of: Callable[[Any], Awaitable[list[str]]], which: list[Any]) -> list[list[str]]:
+    """One after the other, each from the same second on."""
+
+    async def main() -> list[list[str]]:
+        return [await of(one) for one in which]
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main())
+
+
+def digest(block: int) -> str:
+    """Of ``BLOCK`` random calls, everything that left them."""
+    calls = run_all(interleaved, list(range(block * BLOCK, (block + 1) * BLOCK)))
+    return hashlib.sha256(json.dumps(calls).encode()).hexdigest()[:16]
+
+
+def recorded() -> tuple[dict[str, list[str]], list[str]]:
+    """The lines of every script by its name, and the digests of the random calls."""
+    with gzip.open(VECTORS / "scripted.json.gz", "rt") as file:
+        scripts: dict[str, list[str]] = json.load(file)
+    return scripts, (VECTORS / "random.txt").read_text().split()
+
+
+def _main(verb: str, which: str = "") -> int:
+    if verb == "show":
+        of, key = (interleaved, int(which)) if which.isdigit() else (scripted, which)
+        print(*run_all(of, [key])[0], sep="\n")  # type: ignore[arg-type]
+        return 0
+    scripts = dict(zip(SCRIPTED, run_all(scripted, SCRIPTED), strict=True))
+    digests = [digest(block) for block in range(RANDOM // BLOCK)]
+    if verb == "record":
+        VECTORS.mkdir(parents=True, exist_ok=True)
+        packed = gzip.compress(json.dumps(scripts, indent=0).encode(), mtime=0)
+        (VECTORS / "scripted.json.gz").write_bytes(packed)
+        (VECTORS / "random.txt").write_text("\n".join(digests) + "\n")
+        return 0
+    before, digests_before = recorded()
+    other = [name for name in SCRIPTED if scripts[name] != before.get(name)]
+    blocks = [at for at, (new, old) in enumerate(zip(digests, digests_before, strict=True)) if new != old]
+    print(f"{len(other)} scripts and {len(blocks)} blocks of random calls differ", *other, *blocks[:20], sep="\n")
+    return bool(other or blocks)
+
+
+if __name__ == "__main__":
+    logging.disable()
+    sys.exit(_main(*sys.argv[1:]))

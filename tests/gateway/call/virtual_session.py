@@ -1,0 +1,483 @@
+"""A whole session on the virtual clock: ``Session`` and all it decides are the real ones, so are the ticker's timetable
+and the VAD's decisions. The leg, the engine, the clips, the manager, the recogniser and the network of the VAD are
+played here. What leaves the session is written down, line by line, with the time at which it left."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import selectors
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from gateway.call.listening import hearing
+from gateway.call.session import Services, Session, turn_defaults
+from gateway.config import BargeInConfig, DialogueConfig, PlayoutConfig, RecogniserConfig, RouteConfig
+from gateway.errors import ClipError
+from gateway.histogram import Histogram
+from gateway.media.playout import StartPolicy
+from gateway.media.ticker import SLOT_S, Ticker
+from gateway.seams.dialogue import DialogueSink
+from gateway.seams.leg import CallInfo
+from gateway.seams.messages import Inbound, Outbound
+from gateway.seams.recogniser import RecognitionError, RecognitionEvents
+from gateway.seams.uplink import UplinkEvents
+from gateway.uplink.vad import WINDOW_S, SpeechDetector, Window
+from tests.gateway.call.virtual_call import words
+from tts_engine.api import AudioChunk, TextSpan, UtteranceRequest
+from tts_engine.errors import EngineError
+from voicecodecs.registry import AudioFormat
+
+FRAME = 160
+WORD_FRAMES = 10
+BEGIN = 100.0
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Time jumps to what is due next; nothing is read from outside."""
+
+    def __init__(self) -> None:
+        self.now = BEGIN
+        super().__init__(_Jump(self))
+
+    def time(self) -> float:
+        return self.now
+
+
+class _Jump(selectors.SelectSelector):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise RuntimeError("nothing will ever happen")
+        self._loop.now += timeout
+        return []
+
+
+class VirtualTicker(Ticker):
+    """The real timetable; the loop's timer instead of the kernel's."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lateness = Histogram()
+        self._max_sends = 50
+        self._wheel = {}
+        self._armed_slot = None
+        self._in_tick = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def _arm(self, slot: int | None) -> None:
+        self._armed_slot = slot
+        if self._timer is not None:
+            self._timer.cancel()
+        if slot is not None:
+            self._timer = self._loop.call_at(slot * SLOT_S + 1e-6, lambda: self.on_timer(now=self.now()))
+
+    def close(self) -> None:
+        self._arm(None)
+
+
+class Spoken:
+    """An utterance: a chunk of ten frames for each word, at the world's pace."""
+
+    def __init__(self, world: VirtualSession, name: str, text: str = "", *, ended: bool = False) -> None:
+        self._world = world
+        self._name = name
+        self.text = text
+        self._ended = ended
+        self._spoken = 0
+        self._news = asyncio.Event()
+        self.fault = False
+
+    def feed(self, text: str) -> None:
+        self._world.note(f"feed {self._name} {text!r}")
+        self.text += text
+        self._news.set()
+
+    def end_text(self) -> None:
+        self._world.note(f"end_text {self._name}")
+        self._ended = True
+        self._news.set()
+
+    def played(self, samples: int, *, at: float) -> None:
+        self._world.note(f"played {self._name} {samples}")
+
+    def fail(self) -> None:
+        self.fault = True
+        self._news.set()
+
+    async def __aiter__(self) -> AsyncIterator[AudioChunk]:
+        world = self._world
+        while True:
+            complete = words(self.text) if self._ended else words(self.text + "x")[:-1]
+            if self.fault:
+                raise EngineError("the engine broke")
+            if self._spoken < len(complete):
+                await asyncio.sleep(world.pace())
+                start, end = complete[self._spoken]
+                first = self._spoken * WORD_FRAMES * FRAME
+                self._spoken += 1
+                yield AudioChunk(
+                    frames=[f"{self._name}/{self._spoken}".encode()] * WORD_FRAMES,
+                    first_sample=first,
+                    samples=WORD_FRAMES * FRAME,
+                    spans=[TextSpan(start, end, first, first + WORD_FRAMES * FRAME - 200)],
+                    stages_ms={"engine": 1.0},
+                )
+            elif self._ended:
+                return
+            else:
+                await self._news.wait()
+                self._news.clear()
+
+    async def aclose(self) -> None:
+        pass
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._world.note(f"closed {self._name}")
+
+
+def _window(kind: str) -> Window:
+    probability, level, bright, front = {
+        "word": (0.9, -20.0, -3.0, -10.0),
+        "vowel": (0.9, -20.0, -12.0, -15.0),
+        "hum": (0.8, -22.0, -16.0, -30.0),
+        "far": (0.9, -45.0, -3.0, -10.0),
+        "noise": (0.1, -30.0, -2.0, -4.0),
+        "silence": (0.02, -65.0, -10.0, -20.0),
+    }[kind]
+    return Window(
+        end=0.0, probability=probability, level_db=level, bright_db=bright, front_db=front, talking_over=False
+    )
+
+
+class VirtualSession:
+    """One call. Its owner awaits ``run`` to let time pass; ``lines`` is what came of it.
+
+    Args:
+        seed: of everything that is drawn: the pace of the engine, what the recogniser hears, when it answers.
+    """
+
+    max_lead_ms: int
+    has_marks: bool
+    recalls: bool
+    outbound = AudioFormat()
+
+    def __init__(
+        self,
+        route: dict[str, Any],
+        *,
+        recogniser: bool = False,
+        barge_in: dict[str, Any] | None = None,
+        dialogue: dict[str, Any] | None = None,
+        lead_ms: int = 0,
+        has_marks: bool = False,
+        recalls: bool = True,
+        seed: int = 0,
+    ) -> None:
+        self.lines: list[str] = []
+        self.max_lead_ms, self.has_marks, self.recalls = lead_ms, has_marks, recalls
+        self.rng = random.Random(seed)
+        self._loop = asyncio.get_running_loop()
+        assert isinstance(self._loop, VirtualLoop)
+        self._loop.now = BEGIN
+        self.spoken: list[Spoken] = []
+        self.says = ["", "Mm-hmm.", "Yeah.", "Stop it.", "Yeah but no."]
+        """What the recogniser may hear; ``answer_s`` is the longest that this takes."""
+        self.answer_s = 0.3
+        self.partials = 0.02
+        """For each 20 ms of speech: how likely the recogniser says what it has so far."""
+        self.engine_s = 0.0
+        """The longest that the engine takes for a word."""
+        self.loses_marks = False
+        self.speech_wanted = False
+        self.plan: deque[Window] = deque()
+        """What the caller's windows will be, 32 ms each; silence is not looked at when nobody spoke."""
+        self._marks: deque[asyncio.TimerHandle] = deque()
+        self._last_frame_at = 0.0
+        made = RouteConfig.model_validate({"recogniser": "external" if recogniser else "", **route})
+        common = BargeInConfig.model_validate(barge_in or {})
+        heard = hearing(made, _Recogniser(self), RecogniserConfig(), common) if recogniser else None
+        playout = PlayoutConfig(lead_ms=lead_ms, fade_ms=0, mark_timeout_s=1.0, held_turns=2, buffer_s=3.0)
+        self.ticker = VirtualTicker()
+        services = Services(
+            engine=_Engine(self),  # type: ignore[arg-type]  # opens utterances, and no more
+            ticker=self.ticker,
+            dialogues=_Manager(self),
+            clips=_Clips(self),
+            meter=self,
+            playout=playout,
+            start=StartPolicy(quantile=1.0, max_delay_s=0.0),
+            uplink=_Uplink(self),
+            hearing={"r": heard} if heard else {},
+        )
+        limits = turn_defaults(
+            made,
+            DialogueConfig.model_validate(dialogue or {}),
+            playout,
+            common,
+            turn_chars=60,
+            turns_queued=6,
+            words_decide=made.ignore_backchannel and recogniser,
+        )
+        self.detector = SpeechDetector(
+            pause_s=common.pause_ms / 1000,
+            min_silence_s=common.min_silence_ms / 1000,
+            max_hum_s=common.max_hum_ms / 1000,
+        )
+        for _ in range(70):  # two seconds of a quiet room: what is loud is known by it
+            self.detector.feed(_window("silence"))
+        call = CallInfo(call_id="VX1", route="r", transport="test")
+        self.session = Session(call, self, AudioFormat(), made, limits, services)
+        self._running = asyncio.create_task(self.session.run())
+        self._listening = asyncio.create_task(self._listen())
+
+    def note(self, line: str) -> None:
+        """Write down what happened now."""
+        self.lines.append(f"{self._loop.time() - BEGIN:.3f} {line}")
+
+    @property
+    def now(self) -> float:
+        return self._loop.time()
+
+    def later(self, seconds: float, act: Callable[[], None]) -> None:
+        self._loop.call_later(seconds, act)
+
+    def begins(self, name: str, text: str = "") -> Spoken:
+        """A turn's sound is asked for; with ``text`` it is all there."""
+        self.spoken.append(Spoken(self, name, text, ended=bool(text)))
+        return self.spoken[-1]
+
+    def pace(self) -> float:
+        return self.rng.random() * self.engine_s
+
+    async def run(self, seconds: float) -> None:
+        """Let time pass."""
+        await asyncio.sleep(seconds)
+
+    async def finish(self) -> list[str]:
+        """The caller hangs up."""
+        self.session.on_leg_closed("hangup")
+        await self._running
+        self._listening.cancel()
+        self.ticker.close()
+        stats = self.session.stats
+        self.note(
+            f"stats turns={stats.turns} gaps={stats.gaps} first={stats.first_packet_ms} stalls={stats.stalls} "
+            f"cut={None if stats.last_cut_ms is None else round(stats.last_cut_ms)} "
+            f"last={stats.last_turn}/{stats.last_heard}/{stats.last_outcome}"
+        )
+        return self.lines
+
+    def say(self, *messages: Inbound) -> None:
+        """The manager's messages."""
+        for message in messages:
+            self.session.on_message(message)
+
+    # --- the caller --------------------------------------------------------------------------------------------------
+
+    def utters(self, kind: str, windows: int) -> None:
+        """The caller is heard for so many windows more."""
+        self.plan.extend(_window(kind) for _ in range(windows))
+
+    def goes_deaf(self) -> None:
+        """No more audio came for a second: the worker forgets who was speaking."""
+        self.plan.clear()
+        self.detector.forget()
+
+    async def _listen(self) -> None:
+        events: UplinkEvents = self.session
+        while True:
+            await asyncio.sleep(WINDOW_S)
+            if not self.plan and self.detector.idle:
+                continue
+            planned = self.plan.popleft() if self.plan else _window("silence")
+            now = self._loop.time()
+            window = replace(planned, end=now, talking_over=now - WINDOW_S < self._last_frame_at + 0.6)
+            heard = self.detector.feed(window, is_echo=lambda: self.rng.random() < 0.1)
+            if self.detector.speaking and self.speech_wanted:
+                events.on_speech(bytes(640))
+            match heard:
+                case ("suspected", onset):
+                    events.on_speech_suspected(onset=onset)
+                case ("dismissed", _):
+                    events.on_speech_dismissed()
+                case ("started", onset):
+                    events.on_speech_started(onset=onset)
+                case ("ended", _):
+                    events.on_speech_ended()
+
+    # --- the leg -----------------------------------------------------------------------------------------------------
+
+    def send_frame(self, payload: bytes, now: float) -> bool:
+        self._last_frame_at = self._loop.time()
+        self.note(f"frame {payload.decode()}")
+        return True
+
+    def send_mark(self, name: str) -> None:
+        self.note("mark")
+        if not self.loses_marks:
+            later = self.max_lead_ms / 1000 + 0.03
+            self._marks.append(self._loop.call_later(later, self.session.on_mark, name))
+
+    def send_clear(self) -> None:
+        self.note("clear")
+        while self._marks:
+            self._marks.popleft().cancel()
+
+    def carries_dtmf(self, digits: str) -> bool:
+        return digits == "beside"
+
+    def send_dtmf(self, digits: str) -> bool:
+        self.note(f"dtmf {digits}")
+        return True
+
+    def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
+        self.note(f"hang_up {reason} {handoff_data}")
+
+    def transfer(self, target: str, handoff_data: str | None = None) -> bool | None:
+        return False
+
+    # --- meter -------------------------------------------------------------------------------------------------------
+
+    def pacing_error(self, transport: str) -> Histogram:
+        return Histogram()
+
+    def first_packet(self, *, transport: str, seconds: float, stages_ms: dict[str, float]) -> None:
+        self.note(f"first packet {seconds:.3f} {sorted(stages_ms)}")
+
+    def gap(self, *, transport: str, seconds: float) -> None:
+        self.note(f"gap {seconds:.3f}")
+
+    def turn_ended(self, *, outcome: str) -> None:
+        self.note(f"turn ended {outcome}")
+
+    def cut(self, *, reason: str, seconds: float) -> None:
+        self.note(f"cut {reason} {seconds:.3f}")
+
+    def mark_delay(self, *, seconds: float) -> None:
+        self.note(f"mark delay {seconds:.3f}")
+
+    def tokens_dropped(self, count: int) -> None:
+        self.note(f"dropped {count}")
+
+    def stalled(self, *, transport: str) -> None:
+        self.note("stalled")
+
+
+class _Manager:
+    """The dialogue manager's line."""
+
+    def __init__(self, world: VirtualSession) -> None:
+        self._world = world
+
+    async def attach(self, call: CallInfo, sink: DialogueSink, *, codec: str) -> _Manager:
+        sink.on_dialogue_ready()
+        return self
+
+    def send(self, message: Outbound) -> None:
+        self._world.note(f"tell {message}")
+
+    def send_audio(self, pcm: bytes) -> None:
+        self._world.note("audio to the manager")
+
+    async def aclose(self) -> None:
+        self._world.note("line closed")
+
+
+class _Engine:
+    def __init__(self, world: VirtualSession) -> None:
+        self._world = world
+
+    def open(self, request: UtteranceRequest) -> Spoken:
+        name = request.utterance_id.partition(".")[2]
+        self._world.note(f"engine {name} ahead={request.ahead} language={request.language} speed={request.speed}")
+        return self._world.begins(name)
+
+
+class _Clips:
+    def __init__(self, world: VirtualSession) -> None:
+        self._world = world
+
+    async def open(self, source: str, fmt: AudioFormat, loop: int) -> Spoken:
+        self._world.note(f"clip {source} {loop}")
+        if source == "missing":
+            raise ClipError("missing")
+        return self._world.begins(source, "la la la")
+
+    async def digits(self, digits: str, fmt: AudioFormat, *, silent: bool = False) -> Spoken:
+        self._world.note(f"tones {digits} {silent}")
+        return self._world.begins("tones", digits)
+
+    async def aclose(self) -> None: ...
+
+
+class _Uplink:
+    """The worker, and a call's stream to it."""
+
+    needed = True
+
+    def __init__(self, world: VirtualSession) -> None:
+        self._world = world
+
+    def open(self, *_: object) -> _Uplink:
+        return self
+
+    def want(self, *, vad: bool, pcm_rate: int, keys: bool = False, speech: bool = False) -> None:
+        self._world.speech_wanted = speech
+
+    def spoke(self, frame: bytes, *, now: float) -> None: ...
+
+    def push(self, payload: bytes, *, now: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Recogniser:
+    def __init__(self, world: VirtualSession) -> None:
+        self._world = world
+
+    def open(self, events: RecognitionEvents, *, language: str, hints: Sequence[str], partials: bool) -> _Words:
+        if language == "xx":
+            raise RecognitionError("xx is not spoken here")
+        self._world.note(f"recogniser {language} partials={partials}")
+        return _Words(self._world, events)
+
+    async def aclose(self) -> None: ...
+
+
+class _Words:
+    """A stream of the recogniser: hears what is drawn."""
+
+    def __init__(self, world: VirtualSession, events: RecognitionEvents) -> None:
+        self._world = world
+        self._events = events
+        self._answers = 0.0
+
+    def push(self, pcm: bytes) -> None:
+        world = self._world
+        if world.rng.random() < world.partials:
+            world.later(0.0, lambda: self._events.on_partial(world.rng.choice(world.says)))
+
+    def pause(self) -> None: ...
+
+    def finish(self) -> None:
+        world = self._world
+        self._answers = max(self._answers, world.now) + world.rng.random() * world.answer_s
+        said = world.rng.choice(world.says)
+        world.later(self._answers - world.now, lambda: self._events.on_final(said))
+
+    async def aclose(self) -> None: ...
