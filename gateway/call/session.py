@@ -357,7 +357,11 @@ class Session:
         now = self._now()
         with self._cutting(onset):
             self.turns.on_caller_speech(onset=onset, now=now)
-        self._doubt(onset + self.turns.defaults.false_alarm_s - now, self.turns.on_doubt_over)
+        self._doubt(onset + self.turns.defaults.false_alarm_s - now, lambda now: self._on_doubt_over(onset, now))
+
+    def _on_doubt_over(self, onset: float, now: float) -> None:
+        with self._cutting(onset):
+            self.turns.on_doubt_over(now)
 
     def _doubt(self, delay_s: float, decide: Callable[[float], None]) -> None:
         """Decide about a pause later, unless something else decides before."""
