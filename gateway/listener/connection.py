@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 _CLOSE_S = 5.0  # how long a peer that was told to hang up may take to close the socket
 # Looking a member up in its class costs Python 3.11 more than the comparison, and every frame would pay it.
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
+_MAX_FRAGMENTS = 1024  # of a message: one may be empty, and then no limit of bytes ends the message
+_PONG_S = 1.0  # a peer that pings more often gets one answer for all (RFC 6455 section 5.5.3)
 _WRITE_BUFFER_BYTES = 64 * 1024  # about four seconds of base64 mu-law: a peer that far behind is gone
 
 
@@ -100,6 +102,9 @@ class MediaConnection(WSListener):
         self._full = False
         self._stopped = False
         self._parts: list[bytes] = []
+        self._parts_bytes = 0
+        self._pong_at = 0.0
+        """No pong before this time, on the loop's clock."""
         self._parts_type = WSMsgType.TEXT
         self._media_type = WSMsgType.TEXT if dialect.media_is_text else WSMsgType.BINARY
         self._setup_timer: asyncio.TimerHandle | None = None
@@ -143,6 +148,8 @@ class MediaConnection(WSListener):
                     return
                 kind, payload = whole
             self._received(kind, payload)
+        elif kind is WSMsgType.PING:
+            self._answer_ping(transport, frame)
         elif kind is WSMsgType.CLOSE:
             transport.send_close(frame.get_close_code())
             transport.disconnect()
@@ -150,17 +157,30 @@ class MediaConnection(WSListener):
     def _defragment(self, kind: WSMsgType, frame: WSFrame) -> tuple[WSMsgType, bytes] | None:
         if kind is not WSMsgType.CONTINUATION:
             self._parts_type = kind
-            self._parts.clear()
+            self._forget_parts()
         self._parts.append(frame.get_payload_as_bytes())
-        if sum(map(len, self._parts)) > self._max_message_bytes:
-            self._parts.clear()
-            self.close(WSCloseCode.MESSAGE_TOO_BIG, f"message is over {self._max_message_bytes} bytes")
+        self._parts_bytes += len(self._parts[-1])
+        if self._parts_bytes > self._max_message_bytes or len(self._parts) > _MAX_FRAGMENTS:
+            self._forget_parts()
+            limits = f"{self._max_message_bytes} bytes or {_MAX_FRAGMENTS} fragments"
+            self.close(WSCloseCode.MESSAGE_TOO_BIG, f"message is over {limits}")
             return None
         if not frame.fin:
             return None
         payload = b"".join(self._parts)
-        self._parts.clear()
+        self._forget_parts()
         return self._parts_type, payload
+
+    def _forget_parts(self) -> None:
+        self._parts.clear()
+        self._parts_bytes = 0
+
+    def _answer_ping(self, transport: WSTransport, frame: WSFrame) -> None:
+        """Pongs wait for a peer that does not read, so they are bounded by a rate and by the buffer, as frames are."""
+        now = asyncio.get_running_loop().time()
+        if not self._full and now >= self._pong_at:
+            self._pong_at = now + _PONG_S
+            transport.send_pong(frame.get_payload_as_bytes())
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         """The socket is gone, whoever closed it."""

@@ -172,7 +172,7 @@ class GatewayServer:
             auto_ping_idle_timeout=20.0,
             auto_ping_reply_timeout=20.0,
             auto_ping_strategy=WSAutoPingStrategy.PING_WHEN_IDLE,
-            enable_auto_pong=True,
+            enable_auto_pong=False,  # the connection answers pings, with a bound
             max_frame_size=self.limits.message_bytes,
             extra_headers=None,
             read_buffer_init_size=4096,

@@ -3,7 +3,8 @@ recogniser, subscriptions, recordings.
 
 The loop only appends payloads to a deque. Every few milliseconds the thread takes all there is, runs Silero once over
 the windows that are complete (onnxruntime releases the interpreter lock), and posts what happened back to the loop in
-one call. A call whose audio the thread cannot keep up with loses its oldest payloads, counted.
+one call. A call whose audio the thread cannot keep up with loses its oldest payloads, counted. Audio that comes faster
+than it can be spoken is dropped and counted before it is queued: a call gets no more of the thread than it talks.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 
 _CONTEXT = 32  # samples of the window before that the network wants in front
 _MAX_WAITING = 100  # payloads of one call: two seconds
+_CREDIT_S = 5.0  # of audio beyond real time: what a network held back comes at once
 _ECHO_TAIL_S = 0.6  # an echo comes up to this much later than what it echoes, our lead at the carrier included
 _LEAD_S = 0.25  # of sound before an onset, for the recogniser: the VAD misses soft beginnings
 _SURE_S = 0.3  # an onset is confirmed no later than this, and the longest hum before it
@@ -141,6 +143,9 @@ class Stream:
         self.recorder = recorder
         self.waiting: deque[tuple[bool, bytes, float]] = deque()
         self.dropped = 0
+        self._credit_s = _CREDIT_S
+        """Seconds of audio that may be queued now; they grow with the time."""
+        self._pushed_at: float | None = None
         self._vad_wanted = False
         self._speech_wanted = False
         self._keys_wanted = False
@@ -161,8 +166,21 @@ class Stream:
         self._last_now = 0.0
 
     def push(self, payload: bytes, *, now: float) -> None:
-        """Caller audio."""
+        """Caller audio. What is over real time by more than ``_CREDIT_S`` is dropped."""
+        if self._pushed_at is not None:
+            self._credit_s = min(self._credit_s + now - self._pushed_at, _CREDIT_S)
+        self._pushed_at = now
+        seconds = self._seconds(payload)
+        if seconds > self._credit_s:
+            self.dropped += 1
+            return
+        self._credit_s -= seconds
         self._put(True, payload, now)
+
+    def _seconds(self, payload: bytes) -> float:
+        """How long a payload lasts; an Opus packet counts as one frame, since its bytes do not tell."""
+        frames = 1.0 if (size := self._inbound.frame_bytes) is None else len(payload) / size
+        return frames * self._inbound.ptime_ms / 1000
 
     def spoke(self, frame: bytes, *, now: float) -> None:
         """A frame of ours."""

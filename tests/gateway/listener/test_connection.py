@@ -153,3 +153,65 @@ async def test_nothing_is_sent_between_xoff_and_xon(line: Line) -> None:
     await until(lambda: call.digits == "12")
     assert call.connection.send_frame(frame, 0.0)
     await leg.aclose()
+
+
+class Stranger:
+    """A WebSocket client that sends any frame."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def connected(cls, port: int) -> "Stranger":
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(
+            b"GET /media/twilio/default HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+        return cls(reader, writer)
+
+    def send(self, opcode: int, payload: bytes = b"", *, fin: bool = True) -> None:
+        """One frame with a mask of zeros; ``payload`` up to 125 bytes."""
+        self._writer.write(bytes([opcode | 0x80 * fin, 0x80 | len(payload)]) + bytes(4) + payload)
+
+    async def frames_until_close(self) -> list[tuple[int, bytes]]:
+        """Opcode and payload of each short frame, the close frame included."""
+        frames = []
+        async with asyncio.timeout(30):
+            while not frames or frames[-1][0] != 8:
+                opcode, length = await self._reader.readexactly(2)
+                frames.append((opcode & 15, await self._reader.readexactly(length)))
+        self._writer.close()
+        return frames
+
+
+async def test_a_message_of_empty_fragments_is_ended_at_a_bound(line: Line) -> None:
+    """No limit of bytes ends it, and every fragment costs a look at the message."""
+    stranger = await Stranger.connected(line.server.port)
+    stranger.send(1, fin=False)
+    for _ in range(2000):
+        stranger.send(0, fin=False)
+    ((opcode, payload),) = await stranger.frames_until_close()
+    assert (opcode, int.from_bytes(payload[:2])) == (8, 1009)
+    assert b"1024 fragments" in payload
+
+
+async def test_a_message_in_fragments_is_put_together(line: Line) -> None:
+    stranger = await Stranger.connected(line.server.port)
+    for index, part in enumerate((b'{"event":', b"", b'"nonsense"')):
+        stranger.send(0 if index else 1, part, fin=False)
+    stranger.send(0, b" no JSON")
+    ((opcode, payload),) = await stranger.frames_until_close()
+    assert (opcode, int.from_bytes(payload[:2])) == (8, 1002)
+    assert b"27 characters" in payload
+
+
+async def test_many_pings_get_one_pong(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that pings and does not read would have us keep a pong for each ping."""
+    monkeypatch.setattr("gateway.listener.connection._PONG_S", 3600.0)
+    stranger = await Stranger.connected(line.server.port)
+    for number in range(1000):
+        stranger.send(9, b"%d" % number)
+    stranger.send(8, (1000).to_bytes(2))
+    assert await stranger.frames_until_close() == [(10, b"0"), (8, (1000).to_bytes(2))]

@@ -225,3 +225,37 @@ async def test_a_call_that_ends_with_the_process_leaves_its_whole_recording(last
     worker.close()
     with wave.open(str(path)) as file:
         assert file.getnframes() >= 10 * L16.frame_samples
+
+
+async def test_audio_that_comes_faster_than_it_is_spoken_is_dropped_and_counted() -> None:
+    """One socket at a megabyte a second deafened every other call: the thread decoded hours of sound."""
+    with running() as worker:
+        heard = Heard()
+        stream = worker.open("VX", L16, L16, "r", heard)
+        stream.want(vad=False, pcm_rate=16000)
+        for index in range(60):
+            stream.push(frame(0) * 50, now=0.01 * index)  # a second of sound every 10 ms
+            await settled(worker)
+        stream.push(frame(0) * 50 * 60, now=10.0)  # a minute in one payload
+        await settled(worker)
+        assert stream.dropped == 55 + 1
+        assert len(heard.pcm) == 5 * 50
+        for index in range(50):
+            stream.push(frame(7), now=10.0 + 0.02 * index)  # and the call is heard again
+        await settled(worker)
+    assert levels(heard)[5 * 50 :] == [7] * 50
+
+
+async def test_what_a_network_held_back_is_heard_when_it_comes_at_once() -> None:
+    with running() as worker:
+        heard = Heard()
+        stream = worker.open("VX", L16, L16, "r", heard)
+        stream.want(vad=False, pcm_rate=16000)
+        stream.push(frame(0), now=0.0)
+        for index in range(150):  # three seconds of it, when they are over
+            stream.push(frame(index), now=3.0)
+            if index % 50 == 0:
+                await settled(worker)
+        await settled(worker)
+    assert stream.dropped == 0
+    assert len(heard.pcm) == 151
