@@ -32,7 +32,7 @@ from sip_bridge.outgoing import Outgoing
 from sip_bridge.registration import Registration
 from sip_bridge.targets import read_target
 from sip_bridge.transaction import Act, Key, Timing
-from sip_bridge.trunks import Trunk, Trunks
+from sip_bridge.trunks import Standing, Trunk, Trunks
 
 log = logging.getLogger(__name__)
 
@@ -170,12 +170,20 @@ class SipBridge:
 
     # --- the endpoint's user ---------------------------------------------------------------------------------------
 
+    def standing(self, peer: Peer) -> Standing:
+        """What a peer is to us: a trunk, a registrar of ours, or nobody."""
+        if not peer.host:
+            return Standing.STRANGER  # a connection that was gone before it could be asked whose it is
+        if any(each.peer and each.peer.host == peer.host for each in self.registrations):
+            return Standing.KNOWN
+        return self._trunks.standing(peer.host, self.endpoint.certificate_names(peer))
+
     def on_request(self, key: Key, request: Request, peer: Peer) -> None:
         """A new request: in a dialog, or the beginning of one."""
         if request.to.tag:
             call = self._dialogs.get(dialog_id(request, received=True))
             if call is None:
-                self.endpoint.respond(key, response_to(request, 481))
+                self.endpoint.dismiss(key, request, response_to(request, 481), peer)
                 return
             try:
                 call.on_request(key, request)
@@ -190,7 +198,7 @@ class SipBridge:
             answer = None
             if admitted is not None:
                 answer = response_to(request, admitted.status, to_tag="refused", headers=admitted.headers)
-            self.endpoint.dismiss(key, answer, peer)
+            self.endpoint.dismiss(key, request, answer, peer)
         elif request.method != "INVITE":
             self.endpoint.respond(key, response_to(request, 481, to_tag="none"))
         else:
@@ -202,7 +210,7 @@ class SipBridge:
     def _admit(self, request: Request, peer: Peer) -> str | Refusal | None:
         """The trunk whose request this is, or as ``Trunks.admit``."""
         if not peer.host:
-            return None  # a connection that was gone before it could be asked whose it is
+            return None
         for registration in self.registrations:
             if registration.brings(request.uri, peer.host):
                 return registration.config.trunk

@@ -5,6 +5,7 @@ Asked before a call costs anything. Strangers get no answer: who scans the netwo
 
 from __future__ import annotations
 
+import enum
 import ipaddress
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,14 @@ from sip_bridge.message.digest import ServerAuth, Verdict
 from sip_bridge.message.sip import Request
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Standing(enum.Enum):
+    """What the source of a message is to us, before anything of the message counts."""
+
+    KNOWN = "known"  # a trunk's address or certificate
+    UNPROVEN = "unproven"  # anybody: some trunk asks for a password alone
+    STRANGER = "stranger"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +76,20 @@ class Trunks:
         self._calls = calls
         self._failures = failures
 
+    def standing(self, host: str, certificate_names: Iterable[str] = ()) -> Standing:
+        """What a source is to us: its address, as the socket tells it, and the names in its certificate."""
+        candidates = self._candidates(host, certificate_names)
+        if any(trunk.networks or trunk.certificate_names for trunk in candidates):
+            return Standing.KNOWN
+        return Standing.UNPROVEN if candidates else Standing.STRANGER
+
+    def _candidates(self, host: str, certificate_names: Iterable[str]) -> list[Trunk]:
+        address = ipaddress.ip_address(host.partition("%")[0])
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+            address = address.ipv4_mapped
+        names = frozenset(name.lower() for name in certificate_names)
+        return [trunk for trunk in self._trunks if trunk._may_be(address, names)]
+
     def admit(
         self, request: Request, host: str, *, certificate_names: Iterable[str] = (), now: float, wall: float
     ) -> Trunk | Refusal | None:
@@ -78,11 +101,7 @@ class Trunks:
             now: seconds, monotonic.
             wall: seconds since the epoch, which dates the nonces.
         """
-        address = ipaddress.ip_address(host.partition("%")[0])
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-            address = address.ipv4_mapped
-        names = frozenset(name.lower() for name in certificate_names)
-        candidates = [trunk for trunk in self._trunks if trunk._may_be(address, names)]
+        candidates = self._candidates(host, certificate_names)
         if not candidates:
             return None
         if not self._calls.take(host, now=now):

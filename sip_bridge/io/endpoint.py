@@ -20,6 +20,7 @@ from sip_bridge.io.tls import names_of
 from sip_bridge.message.sip import (
     PING,
     PONG,
+    Headers,
     MalformedRequest,
     Message,
     MessageStream,
@@ -30,6 +31,7 @@ from sip_bridge.message.sip import (
     response_to,
 )
 from sip_bridge.transaction import Act, Deliver, Effect, Failed, Key, Send, State, Timing, Transactions, server_key
+from sip_bridge.trunks import Standing
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,8 @@ EXTENSIONS = frozenset({"timer"})
 ALLOW = ("Allow", ", ".join(METHODS))
 _ACCEPT = ("Accept", "application/sdp, application/dtmf-relay, application/dtmf")
 SUPPORTED = ("Supported", ", ".join(sorted(EXTENSIONS)))
+_DISPENSABLE = ("Allow", "Accept", "Supported", "Retry-After")
+"""What an answer is understood without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,10 @@ class Peer:
 
 class User(Protocol):
     """Who has the calls. Called on the event loop; must not block or raise."""
+
+    def standing(self, peer: Peer) -> Standing:
+        """What a peer is to us. Of a stranger nothing but INVITEs and requests in a dialog comes further."""
+        ...
 
     def on_request(self, key: Key, request: Request, peer: Peer) -> None:
         """A new request other than CANCEL. It must be answered with ``Endpoint.respond``, sooner or later."""
@@ -100,7 +108,7 @@ class Limits:
 
 
 _MESSAGES_PER_REQUEST = 4
-"""Messages of any kind that a source may send for each request that it may: it also answers, acknowledges and repeats."""
+"""Messages of any kind that a source may send for each request that it may: it answers, acknowledges, repeats too."""
 
 _MESSAGE_BYTES = 4096
 """A message of so many bytes counts as one more: the time to read a message grows with its length."""
@@ -207,7 +215,7 @@ class Endpoint:
         self.draining = False
         """New calls get 503."""
         self.counts: Counter[str] = Counter()
-        """``unreadable``, ``limited``, ``refused``, ``unmatched`` messages."""
+        """``unreadable``, ``limited`` and ``refused`` messages, and those of ``strangers``."""
         self.port = 0
         self.tls_port = 0
         """0: not listened on."""
@@ -314,7 +322,7 @@ class Endpoint:
         """End a transaction without a word, if it still is."""
         self._transactions.forget(key)
 
-    def dismiss(self, key: Key, response: Response | None, peer: Peer) -> None:
+    def dismiss(self, key: Key, request: Request, response: Response | None, peer: Peer) -> None:
         """Answer a request and keep nothing of it: a repetition is a new request, and its ACK is nobody's.
 
         For strangers, whose numbers must not cost us memory (RFC 3261 section 8.2.7: the stateless server).
@@ -324,7 +332,7 @@ class Endpoint:
         """
         self._transactions.forget(key)
         if response:
-            self._send(response, peer, None)
+            self._answer(request, response, peer)
 
     # --- in --------------------------------------------------------------------------------------------------------
 
@@ -345,7 +353,8 @@ class Endpoint:
             log.debug("SIP message refused", extra={"why": str(error)})
             # What is malformed costs its source as much as a request.
             if isinstance(error, MalformedRequest) and error.reply and self._sources.take(peer.host, now=now):
-                self._send(error.reply, peer, None)
+                if self._user.standing(peer) is not Standing.STRANGER:
+                    self._answer(error.request, error.reply, peer)
             return
         if isinstance(message, Request):
             message = note_source(message, peer.host, peer.port)
@@ -354,10 +363,15 @@ class Endpoint:
                 if not self._sources.take(peer.host, now=now):
                     self.counts["limited"] += 1
                     return
-                refusal = self._refusal(message)
+                refusal: Response | None = None
+                if message.to.tag or self._user.standing(peer) is not Standing.STRANGER:
+                    refusal = self._refusal(message)
+                elif message.method != "INVITE":
+                    self.counts["strangers"] += 1
+                    return
                 if refusal:
                     self.counts["refused"] += 1
-                    self._send(refusal, peer, None)
+                    self._answer(message, refusal, peer)
                     return
         reliable = peer.transport != "UDP"
         self._carry_out(self._transactions.received(message, peer, reliable=reliable, now=now))
@@ -368,6 +382,8 @@ class Endpoint:
         begins_call = request.method == "INVITE" and not request.to.tag
         if self._transactions.full or (self.draining and begins_call):
             return response_to(request, 503, to_tag=tag, headers=[("Retry-After", "5")])
+        if request.method == "CANCEL" and not self._transactions.cancelled(request):
+            return response_to(request, 481, to_tag=tag)
         if request.method not in self._methods:
             return response_to(request, 501, to_tag=tag, headers=[self._allow])
         if request.headers.get("Max-Forwards") == "0" and request.method == "OPTIONS":
@@ -388,14 +404,26 @@ class Endpoint:
         elif message.method == "CANCEL":
             assert key
             invite = self._transactions.cancelled(message)
-            self.respond(key, response_to(message, 200 if invite else 481, to_tag="cancelled"))
-            if invite:
-                self._user.on_cancel(invite)
+            assert invite  # else it was refused
+            self.respond(key, response_to(message, 200, to_tag="cancelled"))
+            self._user.on_cancel(invite)
         else:
             assert key
             self._user.on_request(key, message, peer)
 
     # --- out -------------------------------------------------------------------------------------------------------
+
+    def _answer(self, request: Request, response: Response, peer: Peer) -> None:
+        """Answer without a transaction. Anybody can write a third's address into a datagram, so a source that we do not
+        know gets no more bytes than it sent: the answer without what it may leave out, or none. A challenge goes out as
+        it is, for without one nobody could prove who they are."""
+        if peer.transport == "UDP" and response.status != 401 and self._user.standing(peer) is not Standing.KNOWN:
+            if len(response.serialise()) > request.size:
+                kept = [(name, value) for name, value in response.headers if name not in _DISPENSABLE]
+                response = replace(response, headers=Headers(kept))
+            if len(response.serialise()) > request.size:
+                return
+        self._send(response, peer, None)
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:

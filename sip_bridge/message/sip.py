@@ -26,8 +26,8 @@ MAX_START_LINE = 2 * 1024
 """Characters; a Request-URI is an address, and a page of text is none."""
 
 MAX_HEADER_LINE = 8 * 1024
-"""Characters of one header, unfolded. Not less, for a Record-Route of many proxies, a signed Identity (RFC 8224) and our
-own User-to-User (2 kB of data are 4 kB of hex) are longer than the start line may be."""
+"""Characters of one header, unfolded. Not less, for a Record-Route of many proxies, a signed Identity (RFC 8224) and
+our own User-to-User (2 kB of data are 4 kB of hex) are longer than the start line may be."""
 
 MAX_HEADERS = 256
 MAX_BODY_BYTES = 1024 * 1024
@@ -469,6 +469,8 @@ class Request(_Message):
     uri: str
     headers: Headers
     body: bytes = b""
+    size: int = field(default=0, compare=False)
+    """Of a request that was received: its bytes on the wire."""
 
     def serialise(self) -> bytes:
         """As bytes, with the Content-Length that is true.
@@ -505,6 +507,7 @@ class MalformedRequest(ProtocolError):
 
     def __init__(self, why: ProtocolError, request: Request) -> None:
         super().__init__(str(why), status=why.status)
+        self.request = request
         self.reply = _reply_to_malformed(request, why.status)
 
 
@@ -533,7 +536,7 @@ def parse(data: bytes) -> Message:
         response = Response(int(status.group(1)), status.group(2) or "", headers, body)
         return replace(response, body=_checked(response))
     assert version
-    message = Request(words[0], " ".join(words[1:-1]), headers, body)
+    message = Request(words[0], " ".join(words[1:-1]), headers, body, len(data))
     try:
         if version.group(1) != "2.0":
             raise ProtocolError(f"version is SIP/{version.group(1)[:20]}, expected SIP/2.0", status=505)

@@ -301,6 +301,7 @@ class Phone:
         """The next request from the bridge."""
         message = await self.receive()
         assert isinstance(message, Request) and message.method == method, message
+        self.is_new(message)  # a repetition that the answer crosses is not
         return message
 
     def is_new(self, request: Request) -> bool:

@@ -183,6 +183,27 @@ async def test_strangers_get_no_answer() -> None:
             assert phone.nothing() and not made.sessions
 
 
+async def test_requests_of_strangers_in_dialogs_that_are_none_leave_room_for_callers() -> None:
+    async with bridge(trunk={"addresses": ["127.0.0.1"]}) as made:
+        with phone_of(made) as phone:
+            take = made.bridge.endpoint._datagrams.datagram_received
+            for number in range(20_000):
+                bye = phone.request("BYE", to_tag="none", branch=f"-{number}").serialise()
+                take(bye, (f"127.0.1.{number % 130}", 9))
+            assert made.bridge.endpoint.transactions == 0
+            assert not made.bridge.endpoint.counts["limited"]
+            await phone.call()
+            await phone.bye()
+
+
+async def test_a_lost_dialog_is_told() -> None:
+    async with bridge() as made:
+        with phone_of(made) as phone:
+            phone.send(phone.request("BYE", to_tag="none"))
+            assert (await phone.response(None)).status == 481
+            assert made.bridge.endpoint.transactions == 0
+
+
 async def test_a_password_is_asked_for_and_a_wrong_or_old_one_refused() -> None:
     async with bridge(trunk={"addresses": [], "username": "ann", "password": "secret"}) as made:
         with phone_of(made) as phone:

@@ -14,6 +14,7 @@ from sip_bridge.message.digest import ServerAuth, Verdict
 from sip_bridge.message.sip import Headers, Request, Response, Uri, response_to
 from sip_bridge.registration import Registration, granted
 from sip_bridge.transaction import Act, Key, Timing
+from sip_bridge.trunks import Standing
 
 FAST = Timing(t1=0.02, t2=0.08, t4=0.1)
 
@@ -30,6 +31,9 @@ class Registrar:
         self.grant_s = grant_s
         self.auth = ServerAuth("registrar", b"0123456789abcdef", nonce_lifetime_s=nonce_lifetime_s)
         self.clock = time.time
+
+    def standing(self, peer: Peer) -> Standing:
+        return Standing.KNOWN
 
     def on_request(self, key: Key, request: Request, peer: Peer) -> None:
         self.requests.append(request)
@@ -64,6 +68,9 @@ class Ours:
     def __init__(self) -> None:
         self.endpoint = Endpoint(self, timing=FAST)
         self.client = Client(self.endpoint)
+
+    def standing(self, peer: Peer) -> Standing:
+        return Standing.KNOWN
 
     def on_request(self, key: Key, request: Request, peer: Peer) -> None:
         self.endpoint.respond(key, response_to(request, 481))

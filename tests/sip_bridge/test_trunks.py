@@ -8,7 +8,7 @@ from gateway.listener.source_limit import SourceLimit
 from sip_bridge.dialog import Refusal
 from sip_bridge.message.digest import ClientAuth, ServerAuth
 from sip_bridge.message.sip import Request
-from sip_bridge.trunks import Trunk, Trunks
+from sip_bridge.trunks import Standing, Trunk, Trunks
 from tests.sip_bridge.sip_messages import request
 
 AUTH = ServerAuth("talkspurt", b"0123456789abcdef", nonce_lifetime_s=60)
@@ -48,6 +48,15 @@ def test_a_source_address_is_enough_and_a_stranger_gets_no_answer() -> None:
     assert judge(judges, host="192.0.3.4") is None
     assert judge(judges, host="fe80::1%eth0") is None
     assert judge(trunks()) is None
+
+
+def test_what_a_source_is_before_its_message_counts() -> None:
+    assert trunks(OFFICE).standing("::ffff:192.0.2.4") is Standing.KNOWN
+    assert trunks(OFFICE).standing("198.51.100.7") is Standing.STRANGER
+    assert trunks(OFFICE, PHONE).standing("198.51.100.7") is Standing.UNPROVEN
+    assert trunks(PHONE).standing("192.0.2.4") is Standing.UNPROVEN
+    assert trunks(CARRIER).standing("192.0.2.4", ["SIP.carrier.example"]) is Standing.KNOWN
+    assert trunks(CARRIER).standing("192.0.2.4") is Standing.STRANGER
 
 
 def test_a_password_is_asked_for_and_checked() -> None:

@@ -5,6 +5,7 @@ import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from sip_bridge.message.sdp import Negotiation
 from sip_bridge.message.sdp import parse as parse_sdp
 from sip_bridge.message.sip import Headers, Request, Response, parse, response_to
 from sip_bridge.transaction import Act, Key, Timing
+from sip_bridge.trunks import Standing
 from tests.sip_bridge.sip_messages import request
 
 FAST = Timing(t1=0.02, t2=0.08, t4=0.1)
@@ -31,7 +33,11 @@ class Answerer:
         self.cancelled: list[Key] = []
         self.responses: asyncio.Queue[Response | Act] = asyncio.Queue()
         self.ring_only = False
+        self.callers = Standing.KNOWN
         self.invites: dict[Key, Request] = {}
+
+    def standing(self, peer: Peer) -> Standing:
+        return self.callers
 
     def on_request(self, key: Key, request: Request, peer: Peer) -> None:
         contact = ("Contact", f"<sip:bot@127.0.0.1:{self.endpoint.port}>")
@@ -87,6 +93,11 @@ class Caller:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._socket.connect(("127.0.0.1", user.endpoint.port))
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self._socket.getsockname()
+        return host, port
 
     def send(self, message: Request | bytes) -> None:
         self._socket.send(message if isinstance(message, bytes) else message.serialise())
@@ -215,6 +226,41 @@ async def test_a_flood_of_one_source_is_dropped() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(caller.receive(), 0.05)
         assert user.endpoint.counts["limited"] == 1
+
+
+STRAY = (
+    request("OPTIONS"),
+    request("PUBLISH"),
+    request("BYE"),
+    request("CANCEL"),
+    request("OPTIONS", headers=(("Require", "foo"),)),
+    request("OPTIONS").serialise().replace(b"Content-Length: 0", b"Content-Length: 9"),
+)
+
+
+@pytest.mark.parametrize("message", STRAY, ids=lambda message: message.method if isinstance(message, Request) else "")
+async def test_strangers_get_no_answer(message: Request | bytes) -> None:
+    async with calling() as (user, caller):
+        user.callers = Standing.STRANGER
+        caller.send(message)
+        caller.send(request("INVITE", branch="z9hG4bK-2", body=SDP))  # which the user judges
+        assert (await caller.receive()).cseq.method == "INVITE"
+        assert user.endpoint.counts["unreadable"] + user.endpoint.counts["strangers"] == 1
+
+
+@pytest.mark.parametrize("more", [0, 40, 200])
+@pytest.mark.parametrize("message", STRAY[:-1], ids=lambda message: message.method)
+async def test_who_might_be_anybody_gets_no_more_bytes_than_it_sent(message: Request, more: int) -> None:
+    """Else we would multiply what somebody sends to us in the name of a third."""
+    async with calling() as (user, caller):
+        user.callers = Standing.UNPROVEN
+        asked = replace(message, headers=message.headers.add("User-Agent", "x" * more)).serialise()
+        user.endpoint._datagrams.datagram_received(asked, caller.address)
+        user.callers = Standing.KNOWN
+        caller.send(request("OPTIONS", branch="z9hG4bK-2", call_id="marker"))
+        answer = await caller.receive()
+        assert answer.call_id == "marker" or len(answer.serialise()) <= len(asked)
+        assert more < 200 or answer.call_id != "marker"
 
 
 async def test_what_a_source_sends_too_much_is_not_even_read() -> None:
