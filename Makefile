@@ -23,6 +23,10 @@ check: $(VENV)/.dev          ## format, lint, types
 bench: $(VENV)/.run          ## the standard loads; see benchmarks/RESULTS.md
 	$(BIN)/talkspurt bench call --calls 1,10,50,100 && $(BIN)/talkspurt bench gateway --calls 300
 
+docs: $(VENV)/.docs          ## the API reference of the docstrings, in build/docs
+	$(BIN)/python -m pdoc --docformat google --no-show-source -o build/docs \
+	    gateway tts_engine sip_bridge talkspurt voicecodecs '!tts_engine.proto' '!tts_engine.cosyvoice.vllm_plugin'
+
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
@@ -38,4 +42,7 @@ $(VENV)/.test: $(VENV)/bin/python pyproject.toml
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[dev]' && touch $@
 
-.PHONY: run test test-hermetic test-peers test-gpu check bench clean
+$(VENV)/.docs: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install -q -e '.[docs]' && touch $@
+
+.PHONY: run test test-hermetic test-peers test-gpu check bench docs clean
