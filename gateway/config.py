@@ -73,6 +73,9 @@ class ServerConfig(Section):
     public_url: str = ""
     """What the outside calls us, e.g. `https://voice.example.com`; carriers sign this URL, webhooks answer with it.
     Empty: the address of each request, as `trusted_proxies` tell it."""
+    origins: tuple[str, ...] = ()
+    """Sites whose pages may open our WebSockets and send requests that change something, beside our own, e.g.
+    `https://app.example.com`; `*`: all. Calls of browsers have `webrtc.allowed_origins`."""
     tls: TlsConfig | None = None
     """Serve TLS ourselves; leave out behind a proxy that does."""
     trusted_proxies: tuple[str, ...] = ()

@@ -49,6 +49,7 @@ from gateway.listener.audiosocket import AudioSocketLeg, AudioSocketServer
 from gateway.listener.connection import MediaConnection
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.server import GatewayServer
+from gateway.listener.sites import Sites
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
@@ -92,6 +93,7 @@ class Gateway:
             secret.get_secret_value() if secret else None, lifetime_s=config.server.stream_token_s
         )
         self.public_url = PublicUrl(config.server)
+        self.sites = Sites(config.server, self.public_url)
         self.ticker = Ticker(
             lateness=self.metrics.tick_lateness,
             max_sends=config.playout.max_tick_sends,
@@ -172,6 +174,7 @@ class Gateway:
             config.carriers,
             accept=self.accept,
             authorise=self.authorise,
+            sites=self.sites,
             call_apis=self.switches.call_apis,
         )
 
@@ -195,6 +198,8 @@ class Gateway:
             limits=config.limits,
             metrics=self.exposition if config.metrics.enabled else None,
             version=__version__,
+            sites=self.sites,
+            call_origins=config.webrtc.allowed_origins if config.webrtc is not None else (),
             more=[
                 *self.webrtc.routes(),
                 *Left(self.handoffs).routes(),

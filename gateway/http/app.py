@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from aiohttp import web
 from pydantic import BaseModel
@@ -14,6 +15,7 @@ from gateway.http.auth import Authenticator
 from gateway.http.calls import AttemptView, CallList, Calls, CallView, PlaceCallBody
 from gateway.http.routes import Handler, Route, openapi
 from gateway.http.webhooks import Webhooks
+from gateway.listener.sites import Sites
 
 
 class HealthView(BaseModel):
@@ -71,6 +73,26 @@ s.append(c," — "+o.summary);x.textContent=JSON.stringify(o,null,2);e.append(s,
 document.querySelector("main").append(e)}})</script></html>"""
 
 
+_NAMELESS = ("/healthz", "/readyz", "/webhooks/")
+"""Paths that answer to any name: probes call an address of the moment, and carriers sign what they call."""
+_CALLS_OF_BROWSERS = ("/v1/webrtc/", "/whip/")
+"""Paths that pages of ``webrtc.allowed_origins`` may use as well."""
+
+
+def _guarded_by(sites: Sites, call_origins: Sequence[str]) -> Any:
+    """A middleware that lets no page of another site in."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not request.path.startswith(_NAMELESS):
+            changes = request.method not in ("GET", "HEAD", "OPTIONS") or "Upgrade" in request.headers
+            also = call_origins if request.path.startswith(_CALLS_OF_BROWSERS) else ()
+            sites.check(request.remote or "", request.headers, changes=changes, also=also)
+        return await handler(request)
+
+    return guard
+
+
 def make_app(
     *,
     auth: Authenticator,
@@ -81,12 +103,16 @@ def make_app(
     limits: LimitsConfig,
     metrics: Callable[[], Awaitable[bytes]] | None,
     version: str,
+    sites: Sites,
+    call_origins: Sequence[str] = (),
     more: Sequence[Route] = (),
 ) -> web.Application:
     """Build the application.
 
     Args:
         metrics: the Prometheus exposition, or None where it is switched off.
+        sites: tells pages of other sites from our own.
+        call_origins: sites whose pages may call us.
         more: routes of parts that are present (speech API, console, WebRTC).
     """
     routes = [
@@ -154,7 +180,9 @@ def make_app(
     if metrics is not None:
         routes.append(Route(method="GET", path="/metrics", handler=show_metrics, summary="Prometheus metrics"))
 
-    app = web.Application(middlewares=[errors.middleware], client_max_size=limits.message_bytes)
+    app = web.Application(
+        middlewares=[errors.middleware, _guarded_by(sites, call_origins)], client_max_size=limits.message_bytes
+    )
     for route in routes:
         handler = auth.guard(route.handler) if route.protected else route.handler
         app.router.add_route(route.method, route.path, handler)

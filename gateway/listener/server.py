@@ -24,6 +24,7 @@ from gateway.carriers.tokens import StreamToken
 from gateway.config import CarriersConfig, LimitsConfig, ServerConfig
 from gateway.errors import Rejected
 from gateway.listener.connection import Accept, MediaConnection
+from gateway.listener.sites import Sites
 from gateway.seams.call_api import OpenCallApi
 
 log = logging.getLogger(__name__)
@@ -92,6 +93,7 @@ class GatewayServer:
         accept: turns a started media stream into a session.
         authorise: checks a media upgrade (dialect, route, request, peer's address) and tells the token of ours that it
             rests on, if it does; raises ``Rejected``.
+        sites: tells pages of other sites from whoever may open a media socket.
         call_apis: by dialect, what leads its calls beside their streams.
     """
 
@@ -104,6 +106,7 @@ class GatewayServer:
         *,
         accept: Accept,
         authorise: Callable[[str, str, WSUpgradeRequest, str], StreamToken | None],
+        sites: Sites,
         call_apis: Mapping[str, OpenCallApi] | None = None,
     ) -> None:
         self.config = server
@@ -111,6 +114,7 @@ class GatewayServer:
         self._carriers = carriers
         self._accept = accept
         self._authorise = authorise
+        self._sites = sites
         self._call_apis = call_apis or {}
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         self._listener: asyncio.Server | None = None
@@ -198,6 +202,7 @@ class GatewayServer:
             if not parts or parts[0] not in DIALECTS or not self._carriers.has(parts[0]):
                 raise Rejected(f"no carrier {'/'.join(parts)[:40]!r} is configured", status=404, code="not_found")
             route = parts[1] if len(parts) > 1 else "default"
+            self._sites.check(peer, request.headers, changes=True)
             token = self._authorise(parts[0], route, request, peer)
             given = {name: value for name, value in parse_qsl(query) if name != "token"}
             connection = self.connection(parts[0], route, given)

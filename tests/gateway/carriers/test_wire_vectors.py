@@ -1,7 +1,7 @@
 """The bytes that each dialect, webhook and proof gives for a scripted call, compared with those of ``tests/vectors``.
 
-A file holds the script and what it gives. ``python -m tests.gateway.carriers.test_wire_vectors`` plays the scripts again
-and writes what they give now, for a change that is meant; ``git diff`` then shows the change on the wire.
+A file holds the script and what it gives. ``python -m tests.gateway.carriers.test_wire_vectors`` plays the scripts
+again and writes what they give now, for a change that is meant; ``git diff`` then shows the change on the wire.
 """
 
 import asyncio

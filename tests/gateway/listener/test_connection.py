@@ -12,7 +12,9 @@ from gateway.call.session import Session
 from gateway.carriers.table import DIALECTS
 from gateway.config import CarriersConfig, LimitsConfig, ServerConfig
 from gateway.listener.connection import MediaConnection
+from gateway.listener.forwarded import PublicUrl
 from gateway.listener.server import GatewayServer
+from gateway.listener.sites import Sites
 from gateway.seams.media_messages import StreamStarted
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
@@ -58,6 +60,7 @@ class Line:
         self.server = GatewayServer(
             ServerConfig(port=0), LimitsConfig(), web.Application(), ALL,
             accept=self._accept, authorise=lambda dialect, route, request, peer: None,
+            sites=Sites(ServerConfig(), PublicUrl(ServerConfig())),
         )  # fmt: skip
 
     def _accept(self, connection: MediaConnection, started: StreamStarted) -> Session:
