@@ -80,6 +80,10 @@ class Latch:
         self.refused += 1
         return False
 
+    def knows(self, host: str) -> bool:
+        """Whether the call's media is sent to this host, or was to be: reports may come from either."""
+        return any(address is not None and address[0] == host for address in (self.remote, self._named))
+
     def _may_follow(self, source: PeerAddress, now: float) -> bool:
         if self._locked or self.remote is None or now > self._closes_at:
             return False

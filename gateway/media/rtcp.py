@@ -16,6 +16,9 @@ from gateway.media.rtp import IncomingStream, OutgoingStream
 INTERVAL_S = 5.0
 """Mean pause between reports (RFC 3550 section 6.2); each is drawn between half and one and a half of it."""
 
+_LONGEST_TRIP_S = 60
+"""A longer round trip is a peer whose clock runs faster than ours, or that made the numbers up."""
+
 _SR, _RR, _SDES, _BYE = 200, 201, 202, 203
 _CNAME = 1
 _BLOCK = struct.Struct("!IIIIII")
@@ -152,14 +155,26 @@ class Reporter:
         outgoing: what we send.
         cname: our name for as long as the call lasts; it must not say who or where we are (RFC 7022).
         now: seconds on the leg's monotonic clock.
+        wall: the same instant, seconds since 1970. What we told of our time is compared with what the peer repeats of
+            it, so later steps of that clock are left out.
         share: random, 0 to 1: draws the first pause.
+        every_s: mean pause between reports.
     """
 
-    def __init__(self, outgoing: OutgoingStream, cname: str, *, now: float, share: float) -> None:
+    def __init__(
+        self,
+        outgoing: OutgoingStream,
+        cname: str,
+        *,
+        now: float,
+        wall: float,
+        share: float,
+        every_s: float = INTERVAL_S,
+    ) -> None:
         self._outgoing = outgoing
         self._cname = cname
         # The first comes after half the time, so that a short call is reported too (section 6.2).
-        self.due = now + INTERVAL_S / 2 * (0.5 + share)
+        self.due = now + every_s / 2 * (0.5 + share)
         """When the next report is to be sent."""
         self.round_trip_s: float | None = None
         """As the peer's last report shows it."""
@@ -167,25 +182,22 @@ class Reporter:
         """What the peer said last of how our stream arrives."""
         self._last_report = 0
         self._last_report_at = 0.0
-        self._offset_s: float | None = None
+        self._every_s = every_s
+        self._wall_s = wall - now
 
-    def report(self, incoming: Sequence[IncomingStream], *, now: float, wall: float, share: float) -> bytes:
+    def report(self, incoming: Sequence[IncomingStream], *, now: float, share: float) -> bytes:
         """The compound packet that is due: sender report (receiver report where nothing was sent yet) and name.
 
         Args:
             incoming: the streams that come in, at most 31.
-            wall: the same instant as ``now``, seconds since 1970. What we told of our time is compared with what the
-                peer repeats of it, so later steps of that clock are left out.
             share: random, 0 to 1: draws the next pause.
         """
-        self.due = now + INTERVAL_S * (0.5 + share)
-        if self._offset_s is None:
-            self._offset_s = wall - now
+        self.due = now + self._every_s * (0.5 + share)
         return self._report(incoming, now) + _name(self._outgoing.ssrc, self._cname)
 
-    def goodbye(self, incoming: Sequence[IncomingStream], *, now: float, wall: float) -> bytes:
+    def goodbye(self, incoming: Sequence[IncomingStream], *, now: float) -> bytes:
         """The last packet of a leg: a report, and BYE at its end (section 6.6)."""
-        return self.report(incoming, now=now, wall=wall, share=0.0) + serialise(Goodbye((self._outgoing.ssrc,)))
+        return self.report(incoming, now=now, share=0.0) + serialise(Goodbye((self._outgoing.ssrc,)))
 
     def received(self, data: bytes, *, now: float) -> list[Report]:
         """Read the peer's packet, and keep what it says of our stream.
@@ -206,15 +218,14 @@ class Reporter:
         return reports
 
     def _measure(self, block: ReportBlock, now: float) -> None:
-        if not block.last_report or self._offset_s is None:
+        if not block.last_report:
             return
         units = (self._ntp(now) >> 16) - block.last_report - block.delay & 0xFFFFFFFF
-        if units < 0x80000000:  # else the peer's clock runs faster than ours, or it made the numbers up
+        if units < _LONGEST_TRIP_S << 16:
             self.round_trip_s = units / 65536
 
     def _ntp(self, now: float) -> int:
-        assert self._offset_s is not None
-        return int((now + self._offset_s + _NTP_EPOCH_S) * 65536) << 16 & 0xFFFFFFFFFFFFFFFF
+        return int((now + self._wall_s + _NTP_EPOCH_S) * 65536) << 16 & 0xFFFFFFFFFFFFFFFF
 
     def _report(self, incoming: Sequence[IncomingStream], now: float) -> bytes:
         delay = min(int((now - self._last_report_at) * 65536), 0xFFFFFFFF) if self._last_report else 0

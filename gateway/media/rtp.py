@@ -178,6 +178,11 @@ class IncomingStream:
         self._transit = transit
 
     @property
+    def jitter_s(self) -> float:
+        """Interarrival jitter, seconds."""
+        return self.jitter / self._clock_hz
+
+    @property
     def expected(self) -> int:
         """Packets that the sender must have sent."""
         return 0 if self._base is None else self.highest - self._base + 1

@@ -21,24 +21,33 @@ class Srtp:
     """Both directions of one leg. A new key needs a new object: its packet counter begins again.
 
     Args:
-        suite: name of RFC 4568 section 6.2 or RFC 7714 section 14.
-        send_key, receive_key: master key and salt of each direction.
-
-    Raises:
-        ValueError: a suite that is not known, or a key too short for it.
+        outgoing, incoming: libsrtp's sessions, keyed (by a DTLS handshake, or as ``keyed`` does it).
     """
 
-    def __init__(self, suite: str, *, send_key: bytes, receive_key: bytes) -> None:
-        if suite not in _PROFILES:
-            raise ValueError(f"SRTP suite is {suite!r}, expected one of {', '.join(_PROFILES)}")
+    def __init__(self, outgoing: pylibsrtp.Session, incoming: pylibsrtp.Session) -> None:
         self.rejected = 0
         """Packets that came and were not authentic, or came twice."""
+        self._out = outgoing
+        self._in = incoming
+
+    @classmethod
+    def keyed(cls, suite: str, *, send_key: bytes, receive_key: bytes) -> Srtp:
+        """Both directions under keys that the signalling told (RFC 4568).
+
+        Args:
+            suite: name of RFC 4568 section 6.2 or RFC 7714 section 14.
+            send_key, receive_key: master key and salt of each direction.
+
+        Raises:
+            ValueError: a suite that is not known, or a key too short for it.
+        """
+        if suite not in _PROFILES:
+            raise ValueError(f"SRTP suite is {suite!r}, expected one of {', '.join(_PROFILES)}")
         profile = _PROFILES[suite]
-        self._out = pylibsrtp.Session(
-            pylibsrtp.Policy(key=send_key, ssrc_type=pylibsrtp.Policy.SSRC_ANY_OUTBOUND, srtp_profile=profile)
-        )
-        self._in = pylibsrtp.Session(
-            pylibsrtp.Policy(key=receive_key, ssrc_type=pylibsrtp.Policy.SSRC_ANY_INBOUND, srtp_profile=profile)
+        policy = pylibsrtp.Policy
+        return cls(
+            pylibsrtp.Session(policy(key=send_key, ssrc_type=policy.SSRC_ANY_OUTBOUND, srtp_profile=profile)),
+            pylibsrtp.Session(policy(key=receive_key, ssrc_type=policy.SSRC_ANY_INBOUND, srtp_profile=profile)),
         )
 
     def protect(self, packet: bytes) -> bytes:

@@ -182,7 +182,7 @@ class WebRtcLeg:
 
     def send_frame(self, payload: bytes, now: float) -> bool:
         """Send one frame now. False: the socket is full, or the browser is away."""
-        return self.peer is not None and self.peer.send(payload, now)
+        return self.peer is not None and self.peer.send_frame(payload, now)
 
     def send_mark(self, name: str) -> None:
         """No marks: the played position is the timetable's."""

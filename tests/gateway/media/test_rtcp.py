@@ -72,8 +72,8 @@ def test_told_apart_from_rtp_on_one_port() -> None:
 def test_two_ends_measure_loss_and_round_trip() -> None:
     """20 ms each way; every fourth packet from us is lost, none from the peer."""
     ours, theirs = stream(1), stream(2)
-    us = Reporter(ours, "us", now=100.0, share=0.5)
-    peer = Reporter(theirs, "peer", now=7000.0, share=0.5)  # another monotonic clock, another wall clock
+    us = Reporter(ours, "us", now=100.0, wall=WALL, share=0.5)
+    peer = Reporter(theirs, "peer", now=7000.0, wall=12345.0, share=0.5)  # another monotonic clock, another wall clock
     from_us, from_peer = IncomingStream(ssrc=1, clock_hz=8000), IncomingStream(ssrc=2, clock_hz=8000)
     for index in range(100):
         at = index * 0.02
@@ -82,14 +82,14 @@ def test_two_ends_measure_loss_and_round_trip() -> None:
             from_us.add(packet.sequence, packet.timestamp, now=7000.02 + at)
         packet = parse_rtp(theirs.packet(bytes(160), now=7000.0 + at))
         from_peer.add(packet.sequence, packet.timestamp, now=100.02 + at)
-    report = us.report([from_peer], now=102.5, wall=WALL, share=0.5)
+    report = us.report([from_peer], now=102.5, share=0.5)
     (sender,) = peer.received(report, now=7002.52)
     assert isinstance(sender, SenderReport)
     assert (sender.packets, sender.octets, sender.blocks[0].lost) == (100, 16000, 0)
     # The talkspurt of 2 s began at 100.0; the timestamp runs on through the silence after it.
     assert sender.rtp_timestamp == 5000 + round(2.5 * 8000)
-    assert sender.ntp >> 32 == int(WALL) + 2_208_988_800
-    us.received(peer.report([from_us], now=7003.52, wall=12345.0, share=0.5), now=103.54)
+    assert sender.ntp >> 32 == int(WALL + 2.5) + 2_208_988_800
+    us.received(peer.report([from_us], now=7003.52, share=0.5), now=103.54)
     assert us.remote is not None
     assert (us.remote.ssrc, us.remote.fraction_lost, us.remote.lost) == (1, 64, 25)
     assert us.round_trip_s == pytest.approx(0.04, abs=0.001)
@@ -97,29 +97,32 @@ def test_two_ends_measure_loss_and_round_trip() -> None:
 
 
 def test_when_reports_are_due() -> None:
-    assert [Reporter(stream(1), "us", now=10.0, share=share).due for share in (0.0, 1.0)] == [11.25, 13.75]
-    reporter = Reporter(stream(1), "us", now=10.0, share=0.0)
+    assert [Reporter(stream(1), "us", now=10.0, wall=WALL, share=share).due for share in (0.0, 1.0)] == [11.25, 13.75]
+    assert Reporter(stream(1), "us", now=10.0, wall=WALL, share=0.0, every_s=1.0).due == 10.25
+    reporter = Reporter(stream(1), "us", now=10.0, wall=WALL, share=0.0)
     for share, due in ((0.0, 22.5), (1.0, 27.5)):
-        reporter.report([], now=20.0, wall=WALL, share=share)
+        reporter.report([], now=20.0, share=share)
         assert reporter.due == due
 
 
 def test_goodbye_comes_last_in_a_compound() -> None:
-    data = Reporter(stream(9), "us", now=0.0, share=0.0).goodbye([], now=1.0, wall=WALL)
+    data = Reporter(stream(9), "us", now=0.0, wall=WALL, share=0.0).goodbye([], now=1.0)
     assert parse(data) == [ReceiverReport(9), Goodbye((9,))]
     assert data[1] == 201 and data[8:].startswith(bytes.fromhex("81ca0003 00000009 01027573"))
     assert len(data) % 4 == 0
 
 
 def test_a_report_of_another_stream_or_an_impossible_time_is_not_ours() -> None:
-    reporter = Reporter(stream(1), "us", now=0.0, share=0.0)
-    reporter.report([], now=1.0, wall=WALL, share=0.0)
+    reporter = Reporter(stream(1), "us", now=0.0, wall=WALL, share=0.0)
+    reporter.report([], now=1.0, share=0.0)
     for block in (ReportBlock(7, 0, 0, 0, 0, 1, 0), ReportBlock(1, 0, 0, 0, 0, 0, 0), ReportBlock(1, 0, 0, 0, 0, 1, 0)):
         reporter.received(serialise(ReceiverReport(2, (block,))), now=2.0)
-    late = int((1.0 + (WALL - 1.0) + 2_208_988_800) * 65536) + 99 * 65536 & 0xFFFFFFFF
-    reporter.round_trip_s = None
-    reporter.received(serialise(ReceiverReport(2, (ReportBlock(1, 0, 0, 0, 0, late, 0),))), now=2.0)
-    assert reporter.round_trip_s is None
+    told = int((1.0 + WALL + 2_208_988_800) * 65536)
+    for last_report, now in ((told + 99 * 65536, 2.0), (told, 62.0)):  # from the future, and more than a minute
+        reporter.round_trip_s = None
+        block = ReportBlock(1, 0, 0, 0, 0, last_report & 0xFFFFFFFF, 0)
+        reporter.received(serialise(ReceiverReport(2, (block,))), now=now)
+        assert reporter.round_trip_s is None
 
 
 BLOCKS = st.builds(

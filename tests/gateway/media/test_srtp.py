@@ -16,7 +16,7 @@ RTCP = serialise(ReceiverReport(7))
 
 def pair(suite: str) -> tuple[Srtp, Srtp]:
     one, two = bytes(range(SUITES[suite])), bytes(range(1, SUITES[suite] + 1))
-    return Srtp(suite, send_key=one, receive_key=two), Srtp(suite, send_key=two, receive_key=one)
+    return Srtp.keyed(suite, send_key=one, receive_key=two), Srtp.keyed(suite, send_key=two, receive_key=one)
 
 
 def test_vector_of_libsrtp() -> None:
@@ -24,7 +24,7 @@ def test_vector_of_libsrtp() -> None:
     key = bytes.fromhex("e1f97a0d3e018be0d64fa32c06de4139 0ec675ad498afeebb6960b3aabe6")
     plain = bytes.fromhex("800f1234 decafbad cafebabe" + "ab" * 16)
     cipher = "800f1234decafbadcafebabe4e55dc4ce79978d88ca4d215949d2402b78d6acc99ea179b8dbb"
-    assert Srtp("AES_CM_128_HMAC_SHA1_80", send_key=key, receive_key=key).protect(plain).hex() == cipher
+    assert Srtp.keyed("AES_CM_128_HMAC_SHA1_80", send_key=key, receive_key=key).protect(plain).hex() == cipher
 
 
 @pytest.mark.parametrize("suite", SUITES)
@@ -50,6 +50,6 @@ def test_what_is_not_authentic_is_refused_and_counted() -> None:
 
 def test_misuse() -> None:
     with pytest.raises(ValueError, match="expected one of AES_CM"):
-        Srtp("NULL", send_key=bytes(30), receive_key=bytes(30))
+        Srtp.keyed("NULL", send_key=bytes(30), receive_key=bytes(30))
     with pytest.raises(ValueError):
-        Srtp("AES_CM_128_HMAC_SHA1_80", send_key=bytes(29), receive_key=bytes(30))
+        Srtp.keyed("AES_CM_128_HMAC_SHA1_80", send_key=bytes(29), receive_key=bytes(30))

@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gateway.media import rtp_session
 from gateway.media.latch import Latch
 from gateway.media.rtcp import is_rtcp
 from gateway.media.rtp import OutgoingStream
-from sip_bridge.io import rtp_leg
 from sip_bridge.io.ports import PortPool
 from sip_bridge.io.rtp_leg import RtpLeg
 from sip_bridge.message.sdp import Direction, Negotiation, parse
@@ -92,13 +92,13 @@ async def test_frames_and_digits_arrive(srtp: str) -> None:
 
 async def test_what_is_no_rtp_of_the_call_is_dropped() -> None:
     async with call("required") as (ours, theirs, heard, _):
-        assert theirs.outgoing is not None and theirs._latch.remote is not None
-        plain = theirs.outgoing.packet(bytes(160), now=0.0)
+        assert theirs.session is not None and theirs._latch.remote is not None
+        plain = theirs.session.outgoing.packet(bytes(160), now=0.0)
         for junk in (b"", b"x", plain, b"\x80\xc8\0\x01" + bytes(4), bytes(2000)):
             theirs._rtp.send(junk, theirs._latch.remote)
         theirs.send_frame(bytes(160), time.monotonic())
         await heard.until(frames=2)
-        assert ours.unreadable >= 3
+        assert ours.session is not None and ours.session.unreadable >= 3
         assert heard.frames == [b"", bytes(160)]  # the one that did not come encrypted counts as lost
 
 
@@ -106,9 +106,9 @@ async def test_a_stranger_is_not_heard_once_the_caller_was() -> None:
     async with call() as (ours, theirs, heard, _):
         theirs.send_frame(b"\x01" * 160, time.monotonic())
         await heard.until(frames=1)
-        assert theirs.outgoing is not None and theirs._latch.remote is not None
+        assert theirs.session is not None and theirs._latch.remote is not None
         copy = OutgoingStream(
-            ssrc=theirs.outgoing.ssrc, payload_type=0, clock_hz=8000, frame_s=0.02, sequence=1, timestamp=1
+            ssrc=theirs.session.outgoing.ssrc, payload_type=0, clock_hz=8000, frame_s=0.02, sequence=1, timestamp=1
         )
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             stranger.bind(("127.0.0.1", 0))
@@ -124,7 +124,8 @@ async def test_nothing_is_sent_on_hold_and_it_goes_on_after() -> None:
     async with call() as (ours, _, _, told):
         agreed = ours._agreed
         assert agreed is not None
-        stream = ours.outgoing
+        assert ours.session is not None
+        stream = ours.session.outgoing
         ours._latch.remote = followed = ("127.0.0.1", 9)
         for host in (agreed.host, "0.0.0.0"):
             ours.negotiated(replace(agreed, host=host, direction=Direction.RECVONLY))
@@ -133,7 +134,7 @@ async def test_nothing_is_sent_on_hold_and_it_goes_on_after() -> None:
             assert ours._latch.remote == followed
         ours._latch.remote = ("127.0.0.1", agreed.port)
         ours.negotiated(agreed)
-        assert ours.outgoing is stream
+        assert ours.session.outgoing is stream
         assert ours.send_frame(bytes(160), time.monotonic())
         await told.until(frames=1)
 
@@ -150,8 +151,8 @@ async def test_a_report_is_due_and_the_last_one_says_goodbye() -> None:
         received = theirs._rtcp._receive
         theirs._rtcp._receive = lambda data, source: (reports.append(data), received(data, source))[1]  # type: ignore[func-returns-value]
         ours.send_frame(bytes(160), time.monotonic())
-        assert ours.reporter is not None
-        ours.reporter.due = 0.0
+        assert ours.session is not None
+        ours.session.reporter.due = 0.0
         while not reports:
             await asyncio.sleep(0.05)
         assert is_rtcp(reports[0]) and reports[0][1] == 200
@@ -169,9 +170,9 @@ async def test_closing_gives_the_ports_back() -> None:
 
 async def test_a_lost_packet_is_told_when_its_time_is_over_and_audio_goes_on() -> None:
     async with call() as (ours, _, _, told):
-        assert ours.outgoing is not None
+        assert ours.session is not None
         ours.send_frame(bytes(160), time.monotonic())
-        ours.outgoing.packet(bytes(160), now=0.0)  # this number is never sent
+        ours.session.outgoing.packet(bytes(160), now=0.0)  # this number is never sent
         ours.send_frame(bytes([2]) * 160, time.monotonic())
         await told.until(frames=3)
         assert [frame[:1] for frame in told.frames] == [b"\0", b"", b"\2"]
@@ -187,12 +188,13 @@ async def test_a_sender_that_stops_is_heard_as_its_comfort_noise() -> None:
 
 
 async def test_silence_of_ours_keeps_the_way_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rtp_leg, "_KEEP_ALIVE_S", 0.05)
+    monkeypatch.setattr(rtp_session, "KEEP_ALIVE_S", 0.05)
     async with call() as (ours, theirs, _, told):
         async with asyncio.timeout(10):
-            while ours.incoming is None or ours.incoming.received < 4:
+            while ours.session is None or ours.session.stats.packets_received < 4:
                 await asyncio.sleep(0.01)
-        assert told.frames == [] and theirs.outgoing is not None and theirs.outgoing.octets == theirs.outgoing.packets
+        assert told.frames == [] and theirs.session is not None
+        assert theirs.session.outgoing.octets == theirs.session.outgoing.packets  # comfort noise, a byte each
 
 
 async def test_without_comfort_noise_the_way_is_kept_open_with_silent_audio() -> None:

@@ -1,0 +1,53 @@
+"""One timer of the event loop for something that says when it wants to be called: the shell around pure code."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Timed(Protocol):
+    """Something whose time is an argument."""
+
+    def deadline(self) -> float | None:
+        """When ``on_timer`` is to be called next, monotonic seconds; None: not again before something happens."""
+        ...
+
+    def on_timer(self, now: float) -> None: ...
+
+
+class DeadlineTimer:
+    """Calls ``on_timer`` when the deadline has come. Call ``arm`` after everything that may have moved it forward.
+
+    A deadline that has moved back costs one call too early, and no timer that is cancelled and set for every packet.
+    """
+
+    def __init__(self, timed: Timed) -> None:
+        self._timed = timed
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._closed = False
+
+    def arm(self) -> None:
+        """Take the deadline anew."""
+        due = self._timed.deadline()
+        if due is None or self._closed or (self._timer is not None and self._due <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = due
+        self._timer = self._loop.call_later(max(0.0, due - time.monotonic()), self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        # uvloop's timers have steps of 1 ms and may fire early by half of one: then it is time all the same.
+        self._timed.on_timer(max(time.monotonic(), self._due))
+        self.arm()
+
+    def close(self) -> None:
+        """Call no more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
