@@ -11,7 +11,6 @@ import signal
 import socket
 import struct
 import sys
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,9 +24,7 @@ from talkspurt.bench.server_process import ServerUnderTest
 from talkspurt.simulator.carrier_leg import CarrierLeg, Uplink
 from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.manager import ManagedCall, Manager, Turn
-
-PATIENCE_S = 20.0
-"""Longest wait for anything; nothing is asserted about how long it took."""
+from tests.waiting import PATIENCE_S, until
 
 
 @dataclass(slots=True)
@@ -120,7 +117,7 @@ async def serve(
         )
     assert process.stdout is not None
     try:
-        first = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
+        first = (await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)).decode()
         ready = re.search(r"is ready: https?://(\S+?)/?\s*$", first)
         assert ready is not None, f"not ready: {first!r}\n{log.read_text()}"
         live = Live(ready[1].replace("0.0.0.0", "127.0.0.1"), process, log)
@@ -145,19 +142,6 @@ def _prepare(folder: Path, config: str | Path) -> tuple[Path, Path]:
 def child_environment() -> dict[str, str]:
     """The environment in which ``python -m talkspurt`` finds what the tests import."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-
-
-async def until(condition: Any, what: str = "") -> None:
-    """Wait until a function, plain or async, returns something true."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        result = condition()
-        if asyncio.iscoroutine(result):
-            result = await result
-        if result:
-            return
-        assert time.monotonic() < deadline, f"waited {PATIENCE_S:g} s in vain for {what or condition}"
-        await asyncio.sleep(0.02)
 
 
 # --- a call whose two ends behave ------------------------------------------------------------------------------------
@@ -185,7 +169,7 @@ class TestCall:
 
     async def __aenter__(self) -> TestCall:
         await self.manager.dial_in(f"{self.live.ws}/v1/dialogue?route={self.route}")
-        await self.leg.connect(f"{self.live.ws}{self.path}")
+        await self.leg.connect(f"{self.live.ws}{self.path}", timeout_s=PATIENCE_S)
         await until(lambda: self._call is not None, "setup")
         if self._uplink is not None:
             self._uplink.join(self.leg)

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.peers.live_server import until
 from tests.peers.programs import ASTERISK
+from tests.waiting import until
 
 LIBRARIES = ASTERISK / "usr/lib/x86_64-linux-gnu"
 LOADER = ASTERISK / "usr/lib64/ld-linux-x86-64.so.2"

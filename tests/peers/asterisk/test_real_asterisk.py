@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,8 +14,10 @@ import pytest_asyncio
 
 from talkspurt.simulator.manager import ManagedCall, Manager
 from tests.peers.asterisk.peer import Asterisk, asterisk
-from tests.peers.live_server import Live, serve, until
+from tests.peers.live_server import Live, serve
+from tests.peers.ports import free_port
 from tests.peers.programs import needs_asterisk
+from tests.waiting import until
 from voicecodecs.pcm import to_float32
 from voicecodecs.resample import Resampler
 
@@ -25,12 +26,6 @@ pytestmark = [pytest.mark.asterisk, needs_asterisk, pytest.mark.asyncio(loop_sco
 SAMPLES = Path(__file__).parents[3] / "configs/asterisk"
 KEY = {"Authorization": "Bearer a key of ours"}
 SPOKEN = "Your parcel was shipped on Friday and will arrive by Monday morning at the latest."
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 (IVR,) = re.findall(r"^```ini\n(.*?)^```", (SAMPLES.parents[1] / "docs/ivr.md").read_text(), flags=re.M | re.S)

@@ -19,8 +19,9 @@ import pytest_asyncio
 from gateway.dialogue.script import spoken_digits
 from talkspurt.simulator.call_script import Expect, Press, Say, Step, Wait
 from talkspurt.simulator.caller import Caller, CallOptions, read_wav_frames
-from tests.peers.live_server import Live, TestCall, child_environment, serve, until
+from tests.peers.live_server import Live, TestCall, child_environment, serve
 from tests.peers.recognition.heard import speech, words
+from tests.waiting import until
 from voicecodecs import registry
 from voicecodecs.pcm import to_float32, to_int16
 from voicecodecs.resample import Resampler

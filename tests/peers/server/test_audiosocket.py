@@ -24,7 +24,9 @@ from talkspurt.simulator.call_script import Cancel, Expect, Press, Step, Text, W
 from talkspurt.simulator.caller import Caller, CallOptions
 from talkspurt.simulator.carrier_leg import Uplink
 from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
-from tests.peers.live_server import Live, serve, until
+from tests.peers.live_server import Live, serve
+from tests.peers.ports import free_port
+from tests.waiting import until
 
 CALL = UUID(int=7)
 FRAME = b"\x10\x01\x40" + bytes(320)
@@ -213,12 +215,6 @@ def test_an_expected_call_is_forgotten_in_time_and_the_table_is_bounded() -> Non
 
 
 # --- the whole gateway ---
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 PORT = free_port()

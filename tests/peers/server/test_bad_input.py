@@ -16,7 +16,8 @@ import pytest
 import pytest_asyncio
 
 from talkspurt.simulator.manager import ManagedCall, Manager, Turn
-from tests.peers.live_server import BINARY, CLOSE, TEXT, Live, RawSocket, Refused, TestCall, serve, start_message, until
+from tests.peers.live_server import BINARY, CLOSE, TEXT, Live, RawSocket, Refused, TestCall, serve, start_message
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

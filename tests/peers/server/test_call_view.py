@@ -9,7 +9,8 @@ from typing import Any
 import aiohttp
 
 from tests.gateway.http.api_gateway import api_gateway
-from tests.peers.live_server import Live, TestCall, until
+from tests.peers.live_server import Live, TestCall
+from tests.waiting import until
 
 TEXT = "One two three four five six seven eight nine ten."
 

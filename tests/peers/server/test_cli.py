@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from talkspurt import __version__
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 COMMANDS = [
@@ -28,7 +29,7 @@ def environment(**more: str) -> dict[str, str]:
 def talkspurt(*arguments: str, cwd: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "talkspurt", *arguments],
-        capture_output=True, text=True, timeout=60, cwd=cwd, env=environment(**more),
+        capture_output=True, text=True, timeout=PATIENCE_S, cwd=cwd, env=environment(**more),
     )  # fmt: skip
 
 
@@ -130,19 +131,20 @@ def test_a_reader_that_leaves_is_no_noise() -> None:
         stdout=write, stderr=subprocess.PIPE, env=environment(), cwd=ROOT,
     ) as process:  # fmt: skip
         os.close(write)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, errors) == (1, b"")
 
 
 def test_an_interrupt_is_exit_130(tmp_path: Path) -> None:
     fifo = tmp_path / "my.yaml"
     os.mkfifo(fifo)  # nobody writes: the command waits in the middle of its work
+    # A shell has what it starts in the background ignore interrupts, these tests and this command too.
     with subprocess.Popen(
-        [sys.executable, "-m", "talkspurt", "config", "check", str(fifo)],
+        ["env", "--default-signal=INT", sys.executable, "-m", "talkspurt", "config", "check", str(fifo)],
         stderr=subprocess.PIPE, env=environment(), cwd=ROOT,
     ) as process:  # fmt: skip
         writer = os.open(fifo, os.O_WRONLY)  # returns when the command has opened the other end
         process.send_signal(signal.SIGINT)
         os.close(writer)  # one that comes just before the command begins to read is seen when that ends
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, errors) == (130, b"")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -17,7 +16,9 @@ import pytest_asyncio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from talkspurt.cli import main
-from tests.peers.live_server import Live, TestCall, child_environment, serve, until
+from tests.peers.live_server import Live, TestCall, child_environment, serve
+from tests.peers.ports import free_port
+from tests.waiting import PATIENCE_S, until
 from tts_engine.api import UtteranceRequest
 from tts_engine.config import EngineConfig
 from tts_engine.cosyvoice.models.config import Version
@@ -121,16 +122,14 @@ async def test_an_engine_alone_serves_health_reflection_and_metrics_and_drains(c
     file = tmp_path / "engine.yaml"
     file.write_text(config)
     listen = f"unix:{tmp_path}/engine.sock"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     more = {"TALKSPURT__ENGINE__LISTEN": listen, "TALKSPURT__ENGINE__METRICS_PORT": str(port)}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "talkspurt", "engine", "-c", str(file), env={**child_environment(), **more}
     )
     client = GrpcEngine(listen, EngineConfig())
     try:
-        async with grpc.aio.insecure_channel(listen) as channel, asyncio.timeout(60):
+        async with grpc.aio.insecure_channel(listen) as channel, asyncio.timeout(PATIENCE_S):
             health = health_pb2_grpc.HealthStub(channel)
             request = health_pb2.HealthCheckRequest(service=wire.SERVICE)
             seen = []
@@ -150,7 +149,7 @@ async def test_an_engine_alone_serves_health_reflection_and_metrics_and_drains(c
         process.terminate()
         rest = [chunk async for chunk in utterance]
         assert first.frames and sum(len(chunk.frames) for chunk in rest) > 0, "live speech is spoken to its end"
-        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
     finally:
         await client.aclose()
         if process.returncode is None:

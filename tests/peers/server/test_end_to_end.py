@@ -27,7 +27,8 @@ import pytest_asyncio
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.peer_socket import PeerError
-from tests.peers.live_server import Live, RawSocket, Refused, TestCall, serve, start_message, until
+from tests.peers.live_server import Live, RawSocket, Refused, TestCall, serve, start_message
+from tests.waiting import until
 from voicecodecs import g711
 from voicecodecs.pcm import to_float32
 from voicecodecs.resample import Resampler

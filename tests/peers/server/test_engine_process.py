@@ -3,18 +3,19 @@
 import asyncio
 import os
 import signal
-import socket
 import stat
 import subprocess
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from talkspurt.engines import engine_process
+from tests.peers.ports import free_port
 from tests.tts_engine.service.scripted import chunk_of
+from tests.waiting import until
 from tts_engine.api import UtteranceRequest
 from tts_engine.config import EngineConfig
 from tts_engine.errors import Unavailable
@@ -22,11 +23,6 @@ from tts_engine.service.client import GrpcEngine
 from tts_engine.service.process import EngineProcess
 
 CONFIG = EngineConfig(kind="tone", drain_s=5.0, restart_backoff_s=0.01)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110  # another process changes it
-        await asyncio.sleep(0.005)
 
 
 def alive(pid: int) -> bool:
@@ -120,8 +116,7 @@ async def test_an_engine_that_broke_for_good_is_started_anew(child: EngineProces
     utterance.feed("ruin hold ")
     with pytest.raises(Unavailable):
         assert [chunk async for chunk in utterance] == [chunk_of("ruin", 0)]
-    async with asyncio.timeout(20):
-        await until(lambda: child.restarts == 1 and child.ready)
+    await until(lambda: child.restarts == 1 and child.ready)
     assert child.pid != pid
     assert await speak(client, "again") == [chunk_of("again", 0)]
 
@@ -177,9 +172,7 @@ async def test_no_orphan_outlives_a_killed_gateway(tmp_path: Path) -> None:
 
 async def test_the_wired_engine_speaks_through_its_own_process() -> None:
     """``talkspurt.engines`` with the tone engine: what the gateway starts."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     child = engine_process(CONFIG.model_copy(update={"metrics_port": port}))
     await child.start()
     client = GrpcEngine(child.target, CONFIG)

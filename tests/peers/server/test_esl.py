@@ -13,8 +13,8 @@ from gateway.carriers.freeswitch.esl import EslClient, EslError
 from gateway.carriers.freeswitch.esl_messages import EslReader
 from gateway.config import EslConfig
 from gateway.errors import ProtocolError
-from tests.peers.live_server import until
 from tests.peers.server.freeswitch_peer import FreeSwitch, kept
+from tests.waiting import until
 
 
 def test_messages_come_in_any_pieces() -> None:

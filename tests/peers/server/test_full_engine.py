@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from tests.peers.live_server import TestCall, serve, until
+from tests.peers.live_server import TestCall, serve
+from tests.waiting import until
 
 CONFIG = """
 server: {drain_s: 1}

@@ -25,7 +25,8 @@ from talkspurt.config.settings import load
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.manager import ManagedCall, Manager
-from tests.peers.live_server import Live, serve, until
+from tests.peers.live_server import Live, serve
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

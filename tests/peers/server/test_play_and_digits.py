@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.manager import ManagedCall, Manager
-from tests.peers.live_server import Live, serve, until
+from tests.peers.live_server import Live, serve
+from tests.waiting import until
 from voicecodecs import registry
 from voicecodecs.dtmf import Detector
 from voicecodecs.pcm import to_float32

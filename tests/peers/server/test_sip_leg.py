@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,17 +9,13 @@ import pytest_asyncio
 
 from talkspurt.simulator.call_script import Cancel, Expect, HangUp, Press, Step, Text, Wait
 from talkspurt.simulator.caller import Caller, CallFailed, CallOptions
-from tests.peers.live_server import Live, serve, until
+from tests.peers.live_server import Live, serve
+from tests.peers.ports import free_port
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return min(int(probe.getsockname()[1]), 65_000) & ~1
 
 
 PORT, RTP = free_port(), free_port()

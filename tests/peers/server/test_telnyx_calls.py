@@ -17,7 +17,8 @@ from gateway.seams.media_messages import StreamStarted
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.manager import ManagedCall, Manager
-from tests.peers.live_server import Live, serve, until
+from tests.peers.live_server import Live, serve
+from tests.waiting import until
 
 
 class Rest:

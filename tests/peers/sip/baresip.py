@@ -7,14 +7,14 @@ import contextlib
 import itertools
 import json
 import os
-import socket
 import wave
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 40.0
+from tests.peers.ports import free_port
+from tests.waiting import PATIENCE_S, until
 
 _RATES = {"pcmu": 8000, "pcma": 8000, "g722/16000/1": 16000, "opus/48000/2": 48000}
 _MODULES = "g711 g722 opus aufile ausine srtp sndfile"
@@ -42,14 +42,14 @@ class Baresip:
         self._reading: asyncio.Task[None] | None = None
 
     async def _attach(self, port: int) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                try:
-                    reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
-                    break
-                except OSError:
-                    assert self._process.returncode is None, (self.folder / "output").read_text()
-                    await asyncio.sleep(0.05)
+        async def connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+            try:
+                return await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                assert self._process.returncode is None, (self.folder / "output").read_text()
+                return None
+
+        reader, self._writer = await until(connection, "the phone's control socket")
         self._reading = asyncio.create_task(self._read(reader))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
@@ -92,24 +92,6 @@ class Baresip:
         await self._process.wait()
 
 
-def free_port() -> int:
-    """A port that is free by UDP and TCP, and the next by TCP too (TLS)."""
-    while True:
-        kinds = (socket.SOCK_DGRAM, socket.SOCK_STREAM, socket.SOCK_STREAM)
-        sockets = [socket.socket(socket.AF_INET, kind) for kind in kinds]
-        try:
-            sockets[0].bind(("127.0.0.1", 0))
-            port: int = sockets[0].getsockname()[1]
-            sockets[1].bind(("127.0.0.1", port))
-            sockets[2].bind(("127.0.0.1", port + 1))
-            return port
-        except (OSError, OverflowError):
-            continue
-        finally:
-            for each in sockets:
-                each.close()
-
-
 @asynccontextmanager
 async def baresip(
     folder: Path,
@@ -135,7 +117,7 @@ async def baresip(
         source.setsampwidth(2)
         source.setframerate(rate)
         source.writeframes(says or bytes(2 * channels * rate * 60))
-    port, control, media = port or free_port(), free_port(), 43000 + 20 * (next(_rtp) % 40)
+    port, control, media = port or free_port(), free_port(), 22000 + 20 * (next(_rtp) % 200)
     (folder / "config").write_text(
         f"sip_listen 127.0.0.1:{port}\nnet_interface 127.0.0.1\nmodule_path {modules_folder()}\n"
         + "".join(f"module {name}.so\n" for name in _MODULES.split())

@@ -9,14 +9,9 @@ import asyncio
 import sys
 import wave
 
-from baresip import Account, AudioNotActive, AudioRestarted, Call, CallState, Config, Event, Runtime, UserAgent
+from baresip import Account, AudioNotActive, AudioRestarted, CallState, Config, Event, Runtime, UserAgent
 
-
-async def press(call: Call, keys: str) -> None:
-    await asyncio.sleep(0.5)  # its own re-INVITE is over by then
-    for key in keys:
-        await call.send_dtmf(key)
-        await asyncio.sleep(0.25)
+from tests.waiting import PATIENCE_S
 
 
 async def main(out: str, uri: str, codec: str, keys: str, *parameters: str) -> None:
@@ -30,10 +25,10 @@ async def main(out: str, uri: str, codec: str, keys: str, *parameters: str) -> N
     answered = asyncio.Event()
     runtime.subscribe(lambda event: answered.set() if event.event is Event.CALL_ESTABLISHED else None)
     call = await phone.dial(uri)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await answered.wait()
     heard, format_ = bytearray(), (0, 0)
-    pressing = asyncio.create_task(press(call, keys))
+    pressing = asyncio.create_task(call.send_dtmf(keys))
     while call.state is not CallState.CLOSED:
         try:
             info = call.audio.info()

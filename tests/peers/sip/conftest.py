@@ -1,27 +1,19 @@
-"""One server for the calls of a module, and ears for what it says."""
+"""One server for the calls of a module."""
 
-import re
-import wave
-from collections.abc import AsyncIterator, Iterator
-from difflib import SequenceMatcher
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
 
-import numpy as np
 import pytest
 import pytest_asyncio
 
 from tests.peers.live_server import Live, serve
-from tests.peers.sip.baresip import free_port
-from voicecodecs.pcm import to_float32
-from voicecodecs.resample import Resampler
+from tests.peers.ports import free_port
 
 SENTENCE = "The quick brown fox jumps over the lazy dog, and then it sleeps under a tree until the morning."
 
 CONFIG = """
 sip:
   port: {port}
-  rtp_ports: 44000-44399
+  rtp_ports: 20000-20999
   trunks:
     phones:
       addresses: [127.0.0.1]
@@ -73,29 +65,3 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
         (folder / f"{name}.yaml").write_text(script)
     async with serve(folder, CONFIG.format(port=port)) as live:
         yield live, port
-
-
-@pytest.fixture(scope="module")
-def recognised() -> Iterator[Any]:
-    """A function from a WAV file to the words in it."""
-    from moonshine_voice import ModelArch, Transcriber, get_model_path
-
-    transcriber = Transcriber(str(get_model_path("tiny-en")), ModelArch.TINY)
-
-    def words(path: Path) -> list[str]:
-        with wave.open(str(path), "rb") as source:
-            pcm = np.frombuffer(source.readframes(source.getnframes()), "<i2").reshape(-1, source.getnchannels())
-            up = Resampler(source.getframerate(), 16000)
-        sound = np.concatenate((up.process(to_float32(np.ascontiguousarray(pcm[:, 0]))), up.flush()))
-        lines = transcriber.transcribe_without_streaming(sound.tolist(), 16000).lines
-        return re.findall(r"[a-z]+|\d", " ".join(line.text for line in lines).lower())
-
-    yield words
-    transcriber.close()
-
-
-def share_heard(heard: list[str]) -> float:
-    """Of the sentence's words, in their order."""
-    wanted = re.findall("[a-z]+", SENTENCE.lower())
-    matches = SequenceMatcher(None, wanted, heard, autojunk=False).get_matching_blocks()
-    return sum(block.size for block in matches) / len(wanted)

@@ -4,7 +4,7 @@ import signal
 from pathlib import Path
 
 from tests.peers.live_server import serve
-from tests.peers.sip.baresip import free_port
+from tests.peers.ports import free_port
 from tests.peers.sip.conftest import CONFIG, KEYS, LISTEN, SPEAK
 from tests.sip_bridge.phone import Phone, offer
 
@@ -13,7 +13,7 @@ async def test_a_draining_server_refuses_new_calls_and_says_goodbye_to_the_old(t
     for name, script in (("listen", LISTEN), ("speak", SPEAK), ("keys", KEYS)):
         (tmp_path / f"{name}.yaml").write_text(script)
     port = free_port()
-    async with serve(tmp_path, CONFIG.format(port=port) + "server: {drain_s: 2}\n") as live:
+    async with serve(tmp_path, CONFIG.format(port=port) + "server: {drain_s: 5}\n") as live:
         with Phone(port) as phone, Phone(port) as late:
             await phone.call(body=offer(phone.rtp_port, codecs="0 101"))
             live.process.send_signal(signal.SIGTERM)

@@ -1,9 +1,9 @@
 """Registering at a real registrar: Kamailio."""
 
 import asyncio
-import socket
 from pathlib import Path
 
+from tests.peers.ports import free_port
 from tests.peers.programs import needs_kamailio
 from tests.sip_bridge.test_registration import registering
 from tests.waiting import PATIENCE_S, until
@@ -34,9 +34,7 @@ request_route {{
 
 @needs_kamailio
 async def test_kamailio_registers_us_and_lets_us_go(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     config = tmp_path / "kamailio.cfg"
     config.write_text(KAMAILIO.format(port=port))
     process = await asyncio.create_subprocess_exec(

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers.live_server import Live, until
+from tests.peers.live_server import Live
 from tests.peers.programs import needs_sipp
 from tests.peers.sip.sipp import sipp
 from tests.sip_bridge.phone import bridge
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gateway.seams.originate import CallOrder
+from tests.peers.ports import free_port
 from tests.peers.programs import needs_sipp
-from tests.peers.sip.baresip import free_port
 from tests.sip_bridge.io.test_endpoint import listening
 from tests.sip_bridge.phone import bridge
 from tests.waiting import PATIENCE_S, until

@@ -12,7 +12,8 @@ from pathlib import Path
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.manager import ManagedCall, Manager
-from tests.peers.live_server import Live, serve, until
+from tests.peers.live_server import Live, serve
+from tests.waiting import until
 
 CONFIG = """
 server: {port: 0, drain_s: 0}

@@ -18,9 +18,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from tests.gateway.http.api_gateway import CloningEngine, api_gateway
-from tests.peers.live_server import Live, TestCall, until
+from tests.peers.live_server import Live, TestCall
 from tests.peers.programs import needs_chromium
 from tests.peers.web.browsers import Page, chromium
+from tests.waiting import until
 
 pytestmark = needs_chromium
 

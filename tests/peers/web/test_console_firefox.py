@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.gateway.http.api_gateway import api_gateway
-from tests.peers.live_server import Live, TestCall, until
+from tests.peers.live_server import Live, TestCall
 from tests.peers.programs import needs_firefox
 from tests.peers.web.firefox import Firefox, firefox
+from tests.waiting import until
 
 pytestmark = [needs_firefox, pytest.mark.slow]
 

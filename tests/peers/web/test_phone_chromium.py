@@ -20,9 +20,10 @@ from aiohttp import web
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
-from tests.peers.live_server import Live, child_environment, serve, until
+from tests.peers.live_server import Live, child_environment, serve
 from tests.peers.programs import needs_chromium
 from tests.peers.web.browsers import Page, chromium
+from tests.waiting import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_chromium]
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.peers.live_server import serve, until
+from tests.peers.live_server import serve
 from tests.peers.programs import needs_firefox
 from tests.peers.web.firefox import Firefox, firefox
 from tests.peers.web.test_phone_chromium import CONFIG, LISTEN, SENTENCE, calls, no_calls
+from tests.waiting import until
 
 pytestmark = [needs_firefox, pytest.mark.slow]
 

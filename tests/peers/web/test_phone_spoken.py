@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from tests.peers.live_server import Live, serve, until
+from tests.peers.live_server import Live, serve
 from tests.peers.programs import needs_chromium
 from tests.peers.recognition.heard import speech, words
 from tests.peers.web.browsers import chromium
 from tests.peers.web.test_phone_chromium import Phone, no_calls
+from tests.waiting import until
 from voicecodecs.pcm import to_int16
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow, needs_chromium]
