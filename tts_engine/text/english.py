@@ -84,6 +84,21 @@ _RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
 ]
 
 
+_FRACTIONS = {
+    "½": "one half", "⅓": "one third", "⅔": "two thirds", "¼": "one quarter", "¾": "three quarters", "⅕": "one fifth",
+    "⅖": "two fifths", "⅗": "three fifths", "⅘": "four fifths", "⅙": "one sixth", "⅚": "five sixths",
+    "⅐": "one seventh", "⅛": "one eighth", "⅜": "three eighths", "⅝": "five eighths", "⅞": "seven eighths",
+    "⅑": "one ninth", "⅒": "one tenth",
+}  # fmt: skip
+
+
+def _fraction(match: re.Match[str]) -> str:
+    return f"{match[1]} and {_FRACTIONS[match[2]]} " if match[1] else f" {_FRACTIONS[match[2]]} "
+
+
+_RULES.append((re.compile(rf"(\d)? ?([{''.join(_FRACTIONS)}])[ -]?"), _fraction))
+
+
 def spell_out(text: str) -> str:
     """Rewrite what the voice would read wrong; idempotent on text that has nothing of it."""
     for pattern, reading in _RULES:

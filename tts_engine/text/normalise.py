@@ -17,8 +17,12 @@ _LINK = re.compile(r"!?\[([^\]\n]*)\]\((?!/)[^)\s]*\)")
 _MARKUP = re.compile(
     r"(?<!\w)[*_`~#>]{1,3}(?=[\w\"'“(\[])|(?<=[\w.!?,;:)\"'”\]])[*_`~]{1,3}(?!\w)|^\s*(?:[-*•>]|#+)\s+", re.M
 )
-_FOLDED = re.compile("[\\uff01-\\uff5e\\ufb00-\\ufb06\\u2000-\\u200a\\u202f\\u00a0\\U0001d400-\\U0001d7ff]+")
-"""Full-width forms, ligatures, odd spaces, mathematical alphabets."""
+_FOLDED = re.compile(
+    "[\\uff01-\\uff5e\\ufb00-\\ufb06\\u2000-\\u200a\\u202f\\u00a0\\U0001d400-\\U0001d7ff\\u2160-\\u217f\\u3371-\\u33df]+"
+)
+"""Full-width forms, ligatures, odd spaces, mathematical alphabets, Roman numerals and units of one character."""
+_RAISED = re.compile(r"(?<=[^\W\d_])[²³](?!\w)|[²³¹⁰⁴-⁹₀-₉①-⑳]+")
+"""Digits above or below the line, or in a circle. Voices read squares and cubes; the others become plain numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ def clean(text: str) -> str:
     text = _LINK.sub(r"\1", text)
     text = _MARKUP.sub("", text)
     kept = "".join(" " if is_noise(char) else char for char in text)
+    kept = _RAISED.sub(lambda m: m[0] if m[0] in ("²", "³") else f" {unicodedata.normalize('NFKC', m[0])} ", kept)
     # Not NFKC of everything: it makes a Greek letter of the micro sign and spells out fractions.
     return unicodedata.normalize("NFC", _FOLDED.sub(lambda m: unicodedata.normalize("NFKC", m.group()), kept))
 
