@@ -43,7 +43,8 @@ from h200_engine import Engine, Line, Sound, make_engine, used_gib
 
 from tts_engine.cosyvoice.lm.api import Admission
 from tts_engine.cosyvoice.lm.quantised import Quantised
-from tts_engine.cosyvoice.token2wav.batch import Row, WaveBatch
+from tts_engine.cosyvoice.token2wav.batch import WaveBatch
+from tts_engine.cosyvoice.token2wav.scheduler import Row
 from tts_engine.errors import Exhausted
 from tts_engine.synthesizer import ClauseRequest, Playhead
 
@@ -86,7 +87,7 @@ def weight_bytes(weight: Any) -> int:
 def lm_row(engine: Engine) -> dict[str, Any]:
     """Decode step and prefill per batch size at 250 positions, beside the time to read the weights once."""
     steps = engine.steps
-    if engine.runner.device.type == "cpu":
+    if engine.worker.runner.device.type == "cpu":
         begun = time.perf_counter()
         steps.prefill([Admission(slot=0, ids=[1] * 177, seed=1, min_tokens=10)])
         prefill_ms = (time.perf_counter() - begun) * 1000
@@ -144,7 +145,7 @@ def flow_row(engine: Engine) -> dict[str, Any]:
     """Token-to-wave batches, alone: each shape at each size, at 125 and 350 tokens of history."""
     out: dict[str, Any] = {}
     linear, attention, encoder, vocoder, weights = WORK[engine.version]
-    for (shape, rows, chunks), batch in sorted(engine.runner._batches.items()):
+    for (shape, rows, chunks), batch in sorted(engine.worker.runner.batches.items()):
         fed = batch.width - 3
         for history in (0,) if shape == "whole" else (125, 350):
             blocks = history // 25 + 2
@@ -194,9 +195,10 @@ class Here:
                 yield Sound(len(chunk.pcm) / 24000, chunk.queue_ms, chunk.engine_ms, bool(broken))
 
     def counts(self) -> dict[str, Any]:
-        runner = self.engine.runner
-        gpu = {"gpu_gib": used_gib()} if runner.device.type == "cuda" else {}
-        return {"recomputed_chunks": runner.recomputed_chunks, "free_blocks_after": runner.free_blocks, **gpu}
+        worker = self.engine.worker
+        gpu = {"gpu_gib": used_gib()} if worker.runner.device.type == "cuda" else {}
+        recomputed = worker.scheduler.recomputed_chunks
+        return {"recomputed_chunks": recomputed, "free_blocks_after": worker.blocks.free_blocks, **gpu}
 
 
 def answer_tokens(rng: random.Random, *, short: bool) -> int:

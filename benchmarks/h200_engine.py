@@ -41,7 +41,8 @@ from tts_engine.cosyvoice.models.hift_causal import CausalHift
 from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
 from tts_engine.cosyvoice.token2wav.admission import Admission, AdmissionConfig
-from tts_engine.cosyvoice.token2wav.runner import ModelRunner, RunnerConfig
+from tts_engine.cosyvoice.token2wav.runner import RunnerConfig
+from tts_engine.cosyvoice.token2wav.worker import WaveWorker
 from tts_engine.synthesizer import Playhead
 
 
@@ -139,7 +140,7 @@ class Engine:
     """All parts of an engine in this process. ``steps`` and ``loop`` are the torch language model's."""
 
     synthesizer: CosyVoiceSynthesizer
-    runner: ModelRunner
+    worker: WaveWorker
     backend: TorchLm | VllmBackend
     version: int
     tiny: bool
@@ -149,10 +150,10 @@ class Engine:
     def freeing(self) -> bool:
         """Whether something of a cancelled turn is still held."""
         backend = self.backend
-        drawn = backend.live > self.runner.open_clauses
+        drawn = backend.live > self.worker.scheduler.open_clauses
         if isinstance(backend, TorchLm):
             drawn = any(s.cancelled for s in list(backend._live))
-        return drawn or any(r.closed for r in list(self.runner._renderings))
+        return drawn or any(r.closed for r in list(self.worker.scheduler.renderings))
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ def show_plugin(folder: Path) -> None:
 
 
 @torch.inference_mode()
-def make_runner(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, Any]) -> ModelRunner:
+def make_worker(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, Any]) -> WaveWorker:
     device = arguments.device
     fused = device.type == "cuda" and not arguments.plain
     sized = replace(sizes.flow, solver=SolverConfig(steps=arguments.euler_steps))
@@ -247,7 +248,7 @@ def make_runner(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, An
     config = RunnerConfig(
         blocks=arguments.blocks, dtype=dtype, finalize=arguments.finalize, first_hop=arguments.first_hop
     )
-    return ModelRunner(flow, hift, device=device, config=config)
+    return WaveWorker(flow, hift, device=device, config=config)
 
 
 async def make_engine(arguments: argparse.Namespace) -> Engine:
@@ -260,7 +261,7 @@ async def make_engine(arguments: argparse.Namespace) -> Engine:
     backend, steps = make_lm(arguments, sizes, facts)
     # vLLM compiles in a process of its own; CUDA graphs of torch's are captured one after the other.
     starting = asyncio.create_task(backend.start()) if arguments.lm == "vllm" else None
-    runner = await asyncio.to_thread(make_runner, arguments, sizes, facts)
+    worker = await asyncio.to_thread(make_worker, arguments, sizes, facts)
     facts["build_s"] = round(time.monotonic() - begun, 1)
     if starting is not None:
         await starting
@@ -269,7 +270,7 @@ async def make_engine(arguments: argparse.Namespace) -> Engine:
         name=f"cosyvoice{version}",
         frontend=Prepared(sizes.llm.vocab_size),
         lm=backend,
-        runner=runner,
+        worker=worker,
         voices=OneVoice(version),
         start_lm=backend.start if starting is None else None,
         # The figures of small networks mean nothing: a slow CPU must not refuse for them.
@@ -280,7 +281,7 @@ async def make_engine(arguments: argparse.Namespace) -> Engine:
     facts |= {"warm_up_s": round(time.monotonic() - begun, 1), "torch": torch.__version__}
     if device.type == "cuda":
         facts |= {"gpu": torch.cuda.get_device_name(), "gpu_gib": used_gib()}
-    return Engine(synthesizer, runner, backend, version, arguments.tiny, steps, facts)
+    return Engine(synthesizer, worker, backend, version, arguments.tiny, steps, facts)
 
 
 def used_gib() -> float:

@@ -28,8 +28,8 @@ from tts_engine.cosyvoice.models.dit import DiT
 from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer, StepObserver
 from tts_engine.cosyvoice.token2wav.admission import Admission, AdmissionConfig
-from tts_engine.cosyvoice.token2wav.runner import ModelRunner, RunnerConfig
-from tts_engine.cosyvoice.token2wav.scheduler import SchedulerConfig
+from tts_engine.cosyvoice.token2wav.runner import RunnerConfig
+from tts_engine.cosyvoice.token2wav.worker import WaveWorker
 from tts_engine.cosyvoice.vllm_plugin.joined_table import TABLE_FILE
 from tts_engine.cosyvoice.voices import VoiceRegistry
 from tts_engine.cosyvoice.weights import CheckpointError, load
@@ -178,7 +178,7 @@ def load_synthesizer(
 
         flow.decoder.estimator = (FusedDiT if isinstance(estimator, DiT) else FusedUNet)(estimator, device=device)
         hift = fuse(hift)
-    runner = ModelRunner(
+    worker = WaveWorker(
         flow,
         hift,
         device=device,
@@ -191,13 +191,12 @@ def load_synthesizer(
             finalize=config.finalize,
             first_hop=config.first_hop,
         ),
-        scheduler=SchedulerConfig(max_clauses=config.max_clauses),
     )
     return CosyVoiceSynthesizer(
         name=f"cosyvoice{model.config.version}",
         frontend=frontend,
         lm=lm,
-        runner=runner,
+        worker=worker,
         voices=DirectoryVoices(folder, frontend, config.voices_folder),
         start_lm=lm.start,
         streamed_lm=lm if config.text_streaming else None,

@@ -23,8 +23,9 @@ from tts_engine.cosyvoice.lm.api import LmBackend, Reader, StreamedLm
 from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, SAMPLE_RATE
 from tts_engine.cosyvoice.silent_tokens import SilenceFilter
 from tts_engine.cosyvoice.token2wav.admission import LATE_S, Admission, AdmissionConfig, Load
-from tts_engine.cosyvoice.token2wav.runner import ModelRunner, Rendering, Voice
-from tts_engine.cosyvoice.token2wav.scheduler import Shape
+from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
+from tts_engine.cosyvoice.token2wav.scheduler import Scheduler, Shape
+from tts_engine.cosyvoice.token2wav.worker import WaveWorker
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
 
@@ -79,7 +80,7 @@ class CosyVoiceSynthesizer:
         name: str,
         frontend: ClauseFrontend,
         lm: LmBackend,
-        runner: ModelRunner,
+        worker: WaveWorker,
         voices: VoiceSource,
         start_lm: Callable[[], object] | None = None,
         streamed_lm: StreamedLm | None = None,
@@ -96,19 +97,20 @@ class CosyVoiceSynthesizer:
             start_lm: coroutine function that starts the language model, where it is not running yet.
             filter_silence: drop long runs of silent codes, as upstream does for CosyVoice3.
             admission: who is let in; None: everybody, while there are places.
-            observer: told of batches and caches; ``block_bytes``: what one of the runner's blocks takes.
+            observer: told of batches and caches; ``block_bytes``: what one of the worker's blocks takes.
         """
         self.name = name
-        self._frontend, self._lm, self._runner, self._voices = frontend, lm, runner, voices
+        self._frontend, self._lm, self._worker, self._voices = frontend, lm, worker, voices
         self._start_lm, self._filter_silence, self._gpu = start_lm, filter_silence, gpu
-        self._admission = admission or Admission(AdmissionConfig(max_clauses=runner.config.max_clauses))
+        self._admission = admission or Admission(AdmissionConfig(max_clauses=worker.config.max_clauses))
         self._observer, self._block_bytes = observer, block_bytes
+        self._scheduler = worker.scheduler
         self._waiting = 0
-        runner.on_batch = self._on_batch
-        lm.busy = runner.busy
+        worker.on_batch = self._on_batch
+        lm.busy = self._scheduler.busy
         self._streamed_lm = streamed_lm
         self.streams_text = streamed_lm is not None
-        runner.on_calibrated = self._admission.calibrate
+        worker.on_calibrated = self._admission.calibrate
         self._ready = False
 
     async def start(self) -> None:
@@ -117,7 +119,7 @@ class CosyVoiceSynthesizer:
         sys.setswitchinterval(0.0005)
         if self._start_lm is not None:
             await self._start_lm()  # type: ignore[misc]
-        await self._runner.start()
+        await self._worker.start()
         for info in self._voices.infos()[:8]:
             await self._voice(info.voice_id)
         self._ready = True
@@ -139,19 +141,19 @@ class CosyVoiceSynthesizer:
 
     def status(self) -> EngineStatus:
         return EngineStatus(
-            ready=self._ready and self._lm.alive and self._runner.alive,
+            ready=self._ready and self._lm.alive and self._worker.alive,
             engine=self.name,
             model=self.name,
             models=(self.name,),
             gpu=self._gpu,
-            active=self._runner.open_clauses,
-            queued=self._runner.silent + self._waiting,
+            active=self._scheduler.open_clauses,
+            queued=self._scheduler.silent + self._waiting,
         )
 
     async def aclose(self) -> None:
         self._ready = False
         await self._lm.aclose()
-        await self._runner.aclose()
+        await self._worker.aclose()
 
     async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
         """See ``Synthesizer``. The first chunk needs ``RunnerConfig.first_hop + 3`` speech tokens, the others 25."""
@@ -162,13 +164,13 @@ class CosyVoiceSynthesizer:
         words = _Words([])
         rendering = await self._open(voice, playhead, goes_on=not clause.first)
         try:
-            drawing = await self._draw(clause, features, words, _Reader(self._runner, rendering))
+            drawing = await self._draw(clause, features, words, _Reader(self._scheduler, rendering))
             silence = SilenceFilter() if self._filter_silence else None
             async with aclosing(drawing) as tokens:
                 async for token in tokens:
                     if silence is None or silence.keep(token):
                         rendering.tokens.append(token)
-                    if self._runner.missing(rendering) <= 0:
+                    if self._scheduler.missing(rendering) <= 0:
                         yield await self._chunk(rendering, words, playhead, begun, final=False)
                         await self._give_way(playhead)
                         begun = time.monotonic()
@@ -176,10 +178,10 @@ class CosyVoiceSynthesizer:
                 raise SynthesisFailed("the language model made no speech for this clause")
             words.total = len(rendering.tokens) * SAMPLES_PER_TOKEN
             while len(rendering.tokens) > rendering.sounded:
-                yield await self._chunk(rendering, words, playhead, begun, final=self._runner.is_last(rendering))
+                yield await self._chunk(rendering, words, playhead, begun, final=self._scheduler.is_last(rendering))
                 begun = time.monotonic()
         finally:
-            self._runner.close(rendering)
+            self._worker.close(rendering)
             self._admission.departed(time.monotonic(), rendering.sounded * SAMPLES_PER_TOKEN / SAMPLE_RATE)
 
     async def _draw(
@@ -229,11 +231,11 @@ class CosyVoiceSynthesizer:
         waits = False
         try:
             while True:
-                runner, now = self._runner, time.monotonic()
-                load = Load(runner.open_clauses - runner.silent, runner.silent, self._waiting - (waits and goes_on))
+                now, silent = time.monotonic(), self._scheduler.silent
+                load = Load(self._scheduler.open_clauses - silent, silent, self._waiting - (waits and goes_on))
                 verdict = self._admission.judge(load, now=now, goes_on=goes_on, ahead=playhead.ahead)
                 if verdict.admitted:
-                    return runner.open(voice, playhead)
+                    return self._worker.open(voice, playhead)
                 if not (goes_on or playhead.ahead):
                     raise Exhausted(verdict.reason, retry_after_s=verdict.retry_after_s)
                 if not waits:
@@ -245,13 +247,13 @@ class CosyVoiceSynthesizer:
     def _on_batch(self, shape: Shape, rows: int, seconds: float) -> None:
         self._admission.observe(shape, rows, seconds)
         if self._observer is not None:
-            used = self._runner.config.blocks - self._runner.free_blocks
+            used = self._worker.config.blocks - self._worker.blocks.free_blocks
             self._observer.batch(rows, cache="flow", cache_bytes=used * self._block_bytes)
 
     async def _give_way(self, playhead: Playhead) -> None:
         """While others have made no sound yet and this caller has enough in hand, leave the device to them."""
         # Polled: both reasons to wait change with time or in another thread, and a late look costs nothing.
-        while self._runner.silent and (spare := playhead.slack_s(time.monotonic()) - ENOUGH_S) > 0:  # noqa: ASYNC110
+        while self._scheduler.silent and (spare := playhead.slack_s(time.monotonic()) - ENOUGH_S) > 0:  # noqa: ASYNC110
             await asyncio.sleep(min(spare, 0.05))
 
     async def _chunk(
@@ -259,11 +261,11 @@ class CosyVoiceSynthesizer:
     ) -> PcmChunk:
         asked = time.monotonic()
         begins = not rendering.sounded
-        pcm = await self._runner.submit(rendering, final=final)
+        pcm = await self._worker.submit(rendering, final=final)
         done = time.monotonic()
         # Before its first chunk a clause may have waited for its text.
         if not begins and playhead.played_at is not None and playhead.slack_s(done) < LATE_S:
-            self._admission.late(self._runner.open_clauses, done)
+            self._admission.late(self._scheduler.open_clauses, done)
         return PcmChunk(
             pcm=pcm,
             words=words.take(len(pcm), last=final),
@@ -273,7 +275,7 @@ class CosyVoiceSynthesizer:
 
     async def _voice(self, voice_id: str) -> tuple[VoiceFeatures, Voice]:
         key, features = self._voices.features(voice_id)
-        voice = await self._runner.voice(key, features.flow_tokens, features.flow_mel, features.speaker)
+        voice = await self._worker.voice(key, features.flow_tokens, features.flow_mel, features.speaker)
         return features, voice
 
 
@@ -281,11 +283,11 @@ class CosyVoiceSynthesizer:
 class _Reader:
     """Says to the language model what a clause still needs, and how soon."""
 
-    runner: ModelRunner
+    scheduler: Scheduler
     rendering: Rendering
 
     def wanted(self) -> int:
-        return self.runner.missing(self.rendering)
+        return self.scheduler.missing(self.rendering)
 
     def slack_s(self, now: float) -> float:
         return self.rendering.playhead.slack_s(now)

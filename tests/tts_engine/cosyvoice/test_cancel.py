@@ -31,7 +31,7 @@ STAGES = ("unbegun",) * 7 + ("drawn",) * 7 + ("rendered", "heard")
 async def cancelled_at(engine: CosyVoiceSynthesizer, stage: str) -> None:
     """Begin a clause and cancel it at this stage."""
     request = ClauseRequest(text=TEXT, voice="", language="en-US", speed=1.0, instruct="", first=True)
-    playhead, heard, runner = Playhead(), asyncio.Event(), engine._runner
+    playhead, heard, worker = Playhead(), asyncio.Event(), engine._worker
 
     async def listen() -> None:
         async with aclosing(engine.synthesize(request, playhead)) as chunks:
@@ -40,9 +40,11 @@ async def cancelled_at(engine: CosyVoiceSynthesizer, stage: str) -> None:
 
     task = asyncio.ensure_future(listen())
     if stage == "drawn":
-        await until(lambda: any(r.playhead is playhead for r in list(runner._renderings)))
+        await until(lambda: any(r.playhead is playhead for r in list(worker.scheduler.renderings)))
     elif stage == "rendered":
-        await until(lambda: any(j.rendering.playhead is playhead for j in list(runner._jobs)) or heard.is_set())
+        await until(
+            lambda: any(j.rendering.playhead is playhead for j in list(worker.scheduler.jobs)) or heard.is_set()
+        )
     elif stage == "heard":
         await heard.wait()
     assert not task.done()
@@ -80,7 +82,7 @@ async def test_cancelled_clauses_leave_nothing_behind(version: Version, cancels:
         first_chunk_s=math.inf,
     )
     engine = load_synthesizer(folder, config)
-    runner, lm = engine._runner, engine._lm
+    worker, lm = engine._worker, engine._lm
     await engine.start()
 
     async def cancel(count: int) -> None:
@@ -89,11 +91,11 @@ async def test_cancelled_clauses_leave_nothing_behind(version: Version, cancels:
 
     def state() -> dict[str, Any]:
         return {
-            "blocks": runner.free_blocks,
-            "runner's slots": len(runner._free_slots),
-            "open": runner.open_clauses,
-            "silent": runner.silent,
-            "jobs": len(runner._jobs),
+            "blocks": worker.blocks.free_blocks,
+            "worker's slots": worker.blocks.free_slots,
+            "open": worker.scheduler.open_clauses,
+            "silent": worker.scheduler.silent,
+            "jobs": len(worker.scheduler.jobs),
             "lm's slots": lm.free_slots,  # type: ignore[attr-defined]
             "live": lm.live,  # type: ignore[attr-defined]
             "tasks": len(asyncio.all_tasks()),

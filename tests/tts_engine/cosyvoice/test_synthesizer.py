@@ -102,8 +102,8 @@ def test_the_configuration_reaches_the_engine(folder: Path) -> None:
     config = EngineConfig(kind=kind, model_folder=str(folder), device="cpu", cosyvoice=settings)
     model = make_synthesizer(config, config)
     assert isinstance(model, CosyVoiceSynthesizer)
-    runner = model._runner
-    assert (runner.config.finalize, runner.config.first_hop, runner.state.flow.solver.steps) == ("causal", 15, 5)
+    worker = model._worker
+    assert (worker.config.finalize, worker.config.first_hop, worker.runner.state.flow.solver.steps) == ("causal", 15, 5)
     assert model.streams_text
     other = config.model_copy(update={"kind": "cosyvoice3" if kind == "cosyvoice2" else "cosyvoice2"})
     with pytest.raises(Unavailable, match=f"is {kind}"):

@@ -8,7 +8,7 @@ others may go.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKE
 from tts_engine.cosyvoice.models.flow import Flow, FlowCache, FlowRows, WholePass, place_prompt
 from tts_engine.cosyvoice.models.hift import Hift, SpliceCache
 from tts_engine.cosyvoice.models.hift_causal import CausalHift, VocoderCache
-from tts_engine.cosyvoice.token2wav.scheduler import Shape
+from tts_engine.cosyvoice.token2wav.scheduler import Row, Shape
 
 Vocoder = Hift | CausalHift
 
@@ -40,29 +40,6 @@ class WaveState:
     """Shape ``(voices,)``, int64."""
     speakers: Tensor
     """Shape ``(voices, 80)``."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Row:
-    """One clause of a batch. The defaults make a row of padding."""
-
-    slot: int = 0
-    start: int = 0
-    """Tokens fed before, from the start of the prompt."""
-    length: int = 0
-    """Tokens fed now."""
-    valid: int = 0
-    """The same with their look-ahead."""
-    voice: int = 0
-    frames: int = 0
-    """Frames for the vocoder; 0: the clause only catches up."""
-    final: bool = False
-    skip: int = 0
-    """Frames of the feed before those."""
-    begins: bool = False
-    """The first that the vocoder gets of the clause."""
-    blocks: list[int] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
 
 
 _HEADER = 9
@@ -92,7 +69,7 @@ class WaveBatch:
         self._whole: WholePass | None = None
         """Kept from stage to stage, so that none of them takes its memory for anything else."""
 
-    def fill(self, lines: Any, rows: list[Row]) -> None:
+    def fill(self, lines: Any, rows: Sequence[Row]) -> None:
         """Write rows to a zeroed host array of ``packed``'s shape."""
         for line, row in zip(lines, rows, strict=False):
             line[:_HEADER] = (

@@ -1,15 +1,24 @@
-"""Who runs next in the token-to-wave thread, and who is let in. Pure: time and demand come in, a decision goes out.
+"""Who runs next in the token-to-wave thread, and with which tokens, slot and blocks. Pure: time and demand come in, a
+batch goes out; what it computes, and on what, is the runner's.
 
 A job makes one chunk (25 tokens, a second of sound) of one clause. Jobs of the same shape run as one batch. Thanks to
 the caches a chunk costs the same wherever in the clause it lies, so hops do not grow: a larger hop would only make
-the sound come later.
+the sound come later. A clause starts where its voice's prompt ends: what is left of the prompt behind its last shared
+chunk begins the clause's first one. That it is three tokens or more is what makes sharing exact: each chunk looks three
+tokens ahead, and those must not be the clause's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS
+from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
+from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
+from tts_engine.errors import Exhausted, InvalidRequest
+from tts_engine.synthesizer import Playhead
 
 Shape = Literal["chunk", "whole"]
 """``chunk``: one chunk on top of what is cached; ``whole``: the last one, by way of everything before it."""
@@ -35,8 +44,6 @@ class SchedulerConfig:
     """Seconds of sound in hand below which a clause goes level with the first chunks."""
     patient_s: float = 0.3
     """Seconds of sound in hand above which last chunks let first ones go between their stages: each may take 40 ms."""
-    max_clauses: int = 200
-    """Clauses in the engine; one more is refused, so that those who are in keep their quality."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,3 +97,258 @@ def victim(holders: Sequence[tuple[Owner, Urgency]], needy: Urgency) -> Owner | 
         return None
     owner, urgency = max(holders, key=lambda pair: pair[1])
     return owner if urgency > needy else None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Job:
+    """One chunk that a clause asks for."""
+
+    rendering: Rendering
+    shape: Shape
+    count: int
+    """Tokens that sound."""
+    final: bool
+    since: float
+    deliver: Callable[[Any], None]
+    """Takes the sound, or the error. The scheduler only carries it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """What a batch feeds of one clause. The defaults make a row of padding."""
+
+    slot: int = 0
+    source: int = 0
+    """Slot whose state this one begins with; 0: it goes on with its own, or at ``start`` 0 with none."""
+    start: int = 0
+    """Tokens fed before, from the start of the prompt."""
+    length: int = 0
+    """Tokens fed now."""
+    valid: int = 0
+    """The same with their look-ahead."""
+    voice: int = 0
+    frames: int = 0
+    """Frames for the vocoder; 0: the clause only catches up."""
+    final: bool = False
+    skip: int = 0
+    """Frames of the feed before those."""
+    begins: bool = False
+    """The first that the vocoder gets of the clause."""
+    blocks: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What runs next: jobs of one shape, and a row for each."""
+
+    shape: Shape
+    jobs: Sequence[Job]
+    rows: Sequence[Row]
+
+
+class Scheduler:
+    """The clauses of one device, and the chunks that they ask for. Not thread-safe.
+
+    ``hop``, ``missing``, ``is_last``, ``busy`` and the counts only read, and may be asked from any thread.
+    """
+
+    def __init__(
+        self, config: SchedulerConfig, blocks: BlockManager, *, finalize: Literal["upstream", "causal"]
+    ) -> None:
+        """``finalize``: how a clause's last chunk is made, see ``RunnerConfig``."""
+        self.jobs: list[Job] = []
+        """In the order in which they came."""
+        self.renderings: set[Rendering] = set()
+        """Clauses that are open, and those that are closed and hold their places until the next ``sweep``."""
+        self.silent = 0
+        """Those of them that have made no sound yet."""
+        self.recomputed_chunks = 0
+        self._config, self._blocks = config, blocks
+        self._chunk = blocks.chunk_tokens
+        self._last_is_whole = finalize == "upstream"
+        self._closed: list[Rendering] = []
+        self._opened = 0
+
+    # -- what a clause asks
+
+    def open(self, voice: Voice, playhead: Playhead, *, now: float) -> Rendering:
+        """Begin a clause. ``close`` it.
+
+        Raises:
+            Exhausted: the engine is full, or the voice has made room for another since it was asked for.
+        """
+        if len(self.renderings) >= (limit := self._blocks.clauses):
+            raise Exhausted(f"{limit} clauses are being spoken", retry_after_s=0.5)
+        rendering = Rendering(voice=voice, playhead=playhead, order=self._opened)
+        self._blocks.open(rendering, now=now)
+        self._opened += 1
+        self.renderings.add(rendering)
+        self.silent += 1
+        return rendering
+
+    @property
+    def open_clauses(self) -> int:
+        """All of ``renderings``."""
+        return len(self.renderings)
+
+    def hop(self, rendering: Rendering) -> int:
+        """Tokens of the clause's next chunk, if it is not the last; three more must be there."""
+        return self._chunk - (len(rendering.voice.prompt_tokens) + rendering.sounded) % self._chunk
+
+    def missing(self, rendering: Rendering) -> int:
+        """Tokens that the clause's next chunk lacks, if it is not the last; none or less: it can be submitted."""
+        return self.hop(rendering) + LOOK_AHEAD_TOKENS - (len(rendering.tokens) - rendering.sounded)
+
+    def is_last(self, rendering: Rendering) -> bool:
+        """Whether all that is left, of a clause that gets no more tokens, goes into one chunk."""
+        left = len(rendering.tokens) - rendering.sounded
+        return left < self.hop(rendering) + (LOOK_AHEAD_TOKENS if self._last_is_whole else 1)
+
+    def submit(self, rendering: Rendering, *, final: bool, now: float, deliver: Callable[[Any], None]) -> None:
+        """Queue the clause's next chunk: ``hop`` tokens, or what is left of them when ``final``.
+
+        ``rendering.tokens`` must hold the chunk, and its three tokens of look-ahead unless no more will come.
+
+        Raises:
+            InvalidRequest: voice prompt and clause are longer than the caches hold.
+        """
+        count = len(rendering.tokens) - rendering.sounded if final else self.hop(rendering)
+        length = len(rendering.voice.prompt_tokens) + rendering.sounded + count
+        if length > (most := self._blocks.max_tokens):
+            raise InvalidRequest(f"voice prompt and clause have {length} speech tokens; {most} are the most")
+        shape: Shape = "whole" if final and self._last_is_whole else "chunk"
+        job = Job(rendering=rendering, shape=shape, count=count, final=final, since=now, deliver=deliver)
+        self.jobs.append(job)
+
+    def close(self, rendering: Rendering) -> None:
+        """The clause leaves: its places are free with the next ``sweep``. Idempotent."""
+        if not rendering.closed:
+            rendering.closed = True
+            rendering.voice.clauses -= 1
+            self._closed.append(rendering)
+
+    # -- what the device asks
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to run and nothing to free."""
+        return not self.jobs and not self._closed
+
+    def busy(self) -> bool:
+        """Whether a full batch waits beside the one that runs."""
+        jobs = list(self.jobs)
+        whole = sum(job.shape == "whole" for job in jobs)
+        return (len(jobs) - whole) / self._config.chunk_rows + whole / self._config.whole_rows >= 2
+
+    def sweep(self) -> Sequence[Rendering]:
+        """Free what was closed, and forget its jobs. Returns the clauses that are gone."""
+        gone, self._closed = self._closed, []
+        for rendering in gone:
+            self.renderings.discard(rendering)
+            self.silent -= not rendering.sounded
+            self._blocks.free(rendering)
+        if gone:
+            self.jobs = [job for job in self.jobs if not job.rendering.closed]
+        return gone
+
+    def next_batch(self, jobs: Sequence[Job], *, now: float) -> Batch | None:
+        """The next batch of these jobs, with places for all in it; None: all caches belong to clauses that wait for
+        their own next tokens."""
+        candidates = [self._candidate(job, now) for job in jobs]
+        ready: list[Job] = []
+        while not ready:
+            chosen = choose(candidates, self._config)
+            if not chosen:
+                return None
+            for candidate in chosen:
+                if self._make_room(candidate.owner, [job.rendering for job in ready], now):
+                    ready.append(candidate.owner)
+            # Those without room must not keep the ones who hold it, and go on by another shape, from running.
+            candidates = [c for c in candidates if c not in chosen]
+        return Batch(chosen[0].shape, ready, [self._row(job) for job in ready])
+
+    def urgent(self, running: Sequence[Job], *, now: float) -> Sequence[Job]:
+        """Jobs that go between two stages of a long batch, of which ``running`` is left: chunks that are awaited, while
+        nobody in it is short of sound."""
+        if min(job.rendering.playhead.slack_s(now) for job in running) <= self._config.patient_s:
+            return []
+        others = [self._candidate(job, now) for job in self.jobs if job not in running]
+        return [c.owner for c in others if c.slack_s <= self._config.tight_s and c.shape == "chunk"]
+
+    def advance(self, job: Job, row: Row) -> bool:
+        """A batch ran with this row. Returns whether it made sound for somebody: not if the clause left meanwhile, or
+        only caught up."""
+        rendering = job.rendering
+        if rendering not in self.renderings:
+            return False
+        if job.shape == "chunk" and row.length == self._chunk:
+            rendering.fed += self._chunk
+        if not row.frames:
+            self.recomputed_chunks += 1
+            return False
+        self.silent -= not rendering.sounded
+        rendering.sounded += job.count
+        return True
+
+    def done(self, job: Job) -> None:
+        """The job is answered."""
+        if job in self.jobs:
+            self.jobs.remove(job)
+
+    def _candidate(self, job: Job, now: float) -> Candidate[Job]:
+        return Candidate(owner=job, shape=job.shape, slack_s=job.rendering.playhead.slack_s(now), since=job.since)
+
+    def _make_room(self, job: Job, running: Sequence[Rendering], now: float) -> bool:
+        """Give the clause a slot and the blocks that it writes next; False: not now."""
+        r = job.rendering
+        needed = self._blocks.missing(r) if job.shape == "chunk" else 0
+        while self._blocks.free_blocks < needed:
+            holders = [
+                (o, (o.playhead.slack_s(now), o.order))
+                for o in self.renderings
+                if o.blocks and o is not r and o not in running
+            ]
+            loser = victim(holders, (r.playhead.slack_s(now), r.order))
+            if loser is None:
+                return False
+            self._blocks.evict(loser)
+        self._blocks.grow(r, needed)
+        return True
+
+    def _row(self, job: Job) -> Row:
+        """What the batch feeds of this clause."""
+        r, voice = job.rendering, job.rendering.voice
+        prompt = voice.prompt_tokens
+        sounded = len(prompt) + r.sounded
+        if job.shape == "whole":
+            tokens = [*prompt, *r.tokens[: r.sounded + job.count]]
+            return Row(
+                slot=r.slot,
+                voice=voice.index,
+                begins=not r.sounded,
+                length=len(tokens),
+                valid=len(tokens),
+                frames=job.count * FRAMES_PER_TOKEN,
+                final=True,
+                skip=sounded * FRAMES_PER_TOKEN,
+                tokens=tokens,
+            )
+        catching_up = r.fed + self._chunk <= sounded
+        skip = 0 if catching_up else sounded - r.fed
+        begin, width = r.fed - len(prompt), self._chunk + LOOK_AHEAD_TOKENS
+        tokens = [*prompt[r.fed : r.fed + width], *r.tokens[max(begin, 0) : max(begin + width, 0)]]
+        return Row(
+            slot=r.slot,
+            source=voice.slot if r.fed and r.fed == voice.shared else 0,
+            voice=voice.index,
+            begins=not r.sounded,
+            start=r.fed,
+            length=self._chunk if catching_up else skip + job.count,
+            valid=len(tokens),
+            frames=0 if catching_up else job.count * FRAMES_PER_TOKEN,
+            final=job.final and not catching_up,
+            skip=skip * FRAMES_PER_TOKEN,
+            blocks=[*voice.blocks, *r.blocks],
+            tokens=tokens,
+        )

@@ -1,8 +1,25 @@
-"""Who runs next, by urgency; virtual time throughout."""
+"""Who runs next, by urgency, and with which tokens, slot and blocks; virtual time throughout."""
 
 from __future__ import annotations
 
-from tts_engine.cosyvoice.token2wav.scheduler import Candidate, SchedulerConfig, Shape, choose, victim
+from typing import Any, Literal
+
+import pytest
+
+from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
+from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
+from tts_engine.cosyvoice.token2wav.scheduler import (
+    Batch,
+    Candidate,
+    Row,
+    Scheduler,
+    SchedulerConfig,
+    Shape,
+    choose,
+    victim,
+)
+from tts_engine.errors import Exhausted, InvalidRequest
+from tts_engine.synthesizer import Playhead
 
 CONFIG = SchedulerConfig(chunk_rows=4, burst_rows=8, calm_rows=3)
 
@@ -78,3 +95,151 @@ def test_no_clause_gives_up_its_cache_to_a_less_urgent_one() -> None:
 def test_of_equally_urgent_clauses_the_older_keeps_its_cache() -> None:
     assert victim([("old", (0.0, 1))], (0.0, 2)) is None
     assert victim([("young", (0.0, 3))], (0.0, 2)) == "young"
+
+
+class Queue:
+    """A scheduler over few blocks, one voice of 53 tokens, and clauses of which it is told the sound in hand."""
+
+    def __init__(
+        self, *, blocks: int = 12, clauses: int = 4, finalize: Literal["upstream", "causal"] = "causal"
+    ) -> None:
+        self.blocks = BlockManager(
+            clauses=clauses, voices=1, blocks=blocks, chunk_tokens=25, max_chunks=8, first_hop=22
+        )
+        self.scheduler = Scheduler(CONFIG, self.blocks, finalize=finalize)
+        self.voice: Voice = self.blocks.place(list(range(1000, 1053)), now=0.0)
+        self.blocks.keep("voice", self.voice)
+
+    def open(self, tokens: int, *, slack_s: float = 0.0) -> Rendering:
+        playhead = Playhead()
+        if slack_s:
+            playhead.played_at, playhead.delivered_s = 0.0, slack_s
+        rendering = self.scheduler.open(self.voice, playhead, now=0.0)
+        rendering.tokens += range(tokens)
+        return rendering
+
+    def submit(self, rendering: Rendering, *, final: bool = False, since: float = 0.0) -> None:
+        def undelivered(result: Any) -> None:
+            raise AssertionError("the scheduler only carries this")
+
+        self.scheduler.submit(rendering, final=final, now=since, deliver=undelivered)
+
+    def next_batch(self) -> Batch | None:
+        return self.scheduler.next_batch(self.scheduler.jobs, now=0.0)
+
+    def run(self) -> list[Row]:
+        """The next batch, as if it had run."""
+        batch = self.next_batch()
+        assert batch is not None
+        for job, row in zip(batch.jobs, batch.rows, strict=True):
+            if self.scheduler.advance(job, row):
+                self.scheduler.done(job)
+        return list(batch.rows)
+
+
+def test_a_clause_is_fed_from_the_end_of_the_shared_prompt_on_and_chunk_by_chunk() -> None:
+    queue = Queue()
+    clause = queue.open(60)
+    assert queue.scheduler.hop(clause) == 22
+    queue.submit(clause)
+    (row,) = queue.run()
+    assert (row.slot, row.source, row.start, row.begins) == (clause.slot, queue.voice.slot, 50, True)
+    assert row.tokens == [1050, 1051, 1052, *range(25)], "three of the prompt, the hop, three of look-ahead"
+    assert (row.length, row.valid, row.skip, row.frames) == (25, 28, 6, 44)
+    assert row.blocks == [*queue.voice.blocks, *clause.blocks]
+    queue.submit(clause)
+    (row,) = queue.run()
+    assert (row.source, row.start, row.begins, row.tokens) == (0, 75, False, list(range(22, 50)))
+    assert (row.skip, row.frames, clause.sounded) == (0, 50, 47)
+    assert queue.scheduler.is_last(clause)
+    queue.submit(clause, final=True)
+    (row,) = queue.run()
+    assert (row.length, row.valid, row.final, row.frames) == (13, 13, True, 26)
+    assert clause.sounded == 60 and not queue.scheduler.jobs
+
+
+def test_a_whole_last_chunk_holds_prompt_and_clause_and_needs_no_block() -> None:
+    queue = Queue(finalize="upstream")
+    clause = queue.open(10)
+    queue.submit(clause, final=True)
+    free = queue.blocks.free_blocks
+    (row,) = queue.run()
+    assert row.tokens == [*range(1000, 1053), *range(10)]
+    assert (row.length, row.skip, row.frames, row.blocks) == (63, 106, 20, [])
+    assert queue.blocks.free_blocks == free
+
+
+def test_without_a_free_block_the_clause_with_most_in_hand_is_fed_again_later() -> None:
+    queue = Queue(blocks=3)  # two are the prompt's
+    rich, poor = queue.open(60, slack_s=3.0), queue.open(60)
+    queue.submit(rich)
+    queue.run()
+    assert rich.blocks
+    queue.submit(poor)
+    queue.run()
+    assert (rich.blocks, rich.fed) == ([], 50) and poor.blocks
+    poor.playhead.played_at, poor.playhead.delivered_s = 0.0, 9.0
+    queue.submit(rich)
+    (row,) = queue.run()
+    assert (row.frames, row.start, row.length) == (0, 50, 25), "it only catches up"
+    assert queue.scheduler.recomputed_chunks == 1 and len(queue.scheduler.jobs) == 1
+
+
+def test_a_less_urgent_clause_waits_for_the_blocks_of_who_waits_for_tokens() -> None:
+    queue = Queue(blocks=3)
+    poor, rich = queue.open(60, slack_s=0.5), queue.open(60, slack_s=3.0)
+    queue.submit(poor)
+    queue.run()
+    queue.submit(rich)
+    assert queue.next_batch() is None
+    queue.scheduler.close(poor)
+    queue.scheduler.sweep()
+    assert queue.next_batch() is not None
+
+
+def test_what_a_clause_that_left_asked_for_is_not_made() -> None:
+    queue = Queue()
+    free = queue.blocks.free_blocks, queue.blocks.free_slots
+    leaves, stays = queue.open(60), queue.open(60)
+    queue.submit(leaves)
+    queue.submit(stays)
+    batch = queue.next_batch()
+    assert batch is not None and len(batch.jobs) == 2
+    queue.scheduler.close(leaves)
+    queue.scheduler.close(leaves)
+    assert queue.scheduler.sweep() == [leaves]
+    assert [queue.scheduler.advance(job, row) for job, row in zip(batch.jobs, batch.rows, strict=True)] == [False, True]
+    assert [job.rendering for job in queue.scheduler.jobs] == [stays]
+    queue.scheduler.close(stays)
+    queue.scheduler.sweep()
+    assert queue.scheduler.idle and queue.scheduler.silent == queue.scheduler.open_clauses == 0
+    assert (queue.blocks.free_blocks, queue.blocks.free_slots) == free
+
+
+def test_between_the_stages_of_a_long_batch_only_awaited_chunks_go_and_only_while_its_own_callers_can_wait() -> None:
+    queue = Queue(finalize="upstream")
+    long = queue.open(10, slack_s=1.0)
+    queue.submit(long, final=True)
+    (running,) = queue.scheduler.jobs
+    awaited, calm, whole = queue.open(60), queue.open(60, slack_s=2.0), queue.open(10)
+    queue.submit(awaited)
+    queue.submit(calm)
+    queue.submit(whole, final=True)
+    assert [job.rendering for job in queue.scheduler.urgent([running], now=0.0)] == [awaited]
+    assert queue.scheduler.urgent([running], now=0.8) == [], "its own caller has 0.2 s left"
+
+
+def test_a_clause_too_many_is_refused_until_one_was_swept() -> None:
+    queue = Queue(clauses=1)
+    clause = queue.open(60)
+    queue.scheduler.close(clause)
+    with pytest.raises(Exhausted, match="1 clauses"):
+        queue.open(60)
+    queue.scheduler.sweep()
+    queue.open(60)
+
+
+def test_prompt_and_clause_beyond_the_caches_are_refused() -> None:
+    queue = Queue()
+    with pytest.raises(InvalidRequest, match="203 speech tokens; 200 are the most"):
+        queue.submit(queue.open(150), final=True)

@@ -22,8 +22,10 @@ from tts_engine.cosyvoice.models.hift import Hift
 from tts_engine.cosyvoice.models.hift_causal import CausalHift
 from tts_engine.cosyvoice.token2wav import batch as wave_batch
 from tts_engine.cosyvoice.token2wav.batch import Vocoder, WaveBatch
-from tts_engine.cosyvoice.token2wav.runner import ModelRunner, Rendering, RunnerConfig, Voice
+from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
+from tts_engine.cosyvoice.token2wav.runner import RunnerConfig
 from tts_engine.cosyvoice.token2wav.scheduler import SchedulerConfig
+from tts_engine.cosyvoice.token2wav.worker import WaveWorker
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.synthesizer import Playhead
 
@@ -90,34 +92,34 @@ class Prompt:
 @asynccontextmanager
 async def running(
     version: int = 3, scheduler: SchedulerConfig | None = None, **sizes: Any
-) -> AsyncIterator[ModelRunner]:
+) -> AsyncIterator[WaveWorker]:
     config = RunnerConfig(**{**SIZES, **sizes})
-    runner = ModelRunner(*NETWORKS[version], device=torch.device("cpu"), config=config, scheduler=scheduler)
-    await runner.start()
+    worker = WaveWorker(*NETWORKS[version], device=torch.device("cpu"), config=config, scheduler=scheduler)
+    await worker.start()
     try:
-        yield runner
+        yield worker
     finally:
-        await runner.aclose()
+        await worker.aclose()
 
 
-async def voice_of(runner: ModelRunner, prompt: Prompt) -> Voice:
-    return await runner.voice(len(prompt.tokens), prompt.tokens, prompt.mel, SPEAKER)
+async def voice_of(worker: WaveWorker, prompt: Prompt) -> Voice:
+    return await worker.voice(len(prompt.tokens), prompt.tokens, prompt.mel, SPEAKER)
 
 
-async def say(runner: ModelRunner, voice: Voice, tokens: list[int], *, chunks: int = 99) -> NDArray[np.float32]:
+async def say(worker: WaveWorker, voice: Voice, tokens: list[int], *, chunks: int = 99) -> NDArray[np.float32]:
     """Speak as tokens come: each chunk as soon as its look-ahead is there."""
-    rendering = runner.open(voice, Playhead())
+    rendering = worker.open(voice, Playhead())
     out: list[NDArray[np.float32]] = []
     try:
         for token in tokens:
             rendering.tokens.append(token)
-            ready = len(rendering.tokens) - rendering.sounded >= runner.hop(rendering) + 3
+            ready = len(rendering.tokens) - rendering.sounded >= worker.scheduler.hop(rendering) + 3
             if ready and len(out) < chunks:
-                out.append(await runner.submit(rendering, final=False))
+                out.append(await worker.submit(rendering, final=False))
         while len(tokens) > rendering.sounded and len(out) < chunks:
-            out.append(await runner.submit(rendering, final=runner.is_last(rendering)))
+            out.append(await worker.submit(rendering, final=worker.scheduler.is_last(rendering)))
     finally:
-        runner.close(rendering)
+        worker.close(rendering)
     return np.concatenate(out)
 
 
@@ -181,18 +183,18 @@ async def until(condition: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("prompt_tokens", [0, 2, 25, 53, 75])
 async def test_chunks_equal_one_pass_whatever_the_prompt(prompt_tokens: int, version: int) -> None:
     prompt = Prompt(prompt_tokens)
-    async with running(version) as runner:
-        voice = await voice_of(runner, prompt)
+    async with running(version) as worker:
+        voice = await voice_of(worker, prompt)
         for tokens in CLAUSES:
-            assert_same(await say(runner, voice, tokens), one_pass(prompt, tokens, version), version)
+            assert_same(await say(worker, voice, tokens), one_pass(prompt, tokens, version), version)
 
 
 async def test_a_clause_in_a_batch_sounds_as_alone(version: int) -> None:
     prompt = Prompt(50)
-    async with running(version) as runner:
-        voice = await voice_of(runner, prompt)
-        together = await asyncio.gather(*(say(runner, voice, tokens) for tokens in CLAUSES))
-        assert any(rows > 1 for _, rows in runner.batches_run)
+    async with running(version) as worker:
+        voice = await voice_of(worker, prompt)
+        together = await asyncio.gather(*(say(worker, voice, tokens) for tokens in CLAUSES))
+        assert any(rows > 1 for _, rows in worker.runner.batches_run)
     for tokens, samples in zip(CLAUSES, together, strict=True):
         assert_same(samples, one_pass(prompt, tokens, version), version)
 
@@ -202,24 +204,24 @@ async def test_a_clause_sounds_the_same_among_sixteen_that_join_and_leave(versio
     rng = np.random.default_rng(1)
     others = [(n, rng.integers(0, CODES, length).tolist()) for n, length in enumerate(rng.integers(5, 80, 16))]
     wide = SchedulerConfig(chunk_rows=17, calm_rows=17)
-    async with running(version, wide, max_clauses=40, blocks=120) as runner:
-        voice = await voice_of(runner, prompt)
-        mine = asyncio.ensure_future(say(runner, voice, CLAUSES[4]))
+    async with running(version, wide, max_clauses=40, blocks=120) as worker:
+        voice = await voice_of(worker, prompt)
+        mine = asyncio.ensure_future(say(worker, voice, CLAUSES[4]))
         for wave in range(2):  # they leave after one to three chunks, most of them before their end
-            await asyncio.gather(*(say(runner, voice, other, chunks=1 + (n + wave) % 3) for n, other in others))
-        assert max(rows for _, rows in runner.batches_run) >= 12
+            await asyncio.gather(*(say(worker, voice, other, chunks=1 + (n + wave) % 3) for n, other in others))
+        assert max(rows for _, rows in worker.runner.batches_run) >= 12
         assert_same(await mine, one_pass(prompt, CLAUSES[4], version), version)
 
 
 @pytest.mark.parametrize("prompt_tokens", [0, 50])
 async def test_a_last_chunk_as_upstream_makes_it(prompt_tokens: int, version: int) -> None:
     prompt = Prompt(prompt_tokens)
-    async with running(version, finalize="upstream") as runner:
-        voice = await voice_of(runner, prompt)
-        alone = [await say(runner, voice, tokens) for tokens in CLAUSES]
-        together = await asyncio.gather(*(say(runner, voice, tokens) for tokens in CLAUSES))
-        assert runner.batches_run["whole", 1] >= len(CLAUSES)
-        assert any(shape == "whole" and rows > 1 for shape, rows in runner.batches_run)
+    async with running(version, finalize="upstream") as worker:
+        voice = await voice_of(worker, prompt)
+        alone = [await say(worker, voice, tokens) for tokens in CLAUSES]
+        together = await asyncio.gather(*(say(worker, voice, tokens) for tokens in CLAUSES))
+        assert worker.runner.batches_run["whole", 1] >= len(CLAUSES)
+        assert any(shape == "whole" and rows > 1 for shape, rows in worker.runner.batches_run)
     for tokens, one, samples in zip(CLAUSES, alone, together, strict=True):
         want = as_upstream(prompt, tokens, version)
         assert_same(one, want, version)
@@ -229,13 +231,15 @@ async def test_a_last_chunk_as_upstream_makes_it(prompt_tokens: int, version: in
 @pytest.mark.parametrize("first_hop", [8, 15, 25])
 async def test_a_first_chunk_of_any_length_is_exact(version: int, first_hop: int) -> None:
     prompt, tokens = Prompt(60), CLAUSES[4]
-    async with running(version, first_hop=first_hop) as runner:
-        voice = await voice_of(runner, prompt)
+    async with running(version, first_hop=first_hop) as worker:
+        voice = await voice_of(worker, prompt)
         assert (len(voice.prompt_tokens) + first_hop) % 25 == 0
-        first = await say(runner, voice, tokens[: first_hop + 3], chunks=1)
-        whole = await say(runner, voice, tokens)
-        assert runner.recomputed_chunks == 2 * (first_hop > 22), "the prompt's last chunk looks into the clause"
-        await until(lambda: runner.free_blocks == SIZES["blocks"] - len(voice.blocks))
+        first = await say(worker, voice, tokens[: first_hop + 3], chunks=1)
+        whole = await say(worker, voice, tokens)
+        assert worker.scheduler.recomputed_chunks == 2 * (first_hop > 22), (
+            "the prompt's last chunk looks into the clause"
+        )
+        await until(lambda: worker.blocks.free_blocks == SIZES["blocks"] - len(voice.blocks))
     want = one_pass(prompt, tokens, version, first_hop=first_hop)
     assert_same(whole, want, version)
     assert_same(first, want[: len(first)], version)
@@ -243,36 +247,36 @@ async def test_a_first_chunk_of_any_length_is_exact(version: int, first_hop: int
 
 
 async def test_all_of_a_prompt_that_ends_three_tokens_into_a_chunk_is_computed_once(version: int) -> None:
-    async with running(version) as runner:
-        voice = await voice_of(runner, Prompt(53))
+    async with running(version) as worker:
+        voice = await voice_of(worker, Prompt(53))
         assert (len(voice.prompt_tokens), voice.shared, len(voice.blocks)) == (53, 50, 2)
-        await say(runner, voice, CLAUSES[0], chunks=1)
-        assert runner.batches_run == {("chunk", 1): 1}
+        await say(worker, voice, CLAUSES[0], chunks=1)
+        assert worker.runner.batches_run == {("chunk", 1): 1}
 
 
 async def test_a_clause_that_lost_its_cache_is_computed_again_with_the_same_sound(version: int) -> None:
     prompt = Prompt(50)
-    async with running(version, blocks=7) as runner:
-        voice = await voice_of(runner, prompt)
-        together = await asyncio.gather(*(say(runner, voice, tokens) for tokens in CLAUSES))
-        assert runner.recomputed_chunks > 0
+    async with running(version, blocks=7) as worker:
+        voice = await voice_of(worker, prompt)
+        together = await asyncio.gather(*(say(worker, voice, tokens) for tokens in CLAUSES))
+        assert worker.scheduler.recomputed_chunks > 0
     for tokens, samples in zip(CLAUSES, together, strict=True):
         assert_same(samples, one_pass(prompt, tokens, version), version)
 
 
 async def test_everything_is_free_after_clauses_that_were_left_early(version: int) -> None:
-    async with running(version) as runner:
-        voice = await voice_of(runner, Prompt(50))
-        blocks = runner.free_blocks
+    async with running(version) as worker:
+        voice = await voice_of(worker, Prompt(50))
+        blocks = worker.blocks.free_blocks
         for _ in range(5):
-            tasks = [asyncio.ensure_future(say(runner, voice, CLAUSES[4])) for _ in range(6)]
-            await until(lambda: runner.free_blocks < blocks)
+            tasks = [asyncio.ensure_future(say(worker, voice, CLAUSES[4])) for _ in range(6)]
+            await until(lambda: worker.blocks.free_blocks < blocks)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await until(lambda: runner.open_clauses == 0 and runner.free_blocks == blocks)
-        assert runner.silent == 0
-        await say(runner, voice, CLAUSES[0])
+            await until(lambda: worker.scheduler.open_clauses == 0 and worker.blocks.free_blocks == blocks)
+        assert worker.scheduler.silent == 0
+        await say(worker, voice, CLAUSES[0])
 
 
 class Staged:
@@ -299,47 +303,47 @@ def speaking() -> Playhead:
     return playhead
 
 
-def shapes_run(runner: ModelRunner) -> list[str]:
+def shapes_run(worker: WaveWorker) -> list[str]:
     """Of the batches from now on, in the order in which they ended."""
     order: list[str] = []
-    runner.on_batch = lambda shape, rows, seconds: order.append(shape)
+    worker.on_batch = lambda shape, rows, seconds: order.append(shape)
     return order
 
 
-def last_chunk(runner: ModelRunner, voice: Voice, tokens: list[int]) -> tuple[Rendering, Any]:
-    rendering = runner.open(voice, speaking())
+def last_chunk(worker: WaveWorker, voice: Voice, tokens: list[int]) -> tuple[Rendering, Any]:
+    rendering = worker.open(voice, speaking())
     rendering.tokens += tokens
-    return rendering, runner.submit(rendering, final=True)
+    return rendering, worker.submit(rendering, final=True)
 
 
 async def test_a_first_chunk_goes_between_the_stages_of_a_last_one(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged, prompt = Staged(monkeypatch), Prompt(50)
-    async with running(version, finalize="upstream") as runner:
-        voice = await voice_of(runner, prompt)
-        order = shapes_run(runner)
-        rendering, last = last_chunk(runner, voice, SHORT)
+    async with running(version, finalize="upstream") as worker:
+        voice = await voice_of(worker, prompt)
+        order = shapes_run(worker)
+        rendering, last = last_chunk(worker, voice, SHORT)
         await asyncio.to_thread(staged.begun.wait, 10)
-        awaited = asyncio.ensure_future(say(runner, voice, CLAUSES[0], chunks=1))
-        await until(lambda: len(runner._jobs) == 2)
+        awaited = asyncio.ensure_future(say(worker, voice, CLAUSES[0], chunks=1))
+        await until(lambda: len(worker.scheduler.jobs) == 2)
         staged.go_on.set()
         first = await awaited
         assert_same(await last, as_upstream(prompt, SHORT, version), version)
-        runner.close(rendering)
+        worker.close(rendering)
         assert order == ["chunk", "whole"]
     assert_same(first, as_upstream(prompt, CLAUSES[0], version)[: len(first)], version)
 
 
 async def test_a_last_chunk_that_is_awaited_itself_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
     staged, prompt = Staged(monkeypatch), Prompt(50)
-    async with running(finalize="upstream") as runner:
-        voice = await voice_of(runner, prompt)
-        order = shapes_run(runner)
-        short = asyncio.ensure_future(say(runner, voice, CLAUSES[3]))
+    async with running(finalize="upstream") as worker:
+        voice = await voice_of(worker, prompt)
+        order = shapes_run(worker)
+        short = asyncio.ensure_future(say(worker, voice, CLAUSES[3]))
         await asyncio.to_thread(staged.begun.wait, 10)
-        other = asyncio.ensure_future(say(runner, voice, CLAUSES[0], chunks=1))
-        await until(lambda: len(runner._jobs) == 2)
+        other = asyncio.ensure_future(say(worker, voice, CLAUSES[0], chunks=1))
+        await until(lambda: len(worker.scheduler.jobs) == 2)
         staged.go_on.set()
         await asyncio.gather(short, other)
         assert order == ["whole", "chunk"]
@@ -349,143 +353,143 @@ async def test_who_leaves_in_the_middle_of_a_last_chunk_is_free_at_once_and_harm
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged, prompt = Staged(monkeypatch), Prompt(50)
-    async with running(version, finalize="upstream") as runner:
-        voice = await voice_of(runner, prompt)
-        with runner._changed:  # both in one batch
-            (gone, _), (stays, last) = (last_chunk(runner, voice, tokens) for tokens in (CLAUSES[4][:24], SHORT))
+    async with running(version, finalize="upstream") as worker:
+        voice = await voice_of(worker, prompt)
+        with worker._changed:  # both in one batch
+            (gone, _), (stays, last) = (last_chunk(worker, voice, tokens) for tokens in (CLAUSES[4][:24], SHORT))
         await asyncio.to_thread(staged.begun.wait, 10)
         slot = gone.slot
-        runner.close(gone)
-        newcomer = runner.open(voice, Playhead())
+        worker.close(gone)
+        newcomer = worker.open(voice, Playhead())
         newcomer.tokens += CLAUSES[0]
-        awaited = runner.submit(newcomer, final=False)
+        awaited = worker.submit(newcomer, final=False)
         staged.go_on.set()
         first = await awaited
         assert newcomer.slot == slot
         assert_same(await last, as_upstream(prompt, SHORT, version), version)
-        assert runner.batches_run == {("chunk", 1): 1, ("whole", 2): 1}
+        assert worker.runner.batches_run == {("chunk", 1): 1, ("whole", 2): 1}
         # What the vocoder keeps of the newcomer is not what the one who left would have left behind.
-        second = await runner.submit(newcomer, final=False)
-        runner.close(stays)
-        runner.close(newcomer)
+        second = await worker.submit(newcomer, final=False)
+        worker.close(stays)
+        worker.close(newcomer)
     both = np.concatenate([first, second])
     assert_same(both, as_upstream(prompt, CLAUSES[0], version)[: len(both)], version)
 
 
 async def test_a_last_chunk_that_all_have_left_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     staged = Staged(monkeypatch)
-    async with running(finalize="upstream") as runner:
-        voice = await voice_of(runner, Prompt(50))
-        rendering, _ = last_chunk(runner, voice, SHORT)
+    async with running(finalize="upstream") as worker:
+        voice = await voice_of(worker, Prompt(50))
+        rendering, _ = last_chunk(worker, voice, SHORT)
         await asyncio.to_thread(staged.begun.wait, 10)
-        runner.close(rendering)
+        worker.close(rendering)
         staged.go_on.set()
-        await until(lambda: runner.open_clauses == 0)
-        assert runner.batches_run == {}
-        assert runner.silent == 0
-        await say(runner, voice, CLAUSES[0])
+        await until(lambda: worker.scheduler.open_clauses == 0)
+        assert worker.runner.batches_run == {}
+        assert worker.scheduler.silent == 0
+        await say(worker, voice, CLAUSES[0])
 
 
 async def test_a_full_runner_refuses() -> None:
-    async with running() as runner:
-        voice = await voice_of(runner, Prompt(25))
-        renderings = [runner.open(voice, Playhead()) for _ in range(SIZES["max_clauses"])]
+    async with running() as worker:
+        voice = await voice_of(worker, Prompt(25))
+        renderings = [worker.open(voice, Playhead()) for _ in range(SIZES["max_clauses"])]
         with pytest.raises(Exhausted, match="6 clauses"):
-            runner.open(voice, Playhead())
-        runner.close(renderings[0])
-        await until(lambda: runner.open_clauses == 5)
-        runner.close(runner.open(voice, Playhead()))
+            worker.open(voice, Playhead())
+        worker.close(renderings[0])
+        await until(lambda: worker.scheduler.open_clauses == 5)
+        worker.close(worker.open(voice, Playhead()))
 
 
 async def test_the_voice_not_used_for_longest_makes_room() -> None:
-    async with running() as runner:
+    async with running() as worker:
         for tokens in (25, 50, 75, 25):
             prompt = Prompt(tokens)
-            voice = await voice_of(runner, prompt)
-            np.testing.assert_allclose(await say(runner, voice, CLAUSES[1]), one_pass(prompt, CLAUSES[1]), atol=1e-5)
+            voice = await voice_of(worker, prompt)
+            np.testing.assert_allclose(await say(worker, voice, CLAUSES[1]), one_pass(prompt, CLAUSES[1]), atol=1e-5)
 
 
 async def test_a_clause_that_gives_no_number_fails_alone() -> None:
-    async with running() as runner:
-        good = await voice_of(runner, Prompt(50))
-        broken = await runner.voice("broken", Prompt(25).tokens, Prompt(25).mel, np.full(192, np.nan, np.float32))
+    async with running() as worker:
+        good = await voice_of(worker, Prompt(50))
+        broken = await worker.voice("broken", Prompt(25).tokens, Prompt(25).mel, np.full(192, np.nan, np.float32))
         results = await asyncio.gather(
-            say(runner, good, CLAUSES[0]), say(runner, broken, CLAUSES[0]), return_exceptions=True
+            say(worker, good, CLAUSES[0]), say(worker, broken, CLAUSES[0]), return_exceptions=True
         )
         assert isinstance(results[1], SynthesisFailed)
         np.testing.assert_allclose(results[0], one_pass(Prompt(50), CLAUSES[0]), atol=1e-5)  # type: ignore[arg-type]
 
 
 async def test_a_device_error_fails_what_runs_and_refuses_what_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running() as runner:
-        voice = await voice_of(runner, Prompt(25))
+    async with running() as worker:
+        voice = await voice_of(worker, Prompt(25))
 
         def fail(*arguments: object) -> None:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-        monkeypatch.setattr(runner, "_execute", fail)
+        monkeypatch.setattr(worker, "_execute", fail)
         with pytest.raises(SynthesisFailed, match="RuntimeError"):
-            await say(runner, voice, CLAUSES[0])
+            await say(worker, voice, CLAUSES[0])
         with pytest.raises(Unavailable):
-            await say(runner, voice, CLAUSES[0])
+            await say(worker, voice, CLAUSES[0])
 
 
 async def test_out_of_memory_fails_one_batch_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running() as runner:
-        voice = await voice_of(runner, Prompt(25))
+    async with running() as worker:
+        voice = await voice_of(worker, Prompt(25))
 
         def fail(*arguments: object) -> None:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
         with monkeypatch.context() as patch:
-            patch.setattr(runner, "_execute", fail)
+            patch.setattr(worker, "_execute", fail)
             with pytest.raises(SynthesisFailed, match="memory"):
-                await say(runner, voice, CLAUSES[0])
-        np.testing.assert_allclose(await say(runner, voice, CLAUSES[0]), one_pass(Prompt(25), CLAUSES[0]), atol=1e-5)
+                await say(worker, voice, CLAUSES[0])
+        np.testing.assert_allclose(await say(worker, voice, CLAUSES[0]), one_pass(Prompt(25), CLAUSES[0]), atol=1e-5)
 
 
 async def test_without_memory_for_a_voice_its_request_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running() as runner:
-        blocks = runner.free_blocks
+    async with running() as worker:
+        blocks = worker.blocks.free_blocks
 
         def fail(*arguments: object) -> None:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
         with monkeypatch.context() as patch:
-            patch.setattr(runner.state.flow, "advance", fail)
+            patch.setattr(worker.runner.state.flow, "advance", fail)
             with pytest.raises(SynthesisFailed, match="memory"):
-                await voice_of(runner, Prompt(75))
-        assert runner.free_blocks == blocks
-        assert runner.alive
-        voice = await voice_of(runner, Prompt(75))
-        assert_same(await say(runner, voice, CLAUSES[1]), one_pass(Prompt(75), CLAUSES[1]))
+                await voice_of(worker, Prompt(75))
+        assert worker.blocks.free_blocks == blocks
+        assert worker.alive
+        voice = await voice_of(worker, Prompt(75))
+        assert_same(await say(worker, voice, CLAUSES[1]), one_pass(Prompt(75), CLAUSES[1]))
 
 
 async def test_a_device_error_while_a_voice_is_made_reaches_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running() as runner:
+    async with running() as worker:
 
         def fail(*arguments: object) -> None:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-        monkeypatch.setattr(runner.state.flow, "speaker", fail)
-        waiting = (voice_of(runner, Prompt(tokens)) for tokens in (25, 50))
+        monkeypatch.setattr(worker.runner.state.flow, "speaker", fail)
+        waiting = (voice_of(worker, Prompt(tokens)) for tokens in (25, 50))
         for error in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(error, (SynthesisFailed, Unavailable))
-        await until(lambda: not runner.alive)
+        await until(lambda: not worker.alive)
 
 
 async def test_a_voice_that_made_room_is_asked_for_again() -> None:
-    async with running(max_voices=1) as runner:
-        old = await voice_of(runner, Prompt(25))
-        await voice_of(runner, Prompt(50))
+    async with running(max_voices=1) as worker:
+        old = await voice_of(worker, Prompt(25))
+        await voice_of(worker, Prompt(50))
         with pytest.raises(Exhausted, match="again"):
-            runner.open(old, Playhead())
+            worker.open(old, Playhead())
 
 
 async def test_what_does_not_fit_the_caches_is_refused() -> None:
-    async with running() as runner:
+    async with running() as worker:
         with pytest.raises(InvalidRequest, match="278 tokens; the engine keeps 300"):
-            await voice_of(runner, Prompt(12 * 25))
-        voice = await voice_of(runner, Prompt(11 * 25))
+            await voice_of(worker, Prompt(12 * 25))
+        voice = await voice_of(worker, Prompt(11 * 25))
         with pytest.raises(InvalidRequest, match="313 speech tokens; 300"):
-            await say(runner, voice, CLAUSES[0])
+            await say(worker, voice, CLAUSES[0])

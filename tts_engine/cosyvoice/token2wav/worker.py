@@ -1,0 +1,314 @@
+"""Speech tokens to sound on one device: the thread that owns it, and what crosses into that thread.
+
+Clauses open, submit and close on the event loop; one thread asks the scheduler what is next, has the runner compute it
+and hands the sound out. Scheduler and block manager are shared by both under one lock, which nobody holds while the
+device works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN
+from tts_engine.cosyvoice.models.flow import Flow
+from tts_engine.cosyvoice.token2wav.batch import Vocoder
+from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
+from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
+from tts_engine.cosyvoice.token2wav.runner import ModelRunner, RunnerConfig
+from tts_engine.cosyvoice.token2wav.scheduler import Batch, Job, Scheduler, SchedulerConfig, Shape
+from tts_engine.errors import EngineError, SynthesisFailed, Unavailable
+from tts_engine.synthesizer import Playhead
+
+log = logging.getLogger(__name__)
+
+Result = NDArray[np.float32] | EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Something else than a batch for the thread to do, and who waits for it."""
+
+    work: Callable[[], object]
+    deliver: Callable[[object], None]
+
+    def run(self) -> None:
+        """A fault of one request fails that alone; another one, CUDA's say, is raised here as well."""
+        try:
+            self.deliver(self.work())
+        except EngineError as exc:
+            self.deliver(exc)
+        except torch.OutOfMemoryError:
+            self.deliver(_out_of_memory())
+        except Exception as exc:
+            self.deliver(_broken(exc))
+            raise
+
+
+class WaveWorker:
+    """Token to wave for all clauses of a model. ``start`` it, ``aclose`` it."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        vocoder: Vocoder,
+        *,
+        device: torch.device,
+        config: RunnerConfig | None = None,
+        scheduler: SchedulerConfig | None = None,
+    ) -> None:
+        """``flow`` and ``vocoder`` are prepared and on the device."""
+        self.config = config or RunnerConfig()
+        self.runner = ModelRunner(flow, vocoder, device=device, config=self.config)
+        self.blocks = BlockManager(
+            clauses=self.config.max_clauses,
+            voices=self.config.max_voices,
+            blocks=self.config.blocks,
+            chunk_tokens=self.runner.chunk,
+            max_chunks=self.config.max_chunks,
+            first_hop=self.config.first_hop,
+        )
+        self.scheduler = Scheduler(scheduler or SchedulerConfig(), self.blocks, finalize=self.config.finalize)
+        self._tasks: list[_Task] = []
+        self._changed = threading.Condition()
+        """Held by whoever changes scheduler, blocks, tasks or ``_closing``."""
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="token2wav", daemon=True)
+        self.on_batch: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
+        """Told of every batch in the worker's thread: shape, clauses in it, seconds."""
+        self.on_calibrated: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
+        """Told in the warm-up what a batch of so many clauses takes on the idle device; not on a CPU."""
+
+    # -- from the event loop
+
+    async def start(self) -> None:
+        """Warm up (graphs on a GPU) and begin."""
+        await asyncio.to_thread(self.runner.warm_up, self.on_calibrated)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """False before ``start``, and after a fault that ended the thread."""
+        return self._thread.is_alive()
+
+    async def voice(
+        self, key: object, tokens: NDArray[np.int32], mel: NDArray[np.float32], speaker: NDArray[np.float32]
+    ) -> Voice:
+        """A voice's prompt on the device, computed at first use.
+
+        Args:
+            key: names voice and revision.
+            tokens: shape ``(n,)``; mel: ``(2 n, 80)``; speaker: ``(192,)``. Cut at the head, see ``first_hop``.
+
+        Raises:
+            Exhausted: every place for a voice is in use.
+        """
+        if (voice := self.blocks.voices.get(key)) is not None:
+            return voice
+        future: asyncio.Future[Voice]
+        future, deliver = _promise()
+        with self._changed:
+            if self._closing:
+                raise Unavailable("the model is shut down")
+            self._tasks.append(_Task(lambda: self._make_voice(key, tokens, mel, speaker), deliver))
+            self._changed.notify()
+        return await future
+
+    def open(self, voice: Voice, playhead: Playhead) -> Rendering:
+        """Begin a clause. ``close`` it.
+
+        Raises:
+            Exhausted: the engine is full, or the voice has made room for another since it was asked for.
+        """
+        with self._changed:
+            return self.scheduler.open(voice, playhead, now=time.monotonic())
+
+    def submit(self, rendering: Rendering, *, final: bool) -> asyncio.Future[NDArray[np.float32]]:
+        """Ask for the clause's next chunk, see ``Scheduler.submit``.
+
+        Returns:
+            samples at 24 kHz; its exception is an ``EngineError``.
+
+        Raises:
+            InvalidRequest: voice prompt and clause are longer than the engine was made for.
+        """
+        future: asyncio.Future[NDArray[np.float32]]
+        future, deliver = _promise()
+        with self._changed:
+            if self._closing:
+                raise rendering.error or Unavailable("the model is shut down")
+            self.scheduler.submit(rendering, final=final, now=time.monotonic(), deliver=deliver)
+        # After all those who were woken together: they make one batch.
+        asyncio.get_running_loop().call_soon(self._notify)
+        return future
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify()
+
+    def close(self, rendering: Rendering) -> None:
+        """Leave: everything of the clause is free before the next batch. Idempotent."""
+        with self._changed:
+            self.scheduler.close(rendering)
+            self._changed.notify()
+
+    async def aclose(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+
+    # -- the thread
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._changed:
+                    while not (self._closing or self._tasks) and self.scheduler.idle:
+                        self._changed.wait()
+                    if self._closing:
+                        break
+                    self.scheduler.sweep()
+                    task = self._tasks.pop(0) if self._tasks else None
+                    jobs = list(self.scheduler.jobs)
+                if task is not None:
+                    task.run()
+                if jobs:
+                    self._round(jobs)
+            self._fail(Unavailable("the model is shut down"))
+        except Exception as exc:  # a CUDA error leaves the device unusable: the worker must be started again
+            log.exception("the token-to-wave thread failed")
+            with self._changed:
+                self._closing = True
+            self._fail(_broken(exc))
+
+    def _round(self, jobs: Sequence[Job]) -> None:
+        """Run one batch of these jobs."""
+        with self._changed:
+            batch = self.scheduler.next_batch(jobs, now=time.monotonic())
+        if batch is None:
+            time.sleep(0.001)
+            return
+        results: Sequence[tuple[Job, Result]]
+        try:
+            results = self._execute(batch)
+        except torch.OutOfMemoryError:
+            error = _out_of_memory()
+            results = [(job, error) for job in batch.jobs]
+        for job, result in results:  # together: who is woken together makes one batch
+            self._settle(job, result)
+
+    def _execute(self, batch: Batch) -> Sequence[tuple[Job, Result]]:
+        """Run a batch; the sound of all in it who have not left meanwhile and do not only fill their caches again."""
+        ran = self.runner.run(batch.shape, batch.rows, lambda drop: self._interlude(batch, drop))
+        if ran is None:
+            return []
+        samples, seconds = ran
+        self.on_batch(batch.shape, len(batch.jobs), seconds)
+        results: list[tuple[Job, Result]] = []
+        for line, job, row in zip(samples, batch.jobs, batch.rows, strict=True):
+            before = job.rendering.sounded * FRAMES_PER_TOKEN
+            with self._changed:
+                sounds = self.scheduler.advance(job, row)
+            if sounds:
+                begin, end = self.runner.state.vocoder.valid(before=before, frames=row.frames, final=row.final)
+                pcm = line[begin:end].copy()
+                no_number = SynthesisFailed("the flow or the vocoder gave no number for this clause")
+                results.append((job, pcm if np.isfinite(pcm).all() else no_number))
+        return results
+
+    def _interlude(self, batch: Batch, drop: Callable[[int], None]) -> bool:
+        """Between two stages of a long batch: free what was closed, and let those go whose sound is awaited.
+
+        Returns:
+            False: nobody waits for the batch any more.
+        """
+        with self._changed:
+            if self._closing:
+                return False
+            gone = self.scheduler.sweep()
+            left = [job for job in batch.jobs if job.rendering in self.scheduler.renderings]
+        for row, job in enumerate(batch.jobs):
+            if job.rendering in gone:
+                drop(row)
+        if not left:
+            return False
+        with self._changed:
+            urgent = self.scheduler.urgent(left, now=time.monotonic())
+        if urgent:
+            self._round(urgent)
+        return True
+
+    def _settle(self, job: Job, result: Result) -> None:
+        with self._changed:
+            self.scheduler.done(job)
+        job.deliver(result)
+
+    def _fail(self, error: EngineError) -> None:
+        with self._changed:
+            jobs, tasks, self._tasks = list(self.scheduler.jobs), self._tasks, []
+        for job in jobs:
+            job.rendering.error = error
+            self._settle(job, error)
+        for task in tasks:
+            task.deliver(error)
+
+    def _make_voice(
+        self, key: object, tokens: NDArray[np.int32], mel: NDArray[np.float32], speaker: NDArray[np.float32]
+    ) -> Voice:
+        """Find a place for a prompt and compute its shared part."""
+        if (voice := self.blocks.voices.get(key)) is not None:
+            return voice  # asked for twice before it was there
+        with self._changed:
+            voice = self.blocks.place([int(t) for t in tokens], now=time.monotonic())
+        cut = len(tokens) - len(voice.prompt_tokens)
+        try:
+            self.runner.compute_prompt(voice, mel[cut * FRAMES_PER_TOKEN :], speaker)
+        except BaseException:
+            with self._changed:
+                self.blocks.release(voice)
+            raise
+        with self._changed:
+            self.blocks.keep(key, voice)
+        return voice
+
+
+def _promise() -> tuple[asyncio.Future[Any], Callable[[object], None]]:
+    """A future of the running loop, and what settles it from another thread: with a value, or with an error."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: object) -> None:
+        if future.done():
+            return
+        if isinstance(result, EngineError):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+    def deliver(result: object) -> None:
+        try:
+            loop.call_soon_threadsafe(settle, result)
+        except RuntimeError:
+            log.debug("the event loop of who waits is closed")
+
+    return future, deliver
+
+
+def _out_of_memory() -> EngineError:
+    log.exception("out of device memory")
+    return SynthesisFailed("out of device memory")
+
+
+def _broken(exc: Exception) -> EngineError:
+    return SynthesisFailed(f"token to wave failed: {type(exc).__name__}")
