@@ -36,6 +36,12 @@ OPENAI_VOICES = frozenset(
 )
 """Clients that were written for OpenAI have to name one: where the engine has none of that name, its default speaks."""
 
+GENERIC_VOICES = OPENAI_VOICES | {"default", "female", "male"}
+"""Names that say no more than "some voice": the default one speaks, where the engine has none of that name."""
+
+SILENT_FRAMES = 5
+"""What a text without anything to speak (emoji, punctuation) becomes. An error would end a client's whole answer."""
+
 Speed = Annotated[float, Field(ge=0.25, le=4)]
 
 
@@ -126,14 +132,14 @@ class Speech:
 
     async def file(self, request: web.Request) -> web.Response:
         """The whole file."""
-        order = self._order(SpeechBody.model_validate_json(await request.read()))
+        order = await self._order(SpeechBody.model_validate_json(await request.read()))
         with request[TENANT].occupied():
             body = b"".join([piece async for piece in self.spoken(order, request[TENANT], whole=True)])
         return web.Response(body=body, content_type=FORMATS[order.format].content_type)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """The file in chunks, as it is made."""
-        order = self._order(SpeechBody.model_validate_json(await request.read()))
+        order = await self._order(SpeechBody.model_validate_json(await request.read()))
         return await self._stream(request, order, FORMATS[order.format].content_type)
 
     async def openai(self, request: web.Request) -> web.StreamResponse:
@@ -143,15 +149,20 @@ class Speech:
         if body.model not in (*OPENAI_MODELS, status.model, *status.models):
             raise Rejected(f"no model {body.model[:40]!r}", status=404, code="model_not_found", param="model")
         voice = body.voice if isinstance(body.voice, str) else body.voice.id
-        if voice in OPENAI_VOICES and voice not in {v.voice_id for v in await self._engine.list_voices()}:
-            voice = ""
         name = body.response_format
         order = Order(
-            text=body.input, format=name, rate=FORMATS[name].default_hz, voice=voice, speed=body.speed,
-            instruct=body.instructions,
+            text=body.input, format=name, rate=FORMATS[name].default_hz, voice=await voice_id(self._engine, voice),
+            speed=body.speed, instruct=body.instructions,
         )  # fmt: skip
+        try:
+            return await self._openai(request, order, body)
+        except InvalidRequest as exc:  # the same field has another name here
+            exc.field = "input" if exc.field == "text" else exc.field
+            raise
+
+    async def _openai(self, request: web.Request, order: Order, body: OpenAiBody) -> web.StreamResponse:
         if body.stream_format == "audio":
-            return await self._stream(request, order, FORMATS[name].content_type)
+            return await self._stream(request, order, FORMATS[order.format].content_type)
         # Usage is told in tokens there: we count characters of text and 20 ms frames of speech.
         tokens = {"input_tokens": len(order.text), "output_tokens": 0}
 
@@ -166,7 +177,7 @@ class Speech:
 
     # --- what they share -------------------------------------------------------------------------------------------
 
-    def _order(self, body: SpeechBody) -> Order:
+    async def _order(self, body: SpeechBody) -> Order:
         fmt = FORMATS[body.format]
         rate = fmt.default_hz if body.sample_rate is None else body.sample_rate
         if rate not in fmt.rates_hz:
@@ -181,8 +192,8 @@ class Speech:
                 status=413, code="text_too_long", param="text",
             )  # fmt: skip
         return Order(
-            text=body.text, format=body.format, rate=rate, voice=body.speaker, language=body.language,
-            speed=body.speed, instruct=body.instruct,
+            text=body.text, format=body.format, rate=rate, voice=await voice_id(self._engine, body.speaker),
+            language=body.language, speed=body.speed, instruct=body.instruct,
         )  # fmt: skip
 
     async def spoken(
@@ -215,8 +226,8 @@ class Speech:
                     on_audio(samples / order.rate)
                     if piece := await self._in_thread(file.write, chunk.frames):
                         yield piece
-            if not samples:
-                raise InvalidRequest("text holds nothing that can be spoken", field="text")
+            if not samples and (piece := await self._in_thread(file.write, [fmt.silence_frame()] * SILENT_FRAMES)):
+                yield piece
             if piece := await self._in_thread(file.close):
                 yield piece
         finally:
@@ -259,6 +270,13 @@ class Speech:
                 if last := end(audio_s):
                     await response.write(last)
         return response
+
+
+async def voice_id(engine: SpeechEngine, name: str) -> str:
+    """The id of the voice that a client means; empty for the engine's default."""
+    if name in GENERIC_VOICES and name not in {voice.voice_id for voice in await engine.list_voices()}:
+        return ""
+    return name
 
 
 def _event(**fields: Any) -> bytes:

@@ -22,7 +22,7 @@ from gateway.http import errors as http_errors
 from gateway.http.audio_file import FORMATS, engine_format
 from gateway.http.auth import TENANT, Tenant
 from gateway.http.routes import Route
-from gateway.http.speech import Speed
+from gateway.http.speech import Speed, voice_id
 from gateway.http.usage import Usage
 from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
 from tts_engine.errors import EngineError
@@ -164,7 +164,8 @@ class _Client:
             raise ProtocolError(f"sample_rate is {message.sample_rate} Hz, expected {expected}", field="sample_rate")
         asked = UtteranceRequest(
             utterance_id=f"api.{uuid.uuid4().hex[:12]}", format=engine_format("pcm", message.sample_rate),
-            voice=message.speaker, language=message.language, speed=message.speed, instruct=message.instruct,
+            voice=await voice_id(self._engine, message.speaker), language=message.language, speed=message.speed,
+            instruct=message.instruct,
         )  # fmt: skip
         self._characters = 0
         self._utterance = self._engine.open(asked)
