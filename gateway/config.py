@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -13,9 +13,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
-    SerializerFunctionWrapHandler,
     ValidationInfo,
-    model_serializer,
     model_validator,
 )
 
@@ -35,7 +33,8 @@ def _as_number(value: object) -> object:
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
-_NUMBER = BeforeValidator(_as_number)  # the file's scalars come as text, which a Literal of numbers would not take
+NUMBER = BeforeValidator(_as_number)
+"""For a Literal of numbers, which would not take the file's scalars, since they come as text."""
 
 
 def is_loopback(host: str) -> bool:
@@ -451,254 +450,6 @@ class WebRtcConfig(Section):
             except ValueError:
                 raise ValueError(f"webrtc address is {address!r}, expected an IP address") from None
         return self
-
-
-class CarrierSection(Section):
-    """What every carrier's section has."""
-
-    verify: bool = True
-    """Off: neither signature nor stream token is asked for. Only for tests and demos on loopback; webhooks that can be
-    reached from outside are refused without proof all the same."""
-
-
-class TwilioConfig(CarrierSection):
-    """Twilio's secrets and options."""
-
-    auth_token: SecretStr | None = Field(None, min_length=1)
-    """Checks `X-Twilio-Signature` on webhooks and media sockets."""
-    after_url: str = ""
-    """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
-
-
-class SignalWireConfig(CarrierSection):
-    """SignalWire's secrets and options."""
-
-    signing_key: SecretStr | None = Field(None, min_length=1)
-    """Checks `X-SignalWire-Signature` on webhooks."""
-    stream_token: SecretStr | None = Field(None, min_length=1)
-    """The `authBearerToken` of streams that were not started by our webhook."""
-    after_url: str = ""
-    """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
-    codec: Literal["PCMU@8000h", "L16@16000h", "L16@24000h"] = "PCMU@8000h"
-    """Codec that our webhook asks for. L16 carries wideband voices; PCMU is what phones have."""
-    realtime: bool = False
-    """Ask for a stream that is kept live instead of buffered."""
-    l16_byte_order: Literal["little", "big"] = "little"
-    """Byte order of L16, which the vendor does not document. Wrong: loud noise."""
-
-
-class TelnyxConfig(CarrierSection):
-    """Telnyx's secrets and options."""
-
-    public_key: str = ""
-    """Base64 of the account's Ed25519 public key; checks webhooks."""
-    stream_token: SecretStr | None = Field(None, min_length=1)
-    """The `stream_auth_token` of streams that were not started by our webhook."""
-    after_url: str = ""
-    """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
-    codec: Literal["PCMU", "PCMA", "G722", "L16"] = "PCMU"
-    """What we send: `stream_bidirectional_codec`, also asked for by our webhook."""
-    sample_rate: Annotated[Literal[8000, 16000, 24000, 48000], _NUMBER] = 8000
-    """Rate of L16, hertz."""
-    l16_byte_order: Literal["little", "big"] = "little"
-    """Byte order of L16, on which reports differ. Wrong: loud noise."""
-    api_key: SecretStr | None = Field(None, min_length=1)
-    """Ends and transfers calls that Call Control leads (a stream not started by our TeXML); without it they go on."""
-    api_url: str = Field("https://api.telnyx.com/v2", pattern=r"^https?://")
-    """Where that API is."""
-    api_timeout_s: float = Field(10.0, gt=0)
-    """Longest wait for one of its answers."""
-
-
-class PlivoConfig(CarrierSection):
-    """Plivo's secrets and options."""
-
-    auth_token: SecretStr | None = Field(None, min_length=1)
-    """Checks `X-Plivo-Signature-V3` on webhooks."""
-    after_url: str = ""
-    """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
-    content_type: Literal["audio/x-mulaw;rate=8000", "audio/x-l16;rate=8000", "audio/x-l16;rate=16000"] = (
-        "audio/x-mulaw;rate=8000"
-    )
-    """Audio that our webhook asks for."""
-
-
-class ExotelConfig(CarrierSection):
-    """Exotel's secrets and options."""
-
-    api_key: SecretStr | None = Field(None, min_length=1)
-    """User name in the addresses that Exotel calls, `wss://KEY:TOKEN@host/media/...`, `https://KEY:TOKEN@host/webhooks/...`"""
-    api_token: SecretStr | None = Field(None, min_length=1)
-    """Password in them; checked on webhooks and media sockets."""
-    sample_rate: Annotated[Literal[8000, 16000, 24000], _NUMBER] = 8000
-    """Rate that our stream address asks for, hertz."""
-    message_ms: Annotated[Literal[0, 20, 40, 60, 80, 100, 200], _NUMBER] = 0
-    """Audio per message to Exotel; 0: 200 at 8 kHz, else 100. Less starts sooner; less than 3200 bytes makes gaps."""
-
-
-class VonageConfig(CarrierSection):
-    """Vonage's secrets and options."""
-
-    signature_secret: SecretStr | None = Field(None, min_length=1)
-    """Checks the JWT of webhooks and media sockets."""
-    sample_rate: Annotated[Literal[8000, 16000, 24000], _NUMBER] = 16000
-    """Rate that our webhook asks for, hertz."""
-
-
-class GenesysConfig(CarrierSection):
-    """Genesys Cloud AudioHook's secrets and options."""
-
-    api_key: SecretStr | None = Field(None, min_length=1)
-    """The integration's `X-API-KEY`."""
-    client_secret: SecretStr | None = Field(None, min_length=1)
-    """The integration's client secret, base64; checks the HTTP message signature of media sockets."""
-    message_ms: Annotated[Literal[100, 200], _NUMBER] = 200
-    """Audio per message. The peer is said to allow five a second; 100 needs a peer that allows more."""
-
-
-class JambonzConfig(CarrierSection):
-    """jambonz' secrets and options."""
-
-    username: str = ""
-    """`wsAuth` of the `listen` verb, checked on media sockets."""
-    password: SecretStr | None = Field(None, min_length=1)
-    """Its password."""
-    webhook_secret: SecretStr | None = Field(None, min_length=1)
-    """Checks `Jambonz-Signature` on webhooks."""
-    sample_rate: Annotated[Literal[8000, 16000, 24000, 48000], _NUMBER] = 8000
-    """Rate that our webhook asks for, both ways, hertz."""
-    outbound_rate: Annotated[Literal[0, 8000, 16000, 24000, 48000], _NUMBER] = 0
-    """`bidirectionalAudio.sampleRate` of verbs that are not ours; 0: the rate of the caller's audio."""
-    streaming: bool = True
-    """`bidirectionalAudio.streaming` of verbs that are not ours. Off: `playAudio` messages, without marks."""
-
-
-class EslConfig(Section):
-    """FreeSWITCH's event socket: ends and transfers calls, hears their keys, starts streams."""
-
-    host: str = "127.0.0.1"
-    """Where `mod_event_socket` listens. The password crosses the network in clear text: a private one only."""
-    port: int = Field(8021, gt=0, le=65535)
-    """Its TCP port."""
-    password: SecretStr = Field(min_length=1)
-    """`password` of `event_socket.conf.xml`."""
-    connect_timeout_s: float = Field(5.0, gt=0)
-    """Longest wait for the connection and the log-in."""
-    command_timeout_s: float = Field(10.0, gt=0)
-    """Longest wait for a command's result; also how long a command waits for a connection that is down."""
-    reconnect_first_s: float = Field(0.5, gt=0)
-    """Pause before the first new attempt; doubles after each."""
-    reconnect_max_s: float = Field(30.0, gt=0)
-    """Longest pause between attempts."""
-    silent_s: float = Field(60.0, gt=0)
-    """Silence that counts as a lost connection; FreeSWITCH tells that it lives every 20 s."""
-    commands: int = Field(1000, gt=0)
-    """Commands that wait for a result at a time; one more fails at once."""
-    message_bytes: int = Field(1_000_000, gt=0)
-    """Largest event."""
-    after: str = Field("", pattern=r"^[A-Za-z0-9_.+*#-]*$")
-    """Extension where a call goes on when the bot ends it, with what was left in channel variables. Empty: hang up."""
-    dialplan: str = Field("XML", pattern=r"^[A-Za-z0-9_-]+$")
-    """Dialplan of `after` and of transfers to numbers."""
-    context: str = Field("default", pattern=r"^[A-Za-z0-9_.-]+$")
-    """Context of both."""
-    sip_profile: str = Field("external", pattern=r"^[A-Za-z0-9_.-]+$")
-    """Sofia profile of transfers to SIP addresses."""
-    media_url: str = ""
-    """What FreeSWITCH calls us, `ws://talkspurt:8080`, for streams that we start. Empty: `server.public_url`."""
-
-
-class FreeSwitchConfig(CarrierSection):
-    """FreeSWITCH with mod_audio_stream."""
-
-    token: SecretStr | None = Field(None, min_length=1)
-    """Asked for as `Authorization: Bearer` on media sockets (`STREAM_EXTRA_HEADERS`)."""
-    sample_rate: Annotated[Literal[8000, 16000, 24000, 32000, 48000], _NUMBER] = 8000
-    """Rate of the start command, unless the address says `?rate=`, hertz."""
-    playback: Literal["binary", "file"] = "binary"
-    """How audio goes back: `rawAudio` with binary messages, or `streamAudio` files for an ESL application."""
-    clear_message: str = ""
-    """Text message that empties the module's queue, where one is known. Empty: a cut is heard some 60 ms longer."""
-    esl: EslConfig | None = None
-    """The switch's event socket; without it nobody but the dialplan can end or transfer calls."""
-
-
-class FreeSwitchForkConfig(CarrierSection):
-    """FreeSWITCH with mod_audio_fork."""
-
-    username: str = ""
-    """`MOD_AUDIO_BASIC_AUTH_USERNAME`, checked on media sockets."""
-    password: SecretStr | None = Field(None, min_length=1)
-    """Its password."""
-    sample_rate: Annotated[Literal[8000, 16000, 24000, 48000], _NUMBER] = 8000
-    """Rate of the start command, unless the address says `?rate=`, hertz."""
-    streaming: bool = True
-    """`bidir_stream` of the start command. Off, and with the old module: `playAudio` files, without marks."""
-    esl: EslConfig | None = None
-    """The switch's event socket; without it nobody but the dialplan can end or transfer calls."""
-
-
-class AsteriskConfig(CarrierSection):
-    """Asterisk's chan_websocket."""
-
-    username: str = ""
-    """User name in `websocket_client.conf`, checked on media sockets."""
-    password: SecretStr | None = Field(None, min_length=1)
-    """Its password."""
-    answer: bool = False
-    """Send `ANSWER` when the stream starts, for channels dialled with the option `n`."""
-    media_url: str = ""
-    """Where Asterisk takes media sockets, `ws://asterisk:8088/media`: for channels of `Dial(WebSocket/INCOMING/...)`,
-    which `POST /v1/calls/attach` connects to. Empty: there are none."""
-    connect_timeout_s: float = Field(5.0, gt=0)
-    """Longest wait for such a connection."""
-
-    @model_validator(mode="after")
-    def _a_websocket(self) -> AsteriskConfig:
-        if self.media_url and not self.media_url.startswith(("ws://", "wss://")):
-            raise ValueError(f"carriers.asterisk.media_url is {self.media_url!r}, expected ws:// or wss://")
-        return self
-
-
-class CarriersConfig(Section):
-    """Secrets and options per dialect. A carrier without a section here is not served: 404."""
-
-    twilio: TwilioConfig = TwilioConfig()
-    """Twilio Media Streams."""
-    signalwire: SignalWireConfig = SignalWireConfig()
-    """SignalWire cXML streams."""
-    telnyx: TelnyxConfig = TelnyxConfig()
-    """Telnyx media streaming."""
-    plivo: PlivoConfig = PlivoConfig()
-    """Plivo Audio Streaming."""
-    exotel: ExotelConfig = ExotelConfig()
-    """Exotel Voicebot applet."""
-    vonage: VonageConfig = VonageConfig()
-    """Vonage Voice API WebSocket."""
-    genesys: GenesysConfig = GenesysConfig()
-    """Genesys Cloud AudioHook and Audio Connector."""
-    jambonz: JambonzConfig = JambonzConfig()
-    """jambonz `listen`."""
-    freeswitch: FreeSwitchConfig = FreeSwitchConfig()
-    """FreeSWITCH with mod_audio_stream."""
-    freeswitch_fork: FreeSwitchForkConfig = FreeSwitchForkConfig()
-    """FreeSWITCH with mod_audio_fork."""
-    asterisk: AsteriskConfig = AsteriskConfig()
-    """Asterisk chan_websocket."""
-
-    def of(self, dialect: str) -> CarrierSection:
-        """The section of a dialect by its name."""
-        section = getattr(self, dialect.replace("-", "_"))
-        assert isinstance(section, CarrierSection)
-        return section
-
-    def has(self, dialect: str) -> bool:
-        """Whether the dialect has a section in the file, be it an empty one."""
-        return dialect.replace("-", "_") in self.model_fields_set
-
-    @model_serializer(mode="wrap")
-    def _only_sections_of_the_file(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: section for name, section in serialize(self).items() if name in self.model_fields_set}
 
 
 def _networks(values: tuple[str, ...]) -> tuple[str, ...]:

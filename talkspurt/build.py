@@ -22,9 +22,8 @@ from gateway.call.garbage import collect_between_calls, keep_what_exists
 from gateway.call.handoff import Handoffs
 from gateway.call.listening import hearing
 from gateway.call.session import Services, Session, turn_defaults
-from gateway.carriers.signatures import SIGNS_ADDRESS
+from gateway.carriers.proof import Upgrade
 from gateway.carriers.tokens import StreamToken, StreamTokens
-from gateway.carriers.upgrade import Upgrade, check_upgrade
 from gateway.clips.clips import Clips
 from gateway.config import RouteConfig
 from gateway.dialogue.dialogues import RouteDialogues
@@ -83,6 +82,7 @@ class Gateway:
     def __init__(self, config: Config, engine: GrpcEngine, recognisers: Mapping[str, Recogniser]) -> None:
         self.config = config
         self.engine = engine
+        self.carriers = config.carriers.configured()
         self.metrics = Metrics(version=__version__, engine=config.engine.kind, calls_limit=config.limits.calls)
         self.directory: LocalDirectory[Session] = LocalDirectory(limit=config.limits.calls)
         self.handoffs = Handoffs()
@@ -161,17 +161,13 @@ class Gateway:
         self._calls: set[asyncio.Task[None]] = set()
         self._status: EngineStatus | None = None
         self.switches = Switches(
-            config.carriers,
-            config.server,
-            config.limits,
-            self.tokens,
-            lambda dialect, route, parameters: self.server.connection(dialect, route, parameters),
+            self.carriers, config.server, self.tokens, lambda *stream: self.server.open_stream(*stream)
         )
         self.server = GatewayServer(
             config.server,
             config.limits,
             self._app(),
-            config.carriers,
+            self.carriers,
             accept=self.accept,
             authorise=self.authorise,
             sites=self.sites,
@@ -193,7 +189,7 @@ class Gateway:
             auth=auth,
             health=Health(self.why_not_ready, self.health),
             calls=Calls(self.directory, self.observers, self.sip.outgoing if self.sip is not None else None),
-            webhooks=Webhooks(self.public_url, config.carriers, config.routes, self.tokens, self.handoffs),
+            webhooks=Webhooks(self.public_url, self.carriers, config.routes, self.tokens, self.handoffs),
             hub=self.hub,
             limits=config.limits,
             metrics=self.exposition if config.metrics.enabled else None,
@@ -231,9 +227,9 @@ class Gateway:
             now=time.time(),
         )
         try:
-            token = check_upgrade(self.config.carriers, self.tokens, dialect, route, upgrade)
+            token = self.carriers[dialect].check_upgrade(self.tokens, route, upgrade)
         except Rejected as exc:
-            if exc.code == "bad_signature" and dialect in SIGNS_ADDRESS:
+            if exc.code == "bad_signature" and self.carriers[dialect].carrier.proof.covers_address:
                 self.public_url.tell_of_mismatch(dialect, peer, request.headers)
             raise
         if token is not None:
@@ -482,7 +478,7 @@ async def _serve(config: Config) -> int:
         shown = f"[{host}]" if ":" in host else host
         scheme = "https" if config.server.tls else "http"
         print(f"talkspurt {__version__} is ready: {scheme}://{shown}:{made.server.port}/", flush=True)
-        if "call" in config.routes and config.carriers.has("twilio"):
+        if "call" in config.routes and "twilio" in made.carriers:
             url = f"ws://{shown}:{made.server.port}/media/twilio/call"
             print(f'first call:  talkspurt call {url} --text "Hello, this is talkspurt." -o heard.wav', flush=True)
         if made.audiosocket is not None and config.audiosocket is not None:

@@ -1,30 +1,17 @@
-"""What carriers' call-control webhooks say and want to hear, per dialect: TwiML to jambonz verbs.
-
-Values in, values out: no request, no response object. ``CALL_CONTROL`` has every dialect whose carrier asks us what to
-do with a call; the others start their streams by their own configuration.
+"""What carriers' call-control webhooks say and want to hear: the values, and what several carriers share. Values in,
+values out: no request, no response object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import urlencode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal
 from xml.sax.saxutils import escape, quoteattr
 
 import orjson
 
-from gateway.carriers.signatures import (
-    basic_auth,
-    jambonz_signed,
-    plivo_signed,
-    same,
-    signalwire_signed,
-    telnyx_signed,
-    twilio_signed,
-    vonage_signed,
-)
-from gateway.config import CarriersConfig
+from gateway.carriers.settings import S
 
 CALLER_FIELDS: Mapping[str, tuple[str, ...]] = {
     "CallSid": ("CallSid", "CallUUID", "call_sid", "uuid"),
@@ -45,21 +32,6 @@ class Answer:
 
     content_type: str
     body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Hook:
-    """A webhook request, as far as signatures cover it."""
-
-    url: str
-    """The public one, as configured at the carrier."""
-    headers: Mapping[str, str]
-    """Names in lower case."""
-    body: bytes
-    form: Mapping[str, Sequence[str]] | None
-    """Parameters of a form body; None: a GET."""
-    now: float
-    """Seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,257 +63,53 @@ class Next:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallControl:
-    """One carrier's call control."""
+class CallControl(Generic[S]):
+    """One carrier's webhooks."""
 
-    start: Callable[[CarriersConfig, Stream], Answer]
+    start: Callable[[S, Stream], Answer]
     after: Callable[[Next], Answer]
-    signed: Callable[[CarriersConfig, Hook], bool | None] = lambda carriers, hook: None
-    """None: there is nothing to check it with."""
-    after_address: Callable[[CarriersConfig], str] = lambda carriers: ""
+    after_address: Callable[[S], str] = lambda settings: ""
     """``after_url`` of the configuration, for carriers that can be sent elsewhere."""
     asks: Callable[[Mapping[str, str]], bool] = lambda form: True
     """Whether a request to ``…/after`` wants to know what follows; other events only want to be heard."""
-    names_call: bool = True
-    """The stream's start surely names the call as the webhook did: by itself, or since it repeats our parameters."""
+    caller_fields: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: CALLER_FIELDS)
+    """Our name of a webhook field -> how the carrier may spell it."""
+    names_call: Literal["itself", "repeats", "unsure"] = "repeats"
+    """How a stream's start names the call as the webhook did: by itself, since it repeats our parameters, or perhaps
+    not."""
 
 
-def _xml(verbs: str) -> Answer:
+def xml_answer(verbs: str) -> Answer:
+    """Verbs of TwiML and its relatives."""
     return Answer("text/xml", f'<?xml version="1.0" encoding="UTF-8"?>\n<Response>{verbs}</Response>'.encode())
 
 
-def _json(value: Any) -> Answer:
+def json_answer(value: Any) -> Answer:
+    """A JSON body."""
     return Answer("application/json", orjson.dumps(value))
 
 
-def _attributes(values: Mapping[str, str]) -> str:
+def attributes(values: Mapping[str, str]) -> str:
+    """Of an XML element, each with a blank in front."""
     return "".join(f" {name}={quoteattr(value)}" for name, value in values.items())
 
 
-# --- Twilio and its relatives ---
-
-
-def _connect(stream: Stream, **attributes: str) -> Answer:
+def connect(stream: Stream, **given: str) -> Answer:
+    """``<Connect><Stream>`` with these attributes, and the redirect to what follows."""
     parameters = "".join(
         f"<Parameter name={quoteattr(name)} value={quoteattr(value)}/>" for name, value in stream.parameters.items()
     )
-    return _xml(
-        f"<Connect><Stream{_attributes({'url': stream.url, **attributes})}>{parameters}</Stream></Connect>"
+    return xml_answer(
+        f"<Connect><Stream{attributes({'url': stream.url, **given})}>{parameters}</Stream></Connect>"
         f'<Redirect method="POST">{escape(stream.after_url)}</Redirect>'
     )
 
 
-def _xml_after(following: Next, *, sip: str = "Sip") -> Answer:
+def xml_after(following: Next, *, sip: str = "Sip") -> Answer:
+    """What follows, in TwiML; ``sip`` is the noun for SIP addresses."""
     if following.dial:
         noun = sip if following.is_sip else "Number"
-        return _xml(f"<Dial><{noun}>{escape(following.dial)}</{noun}></Dial>")
+        return xml_answer(f"<Dial><{noun}>{escape(following.dial)}</{noun}></Dial>")
     if following.redirect:
-        return _xml(f'<Redirect method="POST">{escape(following.redirect)}</Redirect>')
-    return _xml("<Hangup/>")
-
-
-def _twilio_signed(carriers: CarriersConfig, hook: Hook) -> bool | None:
-    token = carriers.twilio.auth_token
-    if token is None:
-        return None
-    given = hook.headers.get("x-twilio-signature", "")
-    return twilio_signed(token.get_secret_value(), hook.url, given, hook.form, hook.body)
-
-
-def _signalwire_start(carriers: CarriersConfig, stream: Stream) -> Answer:
-    config = carriers.signalwire
-    return _connect(stream, codec=config.codec, **({"realtime": "true"} if config.realtime else {}))
-
-
-def _signalwire_signed(carriers: CarriersConfig, hook: Hook) -> bool | None:
-    key = carriers.signalwire.signing_key
-    if key is None:
-        return None
-    return signalwire_signed(
-        key.get_secret_value(), hook.url, hook.headers.get("x-signalwire-signature", ""), hook.form
-    )
-
-
-def _telnyx_start(carriers: CarriersConfig, stream: Stream) -> Answer:
-    config = carriers.telnyx
-    rate = {"G722": 16000, "L16": config.sample_rate}.get(config.codec, 8000)
-    return _connect(
-        stream, track="inbound_track", bidirectionalMode="rtp", bidirectionalCodec=config.codec,
-        bidirectionalSamplingRate=str(rate),
-    )  # fmt: skip
-
-
-def _telnyx_signed(carriers: CarriersConfig, hook: Hook) -> bool | None:
-    if not carriers.telnyx.public_key:
-        return None
-    return telnyx_signed(
-        carriers.telnyx.public_key,
-        hook.headers.get("telnyx-timestamp", ""),
-        hook.headers.get("telnyx-signature-ed25519", ""),
-        hook.body,
-        now=hook.now,
-    )
-
-
-# --- Plivo ---
-
-
-def plivo_headers(parameters: Mapping[str, str]) -> str:
-    """``extraHeaders``: letters and digits only, so other values go as ``0x`` and the hex of their UTF-8."""
-
-    def plain(value: str) -> bool:
-        return value.isascii() and value.isalnum() and not value.startswith("0x")
-
-    return ",".join(
-        "".join(filter(str.isalnum, name)) + "=" + (value if plain(value) else "0x" + value.encode().hex())
-        for name, value in parameters.items()
-    )
-
-
-def _plivo_start(carriers: CarriersConfig, stream: Stream) -> Answer:
-    attributes = {
-        "bidirectional": "true",
-        "keepCallAlive": "true",
-        "contentType": carriers.plivo.content_type,
-        "audioTrack": "inbound",
-        "extraHeaders": plivo_headers(stream.parameters),
-    }
-    return _xml(
-        f"<Stream{_attributes(attributes)}>{escape(stream.url)}</Stream>"
-        f'<Redirect method="POST">{escape(stream.after_url)}</Redirect>'
-    )
-
-
-def _plivo_signed(carriers: CarriersConfig, hook: Hook) -> bool | None:
-    token = carriers.plivo.auth_token
-    if token is None:
-        return None
-    return plivo_signed(
-        token.get_secret_value(),
-        hook.url,
-        hook.headers.get("x-plivo-signature-v3", ""),
-        hook.headers.get("x-plivo-signature-v3-nonce", ""),
-        hook.form,
-    )
-
-
-# --- Exotel, Vonage, jambonz: JSON ---
-
-
-def _exotel_start(carriers: CarriersConfig, stream: Stream) -> Answer:
-    return _json({"url": f"{stream.url}?{urlencode({'sample-rate': carriers.exotel.sample_rate})}"})
-
-
-def _exotel_signed(carriers: CarriersConfig, hook: Hook) -> bool | None:
-    key, token = carriers.exotel.api_key, carriers.exotel.api_token
-    if token is None:
-        return None
-    expected = basic_auth(key.get_secret_value() if key else "", token.get_secret_value())
-    return same(hook.headers.get("authorization", ""), expected)
-
-
-def _vonage_start(carriers: CarriersConfig, stream: Stream) -> Answer:
-    endpoint = {
-        "type": "websocket",
-        "uri": stream.url,
-        "content-type": f"audio/l16;rate={carriers.vonage.sample_rate}",
-        "headers": dict(stream.parameters),
-    }
-    action = {"action": "connect", "eventType": "synchronous", "eventUrl": [stream.after_url], "endpoint": [endpoint]}
-    if stream.caller.get("To"):
-        action["from"] = stream.caller["To"]
-    return _json([action])
-
-
-def _vonage_after(following: Next) -> Answer:
-    if not following.dial:
-        return _json([])
-    endpoint = (
-        {"type": "sip", "uri": following.dial}
-        if following.is_sip
-        else {"type": "phone", "number": following.dial.lstrip("+")}
-    )
-    return _json([{"action": "connect", "endpoint": [endpoint]}])
-
-
-def _vonage_signed(carriers: CarriersConfig, hook: Hook) -> bool | None:
-    secret = carriers.vonage.signature_secret
-    if secret is None:
-        return None
-    return vonage_signed(secret.get_secret_value(), hook.headers.get("authorization", ""), hook.body, now=hook.now)
-
-
-def _jambonz_start(carriers: CarriersConfig, stream: Stream) -> Answer:
-    rate = carriers.jambonz.sample_rate
-    verb: dict[str, Any] = {
-        "verb": "listen",
-        "url": stream.url,
-        "actionHook": stream.after_url,
-        "mixType": "mono",
-        "sampleRate": rate,
-        "passDtmf": True,
-        "bidirectionalAudio": {"enabled": True, "streaming": True, "sampleRate": rate},
-        "metadata": dict(stream.parameters),
-    }
-    if carriers.jambonz.password is not None and stream.proven:
-        verb["wsAuth"] = {
-            "username": carriers.jambonz.username,
-            "password": carriers.jambonz.password.get_secret_value(),
-        }
-    return _json([verb])
-
-
-def _jambonz_after(following: Next) -> Answer:
-    if not following.dial:
-        return _json([{"verb": "hangup"}])
-    target = (
-        {"type": "sip", "sipUri": following.dial} if following.is_sip else {"type": "phone", "number": following.dial}
-    )
-    return _json([{"verb": "dial", "target": [target]}])
-
-
-def _jambonz_signed(carriers: CarriersConfig, hook: Hook) -> bool | None:
-    secret = carriers.jambonz.webhook_secret
-    if secret is None:
-        return None
-    return jambonz_signed(secret.get_secret_value(), hook.headers.get("jambonz-signature", ""), hook.body, now=hook.now)
-
-
-CALL_CONTROL: Mapping[str, CallControl] = {
-    "twilio": CallControl(
-        start=lambda carriers, stream: _connect(stream),
-        after=_xml_after,
-        signed=_twilio_signed,
-        after_address=lambda carriers: carriers.twilio.after_url,
-    ),
-    "signalwire": CallControl(
-        start=_signalwire_start,
-        after=_xml_after,
-        signed=_signalwire_signed,
-        after_address=lambda carriers: carriers.signalwire.after_url,
-    ),
-    "telnyx": CallControl(
-        start=_telnyx_start,
-        after=_xml_after,
-        signed=_telnyx_signed,
-        after_address=lambda carriers: carriers.telnyx.after_url,
-    ),
-    "plivo": CallControl(
-        start=_plivo_start,
-        after=lambda following: _xml_after(following, sip="User"),
-        signed=_plivo_signed,
-        after_address=lambda carriers: carriers.plivo.after_url,
-    ),
-    # The applet's flow goes on by itself when the stream has ended.
-    "exotel": CallControl(
-        start=_exotel_start, after=lambda following: _json({}), signed=_exotel_signed, names_call=False
-    ),
-    "vonage": CallControl(
-        start=_vonage_start,
-        after=_vonage_after,
-        signed=_vonage_signed,
-        asks=lambda form: form.get("status") == "disconnected",
-    ),
-    "jambonz": CallControl(start=_jambonz_start, after=_jambonz_after, signed=_jambonz_signed),
-}
-"""Dialect -> its carrier's call control."""
+        return xml_answer(f'<Redirect method="POST">{escape(following.redirect)}</Redirect>')
+    return xml_answer("<Hangup/>")

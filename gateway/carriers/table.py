@@ -1,60 +1,56 @@
-"""All dialects by name, and how the configuration makes one."""
+"""All carriers by name, and the configuration's section of them: made of what each folder beside this file declares."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import pkgutil
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from gateway.carriers.asterisk.dialect import Asterisk
-from gateway.carriers.dialect import Dialect
-from gateway.carriers.exotel.dialect import Exotel
-from gateway.carriers.freeswitch.dialect import FreeSwitch
-from gateway.carriers.freeswitch_fork.dialect import FreeSwitchFork
-from gateway.carriers.genesys.dialect import Genesys
-from gateway.carriers.jambonz.dialect import Jambonz
-from gateway.carriers.plivo.dialect import Plivo
-from gateway.carriers.signalwire.dialect import SignalWire
-from gateway.carriers.telnyx.dialect import Telnyx
-from gateway.carriers.twilio.dialect import Twilio
-from gateway.carriers.vonage.dialect import Vonage
-from gateway.config import CarriersConfig
-from voicecodecs.registry import AudioFormat
+from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer
 
-Query = Mapping[str, str]
-"""Parameters of the stream's address, without our token."""
+import gateway.carriers
+from gateway.carriers.carrier import Carrier, ConfiguredCarrier
+from gateway.config import Section
 
 
-def _telnyx(carriers: CarriersConfig, query: Query) -> Dialect:
-    config = carriers.telnyx
-    rate = {"G722": 16000, "L16": config.sample_rate}.get(config.codec, 8000)
-    return Telnyx(AudioFormat(config.codec, rate), config.l16_byte_order)
+def _declared() -> dict[str, Carrier[Any]]:
+    folders = [entry.name for entry in pkgutil.iter_modules(gateway.carriers.__path__) if entry.ispkg]
+    carriers = {folder: import_module(f"gateway.carriers.{folder}").CARRIER for folder in sorted(folders)}
+    for folder, carrier in carriers.items():
+        assert carrier.key == folder, f"gateway/carriers/{folder} declares {carrier.name!r}"
+    return {carrier.name: carrier for carrier in carriers.values()}
 
 
-def _jambonz(carriers: CarriersConfig, query: Query) -> Dialect:
-    return Jambonz(outbound_rate=carriers.jambonz.outbound_rate, streaming=carriers.jambonz.streaming)
+CARRIERS: Mapping[str, Carrier[Any]] = _declared()
+"""By the dialect's name."""
 
 
-def _freeswitch(carriers: CarriersConfig, query: Query) -> Dialect:
-    config = carriers.freeswitch
-    return FreeSwitch(
-        sample_rate=config.sample_rate, playback=config.playback, clear_message=config.clear_message, query=query
+class CarrierSections(Section):
+    """Secrets and options per dialect. A carrier without a section here is not served: 404."""
+
+    def configured(self) -> dict[str, ConfiguredCarrier]:
+        """The carriers that have a section in the file, be it an empty one, by the dialect's name."""
+        return {
+            name: ConfiguredCarrier(carrier, getattr(self, carrier.key))
+            for name, carrier in CARRIERS.items()
+            if carrier.key in self.model_fields_set
+        }
+
+    @model_serializer(mode="wrap")
+    def _only_sections_of_the_file(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: section for name, section in serialize(self).items() if name in self.model_fields_set}
+
+
+if TYPE_CHECKING:
+    CarriersConfig = CarrierSections
+else:
+    CarriersConfig = create_model(
+        "CarriersConfig",
+        __base__=CarrierSections,
+        __doc__=CarrierSections.__doc__,
+        **{
+            carrier.key: (carrier.settings, Field(carrier.settings(), description=carrier.about))
+            for carrier in CARRIERS.values()
+        },
     )
-
-
-def _freeswitch_fork(carriers: CarriersConfig, query: Query) -> Dialect:
-    config = carriers.freeswitch_fork
-    return FreeSwitchFork(sample_rate=config.sample_rate, streaming=config.streaming, query=query)
-
-
-DIALECTS: Mapping[str, Callable[[CarriersConfig, Query], Dialect]] = {
-    "twilio": lambda carriers, query: Twilio(),
-    "signalwire": lambda carriers, query: SignalWire(carriers.signalwire.l16_byte_order),
-    "telnyx": _telnyx,
-    "plivo": lambda carriers, query: Plivo(),
-    "exotel": lambda carriers, query: Exotel(carriers.exotel.message_ms),
-    "vonage": lambda carriers, query: Vonage(),
-    "genesys": lambda carriers, query: Genesys(carriers.genesys.message_ms),
-    "jambonz": _jambonz,
-    "freeswitch": _freeswitch,
-    "freeswitch-fork": _freeswitch_fork,
-    "asterisk": lambda carriers, query: Asterisk(answer=carriers.asterisk.answer, query=query),
-}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,9 +11,7 @@ from gateway.config import RouteConfig
 from gateway.errors import Rejected
 from gateway.http.expected import Parameters
 from gateway.http.routes import Route
-
-Attach = Callable[[str, str, Mapping[str, str]], Awaitable[None]]
-"""Joins a call (the switch's id of it) on a route, with custom parameters. Raises ``Rejected``."""
+from gateway.seams.call_api import Attach
 
 
 class AttachBody(BaseModel):

@@ -1,7 +1,7 @@
 """Call-control webhooks: the answer that starts a media stream, what follows the stream, status callbacks.
 
-What each carrier says and wants to hear stands in ``call_control``. Whoever asks proves to be the carrier; only on this
-machine, where no secret is configured, nobody has to.
+What each carrier says and wants to hear stands in its ``call_control``. Whoever asks proves to be the carrier; only on
+this machine, where no secret is configured, nobody has to.
 """
 
 from __future__ import annotations
@@ -9,23 +9,41 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import orjson
 from aiohttp import web
 
 from gateway.call.handoff import Handoffs
-from gateway.carriers.call_control import CALL_CONTROL, CALLER_FIELDS, Answer, Hook, Next, Stream
-from gateway.carriers.signatures import SIGNS_ADDRESS
+from gateway.carriers.call_control import Answer, CallControl, Next, Stream
+from gateway.carriers.carrier import ConfiguredCarrier
+from gateway.carriers.proof import Hook
 from gateway.carriers.tokens import StreamTokens
-from gateway.config import CarriersConfig, RouteConfig
+from gateway.config import RouteConfig
 from gateway.errors import Rejected
 from gateway.listener.forwarded import PublicUrl
 from gateway.seams.media_messages import PARAMETER_PREFIX
 
 log = logging.getLogger(__name__)
 
-_UNREPEATED = tuple(name for name in CALLER_FIELDS if name != "CallSid")
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A webhook of a carrier that may ask."""
+
+    carrier: ConfiguredCarrier
+    control: CallControl[Any]
+    route: str
+    form: Mapping[str, str]
+    """The first value of each field."""
+    proven: bool
+    """The carrier has proven that it asks."""
+
+    @property
+    def dialect(self) -> str:
+        return self.carrier.carrier.name
 
 
 class Webhooks:
@@ -34,7 +52,7 @@ class Webhooks:
     def __init__(
         self,
         public_url: PublicUrl,
-        carriers: CarriersConfig,
+        carriers: Mapping[str, ConfiguredCarrier],
         routes: Mapping[str, RouteConfig],
         tokens: StreamTokens,
         handoffs: Handoffs,
@@ -51,44 +69,44 @@ class Webhooks:
 
     async def start(self, request: web.Request) -> web.Response:
         """The answer to an incoming call."""
-        dialect, route, form, proven = await self._checked(request)
+        asked = await self._checked(request)
+        dialect, route, control, form = asked.dialect, asked.route, asked.control, asked.form
         public = self.public_url(request)
-        caller = {ours: form[theirs] for ours, names in CALLER_FIELDS.items() for theirs in names if form.get(theirs)}
+        fields = control.caller_fields
+        caller = {ours: form[theirs] for ours, names in fields.items() for theirs in names if form.get(theirs)}
         after = f"{public}/webhooks/{dialect}/{route}/after"
-        names = _UNREPEATED
-        if dialect != "twilio":
-            # Whether these carriers name the call alike in webhooks and on the stream is not certain: say it ourselves.
-            names = tuple(CALLER_FIELDS)
-            if caller.get("CallSid"):
-                after += "?" + urlencode({"call": caller["CallSid"]})
+        told = dict(caller)
+        if control.names_call == "itself":
+            told.pop("CallSid", None)
+        elif caller.get("CallSid"):
+            # Whether the carrier names the call alike in webhooks and on the stream is not certain: say it ourselves.
+            after += "?" + urlencode({"call": caller["CallSid"]})
         own = {name: value for name, value in request.query.items() if name != "bodySHA256"}
         if request.method == "GET":
-            own = {
-                name: value for name, value in own.items() if not any(name in known for known in CALLER_FIELDS.values())
-            }
-        call = caller.get("CallSid", "") if CALL_CONTROL[dialect].names_call else ""
+            own = {name: value for name, value in own.items() if not any(name in names for names in fields.values())}
+        call = caller.get("CallSid", "") if control.names_call != "unsure" else ""
         token = self._tokens.make(dialect, route, now=time.time(), call=call)
         stream = Stream(
             url=f"{public}/media/{dialect}/{route}/{token}".replace("http", "ws", 1),
             after_url=after,
             caller=caller,
-            parameters={PARAMETER_PREFIX + name: caller[name] for name in names if name in caller} | own,
-            proven=proven,
+            parameters={PARAMETER_PREFIX + name: value for name, value in told.items()} | own,
+            proven=asked.proven,
         )
-        return _response(CALL_CONTROL[dialect].start(self._carriers, stream))
+        return _response(control.start(asked.carrier.settings, stream))
 
     async def after(self, request: web.Request) -> web.Response:
         """What the carrier does when our stream has ended: transfer, hand off, or hang up."""
-        dialect, _, form, _ = await self._checked(request)
-        control = CALL_CONTROL[dialect]
+        asked = await self._checked(request)
+        control, form = asked.control, asked.form
         if not control.asks(form):
             return web.Response(status=204)
         call_sid = request.query.get("call") or next(
-            (form[name] for name in CALLER_FIELDS["CallSid"] if form.get(name)), ""
+            (form[name] for name in control.caller_fields["CallSid"] if form.get(name)), ""
         )
-        handoff = self._handoffs.take(dialect, call_sid)
+        handoff = self._handoffs.take(asked.dialect, call_sid)
         following = Next()
-        after_url = control.after_address(self._carriers)
+        after_url = control.after_address(asked.carrier.settings)
         if handoff is not None and handoff.transfer_target:
             following = Next(dial=handoff.transfer_target)
         elif handoff is not None and after_url:
@@ -102,15 +120,17 @@ class Webhooks:
 
     async def status(self, request: web.Request) -> web.Response:
         """A status callback; logged, never needed."""
-        dialect, route, form, _ = await self._checked(request)
-        event = next((form[name] for name in _EVENT_FIELDS if form.get(name)), "")
-        log.info("carrier status", extra={"route": route, "event": event[:40], "dialect": dialect})
+        asked = await self._checked(request)
+        event = next((asked.form[name] for name in _EVENT_FIELDS if asked.form.get(name)), "")
+        log.info("carrier status", extra={"route": asked.route, "event": event[:40], "dialect": asked.dialect})
         return web.Response(status=204)
 
-    async def _checked(self, request: web.Request) -> tuple[str, str, Mapping[str, str], bool]:
-        """Dialect, route, the first value of each field, and whether the carrier has proven that it asks."""
+    async def _checked(self, request: web.Request) -> _Request:
+        """Raises ``Rejected``: no such carrier or route, or not proven where that is asked for."""
         dialect, route = request.match_info["dialect"], request.match_info.get("route", "default")
-        if dialect not in CALL_CONTROL or not self._carriers.has(dialect):
+        configured = self._carriers.get(dialect)
+        control = None if configured is None else configured.carrier.call_control
+        if configured is None or control is None:
             raise Rejected(f"no carrier {dialect[:40]!r} with webhooks is configured", status=404, code="not_found")
         if route not in self._routes:
             raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
@@ -122,7 +142,7 @@ class Webhooks:
                 for name, value in (await request.post()).items():
                     fields.setdefault(name, []).append(str(value))
         proven = False
-        if self._carriers.of(dialect).verify:
+        if configured.settings.verify:
             hook = Hook(
                 url=self.public_url(request) + request.raw_path,
                 headers={name.lower(): value for name, value in request.headers.items()},
@@ -130,9 +150,10 @@ class Webhooks:
                 form=fields,
                 now=time.time(),
             )
-            signed = CALL_CONTROL[dialect].signed(self._carriers, hook)
+            proof = configured.carrier.proof
+            signed = proof.webhook(configured.settings, hook)
             if signed is False:
-                if dialect in SIGNS_ADDRESS:
+                if proof.covers_address:
                     self._public_url.tell_of_mismatch(dialect, request.remote or "", request.headers)
                 raise Rejected(
                     f"{dialect}: the signature or credentials do not match", status=403, code="bad_signature"
@@ -140,14 +161,17 @@ class Webhooks:
             proven = bool(signed)
         if not proven and not self._public_url.is_local(request.remote or "", request.headers):
             raise Rejected(
-                f"{dialect}: nothing is configured that proves who asks (carriers.{dialect.replace('-', '_')})",
+                f"{dialect}: nothing is configured that proves who asks (carriers.{configured.carrier.key})",
                 status=403, code="unproven",
             )  # fmt: skip
+        form: Mapping[str, str]
         if fields is None:
-            return dialect, route, dict(request.query), proven
-        if request.content_type == "application/json":
-            return dialect, route, _scalars(body), proven
-        return dialect, route, {name: values[0] for name, values in fields.items()}, proven
+            form = request.query
+        elif request.content_type == "application/json":
+            form = _scalars(body)
+        else:
+            form = {name: values[0] for name, values in fields.items()}
+        return _Request(configured, control, route, form, proven)
 
 
 _EVENT_FIELDS = ("StreamEvent", "Event", "CallStatus", "call_status", "status", "event")

@@ -19,11 +19,12 @@ from aiohttp import web
 from picows import WSAutoPingStrategy, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stubs; the version is pinned
 
-from gateway.carriers.table import DIALECTS
+from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.carriers.tokens import StreamToken
-from gateway.config import CarriersConfig, LimitsConfig, ServerConfig
+from gateway.config import LimitsConfig, ServerConfig
 from gateway.errors import Rejected
 from gateway.listener.connection import Accept, MediaConnection
+from gateway.listener.outgoing import open_socket
 from gateway.listener.sites import Sites
 from gateway.seams.call_api import OpenCallApi
 
@@ -90,6 +91,7 @@ class GatewayServer:
 
     Args:
         app: the HTTP application, for everything but ``/media/*``.
+        carriers: those that are served, by the dialect's name.
         accept: turns a started media stream into a session.
         authorise: checks a media upgrade (dialect, route, request, peer's address) and tells the token of ours that it
             rests on, if it does; raises ``Rejected``.
@@ -102,7 +104,7 @@ class GatewayServer:
         server: ServerConfig,
         limits: LimitsConfig,
         app: web.Application,
-        carriers: CarriersConfig,
+        carriers: Mapping[str, ConfiguredCarrier],
         *,
         accept: Accept,
         authorise: Callable[[str, str, WSUpgradeRequest, str], StreamToken | None],
@@ -185,7 +187,7 @@ class GatewayServer:
     def connection(self, dialect: str, route: str, parameters: Mapping[str, str]) -> MediaConnection:
         """A connection of this server's, whoever opens its socket; ``parameters`` as of the stream's address."""
         connection = MediaConnection(
-            DIALECTS[dialect](self._carriers, parameters), route, self._accept,
+            self._carriers[dialect].dialect(parameters), route, self._accept,
             setup_timeout_s=self.limits.setup_timeout_s,
             max_message_bytes=self.limits.message_bytes,
             max_errors=self.limits.errors_in_a_row,
@@ -195,11 +197,18 @@ class GatewayServer:
         self._connections.add(connection)
         return connection
 
+    async def open_stream(
+        self, dialect: str, url: str, route: str, parameters: Mapping[str, str], timeout_s: float
+    ) -> None:
+        """Open a stream ourselves, to a switch that waits for one. Raises ``StreamNotOpened``."""
+        connection = self.connection(dialect, route, parameters)
+        await open_socket(connection, url, timeout_s=timeout_s, max_message_bytes=self.limits.message_bytes)
+
     def _route(self, request: WSUpgradeRequest, peer: str) -> WSUpgradeResponseWithListener:
         try:
             path, _, query = request.path.decode("ascii", "replace").partition("?")
             parts = [part for part in path.split("/") if part][1:]
-            if not parts or parts[0] not in DIALECTS or not self._carriers.has(parts[0]):
+            if not parts or parts[0] not in self._carriers:
                 raise Rejected(f"no carrier {'/'.join(parts)[:40]!r} is configured", status=404, code="not_found")
             route = parts[1] if len(parts) > 1 else "default"
             self._sites.check(peer, request.headers, changes=True)

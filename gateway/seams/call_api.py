@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from gateway.seams.media_messages import StreamStarted
@@ -38,3 +38,6 @@ class CallApi(Protocol):
 
 OpenCallApi = Callable[[StreamStarted, Callable[[str], None]], CallApi | None]
 """From a started stream, and who is told of its keys, to its call's API; None: this call has none."""
+
+Attach = Callable[[str, str, Mapping[str, str]], Awaitable[None]]
+"""Joins a call on a switch (the switch's id of it) on a route, with custom parameters. Raises ``Rejected``."""

@@ -13,11 +13,11 @@ import yaml
 from pydantic import BaseModel, StringConstraints, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from gateway.carriers.table import CarriersConfig
 from gateway.config import (
     AudioSocketConfig,
     AuthConfig,
     BargeInConfig,
-    CarriersConfig,
     ClipsConfig,
     LimitsConfig,
     LogConfig,
@@ -95,10 +95,12 @@ class Config(Section):
                 "set auth.api_keys"
             )
         reachable = bool(server.public_url) or not is_loopback(server.host)
-        unchecked = [name for name in self.carriers.model_fields_set if not self.carriers.of(name).verify]
+        unchecked = [
+            carrier.carrier.key for carrier in self.carriers.configured().values() if not carrier.settings.verify
+        ]
         if unchecked and reachable and not server.insecure:
             raise ValueError(
-                f"carriers.{min(unchecked)}.verify is off while {server.public_url or server.host} can be reached from "
+                f"carriers.{unchecked[0]}.verify is off while {server.public_url or server.host} can be reached from "
                 "outside: leave it on" + ("" if server.public_url else ", or set server.insecure: true")
             )
         engine = self.engine

@@ -12,9 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import lupa
 import pytest
 
-from gateway.carriers.table import DIALECTS
-from gateway.config import CarriersConfig
 from gateway.seams.media_messages import StreamStarted
+from tests.gateway.carriers.made import serializer
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 XML = CONFIGS / "freeswitch/talkspurt.xml"
@@ -47,11 +46,7 @@ def test_the_dialplan_names_streams_that_the_gateway_takes(extension: str, diale
     words = re.fullmatch(rf"\$\{{{module}\((.*)\)\}}", start)[1].split(" ")  # type: ignore[index]
     assert words[:3] == ["${uuid}", "start", "${talkspurt_url}"]
     rate = {"8k": 8000, "16k": 16000}[words[4]]
-    (started,) = [
-        message
-        for message in DIALECTS[dialect](CarriersConfig(), query).decode("{}")
-        if isinstance(message, StreamStarted)
-    ]
+    (started,) = [message for message in serializer(dialect, query).decode("{}") if isinstance(message, StreamStarted)]
     assert (started.call_sid, started.inbound.sample_rate) == ("u-1", rate)
     assert started.custom_parameters["talkspurt.From"] == "+15550100"
     assert len(words) in (5, 10), "the fork module counts its options only where all are given"
@@ -141,4 +136,4 @@ def test_asterisks_client_is_the_one_that_the_dialplan_dials() -> None:
     assert set(dialled) == {*client.sections(), "INCOMING"}
     for name in client.sections():
         assert urlsplit(client[name]["uri"]).path.startswith("/media/asterisk/")
-        assert client[name]["protocols"] in DIALECTS["asterisk"](CarriersConfig(), {}).subprotocols
+        assert client[name]["protocols"] in serializer("asterisk").subprotocols

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import orjson
 
 from gateway.carriers.freeswitch.esl import EslClient, EslError
-from gateway.config import EslConfig
+from gateway.carriers.freeswitch.settings import EslConfig
 from gateway.errors import Rejected
 from gateway.seams.media_messages import StreamStarted
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from uuid import uuid4
 
 from gateway.carriers.freeswitch.esl_messages import EslMessage, EslReader
-from gateway.config import EslConfig
+from gateway.carriers.freeswitch.settings import EslConfig
 from gateway.errors import GatewayError, ProtocolError
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import aiohttp
 
-from gateway.config import TelnyxConfig
+from gateway.carriers.telnyx.settings import TelnyxConfig
 from gateway.seams.media_messages import PARAMETER_PREFIX, StreamStarted
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,9 @@ refuse becomes a ``Violation``, so that our own peer is not kinder to us than th
 
 from __future__ import annotations
 
-from talkspurt.simulator.carriers.asterisk import AsteriskCarrier
+import pkgutil
+from importlib import import_module
+
 from talkspurt.simulator.carriers.carrier import (
     Carrier,
     Clear,
@@ -19,34 +21,17 @@ from talkspurt.simulator.carriers.carrier import (
     Tones,
     Violation,
 )
-from talkspurt.simulator.carriers.exotel import ExotelCarrier
-from talkspurt.simulator.carriers.freeswitch import FreeSwitchCarrier
-from talkspurt.simulator.carriers.freeswitch_fork import FreeSwitchForkCarrier
-from talkspurt.simulator.carriers.genesys import GenesysCarrier
-from talkspurt.simulator.carriers.jambonz import JambonzCarrier
-from talkspurt.simulator.carriers.plivo import PlivoCarrier
-from talkspurt.simulator.carriers.signalwire import SignalWireCarrier
-from talkspurt.simulator.carriers.telnyx import TelnyxCarrier
 from talkspurt.simulator.carriers.twilio import TwilioCarrier
-from talkspurt.simulator.carriers.vonage import VonageCarrier
 
-CARRIERS: dict[str, type[Carrier]] = {
-    carrier.dialect: carrier
-    for carrier in (
-        AsteriskCarrier,
-        ExotelCarrier,
-        FreeSwitchCarrier,
-        FreeSwitchForkCarrier,
-        GenesysCarrier,
-        JambonzCarrier,
-        PlivoCarrier,
-        SignalWireCarrier,
-        TelnyxCarrier,
-        TwilioCarrier,
-        VonageCarrier,
-    )
-}
-"""Dialect name -> the carrier that speaks it."""
+
+def _twins() -> dict[str, type[Carrier]]:
+    modules = [import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__)]
+    twins = [module.CARRIER for module in modules if hasattr(module, "CARRIER")]
+    return {twin.dialect: twin for twin in twins}
+
+
+CARRIERS: dict[str, type[Carrier]] = _twins()
+"""Dialect name -> the carrier that speaks it, as each file here that has a ``CARRIER`` declares."""
 
 __all__ = [
     "CARRIERS",

@@ -86,3 +86,6 @@ class AsteriskCarrier:
 
     def _event(self, event: str, **more: Any) -> str:
         return json.dumps({"event": event, "channel_id": self.call_sid, **more})
+
+
+CARRIER = AsteriskCarrier

@@ -90,3 +90,6 @@ class ExotelCarrier:
         self._sequence += 1
         body = {"event": event, "sequence_number": str(self._sequence), "stream_sid": self.stream_sid, **more}
         return json.dumps(body, separators=(",", ":"))
+
+
+CARRIER = ExotelCarrier

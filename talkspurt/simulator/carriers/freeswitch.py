@@ -59,3 +59,6 @@ class FreeSwitchCarrier:
     @staticmethod
     def signature(url: str, secret: str) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {secret}"}
+
+
+CARRIER = FreeSwitchCarrier

@@ -24,3 +24,6 @@ class FreeSwitchForkCarrier(JambonzCarrier):
     def read(self, message: bytes, *, binary: bool = False) -> Command:
         command = super().read(message, binary=binary)
         return Noted() if isinstance(command, HangUp) else command  # only an event for the ESL application
+
+
+CARRIER = FreeSwitchForkCarrier

@@ -152,3 +152,6 @@ class GenesysCarrier:
                 "parameters": parameters,
             }
         )
+
+
+CARRIER = GenesysCarrier

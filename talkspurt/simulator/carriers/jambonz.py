@@ -81,3 +81,6 @@ class JambonzCarrier:
     @staticmethod
     def _mark(name: str, event: str) -> str:
         return json.dumps({"type": "mark", "data": {"name": name, "event": event}})
+
+
+CARRIER = JambonzCarrier

@@ -89,3 +89,6 @@ class PlivoCarrier:
     def _event(self, event: str, **more: Any) -> str:
         self._sequence += 1
         return json.dumps({"event": event, "sequenceNumber": self._sequence, **more}, separators=(",", ":"))
+
+
+CARRIER = PlivoCarrier

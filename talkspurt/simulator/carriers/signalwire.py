@@ -91,3 +91,6 @@ class SignalWireCarrier:
     def _event(self, event: str, **more: Any) -> str:
         self._sequence += 1
         return json.dumps({"event": event, "sequenceNumber": str(self._sequence), **more}, separators=(",", ":"))
+
+
+CARRIER = SignalWireCarrier

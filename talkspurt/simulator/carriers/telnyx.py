@@ -88,3 +88,6 @@ class TelnyxCarrier:
         self._sequence += 1
         body = {"event": event, "sequence_number": str(self._sequence), **more, "stream_id": self.stream_id}
         return json.dumps(body, separators=(",", ":"))
+
+
+CARRIER = TelnyxCarrier

@@ -116,3 +116,6 @@ class TwilioCarrier:
         self._sequence += 1
         body = {"event": event, "sequenceNumber": str(self._sequence), "streamSid": self.stream_sid, event: inner}
         return json.dumps(body, separators=(",", ":"))
+
+
+CARRIER = TwilioCarrier

@@ -61,3 +61,6 @@ class VonageCarrier:
     def signature(url: str, secret: str) -> Mapping[str, str]:
         token = jwt.encode({"iat": int(time.time()), "jti": "1", "api_key": "k"}, secret, "HS256")
         return {"Authorization": f"Bearer {token}"}
+
+
+CARRIER = VonageCarrier

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.carriers.dialect import Dialect
-from gateway.carriers.table import DIALECTS
-from gateway.config import CarriersConfig
+from gateway.carriers.table import CARRIERS
 from gateway.errors import ProtocolError
 from gateway.seams.media_messages import (
     DtmfReceived,
@@ -31,6 +30,7 @@ from gateway.seams.media_messages import (
     StreamStopped,
     UnknownEvent,
 )
+from tests.gateway.carriers.made import serializer
 from voicecodecs.registry import AudioFormat
 
 Data = str | bytes
@@ -299,11 +299,11 @@ PEERS: dict[str, Peer] = {
 }  # fmt: skip
 
 
-every = pytest.mark.parametrize("name", DIALECTS)
+every = pytest.mark.parametrize("name", CARRIERS)
 
 
 def fresh(name: str) -> Dialect:
-    return DIALECTS[name](CarriersConfig(), {})
+    return serializer(name)
 
 
 def opened(name: str) -> tuple[Dialect, list[Message]]:
@@ -443,7 +443,7 @@ def test_mutilated_messages_never_raise_anything_else(name: str, seed: st.DataOb
 
 
 def test_what_a_dialect_answers_only_where_documented() -> None:
-    replies = {name: [m.data for m in opened(name)[1] if isinstance(m, Reply)] for name in DIALECTS}
+    replies = {name: [m.data for m in opened(name)[1] if isinstance(m, Reply)] for name in CARRIERS}
     assert {name for name, answers in replies.items() if answers} == {"genesys", "freeswitch"}
     assert json.loads(replies["freeswitch"][0]) == {"type": "rawAudio", "data": {"sampleRate": 8000}}
     assert json.loads(replies["genesys"][0]) == {
@@ -456,12 +456,12 @@ def test_what_a_dialect_answers_only_where_documented() -> None:
 
 
 def test_who_can_send_tones_and_hang_up() -> None:
-    tones = {name: dialect.dtmf("5") for name in DIALECTS if (dialect := opened(name)[0]).dtmf("5")}
+    tones = {name: dialect.dtmf("5") for name in CARRIERS if (dialect := opened(name)[0]).dtmf("5")}
     assert {name: json.loads(message) for name, message in tones.items() if message} == {
         "signalwire": {"event": "dtmf", "streamSid": "st", "dtmf": {"digit": "5"}},
         "plivo": {"event": "sendDTMF", "dtmf": "5"},
     }
-    ends = {name: opened(name)[0].hangup('{"next":"agent"}') for name in DIALECTS}
+    ends = {name: opened(name)[0].hangup('{"next":"agent"}') for name in CARRIERS}
     assert {name: json.loads(message) for name, message in ends.items() if message} == {
         "genesys": {
             "version": "2", "type": "disconnect", "seq": 2, "clientseq": 1, "id": "s1",
@@ -516,9 +516,8 @@ def test_telnyx_media_is_put_in_order_and_a_lost_piece_is_not_waited_for_without
 
 @pytest.mark.parametrize("name", ["signalwire", "telnyx"])
 def test_the_byte_order_of_l16_is_a_switch(name: str) -> None:
-    carriers = CarriersConfig.model_validate({name: {"l16_byte_order": "big"}, "telnyx": {
-        "l16_byte_order": "big", "codec": "L16", "sample_rate": 16000}})  # fmt: skip
-    dialect = DIALECTS[name](carriers, {})
+    l16 = {"codec": "L16", "sample_rate": 16000} if name == "telnyx" else {}
+    dialect = serializer(name, l16_byte_order="big", **l16)
     for data in PEERS[name].opening:
         dialect.decode(str(data).replace('"PCMA","sample_rate":8000', '"L16","sample_rate":16000'))
     assert PEERS[name].sent(dialect.media(b"\x01\x02\x03\x04")) == b"\x02\x01\x04\x03"
@@ -564,7 +563,7 @@ def test_jambonz_tells_played_from_cleared_and_keeps_minus_one_out() -> None:
 
 
 def test_jambonz_without_streaming_sends_files_and_has_no_marks() -> None:
-    dialect = DIALECTS["jambonz"](CarriersConfig.model_validate({"jambonz": {"streaming": False}}), {})
+    dialect = serializer("jambonz", streaming=False)
     dialect.decode(JAMBONZ_START)
     assert dialect.media_is_text and not dialect.has_marks and dialect.mark("0.1") is None
     assert json.loads(dialect.media(b"\x01\x02")) == {
@@ -575,13 +574,13 @@ def test_jambonz_without_streaming_sends_files_and_has_no_marks() -> None:
 
 @pytest.mark.parametrize("name", ["freeswitch", "freeswitch-fork"])
 def test_freeswitch_starts_with_whatever_comes_first_at_the_rate_of_the_address(name: str) -> None:
-    started, *_, media = DIALECTS[name](CarriersConfig(), {"rate": "16000", "bot": "billing"}).decode(b"\x01\x02")
+    started, *_, media = serializer(name, {"rate": "16000", "bot": "billing"}).decode(b"\x01\x02")
     assert isinstance(started, StreamStarted) and media == MediaReceived(b"\x01\x02")
     assert started.inbound.sample_rate == started.outbound.sample_rate == 16000
     assert started.custom_parameters == {"bot": "billing"}
     with pytest.raises(ProtocolError):
-        DIALECTS[name](CarriersConfig(), {"rate": "fast"}).decode(b"\x01\x02")
-    started = DIALECTS[name](CarriersConfig(), {}).decode("just words")[0]
+        serializer(name, {"rate": "fast"}).decode(b"\x01\x02")
+    started = serializer(name).decode("just words")[0]
     assert isinstance(started, StreamStarted) and started.custom_parameters == {"metadata": "just words"}
 
 
@@ -594,8 +593,7 @@ def test_an_odd_byte_waits_for_its_other_half(name: str) -> None:
 
 
 def test_freeswitch_files() -> None:
-    carriers = CarriersConfig.model_validate({"freeswitch": {"playback": "file", "clear_message": '{"type":"stop"}'}})
-    dialect = DIALECTS["freeswitch"](carriers, {})
+    dialect = serializer("freeswitch", playback="file", clear_message='{"type":"stop"}')
     (started,) = dialect.decode("{}")
     assert isinstance(started, StreamStarted) and started.outbound.ptime_ms == 200 and dialect.media_is_text
     assert dialect.clear() == b'{"type":"stop"}'
@@ -618,7 +616,7 @@ PLAIN_START = (
 
 
 def test_asterisk_in_plain_text() -> None:
-    dialect = DIALECTS["asterisk"](CarriersConfig.model_validate({"asterisk": {"answer": True}}), {"bot": "billing"})
+    dialect = serializer("asterisk", {"bot": "billing"}, answer=True)
     started, answer = dialect.decode(PLAIN_START)
     assert isinstance(started, StreamStarted) and (started.call_sid, started.inbound) == ("17.7", ULAW)
     assert started.custom_parameters == {"bot": "billing"}

@@ -3,8 +3,9 @@
 import pytest
 
 from gateway.call.directory import LocalDirectory
-from gateway.carriers.signatures import twilio_signature, twilio_signed
+from gateway.carriers.signatures import twilio_signature
 from gateway.carriers.tokens import StreamTokens
+from gateway.carriers.twilio.proof import twilio_signed
 from gateway.errors import Rejected
 
 

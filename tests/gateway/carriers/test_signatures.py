@@ -10,18 +10,15 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from gateway.carriers.signatures import (
-    jambonz_signed,
-    plivo_signature,
-    plivo_signed,
-    signalwire_signed,
-    telnyx_signed,
-    vonage_signed,
-)
-from gateway.carriers.table import DIALECTS
+from gateway.carriers.jambonz.proof import jambonz_signed
+from gateway.carriers.plivo.proof import plivo_signature, plivo_signed
+from gateway.carriers.proof import Upgrade
+from gateway.carriers.signalwire.proof import signalwire_signed
+from gateway.carriers.table import CARRIERS as SERVED
+from gateway.carriers.table import CarriersConfig
+from gateway.carriers.telnyx.proof import telnyx_signed
 from gateway.carriers.tokens import StreamTokens
-from gateway.carriers.upgrade import Upgrade, check_upgrade
-from gateway.config import CarriersConfig
+from gateway.carriers.vonage.proof import vonage_signed
 from gateway.errors import Rejected
 from talkspurt.simulator.carriers import CARRIERS
 
@@ -90,7 +87,7 @@ def test_jambonz_signs_time_and_body() -> None:
     assert not jambonz_signed(SECRET, "v1=00", b"{}", now=NOW)
 
 
-CARRIERS_CONFIG = CarriersConfig.model_validate(
+LISTED = CarriersConfig.model_validate(
     {
         "twilio": {"auth_token": SECRET},
         "signalwire": {"stream_token": SECRET},
@@ -102,8 +99,9 @@ CARRIERS_CONFIG = CarriersConfig.model_validate(
         "freeswitch": {"token": SECRET},
         "freeswitch_fork": {"username": "user", "password": SECRET},
         "asterisk": {"username": "user", "password": SECRET},
+        "plivo": {},
     }
-)
+).configured()
 GIVEN = {
     "twilio": SECRET,
     "signalwire": SECRET,
@@ -133,22 +131,22 @@ def upgrade(dialect: str, secret: str, *, url: str = "wss://h.example", now: flo
 
 @pytest.mark.parametrize("dialect", GIVEN)
 def test_a_media_socket_opens_by_the_carriers_own_proof(dialect: str) -> None:
-    check_upgrade(CARRIERS_CONFIG, TOKENS, dialect, "default", upgrade(dialect, GIVEN[dialect]))
+    LISTED[dialect].check_upgrade(TOKENS, "default", upgrade(dialect, GIVEN[dialect]))
     wrong = "key:b3RoZXI=" if dialect == "genesys" else "x" * 40
     with pytest.raises(Rejected):
-        check_upgrade(CARRIERS_CONFIG, TOKENS, dialect, "default", upgrade(dialect, wrong))
+        LISTED[dialect].check_upgrade(TOKENS, "default", upgrade(dialect, wrong))
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", SERVED)
 def test_without_a_proof_only_our_token_opens_one(dialect: str) -> None:
     token = TOKENS.make(dialect, "default", now=NOW)
     bare = Upgrade(public_url="https://h.example", target=f"/media/{dialect}/default", headers={}, now=NOW)
     if dialect != "genesys":  # an integration with a key never comes without it
         for target in (f"{bare.target}/{token}", f"{bare.target}?token={token}"):
             good = Upgrade(public_url=bare.public_url, target=target, headers={}, now=NOW)
-            check_upgrade(CARRIERS_CONFIG, TOKENS, dialect, "default", good)
+            LISTED[dialect].check_upgrade(TOKENS, "default", good)
     with pytest.raises(Rejected):
-        check_upgrade(CARRIERS_CONFIG, TOKENS, dialect, "default", bare)
+        LISTED[dialect].check_upgrade(TOKENS, "default", bare)
 
 
 @pytest.mark.parametrize(("url", "late_s"), [("wss://other.example", 0.0), ("wss://h.example", 11.0)])
@@ -156,4 +154,4 @@ def test_a_genesys_signature_holds_for_one_host_and_ten_seconds(url: str, late_s
 
     given = upgrade("genesys", GIVEN["genesys"], url=url, now=time.time() + late_s)
     with pytest.raises(Rejected):
-        check_upgrade(CARRIERS_CONFIG, TOKENS, "genesys", "default", given)
+        LISTED["genesys"].check_upgrade(TOKENS, "default", given)

@@ -14,14 +14,15 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from gateway.call.handoff import Handoff, Handoffs
-from gateway.carriers.table import DIALECTS
+from gateway.carriers.proof import Upgrade
+from gateway.carriers.table import CARRIERS, CarriersConfig
 from gateway.carriers.tokens import StreamTokens
-from gateway.carriers.upgrade import Upgrade, check_upgrade
-from gateway.config import CarriersConfig, RouteConfig, ServerConfig
+from gateway.config import RouteConfig, ServerConfig
 from gateway.errors import ProtocolError, Rejected
 from gateway.http import errors
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
+from tests.gateway.carriers.made import configured, serializer
 
 FOLDER = Path(__file__).parents[2] / "vectors/carriers"
 PUBLIC = "https://voice.example.com"
@@ -34,10 +35,6 @@ class FixedTokens(StreamTokens):
 
     def make(self, dialect: str, route: str, *, now: float, call: str = "") -> str:
         return f"TOKEN-of-{call or 'any'}"
-
-
-def carriers(dialect: str, settings: Json) -> CarriersConfig:
-    return CarriersConfig.model_validate({dialect.replace("-", "_"): settings})
 
 
 def plain(value: Any) -> Any:
@@ -56,7 +53,7 @@ def given(value: Any) -> Any:
 
 def played(dialect: str, stream: Json) -> Json:
     """A stream's steps with what each gives: messages, bytes, or the error that names the fault."""
-    spoken = DIALECTS[dialect](carriers(dialect, stream["settings"]), stream["query"])
+    spoken = serializer(dialect, stream["query"], **stream["settings"])
     steps = []
     for step in stream["steps"]:
         name, *arguments = (given(part) for part in step["do"])
@@ -78,7 +75,7 @@ async def asked(dialect: str, hook: Json) -> Json:
     server = ServerConfig(public_url=PUBLIC) if hook["outside"] else ServerConfig()
     hooks = Webhooks(
         PublicUrl(server),
-        carriers(dialect, hook["settings"]) if hook["settings"] is not None else CarriersConfig(),
+        CarriersConfig.model_validate({} if hook["settings"] is None else {dialect: hook["settings"]}).configured(),
         {"default": RouteConfig(), "sales": RouteConfig()},
         FixedTokens(None, lifetime_s=60),
         handoffs,
@@ -105,7 +102,7 @@ def opened(dialect: str, upgrade: Json) -> Json:
     target = upgrade["target"].replace("TOKEN", tokens.make(dialect, "default", now=upgrade["now"]))
     request = Upgrade(public_url=PUBLIC, target=target, headers=upgrade["headers"], now=upgrade["now"])
     try:
-        token = check_upgrade(carriers(dialect, upgrade["settings"]), tokens, dialect, "default", request)
+        token = configured(dialect, **upgrade["settings"]).check_upgrade(tokens, "default", request)
         gives = "the carrier's proof" if token is None else "our token"
     except Rejected as exc:
         gives = f"{exc.status} {exc.code}: {exc}"
@@ -122,7 +119,7 @@ async def again(path: Path) -> Json:
     }
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", CARRIERS)
 async def test_the_wire_stays_as_it_was_recorded(dialect: str) -> None:
     path = FOLDER / f"{dialect}.json"
     assert await again(path) == json.loads(path.read_text())

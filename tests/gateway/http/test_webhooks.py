@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from xml.etree import ElementTree
@@ -16,11 +16,13 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from gateway.call.handoff import Handoff, Handoffs
-from gateway.carriers.call_control import CALL_CONTROL, plivo_headers
+from gateway.carriers.carrier import ConfiguredCarrier
+from gateway.carriers.plivo.call_control import plivo_headers
 from gateway.carriers.plivo.dialect import Plivo
-from gateway.carriers.signatures import plivo_signature
+from gateway.carriers.plivo.proof import plivo_signature
+from gateway.carriers.table import CARRIERS, CarriersConfig
 from gateway.carriers.tokens import StreamTokens
-from gateway.config import CarriersConfig, RouteConfig, ServerConfig
+from gateway.config import RouteConfig, ServerConfig
 from gateway.errors import Rejected
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
@@ -28,7 +30,8 @@ from gateway.seams.media_messages import StreamStarted
 
 SECRET = "a-secret-of-at-least-thirty-two-bytes"
 PUBLIC = "https://voice.example.com"
-every = pytest.mark.parametrize("dialect", CALL_CONTROL)
+ASKING = [name for name, carrier in CARRIERS.items() if carrier.call_control is not None]
+every = pytest.mark.parametrize("dialect", ASKING)
 
 
 class Harness:
@@ -37,7 +40,7 @@ class Harness:
         self.tokens = StreamTokens(None, lifetime_s=60)
         self.client: TestClient[web.Request, web.Application]
 
-    async def open(self, carriers: CarriersConfig, server: ServerConfig) -> None:
+    async def open(self, carriers: Mapping[str, ConfiguredCarrier], server: ServerConfig) -> None:
         hooks = Webhooks(PublicUrl(server), carriers, {"default": RouteConfig()}, self.tokens, self.handoffs)
 
         def answering(handler: Any) -> Any:
@@ -59,7 +62,7 @@ class Harness:
 
 
 OUTSIDE = ServerConfig(public_url=PUBLIC)
-UNPROVEN = CarriersConfig.model_validate({dialect: {} for dialect in CALL_CONTROL})
+UNPROVEN = CarriersConfig.model_validate({dialect: {} for dialect in ASKING}).configured()
 """Every carrier that has webhooks, without anything that could prove who asks."""
 PROVEN = CarriersConfig.model_validate(
     {
@@ -71,11 +74,11 @@ PROVEN = CarriersConfig.model_validate(
         "vonage": {"signature_secret": SECRET},
         "jambonz": {"webhook_secret": SECRET, "username": "user", "password": "a password"},
     }
-)
+).configured()
 
 
 @asynccontextmanager
-async def serving(carriers: CarriersConfig, server: ServerConfig) -> AsyncIterator[Harness]:
+async def serving(carriers: Mapping[str, ConfiguredCarrier], server: ServerConfig) -> AsyncIterator[Harness]:
     made = Harness()
     await made.open(carriers, server)
     try:
@@ -171,7 +174,7 @@ async def statuses(harness: Harness, dialect: str, **headers: str) -> list[int]:
 
 @every
 async def test_a_carrier_without_a_section_is_not_there(dialect: str) -> None:
-    others = CarriersConfig.model_validate({other: {} for other in CALL_CONTROL if other != dialect})
+    others = CarriersConfig.model_validate({other: {} for other in ASKING if other != dialect}).configured()
     async with serving(others, ServerConfig()) as harness:
         assert await statuses(harness, dialect) == [404, 404, 404]
 
@@ -199,7 +202,7 @@ async def test_an_unsigned_request_is_refused_where_a_secret_is_configured(diale
 async def test_what_nobody_can_prove_is_refused_where_the_outside_reaches_us(
     dialect: str, server: ServerConfig
 ) -> None:
-    unchecked = CarriersConfig.model_validate({dialect: {"verify": False}})
+    unchecked = CarriersConfig.model_validate({dialect: {"verify": False}}).configured()
     for carriers in (UNPROVEN, unchecked):
         async with serving(carriers, server) as harness:
             assert await statuses(harness, dialect) == [403, 403, 403]
@@ -236,7 +239,7 @@ async def test_a_password_is_told_only_to_who_has_proven_to_be_the_carrier() -> 
     async with serving(PROVEN, OUTSIDE) as harness:
         answer = await harness.client.post("/webhooks/jambonz/default", data=body, headers=headers)
         assert (await answer.json())[0]["wsAuth"] == {"username": "user", "password": "a password"}
-    nobody = CarriersConfig.model_validate({"jambonz": {"username": "user", "password": "a password"}})
+    nobody = CarriersConfig.model_validate({"jambonz": {"username": "user", "password": "a password"}}).configured()
     async with serving(nobody, ServerConfig()) as harness:
         answer = await harness.client.post("/webhooks/jambonz/default", data=body, headers=headers)
         assert answer.status == 200 and "password" not in await answer.text()

@@ -9,8 +9,9 @@ import pytest
 from aiohttp import web
 
 from gateway.call.session import Session
-from gateway.carriers.table import DIALECTS
-from gateway.config import CarriersConfig, LimitsConfig, ServerConfig
+from gateway.carriers.table import CARRIERS as SERVED
+from gateway.carriers.table import CarriersConfig
+from gateway.config import LimitsConfig, ServerConfig
 from gateway.listener.connection import MediaConnection
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.server import GatewayServer
@@ -19,10 +20,10 @@ from gateway.seams.media_messages import StreamStarted
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
 
-every = pytest.mark.parametrize("dialect", DIALECTS)
+every = pytest.mark.parametrize("dialect", SERVED)
 
 
-ALL = CarriersConfig.model_validate({name.replace("-", "_"): {} for name in DIALECTS})
+ALL = CarriersConfig.model_validate({carrier.key: {} for carrier in SERVED.values()}).configured()
 
 
 class Listener:

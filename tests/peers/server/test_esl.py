@@ -11,7 +11,7 @@ import pytest
 
 from gateway.carriers.freeswitch.esl import EslClient, EslError
 from gateway.carriers.freeswitch.esl_messages import EslReader
-from gateway.config import EslConfig
+from gateway.carriers.freeswitch.settings import EslConfig
 from gateway.errors import ProtocolError
 from tests.peers.server.freeswitch_peer import FreeSwitch, kept
 from tests.waiting import until

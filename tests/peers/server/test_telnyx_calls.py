@@ -12,7 +12,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from gateway.carriers.telnyx.calls import TelnyxCalls
-from gateway.config import TelnyxConfig
+from gateway.carriers.telnyx.settings import TelnyxConfig
 from gateway.seams.media_messages import StreamStarted
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS

@@ -6,6 +6,7 @@ import jsonschema
 import pytest
 import yaml
 
+from gateway.carriers.twilio.settings import TwilioConfig
 from talkspurt.config.reference import json_schema, markdown
 from talkspurt.config.settings import Config, effective_yaml, load
 from talkspurt.config.yaml_file import ConfigError
@@ -194,8 +195,9 @@ def test_variables_are_filled_in_whatever_the_type(tmp_path: Path) -> None:
         T="007",
     )
     assert (config.server.port, config.server.public_url) == (81, "https://example.com/a")
-    assert config.carriers.twilio.auth_token is not None
-    assert config.carriers.twilio.auth_token.get_secret_value() == "a$b$c007"
+    twilio = config.carriers.configured()["twilio"].settings
+    assert isinstance(twilio, TwilioConfig) and twilio.auth_token is not None
+    assert twilio.auth_token.get_secret_value() == "a$b$c007"
 
 
 def test_overrides_win_and_are_typed_by_the_model(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from gateway.carriers.dialect import Dialect
-from gateway.carriers.table import DIALECTS
-from gateway.config import CarriersConfig
+from gateway.carriers.table import CARRIERS as SERVED
 from gateway.seams.media_messages import (
     DtmfReceived,
     MarkReached,
@@ -20,8 +19,9 @@ from gateway.seams.media_messages import (
 from gateway.seams.media_messages import Message as Decoded
 from talkspurt.simulator.carriers import CARRIERS, Carrier, Clear, HangUp, Mark, Media, Noted, Tones, Violation
 from talkspurt.simulator.carriers.carrier import Command, Message
+from tests.gateway.carriers.made import serializer
 
-every = pytest.mark.parametrize("name", DIALECTS)
+every = pytest.mark.parametrize("name", SERVED)
 
 
 class Meeting:
@@ -29,7 +29,7 @@ class Meeting:
 
     def __init__(self, name: str) -> None:
         self.carrier: Carrier = CARRIERS[name](7, {"bot": "billing"})
-        self.dialect: Dialect = DIALECTS[name](CarriersConfig(), {})
+        self.dialect: Dialect = serializer(name)
         self.started: StreamStarted
         for message in self.arrive(self.carrier.opening()):
             if isinstance(message, StreamStarted):
@@ -49,7 +49,7 @@ class Meeting:
 
 
 def test_every_dialect_has_its_carrier() -> None:
-    assert CARRIERS.keys() == DIALECTS.keys()
+    assert CARRIERS.keys() == SERVED.keys()
 
 
 @every

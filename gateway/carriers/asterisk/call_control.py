@@ -1,0 +1,36 @@
+"""Channels that an Asterisk holds open for us, ``Dial(WebSocket/INCOMING/...)``: there we are the one who connects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from gateway.carriers.asterisk.settings import AsteriskConfig
+from gateway.carriers.switch import StreamNotOpened, Switch, SwitchTools
+from gateway.errors import Rejected
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
+_ANSWERS = {404: ("unknown_call", "knows no such channel"), 409: ("live", "has that channel connected already")}
+
+
+def switch(settings: AsteriskConfig, tools: SwitchTools) -> Switch | None:
+    """Its HTTP server, where one is configured."""
+
+    async def attach(call: str, route: str, parameters: Mapping[str, str]) -> None:
+        """Connect to a channel by what ``MEDIA_WEBSOCKET_CONNECTION_ID`` holds; its ``MEDIA_START`` begins the call.
+
+        Raises:
+            Rejected: 404 and 409 as Asterisk says them, 502 where it cannot be reached.
+        """
+        if not _ID.fullmatch(call):
+            raise Rejected(f"connection id is {call[:40]!r}, expected letters, digits and . _ : @ -",
+                           status=422, code="invalid_id", param="call")  # fmt: skip
+        try:
+            url = f"{settings.media_url.rstrip('/')}/{call}"
+            await tools.open_stream(url, route, parameters, settings.connect_timeout_s)
+        except StreamNotOpened as exc:
+            code, what = _ANSWERS.get(exc.status, ("bad_gateway", str(exc)))
+            status = exc.status if exc.status in _ANSWERS else 502
+            raise Rejected(f"Asterisk {what}", status=status, code=code) from exc
+
+    return Switch(attach=attach) if settings.media_url else None

@@ -1,0 +1,13 @@
+"""How an Asterisk proves that a media socket is its own: basic auth."""
+
+from __future__ import annotations
+
+from gateway.carriers.asterisk.settings import AsteriskConfig
+from gateway.carriers.proof import Proof, Upgrade, credentials
+
+
+def _upgrade(settings: AsteriskConfig, upgrade: Upgrade) -> bool | None:
+    return credentials(upgrade.headers, settings.username, settings.password)
+
+
+PROOF = Proof(upgrade=_upgrade)

@@ -1,0 +1,29 @@
+"""chan_websocket's section."""
+
+from __future__ import annotations
+
+from pydantic import Field, SecretStr, model_validator
+
+from gateway.carriers.settings import CarrierSection
+
+
+class AsteriskConfig(CarrierSection):
+    """Asterisk's chan_websocket."""
+
+    username: str = ""
+    """User name in `websocket_client.conf`, checked on media sockets."""
+    password: SecretStr | None = Field(None, min_length=1)
+    """Its password."""
+    answer: bool = False
+    """Send `ANSWER` when the stream starts, for channels dialled with the option `n`."""
+    media_url: str = ""
+    """Where Asterisk takes media sockets, `ws://asterisk:8088/media`: for channels of `Dial(WebSocket/INCOMING/...)`,
+    which `POST /v1/calls/attach` connects to. Empty: there are none."""
+    connect_timeout_s: float = Field(5.0, gt=0)
+    """Longest wait for such a connection."""
+
+    @model_validator(mode="after")
+    def _a_websocket(self) -> AsteriskConfig:
+        if self.media_url and not self.media_url.startswith(("ws://", "wss://")):
+            raise ValueError(f"carriers.asterisk.media_url is {self.media_url!r}, expected ws:// or wss://")
+        return self

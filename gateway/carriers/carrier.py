@@ -1,0 +1,74 @@
+"""What a carrier's folder declares, once: ``CARRIER`` in its ``__init__.py``. All tables of carriers come of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from gateway.carriers.call_control import CallControl
+from gateway.carriers.dialect import Dialect
+from gateway.carriers.proof import Proof, Upgrade
+from gateway.carriers.settings import CarrierSection, S
+from gateway.carriers.switch import Switch, SwitchTools
+from gateway.carriers.tokens import StreamToken, StreamTokens
+from gateway.errors import Rejected
+
+Query = Mapping[str, str]
+"""Parameters of the stream's address, without our token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carrier(Generic[S]):
+    """A carrier or switch."""
+
+    name: str
+    """The dialect's, as in ``/media/{dialect}``; the folder and the section are called so too, with ``_`` for ``-``."""
+    about: str
+    """Its section's line in the reference of the configuration."""
+    settings: type[S]
+    dialect: Callable[[S, Query], Dialect]
+    """A serializer for one stream."""
+    proof: Proof[S]
+    call_control: CallControl[S] | None = None
+    """None: the carrier does not ask us what to do with a call; its own configuration starts the streams."""
+    switch: Callable[[S, SwitchTools], Switch | None] = lambda settings, tools: None
+    """What joins and leads calls beside their streams, where the section says how."""
+
+    @property
+    def key(self) -> str:
+        """The name of its section."""
+        return self.name.replace("-", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredCarrier:
+    """A carrier that the configuration lists, and what it says of it."""
+
+    carrier: Carrier[Any]
+    settings: CarrierSection
+
+    def dialect(self, query: Query) -> Dialect:
+        """A serializer for one stream."""
+        return self.carrier.dialect(self.settings, query)
+
+    def check_upgrade(self, tokens: StreamTokens, route: str, upgrade: Upgrade) -> StreamToken | None:
+        """The token of ours that the address holds; None where the carrier proves itself, or need not.
+
+        Raises:
+            Rejected: 403, there is neither.
+        """
+        if not self.settings.verify:
+            return None
+        name = self.carrier.name
+        proven = self.carrier.proof.upgrade(self.settings, upgrade)
+        if proven:
+            return None
+        if proven is False:
+            raise Rejected(
+                f"{name}: the carrier's signature or credentials do not match", status=403, code="bad_signature"
+            )
+        path, _, query = upgrade.target.partition("?")
+        parts = [part for part in path.split("/") if part]
+        token = parts[3] if len(parts) > 3 else query.partition("token=")[2].partition("&")[0]
+        return tokens.check(token, name, route, now=upgrade.now)

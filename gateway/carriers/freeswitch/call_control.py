@@ -1,0 +1,27 @@
+"""Calls of a FreeSWITCH with mod_audio_stream, led over its event socket."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gateway.carriers.freeswitch.calls import FreeSwitchCalls
+from gateway.carriers.freeswitch.settings import FreeSwitchConfig
+from gateway.carriers.switch import Switch, SwitchTools
+
+
+def switch(settings: FreeSwitchConfig, tools: SwitchTools) -> Switch | None:
+    """Its event socket, where one is configured."""
+    if settings.esl is None:
+        return None
+    binary = settings.playback == "binary"
+    rate = settings.sample_rate
+    calls = FreeSwitchCalls(
+        settings.esl,
+        "uuid_audio_stream",
+        sample_rate=rate,
+        flush_command="uuid_audio_stream {uuid} break" if binary else "uuid_break {uuid} all",
+        start_options="",
+        variables={"STREAM_PLAYBACK": "true", "STREAM_SAMPLE_RATE": str(rate)} if binary else {},
+        media_url=partial(tools.media_url, settings.esl.media_url),
+    )
+    return Switch(attach=calls.attach, open=calls.open, start=calls.esl.start, aclose=calls.esl.aclose)

@@ -1,0 +1,13 @@
+"""How a FreeSWITCH with mod_audio_stream proves that a media socket is its own: a bearer."""
+
+from __future__ import annotations
+
+from gateway.carriers.freeswitch.settings import FreeSwitchConfig
+from gateway.carriers.proof import Proof, Upgrade, bearer
+
+
+def _upgrade(settings: FreeSwitchConfig, upgrade: Upgrade) -> bool | None:
+    return bearer(upgrade.headers, settings.token)
+
+
+PROOF = Proof(upgrade=_upgrade)

@@ -1,0 +1,40 @@
+"""jambonz' webhooks: its verbs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.carriers.call_control import Answer, CallControl, Next, Stream, json_answer
+from gateway.carriers.jambonz.settings import JambonzConfig
+
+
+def _start(settings: JambonzConfig, stream: Stream) -> Answer:
+    rate = settings.sample_rate
+    verb: dict[str, Any] = {
+        "verb": "listen",
+        "url": stream.url,
+        "actionHook": stream.after_url,
+        "mixType": "mono",
+        "sampleRate": rate,
+        "passDtmf": True,
+        "bidirectionalAudio": {"enabled": True, "streaming": True, "sampleRate": rate},
+        "metadata": dict(stream.parameters),
+    }
+    if settings.password is not None and stream.proven:
+        verb["wsAuth"] = {
+            "username": settings.username,
+            "password": settings.password.get_secret_value(),
+        }
+    return json_answer([verb])
+
+
+def _after(following: Next) -> Answer:
+    if not following.dial:
+        return json_answer([{"verb": "hangup"}])
+    target = (
+        {"type": "sip", "sipUri": following.dial} if following.is_sip else {"type": "phone", "number": following.dial}
+    )
+    return json_answer([{"verb": "dial", "target": [target]}])
+
+
+CALL_CONTROL = CallControl(start=_start, after=_after)

@@ -1,0 +1,27 @@
+"""jambonz' section."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr
+
+from gateway.carriers.settings import CarrierSection
+from gateway.config import NUMBER
+
+
+class JambonzConfig(CarrierSection):
+    """jambonz' secrets and options."""
+
+    username: str = ""
+    """`wsAuth` of the `listen` verb, checked on media sockets."""
+    password: SecretStr | None = Field(None, min_length=1)
+    """Its password."""
+    webhook_secret: SecretStr | None = Field(None, min_length=1)
+    """Checks `Jambonz-Signature` on webhooks."""
+    sample_rate: Annotated[Literal[8000, 16000, 24000, 48000], NUMBER] = 8000
+    """Rate that our webhook asks for, both ways, hertz."""
+    outbound_rate: Annotated[Literal[0, 8000, 16000, 24000, 48000], NUMBER] = 0
+    """`bidirectionalAudio.sampleRate` of verbs that are not ours; 0: the rate of the caller's audio."""
+    streaming: bool = True
+    """`bidirectionalAudio.streaming` of verbs that are not ours. Off: `playAudio` messages, without marks."""

@@ -1,0 +1,42 @@
+"""Plivo's webhooks: its own XML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from xml.sax.saxutils import escape
+
+from gateway.carriers.call_control import Answer, CallControl, Stream, attributes, xml_after, xml_answer
+from gateway.carriers.plivo.settings import PlivoConfig
+
+
+def plivo_headers(parameters: Mapping[str, str]) -> str:
+    """``extraHeaders``: letters and digits only, so other values go as ``0x`` and the hex of their UTF-8."""
+
+    def plain(value: str) -> bool:
+        return value.isascii() and value.isalnum() and not value.startswith("0x")
+
+    return ",".join(
+        "".join(filter(str.isalnum, name)) + "=" + (value if plain(value) else "0x" + value.encode().hex())
+        for name, value in parameters.items()
+    )
+
+
+def _start(settings: PlivoConfig, stream: Stream) -> Answer:
+    given = {
+        "bidirectional": "true",
+        "keepCallAlive": "true",
+        "contentType": settings.content_type,
+        "audioTrack": "inbound",
+        "extraHeaders": plivo_headers(stream.parameters),
+    }
+    return xml_answer(
+        f"<Stream{attributes(given)}>{escape(stream.url)}</Stream>"
+        f'<Redirect method="POST">{escape(stream.after_url)}</Redirect>'
+    )
+
+
+CALL_CONTROL = CallControl(
+    start=_start,
+    after=lambda following: xml_after(following, sip="User"),
+    after_address=lambda settings: settings.after_url,
+)

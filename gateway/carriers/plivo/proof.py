@@ -1,0 +1,48 @@
+"""How Plivo proves that a webhook is its own: ``X-Plivo-Signature-V3``. Its media sockets come with our token."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from urllib.parse import parse_qsl, urlsplit
+
+from gateway.carriers.plivo.settings import PlivoConfig
+from gateway.carriers.proof import Hook, Proof
+from gateway.carriers.signatures import Form, same
+
+
+def plivo_signature(token: str, url: str, nonce: str, form: Form | None = None) -> str:
+    """``X-Plivo-Signature-V3`` of a POST (``form`` given, perhaps empty) or a GET (``form`` None)."""
+    parts = urlsplit(url)
+    query: dict[str, list[str]] = {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        query.setdefault(name, []).append(value)
+    base = parts._replace(query="").geturl()
+    pairs = "&".join(f"{name}={value}" for name in sorted(query) for value in sorted(query[name]))
+    if pairs or form:
+        base += "?" + pairs
+    if form:
+        base += ("." if pairs else "") + "".join(name + value for name in sorted(form) for value in sorted(form[name]))
+    digest = hmac.new(token.encode(), f"{base}.{nonce}".encode(), hashlib.sha256).digest()
+    return base64.b64encode(digest).decode()
+
+
+def plivo_signed(token: str, url: str, signatures: str, nonce: str, form: Form | None = None) -> bool:
+    """Whether one of the comma-separated signatures is Plivo's."""
+    expected = plivo_signature(token, url, nonce, form)
+    good = False
+    for signature in signatures.split(","):
+        good |= same(signature.strip(), expected)
+    return good and bool(nonce)
+
+
+def _webhook(settings: PlivoConfig, hook: Hook) -> bool | None:
+    if settings.auth_token is None:
+        return None
+    signatures = hook.headers.get("x-plivo-signature-v3", "")
+    nonce = hook.headers.get("x-plivo-signature-v3-nonce", "")
+    return plivo_signed(settings.auth_token.get_secret_value(), hook.url, signatures, nonce, hook.form)
+
+
+PROOF = Proof(webhook=_webhook, covers_address=True)

@@ -1,0 +1,26 @@
+"""Telnyx's webhooks: TeXML, which is TwiML with a codec; and calls that Call Control leads."""
+
+from __future__ import annotations
+
+from gateway.carriers.call_control import Answer, CallControl, Stream, connect, xml_after
+from gateway.carriers.switch import Switch, SwitchTools
+from gateway.carriers.telnyx.calls import TelnyxCalls
+from gateway.carriers.telnyx.settings import TelnyxConfig
+
+
+def _start(settings: TelnyxConfig, stream: Stream) -> Answer:
+    return connect(
+        stream, track="inbound_track", bidirectionalMode="rtp", bidirectionalCodec=settings.codec,
+        bidirectionalSamplingRate=str(settings.rate),
+    )  # fmt: skip
+
+
+CALL_CONTROL = CallControl(start=_start, after=xml_after, after_address=lambda settings: settings.after_url)
+
+
+def switch(settings: TelnyxConfig, tools: SwitchTools) -> Switch | None:
+    """The REST API, where there is a key for it."""
+    if settings.api_key is None:
+        return None
+    calls = TelnyxCalls(settings)
+    return Switch(open=calls.open, aclose=calls.aclose)

@@ -1,0 +1,33 @@
+"""Vonage's webhooks: NCCO."""
+
+from __future__ import annotations
+
+from gateway.carriers.call_control import Answer, CallControl, Next, Stream, json_answer
+from gateway.carriers.vonage.settings import VonageConfig
+
+
+def _start(settings: VonageConfig, stream: Stream) -> Answer:
+    endpoint = {
+        "type": "websocket",
+        "uri": stream.url,
+        "content-type": f"audio/l16;rate={settings.sample_rate}",
+        "headers": dict(stream.parameters),
+    }
+    action = {"action": "connect", "eventType": "synchronous", "eventUrl": [stream.after_url], "endpoint": [endpoint]}
+    if stream.caller.get("To"):
+        action["from"] = stream.caller["To"]
+    return json_answer([action])
+
+
+def _after(following: Next) -> Answer:
+    if not following.dial:
+        return json_answer([])
+    endpoint = (
+        {"type": "sip", "uri": following.dial}
+        if following.is_sip
+        else {"type": "phone", "number": following.dial.lstrip("+")}
+    )
+    return json_answer([{"action": "connect", "endpoint": [endpoint]}])
+
+
+CALL_CONTROL = CallControl(start=_start, after=_after, asks=lambda form: form.get("status") == "disconnected")

@@ -1,0 +1,19 @@
+"""Vonage's section."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr
+
+from gateway.carriers.settings import CarrierSection
+from gateway.config import NUMBER
+
+
+class VonageConfig(CarrierSection):
+    """Vonage's secrets and options."""
+
+    signature_secret: SecretStr | None = Field(None, min_length=1)
+    """Checks the JWT of webhooks and media sockets."""
+    sample_rate: Annotated[Literal[8000, 16000, 24000], NUMBER] = 16000
+    """Rate that our webhook asks for, hertz."""

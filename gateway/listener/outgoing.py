@@ -1,0 +1,37 @@
+"""Media sockets that we open ourselves, to switches that wait for them."""
+
+from __future__ import annotations
+
+from picows import WSHandshakeError, ws_connect
+
+from gateway.carriers.switch import StreamNotOpened
+from gateway.listener.connection import MediaConnection
+
+
+async def open_socket(connection: MediaConnection, url: str, *, timeout_s: float, max_message_bytes: int) -> None:
+    """Connect a connection of ours to an address.
+
+    Args:
+        max_message_bytes: larger messages close the socket.
+
+    Raises:
+        StreamNotOpened: refused, or nobody is there.
+    """
+    subprotocols = connection.dialect.subprotocols
+    try:
+        await ws_connect(
+            lambda: connection,
+            url,
+            websocket_handshake_timeout=timeout_s,
+            extra_headers={"Sec-WebSocket-Protocol": subprotocols[0]} if subprotocols else {},
+            enable_auto_ping=True,
+            max_frame_size=max_message_bytes,
+            max_redirects=0,
+        )
+    except WSHandshakeError as exc:
+        connection.forget()
+        status = 0 if exc.response is None else int(exc.response.status)
+        raise StreamNotOpened(status, f"answered {status or exc!r}") from exc
+    except (OSError, TimeoutError) as exc:
+        connection.forget()
+        raise StreamNotOpened(0, f"cannot be reached: {exc!r:.80}") from exc

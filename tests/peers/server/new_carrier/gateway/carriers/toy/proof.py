@@ -1,0 +1,17 @@
+"""How the toy proves that a request is its own."""
+
+from __future__ import annotations
+
+from gateway.carriers.proof import Hook, Proof, Upgrade, bearer
+from gateway.carriers.toy.settings import ToyConfig
+
+
+def _webhook(settings: ToyConfig, hook: Hook) -> bool | None:
+    return bearer({"authorization": "", **hook.headers}, settings.secret)
+
+
+def _upgrade(settings: ToyConfig, upgrade: Upgrade) -> bool | None:
+    return bearer(upgrade.headers, settings.secret)
+
+
+PROOF = Proof(webhook=_webhook, upgrade=_upgrade)
