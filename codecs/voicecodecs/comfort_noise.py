@@ -1,4 +1,4 @@
-"""Comfort noise (RFC 3389): the level of a silence, in a packet, and the noise that is played for it.
+"""Comfort noise (RFC 3389): packets that carry the level of a silence, and the noise that is played for them.
 
 Only the level is used. The filter that may follow it (section 3.2) shapes the noise to the room of the speaker, which
 neither a recogniser nor a recording has any use for.
@@ -18,15 +18,15 @@ _STEP_DB = 3
 
 
 def read_level_dbov(payload: bytes) -> int:
-    """The noise level that a packet tells, -127 (silence) to 0 dBov; section 3.1."""
+    """Return the noise level in a packet, from -127 (silence) to 0 dBov (section 3.1)."""
     return -(payload[0] & 0x7F) if payload else _LOWEST_DBOV
 
 
 def write_level_dbov(level_dbov: int) -> bytes:
-    """A packet of that level and no filter.
+    """Return a packet with that level and without a filter.
 
     Raises:
-        ValueError: a level out of range.
+        ValueError: the level is out of range.
     """
     if not _LOWEST_DBOV <= level_dbov <= 0:
         raise ValueError(f"comfort noise level is {level_dbov} dBov, expected {_LOWEST_DBOV} to 0")
@@ -34,7 +34,10 @@ def write_level_dbov(level_dbov: int) -> bytes:
 
 
 def noise_frames(fmt: AudioFormat, level_dbov: int) -> tuple[bytes, ...]:
-    """Ten frames of noise at about that level (within 3 dB), to be sent or decoded in turn; always the same ones."""
+    """Return ten frames of noise within 3 dB of that level, to be sent or decoded in turn.
+
+    The same level always gives the same frames.
+    """
     return _noise_frames(fmt, -round(-max(level_dbov, _LOWEST_DBOV) / _STEP_DB) * _STEP_DB)
 
 

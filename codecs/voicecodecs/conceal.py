@@ -1,10 +1,9 @@
-"""Stands in for lost packets, so that what listens (voice activity, recogniser, recording) hears no click and loses no
-time.
+"""Replaces lost packets, so that voice detection, recogniser and recording hear no click and lose no time.
 
-Opus conceals itself. For the others the way of ITU-T G.711 Appendix I: the last pitch period is repeated, fading from
-10 ms on to silence at 60 ms, and joined to what comes next over 4 ms. Not taken over from there: the delay of 3.75 ms
-for the join at the beginning (the repetition begins one period back, where the wave is the same) and its growing number
-of periods.
+Opus has a concealment of its own. The other codecs get the one of ITU-T G.711 Appendix I: the last pitch period is
+repeated, fades from 10 ms on, is silent at 60 ms, and is joined to the next packet over 4 ms. Two parts of the Appendix
+are left out: its delay of 3.75 ms for the first join, which is not needed because the repetition begins one period
+back, where the wave is the same; and its growing number of periods.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from voicecodecs.registry import AudioFormat, decoder
 
 _HISTORY_S = 0.04
 _LONGEST_PERIOD_S = 0.015  # 66 Hz
-_SHORTEST_PERIOD_S = 0.005  # 200 Hz; of a higher voice several periods are repeated
+_SHORTEST_PERIOD_S = 0.005  # 200 Hz; for a higher voice several periods are repeated
 _COMPARED_S = 0.02
 _FADE_FROM_S = 0.01
 _FADE_TO_S = 0.06
@@ -25,7 +24,7 @@ _JOIN_S = 0.004
 
 
 class Concealer:
-    """Invents what is missing in one stream of audio. Not thread-safe.
+    """Makes the samples that are missing in one stream of audio. Not thread-safe.
 
     Args:
         sample_rate: Hz.
@@ -38,7 +37,7 @@ class Concealer:
         self._invented = 0
 
     def heard(self, pcm: NDArray[np.int16]) -> NDArray[np.int16]:
-        """Take audio that did come; returns it, its first 4 ms blended with what was invented before, if that was."""
+        """Take audio that arrived, and return it; behind a loss its first 4 ms are blended with the concealment."""
         if self._invented:
             length = min(round(_JOIN_S * self._rate), len(pcm))
             rise = (np.arange(length, dtype=np.float32) + 1) / (length + 1)
@@ -49,7 +48,7 @@ class Concealer:
         return pcm
 
     def conceal(self, samples: int) -> NDArray[np.int16]:
-        """So many samples in the place of a loss. int16, shape ``(samples,)``."""
+        """Return ``samples`` samples that replace a loss: int16, shape ``(samples,)``."""
         if not self._invented:
             self._period = self._last_period()
         pcm = np.round(self._repeat(samples)).astype(np.int16)
@@ -62,11 +61,11 @@ class Concealer:
         self._history = pcm[-size:] if len(pcm) >= size else np.concatenate((self._history[len(pcm) :], pcm))
 
     def _last_period(self) -> NDArray[np.float32]:
-        """The end of the history, as long as it resembles what was so much earlier best."""
+        """Return the last pitch period: the end of the history, by the lag at which the wave repeats itself best."""
         wave = self._history.astype(np.float32)
         compared = round(_COMPARED_S * self._rate)
         shortest, longest = round(_SHORTEST_PERIOD_S * self._rate), round(_LONGEST_PERIOD_S * self._rate)
-        # One row for each lag: the last 20 ms as they were so much earlier.
+        # One row for each lag: the 20 ms that end that lag before the end of the history.
         rows = np.lib.stride_tricks.sliding_window_view(wave, compared)[::-1][shortest : longest + 1]
         likeness = rows @ wave[-compared:] / np.sqrt(np.einsum("ij,ij->i", rows, rows) + 1.0)
         return wave[len(wave) - shortest - int(np.argmax(likeness)) :]
@@ -79,10 +78,10 @@ class Concealer:
 
 
 class ConcealingDecoder:
-    """One direction of a leg's audio, with its losses. Not thread-safe.
+    """Decodes one direction of a leg's audio and conceals its losses. Not thread-safe.
 
     Args:
-        fmt: what the payloads are.
+        fmt: the format of the payloads.
     """
 
     def __init__(self, fmt: AudioFormat) -> None:
@@ -92,10 +91,10 @@ class ConcealingDecoder:
         self._frame = fmt.frame_samples
 
     def decode(self, payload: bytes) -> NDArray[np.int16]:
-        """Decode a payload; an empty one is a loss, and as long as the payload before it.
+        """Decode a payload. An empty payload is a loss; it counts as long as the payload before it.
 
         Raises:
-            ValueError: as ``voicecodecs.registry.Decoder``.
+            ValueError: as in ``voicecodecs.registry.Decoder``.
         """
         if not payload:
             return self._opus.conceal(self._frame) if self._opus else self._concealer.conceal(self._frame)

@@ -1,6 +1,6 @@
-"""Touch tones inside the audio: making them (ITU-T Q.23) and finding them (ITU-T Q.24).
+"""Makes touch tones in audio (ITU-T Q.23) and finds them in audio (ITU-T Q.24).
 
-For legs without telephone events; digits that arrive as RFC 4733 events or websocket messages never pass here.
+This is for legs without telephone events. Digits that arrive as RFC 4733 events or WebSocket messages never pass here.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _KEYS = ("123A", "456B", "789C", "*0#D")
 _FREQUENCIES = {key: (LOW_HZ[r], HIGH_HZ[c]) for r, row in enumerate(_KEYS) for c, key in enumerate(row)}
 
 _LARGEST_SINE_DBM0 = 3.17
-"""Of mu-law (G.711 table 2 note 1), so of amplitude 1 here."""
+"""Level of the largest sine that mu-law can carry (G.711 table 2 note 1). Its amplitude is 1 here."""
 
 PAUSE_W_MS = 500
-"""A ``w`` among the digits."""
+"""Length of the pause that a ``w`` among the digits stands for."""
 
 
 def _amplitude(dbm0: float) -> float:
@@ -37,22 +37,22 @@ def tones(
     level_dbm0: float = -9,
     twist_db: float = 2,
 ) -> NDArray[np.float32]:
-    """The sound of a digit string: each digit a tone and a pause, 0.39 s together as a carrier was heard to dial.
+    """Return the sound of a digit string. A digit is a tone and a pause, by default 0.39 s together.
 
     Args:
-        digits: of ``0-9 A-D * #``; ``w`` is a pause of 500 ms.
+        digits: characters of ``0-9 A-D * #``; ``w`` is a pause of 500 ms.
         sample_rate: Hz.
-        tone_ms: at least 40 to be understood everywhere (Q.24 table A-1).
+        tone_ms: length of a tone; every detector understands 40 and more (Q.24 table A-1).
         pause_ms: silence after each tone, at least 40 for the same reason.
-        level_dbm0: of the low tone.
-        twist_db: how much louder the high tone is; lines lose more of it.
+        level_dbm0: level of the low tone.
+        twist_db: how much louder the high tone is, because lines attenuate it more.
 
     Returns:
         float32, shape ``(samples,)``, [-1, 1].
 
     Raises:
-        ValueError: a character that is no key, or a duration under 40 ms. The character itself is not repeated: digits
-            may be a card number.
+        ValueError: a character stands for no tone, or a duration is under 40 ms. The message does not repeat the
+            character, because digits may be a card number.
     """
     if tone_ms < 40 or pause_ms < 40:
         raise ValueError(f"tone_ms is {tone_ms} and pause_ms {pause_ms}, expected at least 40 each (ITU-T Q.24)")
@@ -78,17 +78,20 @@ def tones(
 class Detector:
     """Find digits in one stream of audio, chunk by chunk. Not thread-safe.
 
-    The eight frequencies are correlated with windows of 12.75 ms, each half over the one before (what the Goertzel
-    algorithm computes, as one matrix product). A window names a digit when, by Q.24 table A-1 with a margin:
+    The eight frequencies are correlated with windows of 12.75 ms that overlap by half. This is what the Goertzel
+    algorithm computes, here as one matrix product. A window names a digit if all of these hold (Q.24 table A-1, with a
+    margin):
 
     * both tones reach -27 dBm0 (operate: -25),
     * the high tone is at most 5 dB above and 10.5 dB below the low one (operate: +4, -8),
-    * no other of the same group is within 5 dB (a low tone 8 dB louder leaks almost so much into the high group),
-    * three quarters of all the energy is in the two (speech, which has more, fails here: talk-off),
-    * by the turn of phase since the last window, both are within 2.5 % (operate: 1.5 %, refuse: 3.5 %).
+    * no other tone of the same group is within 5 dB (a low tone that is 8 dB louder leaks almost that much into the
+      high group),
+    * the two tones hold three quarters of all the energy (speech has other components and fails here),
+    * both frequencies are within 2.5 %, by the turn of phase since the last window (operate: 1.5 %, refuse: 3.5 %).
 
-    A digit counts once four windows in a row agree, which 40 ms always give and 23 ms never; it is over after four
-    windows without it, so a drop-out of 10 ms does not double it and a pause of 40 ms does separate.
+    A digit counts when four windows in a row agree: a tone of 40 ms always gives four, a tone of 23 ms never does. The
+    digit is over after four windows without it. So a drop-out of 10 ms does not count the digit twice, and a pause of
+    40 ms separates two digits.
     """
 
     _HOP_S = 0.006375
@@ -106,7 +109,7 @@ class Detector:
             sample_rate: Hz, 8000 or more.
 
         Raises:
-            ValueError: a rate that cannot carry the tones.
+            ValueError: the rate cannot carry the tones.
         """
         if sample_rate < 8000:
             raise ValueError(f"sample_rate is {sample_rate} Hz, expected at least 8000")
@@ -118,7 +121,7 @@ class Detector:
         self._basis = np.exp(-2j * np.pi * self._hz * n / sample_rate).astype(np.complex64).view(np.float32)
         # A window is two hops; the second one's phases are counted from the window's start.
         self._turn = np.exp(-2j * np.pi * self._hz * self._hop_s).astype(np.complex64)
-        self._held = np.zeros(0, np.float32)
+        self._waiting_pcm = np.zeros(0, np.float32)
         self._last_hop = np.zeros(8, np.complex64)
         self._last_energy = 0.0
         self._last_window = np.zeros(8, np.complex64)
@@ -128,21 +131,21 @@ class Detector:
         self._missed = 0
 
     def process(self, pcm: NDArray[np.float32]) -> str:
-        """Take the next chunk of any length; return the digits that were recognised in it, mostly none.
+        """Take the next chunk, of any length; return the digits that became certain in it, most often none.
 
         Args:
             pcm: shape ``(samples,)``, float32, [-1, 1].
 
         Raises:
-            ValueError: wrong type or shape.
+            ValueError: the type or the shape is wrong.
         """
         require(pcm, np.float32)
-        self._held = np.concatenate((self._held, pcm))
-        hops = len(self._held) // self._hop
+        self._waiting_pcm = np.concatenate((self._waiting_pcm, pcm))
+        hops = len(self._waiting_pcm) // self._hop
         if not hops:
             return ""
-        frames = self._held[: hops * self._hop].reshape(hops, self._hop)
-        self._held = self._held[hops * self._hop :]
+        frames = self._waiting_pcm[: hops * self._hop].reshape(hops, self._hop)
+        self._waiting_pcm = self._waiting_pcm[hops * self._hop :]
 
         hop = np.concatenate((self._last_hop[None], (frames @ self._basis).view(np.complex64)))
         energy = np.concatenate(([self._last_energy], np.einsum("ij,ij->i", frames, frames)))
@@ -154,14 +157,14 @@ class Detector:
     def _names(
         self, window: NDArray[np.complex64], before: NDArray[np.complex64], energy: NDArray[np.float64]
     ) -> list[str]:
-        """The digit each window holds, or ``""``."""
+        """Return the digit that each window holds, or ``""``."""
         length = 2 * self._hop
         power = (np.abs(window) * (2 / length)) ** 2  # squared amplitude of each tone
         low, high = power[:, :4].argmax(1), power[:, 4:].argmax(1)
         rows = np.arange(len(power))
         p_low, p_high = power[rows, low], power[rows, high + 4]
         ranked = np.sort(power.reshape(-1, 2, 4), axis=2)
-        # Phase that a window gained on its nominal tone, over one hop: the frequency's error, to within 78 Hz.
+        # How far a window's phase ran ahead of its nominal tone in one hop. This gives errors of frequency up to 78 Hz.
         gained = np.angle(window * np.conj(before) * self._turn)
         offset = np.abs(gained / (2 * np.pi * self._hop_s) / self._hz)
 
@@ -176,7 +179,7 @@ class Detector:
         return [_KEYS[r][c] if ok else "" for ok, r, c in zip(good, low, high, strict=True)]
 
     def _settle(self, name: str) -> str:
-        """The digit that becomes certain with this window, or ``""``."""
+        """Return the digit that becomes certain with this window, or ``""``."""
         self._seen = self._seen + 1 if name and name == self._candidate else int(bool(name))
         self._candidate = name
         self._missed = 0 if name and name == self._digit else self._missed + 1

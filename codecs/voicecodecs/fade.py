@@ -9,14 +9,14 @@ _STATELESS = frozenset({"PCMU", "PCMA", "L16"})
 
 
 def faded(fmt: AudioFormat, payload: bytes, ms: float = 5) -> bytes | None:
-    """``payload`` with its first ``ms`` milliseconds faded to zero and silence after, of the same length.
+    """Return a payload of the same length whose first ``ms`` milliseconds fade to zero, with silence behind them.
 
-    None for G722 and OPUS. Their payloads say how the signal goes on from a state that only the stream's own encoder
-    and the far decoder hold, and that encoder has already run ahead of the frame that is cut: a frame encoded from
-    any other state would be louder than the click.
+    Return None for G722 and OPUS. Their payloads continue a state that only the stream's own encoder and the far
+    decoder hold, and that encoder has already run ahead of the frame that is cut. A frame encoded from any other state
+    would be louder than the click.
 
     Raises:
-        ValueError: ``payload`` is empty or no whole number of frames.
+        ValueError: ``payload`` is empty or not a whole number of frames.
     """
     if fmt.encoding not in _STATELESS:
         return None

@@ -1,11 +1,11 @@
-"""G.711 mu-law and A-law by table look-up. No state: payloads can be cut and joined at any byte.
+"""G.711 mu-law and A-law by table look-up. There is no state: payloads can be cut and joined at any byte.
 
-The reference is ITU-T G.711 (11/88) as the ITU's own software does it (G.191 Software Tool Library, ``g711.c``):
-mu-law takes the upper 14 bits of a sample, A-law the upper 13, and both negate by ones' complement, so that -1 is the
-smallest negative number and positive and negative decision values mirror each other. Other encoders in use differ
-where a negative sample lies on a decision value: truncating ``abs(x)`` changes 127 of the 65,536 mu-law codes, the
-``x >> 2`` of Sun's ``g711.c`` and Python's former ``audioop`` 508, and these two differ from each other by 381.
-All are within one code step. Decoding is the same everywhere.
+The reference is ITU-T G.711 (11/88) as the ITU's own software computes it (G.191 Software Tool Library, ``g711.c``):
+mu-law takes the upper 14 bits of a sample, A-law the upper 13, and both negate by ones' complement. So -1 is the
+smallest negative number, and positive and negative decision values mirror each other. Other encoders in use differ
+where a negative sample lies on a decision value. Truncating ``abs(x)`` changes 127 of the 65,536 mu-law codes; the
+``x >> 2`` of Sun's ``g711.c`` and of Python's former ``audioop`` changes 508; these two differ from each other in 381.
+All differences are one code step. Decoding is the same everywhere.
 """
 
 from __future__ import annotations

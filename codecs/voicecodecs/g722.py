@@ -1,7 +1,7 @@
 """G.722 at 64 kbit/s: 16 kHz audio, two samples a byte (ITU-T G.722 mode 1).
 
-Sub-band ADPCM: encoder and decoder adapt to every sample they saw, so use one of each per direction and call, and feed
-them everything in order. The coder delays audio by 22 samples (1.4 ms) through its pair of band-splitting filters.
+This is sub-band ADPCM: encoder and decoder adapt to every sample that they saw. Use one of each per direction and call,
+and feed them everything in order. The coder's pair of band-splitting filters delays audio by 22 samples (1.4 ms).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class Encoder:
         self._codec = G722(SAMPLE_RATE, _BIT_RATE)
 
     def encode(self, pcm: NDArray[np.int16]) -> bytes:
-        """Encode the next samples; ``len(pcm) // 2`` bytes.
+        """Encode the next samples to ``len(pcm) // 2`` bytes.
 
         Args:
             pcm: shape ``(samples,)``, int16, 16000 Hz, an even number.
 
         Raises:
-            ValueError: wrong type or shape, or an odd number of samples.
+            ValueError: the type or shape is wrong, or the number of samples is odd.
         """
-        require(pcm, np.int16)  # the library reads bytes as a list of small numbers, without complaint
+        require(pcm, np.int16)  # the library would read bytes as a list of small numbers, without complaint
         if len(pcm) % 2:
             raise ValueError(f"G722 was given {len(pcm)} samples, expected an even number (2 a byte)")
         return bytes(self._codec.encode(np.ascontiguousarray(pcm)))

@@ -1,4 +1,4 @@
-"""L16: samples as they are. Little-endian inside the server and on websockets, network order in RTP."""
+"""L16: uncompressed samples. They are little-endian in the server and on WebSockets, and in network order in RTP."""
 
 from __future__ import annotations
 

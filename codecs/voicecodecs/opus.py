@@ -1,4 +1,4 @@
-"""Opus as telephony wants it: mono speech, one frame a packet (RFC 6716, RFC 7587).
+"""Opus for telephony: mono speech, one frame a packet (RFC 6716, RFC 7587).
 
 Encoder settings, measured on 9 s of synthetic speech at 48 kHz in 20 ms frames and 24 kbit/s, one core (segmental SNR
 against the input, 35 dB at most per frame; log-spectral distance 0.1 to 8 kHz):
@@ -13,11 +13,11 @@ complexity  us per frame     SNR dB   LSD dB
 10          142              7.4      4.6
 ==========  ===============  =======  =======
 
-So complexity is 6: it sounds as 10 does for three quarters of the time; 0 would save 0.3 % of a core per call for
-0.6 dB. 24 kbit/s gives wide-band speech in 56 bytes; 32 kbit/s added 0.2 dB.
+So the complexity is 6. It has the SNR of 10 and takes three quarters of its time. Complexity 0 would save 0.3 % of a
+core per call and cost 0.6 dB. 24 kbit/s codes wide-band speech in 56 bytes a frame; 32 kbit/s added 0.2 dB.
 
-The encoder looks ahead 6.5 ms, so decoded speech comes that much later than it went in. Any rate that Opus knows may
-be encoded directly: 24 kHz speech needs no resampler. The RTP clock stays 48 kHz (RFC 7587 section 4.1).
+The encoder looks 6.5 ms ahead, so decoded speech is that much later than the speech that went in. Any rate that Opus
+knows can be encoded directly: 24 kHz speech needs no resampler. The RTP clock stays 48 kHz (RFC 7587 section 4.1).
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class Encoder:
             complexity: 0 to 10.
             fec_loss_percent: above 0, packets carry a coarse copy of the frame before (in-band FEC) when the expected
                 loss makes it worth the bits; for links that lose packets.
-            dtx: send 1-byte packets while there is silence. Off: comfort and timing are simpler, and a bot's stream
-                stops between turns anyway.
+            dtx: send 1-byte packets while there is silence. Off by default, because a bot's stream stops between turns
+                anyway, and timing is simpler without.
 
         Raises:
-            ValueError: a sample rate that Opus does not have.
+            ValueError: Opus does not have that sample rate.
         """
         _require_rate(sample_rate)
         self._frame_samples = {sample_rate * ms // 1000 for ms in FRAME_MS}
@@ -99,7 +99,7 @@ class Decoder:
             sample_rate: Hz of the samples to return, one of ``SAMPLE_RATES``, whatever the sender encoded.
 
         Raises:
-            ValueError: a sample rate that Opus does not have.
+            ValueError: Opus does not have that sample rate.
         """
         _require_rate(sample_rate)
         self._codec = opuslib_next.Decoder(sample_rate, 1)
@@ -109,19 +109,19 @@ class Decoder:
         """Decode one packet of any duration, mono or stereo, to mono int16.
 
         Raises:
-            ValueError: not an Opus packet. An empty one is refused too: say :meth:`conceal` for a loss.
+            ValueError: not an Opus packet. An empty payload is refused too; call :meth:`conceal` for a loss.
         """
         if not payload:
             raise ValueError("Opus payload is 0 bytes, expected a packet of at least 1")
         return self._decode(payload, self._max_samples)
 
     def conceal(self, samples: int, next_payload: bytes = b"") -> NDArray[np.int16]:
-        """Stand in for a lost packet.
+        """Return samples that replace a lost packet.
 
         Args:
-            samples: how many were lost, a multiple of 2.5 ms.
-            next_payload: the packet after the lost one, if it is here already: its FEC copy is used where it has one.
-                Decode it as usual afterwards.
+            samples: how many samples were lost, a multiple of 2.5 ms.
+            next_payload: the packet after the lost one, if that has arrived. Its FEC copy is used if it has one. Decode
+                the packet as usual afterwards.
 
         Raises:
             ValueError: ``samples`` is not such a multiple, or ``next_payload`` is not an Opus packet.
@@ -129,7 +129,7 @@ class Decoder:
         return self._decode(next_payload, samples, fec=bool(next_payload))
 
     def _decode(self, payload: bytes, samples: int, *, fec: bool = False) -> NDArray[np.int16]:
-        # The binding's own decode() builds a list of Python integers per packet: twice the time, under the GIL.
+        # The binding's own decode() builds a list of Python integers per packet: twice the time, and under the GIL.
         pcm = np.empty(samples, np.int16)
         decoded: int = libopus_decode(
             self._codec.decoder_state,

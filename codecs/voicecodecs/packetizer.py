@@ -1,4 +1,4 @@
-"""Audio chunks of any size to encoded frames of exactly one ptime: resample, round, encode, cut."""
+"""Turns audio chunks of any size into encoded frames of exactly one ptime: resample, round, encode, cut."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from voicecodecs.resample import Resampler
 
 
 class Packetizer:
-    """One outgoing stream. State of resampler and codec runs on across chunks and flushes. Not thread-safe.
+    """One outgoing stream. Resampler and codec keep their state across chunks and flushes. Not thread-safe.
 
-    Work is per chunk, not per frame, wherever the codec allows it: a chunk of seconds costs one resampling, one
-    rounding and one table look-up.
+    Wherever the codec allows it, the work is done once per chunk, not per frame: a chunk of seconds costs one
+    resampling, one rounding and one table look-up.
     """
 
     def __init__(self, fmt: AudioFormat, source_rate: int) -> None:
         """
         Args:
-            fmt: what the leg wants.
-            source_rate: Hz of what is pushed.
+            fmt: the format that the leg wants.
+            source_rate: Hz of the samples that are pushed.
 
         Raises:
-            ValueError: rates that cannot be converted into each other.
+            ValueError: the rates cannot be converted into each other.
         """
         self.format = fmt
         self.samples_out = 0
         """Samples in all frames returned so far, at the format's ``sample_rate``; padding counts."""
         self.light = source_rate == fmt.sample_rate and fmt.encoding in ("PCMU", "PCMA", "L16")
-        """A second of sound takes some 50 us: less than handing it to a thread."""
+        """Is the work so small (about 50 us for a second of sound) that handing it to a thread would cost more?"""
         self._resampler = Resampler(source_rate, fmt.sample_rate)
         self._encoder = encoder(fmt)
         self._pending = np.zeros(0, np.int16)
 
     def push(self, pcm: NDArray[np.float32]) -> list[bytes]:
-        """Take the next chunk; return all frames that are full now. Samples beyond [-1, 1] are clipped.
+        """Take the next chunk; return all frames that are full now. Samples outside [-1, 1] are clipped.
 
         Args:
             pcm: shape ``(samples,)``, float32, [-1, 1], at ``source_rate``.
@@ -47,7 +47,10 @@ class Packetizer:
         return self._frames(self._resampler.process(pcm))
 
     def flush(self) -> list[bytes]:
-        """End of a stretch of speech: the rest, its last frame filled up with silence. Goes on with the next push."""
+        """End a stretch of speech: return the rest, with its last frame filled up with silence.
+
+        The stream goes on with the next push.
+        """
         frames = self._frames(self._resampler.flush())
         if len(self._pending):
             padding = np.zeros(self.format.frame_samples - len(self._pending), np.int16)

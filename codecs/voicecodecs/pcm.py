@@ -16,7 +16,7 @@ SILENCE_DBOV = -127.0
 """Level of digital silence, and the floor of every level here (RFC 6464 section 3)."""
 
 AUDIBLE_DBOV = -50.0
-"""Above this a listener on a telephone hears something; first-packet times count from here."""
+"""A listener on a telephone hears what is louder than this. First-packet times end at the first such frame."""
 
 _WINDOW_MS = 5
 
@@ -25,7 +25,7 @@ def require(pcm: NDArray[Any], dtype: DTypeLike) -> None:
     """Refuse anything but a one-dimensional array of ``dtype`` in the machine's byte order.
 
     Raises:
-        ValueError: says what arrived.
+        ValueError: the array is another one; the message says what arrived.
     """
     if not isinstance(pcm, np.ndarray):
         raise ValueError(f"pcm is {type(pcm).__name__}, expected a one-dimensional {np.dtype(dtype)} array")
@@ -34,7 +34,7 @@ def require(pcm: NDArray[Any], dtype: DTypeLike) -> None:
 
 
 def to_int16(pcm: NDArray[np.float32]) -> NDArray[np.int16]:
-    """Round [-1, 1] to int16; what lies outside is clipped, never wrapped.
+    """Round samples in [-1, 1] to int16. Samples outside are clipped, never wrapped.
 
     Args:
         pcm: shape ``(samples,)``, float32.
@@ -43,7 +43,7 @@ def to_int16(pcm: NDArray[np.float32]) -> NDArray[np.int16]:
         ValueError: wrong shape or type, or a sample that is not finite.
     """
     require(pcm, np.float32)
-    # One dot product tells finite from not: NaN and infinity survive it, and float32 audio cannot overflow it.
+    # One dot product shows whether all samples are finite: NaN and infinity survive it, and audio cannot overflow it.
     if not math.isfinite(float(pcm @ pcm)):
         raise ValueError(f"pcm of {len(pcm)} samples holds NaN or infinite values")
     scaled = pcm * np.float32(32768.0)
@@ -53,25 +53,25 @@ def to_int16(pcm: NDArray[np.float32]) -> NDArray[np.int16]:
 
 
 def to_float32(pcm: NDArray[np.int16]) -> NDArray[np.float32]:
-    """int16 to [-1, 1). ``to_int16(to_float32(x))`` is ``x``."""
+    """Convert int16 to float32 in [-1, 1). ``to_int16(to_float32(x))`` equals ``x``."""
     require(pcm, np.int16)
     return pcm * np.float32(1 / 32768)
 
 
 def gain_db(pcm: NDArray[np.float32], db: float) -> NDArray[np.float32]:
-    """Scale by ``db`` decibels (positive is louder). Not clipped: that is :func:`to_int16`'s work."""
+    """Scale by ``db`` decibels (positive is louder). The result is not clipped; :func:`to_int16` does that."""
     require(pcm, np.float32)
     return pcm * np.float32(10 ** (db / 20))
 
 
 def dbov(pcm: NDArray[np.float32] | NDArray[np.int16]) -> float:
-    """RMS level, dBov, at least -127.
+    """Return the RMS level in dBov, at least -127.
 
     Args:
-        pcm: shape ``(samples,)``; int16, or float32 where full scale is 1. No samples count as silence.
+        pcm: shape ``(samples,)``; int16, or float32 with full scale 1. An empty array counts as silence.
 
     Raises:
-        ValueError: another type or shape.
+        ValueError: the array has another type or shape.
     """
     if isinstance(pcm, np.ndarray) and pcm.dtype == np.int16:
         pcm = to_float32(pcm)  # type: ignore[arg-type]  # mypy does not narrow a union of arrays by dtype
@@ -81,19 +81,19 @@ def dbov(pcm: NDArray[np.float32] | NDArray[np.int16]) -> float:
 
 
 def is_audible(pcm: NDArray[np.int16]) -> bool:
-    """True when the whole of ``pcm`` (a frame, say) is louder than -50 dBov."""
+    """Is the RMS level over the whole of ``pcm`` (a frame, for example) above -50 dBov?"""
     return dbov(pcm) > AUDIBLE_DBOV
 
 
 def trim_silence(
     pcm: NDArray[np.float32], sample_rate: int, *, threshold_dbov: float = AUDIBLE_DBOV
 ) -> tuple[int, int]:
-    """Where the audible part begins and ends.
+    """Find where the audible part begins and ends.
 
     Args:
         pcm: shape ``(samples,)``, float32.
         sample_rate: Hz.
-        threshold_dbov: a window of 5 ms louder than this is audible.
+        threshold_dbov: a window of 5 ms that is louder than this is audible.
 
     Returns:
         ``(start, end)`` in samples, multiples of 5 ms (``end`` at most ``len(pcm)``); ``(0, 0)`` if all is silence.
@@ -101,7 +101,7 @@ def trim_silence(
     require(pcm, np.float32)
     window = max(1, sample_rate * _WINDOW_MS // 1000)
     energy = np.add.reduceat(pcm * pcm, np.arange(0, len(pcm), window)) if len(pcm) else np.zeros(0, np.float32)
-    # A last window that is not full is measured as if silence followed it.
+    # If the last window is not full, it is measured as if silence followed.
     loud = np.flatnonzero(energy > window * 10 ** (threshold_dbov / 10))
     if not len(loud):
         return 0, 0
@@ -109,9 +109,9 @@ def trim_silence(
 
 
 def fade_out(pcm: NDArray[np.float32], sample_rate: int, ms: float = 5) -> NDArray[np.float32]:
-    """A copy whose first ``ms`` milliseconds fall to zero along a half cosine, and which is silent after.
+    """Return a copy whose first ``ms`` milliseconds fall to zero along a half cosine, and which is silent behind them.
 
-    For a cut in the middle of speech: a waveform that just stops is heard as a click, 5 ms of fade is not.
+    This is for a cut in the middle of speech: a waveform that just stops is heard as a click, a fade of 5 ms is not.
     """
     require(pcm, np.float32)
     length = round(sample_rate * ms / 1000)

@@ -1,4 +1,4 @@
-"""RTP encoding names and clocks (RFC 3551 table 4, RFC 7587) to codecs. The audio format of a leg, as a value."""
+"""From RTP encoding names and clocks (RFC 3551 table 4, RFC 7587) to codecs; the audio format of a leg as a value."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from numpy.typing import NDArray
 from voicecodecs import g711, g722, l16, opus
 
 RTP_CLOCK_HZ = {"PCMU": 8000, "PCMA": 8000, "G722": 8000, "OPUS": 48000}
-"""RTP timestamp clock per encoding. G722 says 8000 although it samples at 16000 (RFC 3551 section 4.5.2)."""
+"""Clock of RTP timestamps by encoding. G722's is 8000 although it samples at 16000 (RFC 3551 section 4.5.2)."""
 
 _SAMPLE_RATES = {"PCMU": (8000,), "PCMA": (8000,), "G722": (g722.SAMPLE_RATE,), "OPUS": opus.SAMPLE_RATES}
-"""What may be encoded; L16 takes any rate up to ``_MAX_RATE``."""
+"""Sample rates that an encoding takes; L16 takes any rate up to ``_MAX_RATE``."""
 
 _MAX_RATE = 192_000
 
 _PTIMES_MS = (*range(10, 61, 10), 80, 100, 200)
-"""Of encodings without packets of their own. RTP stays below 60; some carriers' WebSockets want few large messages."""
+"""Frame lengths of encodings without packets of their own. RTP uses at most 60; some carriers' WebSockets want fewer
+and larger messages."""
 
 _FRAME_BITS_PER_SAMPLE = {"PCMU": 8, "PCMA": 8, "G722": 4, "L16": 16}
-"""Encodings of constant rate. OPUS packets vary in size."""
+"""Bits per sample of the encodings with a constant rate. OPUS is absent because its packets vary in size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class AudioFormat:
     """One direction of a leg's audio: how it is encoded, sampled and cut into frames. Always mono.
 
     Raises:
-        ValueError: a combination that cannot be sent; says which one could.
+        ValueError: the combination cannot be sent; the message says which one could.
     """
 
     encoding: str = "PCMU"
@@ -80,43 +81,49 @@ class AudioFormat:
 
     @property
     def rtp_name(self) -> str:
-        """As an ``a=rtpmap`` line says it: ``PCMU/8000``, ``opus/48000/2`` (RFC 7587 section 7: always 2)."""
+        """The value of an ``a=rtpmap`` line: ``PCMU/8000``, ``opus/48000/2`` (RFC 7587 section 7: always 2)."""
         return "opus/48000/2" if self.encoding == "OPUS" else f"{self.encoding}/{self.rtp_clock_hz}"
 
     def silence_frame(self) -> bytes:
-        """One payload of silence, for a stream that starts with it or has none of its own to continue.
+        """Return one payload of silence, for a stream that starts with silence or has no encoder of its own.
 
-        G722 and OPUS decoders adapt to every frame: within speech, encode zeros with the stream's encoder instead.
+        Decoders of G722 and OPUS adapt to every frame. Within speech, encode zeros with the stream's encoder instead.
         """
         return _silence_frame(self)
 
 
 class Encoder(Protocol):
-    """Samples to payloads. Holds the codec's state: one per direction and call, fed in order. Not thread-safe."""
+    """Turns samples into payloads. It holds the codec's state, so each direction of a call needs its own, fed in order.
+
+    Not thread-safe.
+    """
 
     def encode(self, pcm: NDArray[np.int16]) -> bytes:
-        """Encode one frame; where ``frame_bytes`` is a number, any whole number of frames at once.
+        """Encode one frame. If ``frame_bytes`` is a number, any whole number of frames may be encoded at once.
 
         Args:
             pcm: shape ``(frame_samples,)``, int16, at the format's ``sample_rate``.
 
         Raises:
-            ValueError: another type, shape or length.
+            ValueError: the array has another type, shape or length.
         """
         ...
 
 
 class Decoder(Protocol):
-    """Payloads to samples. Holds the codec's state: one per direction and call, fed in order. Not thread-safe."""
+    """Turns payloads into samples. It holds the codec's state, so each direction of a call needs its own, fed in order.
+
+    Not thread-safe.
+    """
 
     def decode(self, payload: bytes) -> NDArray[np.int16]:
-        """Decode one payload of any duration: senders may use another ptime than was agreed.
+        """Decode one payload of any duration, since senders may use another ptime than was agreed.
 
         Returns:
             int16 at the format's ``sample_rate``.
 
         Raises:
-            ValueError: empty, cut in the middle of a sample, or not of this encoding.
+            ValueError: the payload is empty, cut in the middle of a sample, or not of this encoding.
         """
         ...
 
@@ -139,7 +146,7 @@ _DECODERS: dict[str, Callable[[AudioFormat], Callable[[bytes], NDArray[np.int16]
 
 
 class _FrameEncoder:
-    """An encoding under the rules of :class:`Encoder`."""
+    """An encoding's function behind the checks that :class:`Encoder` promises."""
 
     __slots__ = ("_encode", "_format")
 
@@ -160,7 +167,7 @@ class _FrameEncoder:
 
 
 class _PayloadDecoder:
-    """An encoding under the rules of :class:`Decoder`."""
+    """An encoding's function behind the checks that :class:`Decoder` promises."""
 
     __slots__ = ("_decode", "_encoding")
 
@@ -175,22 +182,22 @@ class _PayloadDecoder:
 
 
 def encoder(fmt: AudioFormat) -> Encoder:
-    """A fresh encoder of that format."""
+    """Return a fresh encoder of that format."""
     return _FrameEncoder(fmt)
 
 
 def decoder(fmt: AudioFormat) -> Decoder:
-    """A fresh decoder of that format."""
+    """Return a fresh decoder of that format."""
     return _PayloadDecoder(fmt)
 
 
 def by_rtp_name(name: str, *, ptime_ms: int = 20) -> AudioFormat:
-    """The format that an ``a=rtpmap`` value names: ``PCMU/8000``, ``G722/8000``, ``opus/48000/2``, ``L16/16000``.
+    """Return the format that an ``a=rtpmap`` value names, like ``PCMU/8000``, ``opus/48000/2`` or ``L16/16000``.
 
-    Names compare without case (RFC 8866 section 6.6). ``L16`` is s16le as everywhere here; RTP has to swap it.
+    Names are compared without case (RFC 8866 section 6.6). ``L16`` is s16le, as everywhere here; RTP has to swap it.
 
     Raises:
-        ValueError: not of that shape, an encoding that is not spoken here, a wrong clock, or more than one channel.
+        ValueError: the name has another shape, an unknown encoding, a wrong clock, or more than one channel.
     """
     parts = name.split("/")
     encoding = parts[0].upper()
