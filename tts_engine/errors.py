@@ -35,7 +35,7 @@ class NotFound(EngineError):
 
 
 class Exhausted(EngineError):
-    """The engine is full; quality of the running utterances goes first."""
+    """The engine is full. It refuses a new utterance rather than harm those that are being spoken."""
 
     code = "RESOURCE_EXHAUSTED"
 
@@ -45,13 +45,13 @@ class Exhausted(EngineError):
 
 
 class Unavailable(EngineError):
-    """The engine does not take requests now: starting, draining, or its process is gone."""
+    """The engine takes no requests now: it is starting or draining, or its process is gone."""
 
     code = "UNAVAILABLE"
 
 
 class DeadlineExceeded(EngineError):
-    """No audio within the configured time."""
+    """No audio came within the configured time."""
 
     code = "DEADLINE_EXCEEDED"
 

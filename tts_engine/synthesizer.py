@@ -1,5 +1,5 @@
-"""The inner seam: what a voice model has to do. ``tts_engine.pipeline.engine`` does the rest for all of them
-(clauses, cache, silence trimming, pauses, resampling, encoding, spans, cancel)."""
+"""The inner seam: what a voice model has to do. ``tts_engine.pipeline.engine`` does the rest for all models: clauses,
+cache, silence trimming, pauses, resampling, encoding, spans, cancel."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from tts_engine.api import EngineStatus, VoiceInfo
 
 LINE_RATES = (8000, 16000)
-"""Hz of what telephones hear: narrowband and wideband."""
+"""Sample rates of telephone lines in Hz: narrowband and wideband."""
 
 
 @dataclass(frozen=True, slots=True)
 class WordSpan:
-    """A word of a clause: characters of the clause's source text, samples of the clause's audio."""
+    """Where a word of a clause is: its characters in the clause's text, its samples in the clause's audio."""
 
     start_char: int
     end_char: int
@@ -29,7 +29,7 @@ class WordSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClauseRequest:
-    """One clause to be spoken. ``text`` is the caller's own wording; the model's front end normalises it."""
+    """One clause to be spoken. ``text`` is the original wording; the model's front end normalises it."""
 
     text: str
     voice: str
@@ -37,16 +37,16 @@ class ClauseRequest:
     speed: float
     instruct: str
     first: bool
-    """True for the first clause of an utterance: somebody hears silence until it comes."""
+    """Is this the first clause of an utterance? Somebody hears silence until it comes."""
     more: AsyncIterator[str] | None = None
-    """Text that follows ``text`` while it is spoken already; for models that have ``streams_text``."""
+    """Text that arrives behind ``text`` while the clause is already being spoken; for models with ``streams_text``."""
     line_rate: int | None = None
-    """Hz, one of the synthesizer's ``line_rates``: the sound is wanted at it. None: at ``sample_rate``."""
+    """Sample rate that the sound is wanted at, Hz: one of the synthesizer's ``line_rates``. None: ``sample_rate``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PcmChunk:
-    """Audio of a clause in the order it is heard."""
+    """The next audio of a clause, in the order in which it is heard."""
 
     pcm: NDArray[np.float32]
     """Shape ``(samples,)``, [-1, 1], at the clause's ``line_rate``, else the synthesizer's ``sample_rate``."""
@@ -56,9 +56,9 @@ class PcmChunk:
 
 
 class Playhead:
-    """How much sound one utterance has in hand: the scheduler's measure of urgency.
+    """How much sound one utterance has in hand. Schedulers measure urgency by it.
 
-    Written by the utterance (delivered, played), read by schedulers in any thread; plain attributes.
+    The utterance writes the plain attributes; schedulers read them in any thread.
     """
 
     __slots__ = ("ahead", "delivered_s", "played_at", "played_s")
@@ -69,12 +69,12 @@ class Playhead:
         self.played_s = 0.0
         """Seconds the caller had heard at monotonic time ``played_at``."""
         self.played_at: float | None = None
-        """None: nothing heard yet."""
+        """Monotonic second of ``played_s``. None: nothing has been heard yet."""
         self.ahead = ahead
-        """True while nobody waits for this utterance."""
+        """Is this utterance made ahead, so that nobody waits for it?"""
 
     def slack_s(self, now: float) -> float:
-        """Seconds until the caller hears silence. 0 for a first chunk somebody waits for; large for ``ahead``."""
+        """Return the seconds until the caller hears silence. 0: somebody waits for a first chunk. Large: ``ahead``."""
         if self.played_at is None:
             return 1e6 if self.ahead else 0.0
         heard = min(self.played_s + (now - self.played_at), self.delivered_s)
@@ -86,12 +86,12 @@ class Synthesizer(Protocol):
 
     name: str
     sample_rate: int
-    """Hz of its sound."""
+    """Hz of the model's sound."""
     line_rates: Collection[int]
-    """Hz of narrower sound that it makes by itself; what other lines need is resampled from ``sample_rate``."""
+    """Lower rates in Hz at which the model can make sound itself. For all others ``sample_rate`` is resampled."""
 
     def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
-        """Speak one clause. Closing the generator (``aclose``) cancels before the next step.
+        """Speak one clause. Closing the generator (``aclose``) cancels the clause before its next step.
 
         Raises:
             EngineError: this clause cannot be spoken.
@@ -99,7 +99,7 @@ class Synthesizer(Protocol):
         ...
 
     async def start(self) -> None:
-        """Load and warm up; returns when the first request would run at full speed."""
+        """Load and warm up. Return when a first request would run at full speed."""
         ...
 
     def voices(self) -> Sequence[VoiceInfo]: ...
@@ -111,16 +111,29 @@ class Synthesizer(Protocol):
 
 @runtime_checkable
 class VoiceEditor(Protocol):
-    """A voice model that takes voices from recordings. Calls may block: on the disk, and ``add_voice`` for seconds."""
+    """A voice model that can make voices from recordings. Calls may block on the disk; ``add_voice`` takes seconds."""
 
     def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
-        """Raises InvalidRequest for a recording or a field that cannot serve, or an id that is taken."""
+        """Make a voice from a recording.
+
+        Raises:
+            InvalidRequest: the recording or a field cannot be used, or the id is taken.
+        """
         ...
 
     def remove_voice(self, voice_id: str) -> None:
-        """Raises NotFound; InvalidRequest for a built-in voice."""
+        """Remove a registered voice.
+
+        Raises:
+            NotFound: there is no such voice.
+            InvalidRequest: the voice is built in.
+        """
         ...
 
     def voice_revision(self, voice_id: str) -> str:
-        """Another one for every registration of an id, whichever process registered it. Raises NotFound."""
+        """Return a text that differs for every registration of this id, whichever process registered it.
+
+        Raises:
+            NotFound: there is no such voice.
+        """
         ...

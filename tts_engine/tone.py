@@ -1,6 +1,8 @@
-"""A voice model that hums: for tests of everything around a voice. Deterministic, no model, no reading of a clock.
+"""A voice model that hums, for tests of everything around a voice. It is deterministic, has no model and reads no
+clock.
 
-A word lasts 50 ms a letter, hummed at a frequency of the clause's own, with padding of silence as real models have it.
+A word lasts 50 ms a letter. Each clause has a frequency of its own, and silence before and after it, as real models
+have.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ LETTER_MS = 50
 
 
 def tone_hz(text: str) -> int:
-    """The frequency at which a clause is hummed: 300 to 1290 Hz in steps of 10, by its text."""
+    """Return the frequency at which a clause is hummed: 300 to 1290 Hz in steps of 10, chosen by its text."""
     return 300 + 10 * (zlib.crc32(text.encode()) % 100)
 
 
 class ToneSynthesizer:
-    """``tts_engine.synthesizer.Synthesizer``; speaks any script."""
+    """A ``tts_engine.synthesizer.Synthesizer`` that hums text in any script."""
 
     name = "tone"
     line_rates: Collection[int] = ()
@@ -41,9 +43,9 @@ class ToneSynthesizer:
         """
         Args:
             sample_rate: Hz.
-            chunk_ms: sound per chunk.
-            delay_s: seconds to wait before chunk 0, 1, ... of a clause: lets a test starve its caller.
-            sleep: how it waits.
+            chunk_ms: length of a chunk.
+            delay_s: seconds to wait before chunk 0, 1, ... of a clause, so that a test can starve its caller.
+            sleep: the function that waits.
         """
         self.sample_rate = sample_rate
         self._chunk = sample_rate * chunk_ms // 1000
@@ -58,7 +60,7 @@ class ToneSynthesizer:
         """Nothing to load."""
 
     async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
-        """Hum the clause; the speaking rate shortens it."""
+        """Hum the clause. A higher speed makes it shorter."""
         self.asked.append(clause)
         self.active += 1
         try:

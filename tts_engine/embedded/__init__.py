@@ -1,1 +1,1 @@
-"""Voices that run on a CPU without a download. Knows text, networks and threads; nothing of clauses or lines."""
+"""Voices that run on a CPU without a download. This room knows text, networks and threads; it knows no call."""

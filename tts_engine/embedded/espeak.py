@@ -1,7 +1,7 @@
-"""Other languages by espeak-ng: robotic, about a hundred of them, no model. An extra, never imported unless asked for.
+"""Speech in about a hundred languages by espeak-ng, which sounds robotic and needs no model.
 
-The library is GPL-3 (``pip install talkspurt[espeak]`` brings it with ``espeakng-loader``); nothing here is imported
-when no voice ``espeak:<language>`` is configured. It keeps global state, so one thread does all the work; a clause
+The library is GPL-3; ``pip install talkspurt[espeak]`` installs it with ``espeakng-loader``. It is imported only if a
+voice ``espeak:<language>`` is configured. The library keeps global state, so one thread does all the work. A clause
 takes 1-5 ms.
 """
 
@@ -26,7 +26,7 @@ from voicecodecs.pcm import to_float32
 from voicecodecs.resample import resample
 
 PREFIX = "espeak:"
-"""Of voice ids: ``espeak:de``, ``espeak:cmn``."""
+"""Beginning of the ids of these voices: ``espeak:de``, ``espeak:cmn``."""
 
 # speak_lib.h
 _AUDIO_OUTPUT_SYNCHRONOUS = 2
@@ -59,12 +59,13 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctype
 
 
 _LOCK = threading.Lock()
-"""Around every call: the library has one voice, one callback and one set of tables for the whole process."""
+"""Held during every call, because the library has one voice, one callback and one set of tables per process."""
 
 
 @cache
 def _initialized() -> ctypes.CDLL:
-    """The library, initialized once per process: a second time breaks its phoneme tables (tried)."""
+    """Return the library. It is initialized once per process, because a second time breaks its phoneme tables
+    (tried)."""
     try:
         import espeakng_loader
     except ImportError as exc:
@@ -91,7 +92,7 @@ class EspeakSynthesizer:
         """
         Args:
             languages: espeak-ng's own names (``de``, ``fr``, ``cmn``); the first one is the default.
-            sample_rate: Hz of what comes out where a clause has no ``line_rate``.
+            sample_rate: Hz of the sound of a clause that has no ``line_rate``.
         """
         if not languages:
             raise ValueError("languages is empty, expected at least one, such as 'de'")
@@ -101,7 +102,7 @@ class EspeakSynthesizer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="talkspurt-espeak")
         self._pcm: list[NDArray[np.int16]] = []
         self._starts: list[tuple[int, int, int]] = []
-        """Of each word: character, characters, millisecond."""
+        """For each word: its first character, its number of characters, the millisecond at which it begins."""
         self._callback = _Callback(self._on_audio)
         self._active = 0
 
@@ -126,8 +127,8 @@ class EspeakSynthesizer:
         """Speak one clause, in one chunk.
 
         Raises:
-            NotFound: a voice that is not configured.
-            InvalidRequest: nothing that the language can pronounce.
+            NotFound: the voice is not configured.
+            InvalidRequest: the language can pronounce nothing of the text.
         """
         if self._library is None:
             raise Unavailable("espeak is not running")
@@ -145,7 +146,7 @@ class EspeakSynthesizer:
         yield PcmChunk(pcm=pcm, words=words, queue_ms=(begun - asked_at) * 1e3, engine_ms=engine_ms)
 
     def takes(self, clause: ClauseRequest) -> bool:
-        """Whether a clause is for this engine and not for the embedded voice: by its voice, else by its language."""
+        """Is a clause for this engine and not for the embedded voice? Its voice decides, else its language."""
         if clause.voice:
             return clause.voice.startswith(PREFIX)
         language = clause.language.split("-")[0].lower()
@@ -162,11 +163,11 @@ class EspeakSynthesizer:
         return language
 
     def _speak(self, clause: ClauseRequest, language: str) -> tuple[float, NDArray[np.float32], list[WordSpan]]:
-        """Monotonic second of the begin, sound, words; in the one thread."""
+        """Return the monotonic second of the begin, the sound, and its words. Runs in the one thread."""
         begun = time.monotonic()
         library = self._library
         assert library is not None
-        # One character for one, so that positions stay those of the caller's text.
+        # Each character is replaced by one character, so that positions stay those of the original text.
         text = "".join(" " if is_noise(char) or char in "*_`#" else char for char in clause.text)
         self._pcm, self._starts = [], []
         encoded = text.encode() + b"\0"
@@ -192,7 +193,7 @@ class EspeakSynthesizer:
         ]
 
     def _on_audio(self, wav: ctypes._Pointer[ctypes.c_short], samples: int, events: ctypes._Pointer[_Event]) -> int:
-        """Called by the library inside ``espeak_Synth``; 0: go on."""
+        """Take a piece of sound. The library calls this inside ``espeak_Synth``; the answer 0 lets it go on."""
         if wav and samples > 0:
             self._pcm.append(np.ctypeslib.as_array(wav, (samples,)).copy())
         at = 0
@@ -204,14 +205,14 @@ class EspeakSynthesizer:
         return 0
 
     def voices(self) -> Sequence[VoiceInfo]:
-        """One for each configured language."""
+        """Return one voice for each configured language."""
         return [
             VoiceInfo(voice_id=PREFIX + each, name=f"eSpeak {each}", languages=[each], engine=self.name)
             for each in self.languages
         ]
 
     def status(self) -> EngineStatus:
-        """What runs now."""
+        """Return the engine's state."""
         ready = self._library is not None
         return EngineStatus(ready=ready, engine=self.name, model="espeak-ng", models=["espeak-ng"], active=self._active)
 

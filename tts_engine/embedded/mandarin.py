@@ -1,7 +1,7 @@
-"""Mandarin behind the engine's inner seam: Kokoro, a clause at a time. An extra; see ``kokoro_voice``.
+"""Mandarin behind the engine's inner seam: Kokoro, a clause at a time. It needs the extra [mandarin]; see ``kokoro``.
 
-A core makes about two seconds of sound a second, which is one talking call; more wait, and beyond ``queue_size`` are
-refused. A cancelled clause is stopped inside the network.
+A core makes about two seconds of sound a second, which serves one talking call. Further clauses wait, and clauses
+beyond ``queue_size`` are refused. A cancelled clause is stopped inside the network.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _KINDS = {"zf": "", "zm": "", "jf": " (Japanese)", "jm": " (Japanese)"}
 _WARM_UP = "您好。"
 
 _GUARD_S = 3.0
-"""About what the longest clauses take: a call that has less in hand goes before another's first sound."""
+"""About how long the longest clause takes. A call with less sound in hand goes before the first sound of another."""
 
 
 class MandarinSynthesizer:
-    """``tts_engine.synthesizer.Synthesizer`` on Kokoro: Mandarin, with English words in it."""
+    """A ``tts_engine.synthesizer.Synthesizer`` on Kokoro: Mandarin text that may contain English words."""
 
     name = "mandarin"
     sample_rate = SAMPLE_RATE
@@ -43,7 +43,7 @@ class MandarinSynthesizer:
         """
         Args:
             english: reads the English words in a text.
-            cache_folder: for the dictionary in its fast form.
+            cache_folder: where the dictionary's fast form is kept.
         """
         self._config = config
         self._english = english
@@ -73,7 +73,7 @@ class MandarinSynthesizer:
         self._voice = KokoroVoice(read_model(*model_files()), tables, threads=self._config.threads)
 
     def takes(self, clause: ClauseRequest) -> bool:
-        """Whether a clause is for this engine: by its voice, else by its language."""
+        """Is a clause for this engine? Its voice decides, else its language."""
         if clause.voice:
             return self._voice is not None and clause.voice in self._voice.tables
         return _primary(clause.language) in _CHINESE
@@ -82,22 +82,22 @@ class MandarinSynthesizer:
         """Speak one clause, in one chunk unless it is very long. Closing the generator stops a running inference.
 
         Raises:
-            InvalidRequest: letters or a language that the voice does not speak.
-            NotFound: another voice.
-            Exhausted: too many clauses wait already for this one to begin a turn.
+            InvalidRequest: the voice does not speak these letters or this language.
+            NotFound: there is no such voice.
+            Exhausted: the clause would begin a turn, and too many clauses wait already.
         """
         if self._reader is None or self._voice is None or not self._workers.running:
             raise Unavailable("the Mandarin voice is not running")
         voice = clause.voice or next(iter(self._voice.tables))
         if voice not in self._voice.tables:
             raise NotFound(f"voice {voice!r} is none of {', '.join(self._voice.tables)}")
-        # A route's language is en-US unless it says otherwise; the voice's name says enough then.
+        # A route's language is en-US by default, so the language counts only if the voice's name says nothing.
         if clause.language and _primary(clause.language) not in (*_CHINESE, "en"):
             raise InvalidRequest(
                 f"language is {clause.language!r}, voice {voice!r} speaks Mandarin and English words", field="language"
             )
         work = _ClauseWork(self._reader, self._voice, clause, voice)
-        begun = not clause.first  # a turn that speaks is spoken to its end
+        begun = not clause.first  # a turn that has begun is spoken to its end
         self._active += 1
         try:
             while not work.finished:
@@ -111,7 +111,7 @@ class MandarinSynthesizer:
             self._active -= 1
 
     def voices(self) -> Sequence[VoiceInfo]:
-        """Those of the configured folder, else the Japanese ones of the package."""
+        """Return the voices of the configured folder, else the Japanese ones of the package."""
         return [
             VoiceInfo(
                 voice_id=voice,
@@ -123,7 +123,7 @@ class MandarinSynthesizer:
         ]
 
     def status(self) -> EngineStatus:
-        """What runs and what waits."""
+        """Return what runs and how much waits."""
         return EngineStatus(
             ready=self._workers.running,
             engine=self.name,
@@ -143,7 +143,7 @@ def _primary(language: str) -> str:
 
 
 class _ClauseWork:
-    """One clause as a row of steps: a piece of text each, one in nearly every clause."""
+    """One clause as a row of steps. Each step speaks a piece of the text; nearly every clause has one piece."""
 
     def __init__(self, reader: MandarinReader, voice: KokoroVoice, clause: ClauseRequest, table: str) -> None:
         self._reader = reader
@@ -156,7 +156,7 @@ class _ClauseWork:
         self.finished = False
 
     def step(self) -> PcmChunk | None:
-        """The next piece; None when there is nothing to be spoken."""
+        """Return the sound of the next piece, or None if there is nothing to be spoken."""
         if self._pieces is None:
             self._pieces = self._reader.read(self._clause.text)
         spoken = None

@@ -1,9 +1,9 @@
-"""Mandarin text, with English words in it, to the phoneme ids of Kokoro, each word tied to the caller's own characters.
+"""Reads Mandarin text with English words in it as phoneme ids of Kokoro. Each word keeps its original characters.
 
 Numbers, dates and amounts are verbalised as for CosyVoice. Chinese is cut into words by jieba and read by pypinyin,
-character by character, in the symbols of Kokoro 1.0 (those of the library misaki). Whatever has Latin letters is read
-by the embedded English voice's reader, whose phonemes Kokoro shares. Nothing that could be read is left out: an
-unknown script or character is an error.
+character by character, in the symbols of Kokoro 1.0 (those of the library misaki). Latin letters are read by the
+embedded English voice's reader, which has the same phonemes as Kokoro. Nothing is left out in silence: an unknown
+script or character is an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tts_engine.text.scripts import foreign_scripts, is_speakable, script
 
 HOW_TO_INSTALL = "pip install 'talkspurt[mandarin]'"
 
-# One character for one: positions stay those of the text. 〇 is a numeral to Unicode and a syllable to a reader.
+# Each character is replaced by one character, so positions stay. Unicode has 〇 as a numeral; a reader says a syllable.
 _FOLD = str.maketrans("，。、！？；：（）「」『』《》【】〈〉﹑～〇", ",.,!?;:()“”“”“”“”“”,—零")
 _SYMBOLS = (
     *(("ts", "ʦ"), ("tɕ", "ʨ"), ("ʈʂ", "ꭧ")),  # affricates
@@ -37,15 +37,15 @@ _SYMBOLS = (
 )
 """IPA to Kokoro's symbols, in this order."""
 _NARROW = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-"""Full-width forms to ASCII, as ``clean`` does: what is read differs from the text in what is rewritten only."""
+"""Full-width forms to ASCII, as in ``clean``, so that the reading differs from the text only where it was rewritten."""
 _HAN = "\u4e00-\u9fff"
 _SAID = f"[^\\W_{_HAN}]|[%&@$€£¥₹₩¢+=°№]"
-"""Letters and digits but Chinese ones, and symbols that are read as words."""
+"""Letters and digits except Chinese ones, and symbols that are read as words."""
 _RUN = re.compile(f"(?P<chinese>[{_HAN}]+)|(?P<other>(?:{_SAID})(?:[^{_HAN}]*(?:{_SAID}))?)|.", re.DOTALL)
 _ADDRESS = re.compile(
     r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:https?://|www\.)[!-~]+|(?:[\w-]+\.)+[A-Za-z]{2,}(?:/[\w/.-]*)?", re.ASCII
 )
-"""What the rules for Chinese would cut at its full stops."""
+"""Text that the rules for Chinese would cut at its full stops."""
 
 
 @dataclass(slots=True)
@@ -58,18 +58,18 @@ class _Unit:
 
     @property
     def sounds(self) -> bool:
-        """False for punctuation alone."""
+        """Does this unit have a sound? Punctuation has none."""
         return any(map(str.isalpha, self.phonemes))
 
 
 class MandarinReader:
-    """Text to phonemes. For one thread; loading takes a second."""
+    """Turns text into phonemes. It may be used in one thread only. Loading takes a second."""
 
     def __init__(self, english: Reader, cache_folder: Path) -> None:
         """
         Args:
             english: reads Latin letters.
-            cache_folder: for jieba's dictionary in its fast form; made where it is missing.
+            cache_folder: where jieba's dictionary is kept in its fast form; it is created if it is missing.
 
         Raises:
             Unavailable: the extra is not installed.
@@ -82,10 +82,10 @@ class MandarinReader:
                 from pypinyin import Style, lazy_pinyin
         except ImportError as exc:
             raise Unavailable(f"Mandarin needs an extra: {HOW_TO_INSTALL} (no module {exc.name!r})") from exc
-        jieba.setLogLevel(logging.CRITICAL)  # it tells how long it loads, and of a folder that it cannot write to
+        jieba.setLogLevel(logging.CRITICAL)  # jieba logs how long it loads, and a folder that it cannot write to
         self._segmenter = jieba.Tokenizer()
-        # Its own choice is a file of a known name in /tmp, where anybody may have put another one.
-        with suppress(OSError):  # without a place for it the dictionary is read anew at each start
+        # jieba's own choice is a file of a known name in /tmp, where anybody may have put another one.
+        with suppress(OSError):  # without a folder the dictionary is read anew at each start
             cache_folder.mkdir(parents=True, exist_ok=True)
         self._segmenter.tmp_dir = str(cache_folder)
         self._segmenter.initialize()
@@ -95,10 +95,10 @@ class MandarinReader:
         self._english = english
 
     def read(self, text: str) -> list[Piece]:
-        """Phoneme ids of a clause; no piece at all when there is nothing to be spoken in it.
+        """Return the phoneme ids of a clause. A clause without anything to speak gives no piece.
 
         Raises:
-            InvalidRequest: letters of another script, or Chinese characters whose reading is not known.
+            InvalidRequest: the text has letters of another script, or Chinese characters of unknown reading.
         """
         readable = clean(text)
         if foreign := foreign_scripts(readable, {"Latin", "Han"}):
@@ -134,7 +134,7 @@ class MandarinReader:
         return units
 
     def _chinese(self, run: str, start: int) -> Iterator[_Unit]:
-        """A unit for each character; the space after a word is part of its last one."""
+        """Yield a unit for each character. The space after a word belongs to the word's last unit."""
         for word in self._segmenter.cut(run):
             readings = self._pinyin(word)
             for at, reading in enumerate(readings, 1):
@@ -158,7 +158,7 @@ class MandarinReader:
             start, end = _said(normal.source, *normal.source_for(unit.start, unit.end))
             last = words[-1] if words else Word(0, 0, first, first)
             if words and (start < last.end_char or start == end or last.start_char == last.end_char):
-                # Several read for the same characters ("15" is three syllables), or one read for none.
+                # Several syllables may stand for the same characters ("15" has three), and one may stand for none.
                 begin = start if last.start_char == last.end_char else last.start_char
                 words[-1] = Word(begin, max(last.end_char, end), last.first_id, end_id)
             else:
@@ -167,7 +167,7 @@ class MandarinReader:
 
 
 def _said(text: str, start: int, end: int) -> tuple[int, int]:
-    """``text[start:end]`` without spaces, punctuation and mark-up at its ends."""
+    """Return the range of ``text[start:end]`` without spaces, punctuation and mark-up at its ends."""
     said = [at for at in range(start, end) if is_speakable(text[at]) or unicodedata.category(text[at]) == "Sc"]
     return (said[0], said[-1] + 1) if said else (start, start)
 

@@ -1,10 +1,10 @@
-"""Jobs for a few worker threads, the most urgent first: who hears silence before who has sound in hand.
+"""A queue of jobs for a few worker threads. The most urgent job comes first: silence is worse than less sound in hand.
 
-Order at every take (slack is what ``Playhead`` says at that moment):
+At every take the order is (slack is the number of seconds that ``Playhead`` gives at that moment):
 
-1. a call that speaks and has less than ``guard_s`` in hand: a gap is worse than a later start;
-2. first sound somebody waits for, the short before the long, but each 100 ms of waiting outweighs 100 ms of work;
-3. the rest by slack; utterances nobody waits for (``ahead``) come last.
+1. jobs of a call that speaks and has less than ``guard_s`` in hand, because a gap is worse than a later start;
+2. first sounds that somebody waits for, short ones first; 100 ms of waiting count as much as 100 ms less work;
+3. the rest by slack. Utterances that nobody waits for (``ahead``) come last.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from tts_engine.synthesizer import Playhead
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One step of work. ``run`` is called in a worker thread."""
+    """One step of work. A worker thread calls ``run``."""
 
     run: Callable[[], None]
     drop: Callable[[], None]
-    """Called instead of ``run`` when the queue is closed first."""
+    """Called instead of ``run`` if the queue is closed before a thread took the job."""
     playhead: Playhead
     cost_s: float
-    """Expected seconds of work."""
+    """Expected work, seconds."""
     queued_at: float = field(default=0.0)
-    """Monotonic second."""
+    """Monotonic second at which the job was queued."""
 
 
 class SlackQueue:
-    """Shared by all threads. ``clock`` is monotonic seconds."""
+    """The queue. All threads share it. ``clock`` returns monotonic seconds."""
 
     def __init__(self, *, size: int, guard_s: float, clock: Callable[[], float]) -> None:
         """
         Args:
-            size: jobs that may wait at once.
-            guard_s: seconds in hand under which a speaking call goes before first sounds.
+            size: how many jobs may wait at once.
+            guard_s: a speaking call with fewer seconds of sound in hand goes before first sounds.
         """
         self._size = size
         self._guard_s = guard_s
@@ -50,13 +50,14 @@ class SlackQueue:
         return len(self._jobs)
 
     def short_of_sound(self, seconds: float) -> int:
-        """Jobs that wait whose slack is ``seconds`` or less."""
+        """Return how many waiting jobs have a slack of ``seconds`` or less."""
         with self._changed:
             now = self._clock()
             return sum(job.playhead.slack_s(now) <= seconds for job in self._jobs)
 
     def put(self, job: Job, *, force: bool = False) -> bool:
-        """Queue a job; False when full. ``force`` is for the next step of what has begun, which must not be lost."""
+        """Queue a job. False: the queue is full. ``force`` ignores the limit, for a next step, which must not be
+        lost."""
         with self._changed:
             if self._closed or (len(self._jobs) >= self._size and not force):
                 return False
@@ -66,7 +67,7 @@ class SlackQueue:
             return True
 
     def discard(self, job: Job) -> bool:
-        """Take a job back; False when a worker already has it."""
+        """Take a job back. False: a worker already has it."""
         with self._changed:
             if job not in self._jobs:
                 return False
@@ -74,13 +75,14 @@ class SlackQueue:
             return True
 
     def take(self) -> Job | None:
-        """The most urgent job; waits for one. None: closed."""
+        """Wait for a job and return the most urgent one. None: the queue is closed."""
         with self._changed:
             while not self._jobs:
                 if self._closed:
                     return None
                 self._changed.wait()
-            # A scan and not a heap: slack changes with every millisecond, and the list is a few hundred long at most.
+            # This is a scan, not a heap, because slack changes all the time and the list has a few hundred entries at
+            # most.
             now = self._clock()
             at = min(range(len(self._jobs)), key=lambda i: self._urgency(self._jobs[i], now))
             return self._jobs.pop(at)

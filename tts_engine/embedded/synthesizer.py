@@ -1,9 +1,9 @@
 """The embedded voice behind the engine's inner seam: hibari on a few threads, the most urgent step first.
 
-Every clause is made in steps: prosody with the first 0.4 s of sound, then longer and longer blocks. Between two steps
-a thread takes whatever is most urgent, and as long as somebody is short of sound all get short blocks, so of fifty
-calls that begin in one instant nobody starves and nobody takes the time of those who have nothing yet. A cancelled call
-costs at most one step (4-8 ms).
+A clause is made in steps: prosody with the first 0.4 s of sound, then longer and longer blocks. Between two steps a
+thread takes the most urgent step of all clauses. As long as any call is short of sound, all calls get short blocks. So
+when fifty calls begin in one instant, no call starves, and none takes the time of calls that have no sound yet. A
+cancelled call costs at most one step (4-8 ms).
 """
 
 from __future__ import annotations
@@ -29,26 +29,27 @@ from tts_engine.errors import InvalidRequest, NotFound, Unavailable
 from tts_engine.synthesizer import LINE_RATES, ClauseRequest, PcmChunk, Playhead, WordSpan
 
 VOICE = "heart"
-"""The one voice whose model is inside the package; the others would be downloaded."""
+"""The only voice whose model is part of the package; the others would be downloaded."""
 
 _MAX_FRAMES = 160
-"""Of one step, 2 s of sound: nobody more urgent waits longer for a thread than such a step takes (15 ms)."""
+"""Longest step, frames: 2 s of sound. A more urgent call waits for a thread as long as such a step takes (15 ms)."""
 
 _STEP_MS = 20.0
-"""What each caller in the row costs a thread in a burst beside gateway and load on two cores: a first step (measured:
-10 to 15; 6 alone) and its share of what cannot wait."""
+"""Thread time of each call that waits in a burst, on two cores beside gateway and load, milliseconds: its first step
+(measured: 10 to 15; 6 alone) and its share of the work that cannot wait."""
 
 _UNHEARD_MS = 85.0
-"""Of a first block: 60 ms of silence at its head that are cut off (measured), and the two frames that it is short."""
+"""Part of a first block that is not heard: 60 ms of silence at its head that are cut off (measured), and the two frames
+that the block is short."""
 
 _SHORT_S = 0.2
-"""Blocks are short while anybody waits who has less sound in hand than this."""
+"""Blocks are short while any waiting call has less sound in hand than this."""
 
 _WARM_UP = "Hello there, this is a first sentence."
 
 
 class EmbeddedSynthesizer:
-    """``tts_engine.synthesizer.Synthesizer`` on hibari: English, one voice."""
+    """A ``tts_engine.synthesizer.Synthesizer`` on hibari: English, one voice."""
 
     name = "embedded"
     sample_rate = SAMPLE_RATE
@@ -57,7 +58,7 @@ class EmbeddedSynthesizer:
     def __init__(self, config: EmbeddedConfig | None = None, *, cache_folder: Path | None = None) -> None:
         """
         Args:
-            cache_folder: for what extras keep over restarts; None: the user's own.
+            cache_folder: where extras keep data over restarts. None: the user's cache folder.
         """
         self._config = config or EmbeddedConfig()
         self._cache_folder = cache_folder or compile_cache.folder("")
@@ -72,13 +73,13 @@ class EmbeddedSynthesizer:
         self._active = 0
         self._noise = NoisePool()
         self._others: list[MandarinSynthesizer | EspeakSynthesizer] = []
-        """Voices of extras, the first that takes a clause speaks it."""
+        """Voices of extras. The first one that takes a clause speaks it."""
 
     async def start(self) -> None:
         """Load network and dictionaries, speak one sentence on every thread.
 
         Raises:
-            Unavailable: voices of an extra are configured that is not installed.
+            Unavailable: voices of an extra are configured, but the extra is not installed.
             NotFound: espeak-ng does not know one of its languages.
         """
         await asyncio.get_running_loop().run_in_executor(None, self._load)
@@ -104,8 +105,8 @@ class EmbeddedSynthesizer:
         """Speak one clause. Closing the generator takes a waiting step back and lets a running one end.
 
         Raises:
-            InvalidRequest: letters or a language that the voice does not speak.
-            NotFound: another voice.
+            InvalidRequest: the voice does not speak these letters or this language.
+            NotFound: there is no such voice.
             Exhausted: too many clauses wait already.
         """
         if self._reader is None or self._voice is None or not self._workers.running:
@@ -126,7 +127,7 @@ class EmbeddedSynthesizer:
         work = _ClauseWork(
             self._reader, self._voice, clause, self._config, self._noise.reader(self._config.seed), self._block_frames
         )
-        # Rough, but only its order matters: reading and prosody grow with the text.
+        # A rough estimate: reading and prosody grow with the text, and only the order of clauses matters.
         cost_s = 0.004 + 5e-5 * len(clause.text)
         begun = False
         self._active += 1
@@ -140,8 +141,11 @@ class EmbeddedSynthesizer:
             self._active -= 1
 
     def _block_frames(self, before: int) -> int:
-        """Length of the block after one of ``before`` frames. A first one lasts until all that wait now have theirs: a
-        second one before that would take their time, and twice over, since every block has to be sent as well."""
+        """Return the length in frames of the block that follows one of ``before`` frames (0: the first block).
+
+        A first block lasts until all calls that wait now have theirs. A second block before that would take their time,
+        and twice over, since every block has to be sent as well.
+        """
         if before and not self._workers.short_of_sound(_SHORT_S):
             return min(4 * before, _MAX_FRAMES)
         config = self._config
@@ -152,12 +156,12 @@ class EmbeddedSynthesizer:
         return int(block_ms / FRAME_MS)
 
     def voices(self) -> Sequence[VoiceInfo]:
-        """The one in the package, and those of extras that are configured."""
+        """Return the voice of the package, and the configured voices of extras."""
         heart = VoiceInfo(voice_id=VOICE, name="Heart", languages=["en-US"], engine=self.name)
         return [heart, *(voice for other in self._others for voice in other.voices())]
 
     def status(self) -> EngineStatus:
-        """What runs and what waits."""
+        """Return what runs and how much waits."""
         others = [other.status() for other in self._others]
         return EngineStatus(
             ready=self._workers.running,
@@ -169,14 +173,14 @@ class EmbeddedSynthesizer:
         )
 
     async def aclose(self) -> None:
-        """End the threads; a running step is finished first."""
+        """End the threads. A running step is finished first."""
         await self._workers.aclose()
         for other in self._others:
             await other.aclose()
 
 
 class _ClauseWork:
-    """One clause as a row of steps, each run in some worker thread, one at a time."""
+    """One clause as a row of steps. Each step runs in some worker thread, one at a time."""
 
     def __init__(
         self,
@@ -200,10 +204,10 @@ class _ClauseWork:
         self.finished = False
 
     def step(self) -> PcmChunk | None:
-        """Reading and prosody where they are due, and a block of sound; None when there is nothing to be spoken.
+        """Make the next block of sound, with reading and prosody first if they are due. None: nothing is to be spoken.
 
         Raises:
-            InvalidRequest: letters of a script that the voice cannot speak.
+            InvalidRequest: the text has letters of a script that the voice cannot speak.
         """
         if self._pieces is None:
             self._pieces = self._reader.read(self._clause.text)
@@ -212,7 +216,7 @@ class _ClauseWork:
             if not self._pieces:
                 self.finished = True
                 return None
-            # The network was trained between 0.5 and 2; beyond, speech would be slurred, so it stays there.
+            # The network was trained from 0.5 to 2. Beyond, speech would be slurred, so the speed stays in this range.
             speed = min(max(self._clause.speed, 0.5), 2.0)
             self._speech = self._voice.begin(
                 self._pieces.pop(0), speed, self._noise, self._clause.line_rate or SAMPLE_RATE
@@ -234,7 +238,7 @@ _KNEE = 0.8
 
 
 def _louder(pcm: NDArray[np.float32], db: float) -> NDArray[np.float32]:
-    """Gain with a soft limit: linear up to 0.8, from there bent so that 1 is never reached."""
+    """Apply a gain with a soft limit: linear up to 0.8, above bent so that 1 is never reached."""
     out = pcm * np.float32(10 ** (db / 20))
     over = np.abs(out) > _KNEE
     if over.any():

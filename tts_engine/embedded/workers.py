@@ -1,7 +1,7 @@
-"""A few threads that synthesise step by step, the most urgent step first, for one voice model.
+"""A few threads that synthesise for one voice model, step by step, the most urgent step first.
 
-Asyncio on one side, blocking work on the other: ``run`` hands a step over, waits for its sound, and on cancel takes
-a waiting step back or ends a running one.
+One side is asyncio, the other is blocking work. ``run`` hands over a step and waits for its sound. When ``run`` is
+cancelled, it takes a waiting step back or ends a running one.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from tts_engine.synthesizer import PcmChunk, Playhead
 log = logging.getLogger(__name__)
 
 Step = Callable[[], PcmChunk | None]
-"""Blocking; None: it made no sound."""
+"""A function that blocks while it works. It returns None if it made no sound."""
 
 
 class Workers:
-    """``start`` them, ``aclose`` them."""
+    """The threads. Call ``start`` before use and ``aclose`` at the end."""
 
     def __init__(self, name: str, *, threads: int, queue_size: int, guard_s: float = 0.0) -> None:
         """
         Args:
-            name: of the voice, for threads and messages.
-            queue_size: clauses that may wait for a thread; one more is refused.
+            name: the voice's name, for threads and messages.
+            queue_size: how many clauses may wait for a thread; one more is refused.
             guard_s: see ``SlackQueue``.
         """
         self.name = name
@@ -40,16 +40,16 @@ class Workers:
 
     @property
     def running(self) -> bool:
-        """True between ``start`` and ``aclose``."""
+        """Have the threads been started and not been closed?"""
         return bool(self._threads)
 
     @property
     def waiting(self) -> int:
-        """Steps that wait for a thread."""
+        """Number of steps that wait for a thread."""
         return len(self._queue)
 
     def short_of_sound(self, seconds: float) -> int:
-        """Steps that wait whose callers will hear silence in ``seconds``, or do already."""
+        """Return how many waiting steps belong to callers who hear silence in ``seconds`` or earlier."""
         return self._queue.short_of_sound(seconds)
 
     def start(self) -> None:
@@ -70,17 +70,17 @@ class Workers:
         begun: bool = False,
         stop: Callable[[], None] = lambda: None,
     ) -> PcmChunk | None:
-        """The sound of a step, with the times it waited and worked.
+        """Run a step and return its sound, with the times for which it waited and worked.
 
         Args:
-            cost_s: expected seconds of work.
-            begun: a later step of a clause, which is never refused.
-            stop: called when a step is cancelled that runs already; it should end soon after.
+            cost_s: expected work, seconds.
+            begun: is this a later step of a clause? Such a step is never refused.
+            stop: called if a running step is cancelled. The step should end soon after.
 
         Raises:
-            Exhausted: as many clauses wait as may.
+            Exhausted: the queue of clauses is full.
             Unavailable: the threads have ended.
-            EngineError: the step raised it; SynthesisFailed stands for anything else.
+            EngineError: the step raised it. Any other exception of the step becomes SynthesisFailed.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[PcmChunk | None] = loop.create_future()
@@ -106,7 +106,7 @@ class Workers:
                     )
             except EngineError as exc:
                 error = exc
-            except Exception as exc:  # a fault of ours or of the network ends this clause, not the thread
+            except Exception as exc:  # an error ends this clause, not the thread
                 log.exception("a voice failed", extra={"voice": self.name})
                 error = SynthesisFailed(f"the {self.name} voice failed: {type(exc).__name__}")
             loop.call_soon_threadsafe(settle, result, error)
@@ -125,7 +125,7 @@ class Workers:
         except asyncio.CancelledError:
             if not self._queue.discard(job):
                 stop()
-                await asyncio.wait([done])  # in a thread's hands: soon over, and then nobody works on it
+                await asyncio.wait([done])  # a thread still works on the step; it ends soon
                 done.exception()
             raise
 
@@ -134,7 +134,7 @@ class Workers:
             job.run()
 
     async def aclose(self) -> None:
-        """End the threads; a running step is finished first, what waits is dropped."""
+        """End the threads. Running steps are finished first, waiting ones are dropped."""
         self._queue.close()
         threads, self._threads = self._threads, []
         for thread in threads:

@@ -1,9 +1,9 @@
 """Cuts a stream of text deltas into clauses that can be spoken one by one.
 
-Decides where; knows nothing of sound. A clause ends after sentence punctuation, a line break, or (when it is long
-enough) after a comma or dash; a text without any of these is cut at a space. Never inside a number, time,
-abbreviation, address or e-mail: ASCII punctuation ends a clause only when white space or a Han character follows,
-and Latin abbreviations are known by name. Chinese punctuation needs nothing after it.
+This module decides where a clause ends; it knows nothing of sound. A clause ends after sentence punctuation, after a
+line break, or (when it is long enough) after a comma or dash. A text without any of these is cut at a space. No clause
+ends inside a number, time, abbreviation, address or e-mail address: ASCII punctuation ends a clause only when white
+space or a Han character follows, and Latin abbreviations are known by name. Chinese punctuation needs nothing after it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tts_engine.text.scripts import script
 
 
 class ClauseConfig(BaseModel):
-    """Sizes, in words; a Han character counts as half a word."""
+    """Sizes of clauses, in words. A Han character counts as half a word."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -36,11 +36,11 @@ class ClauseConfig(BaseModel):
     """A later clause without punctuation is cut at a space after this many words."""
 
     max_chars: int = Field(default=400, ge=40)
-    """No clause is longer, even without a space: bounds what one step of the engine has to do."""
+    """No clause is longer, even without a space. This bounds the work of one step of the engine."""
 
 
 class Pause(enum.Enum):
-    """What separates a clause from the one before it."""
+    """What separates a clause from the clause before it."""
 
     NONE = "none"
     COMMA = "comma"
@@ -59,7 +59,7 @@ class Clause:
     end_char: int
     first: bool
     pause: Pause
-    """Before this clause."""
+    """The pause before this clause."""
 
 
 _NEVER_LAST = frozenset(
@@ -67,17 +67,18 @@ _NEVER_LAST = frozenset(
     "e.g i.e tel ext dept jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thurs fri "
     "messrs mme mlle gr ca al".split()
 )
-"""Abbreviations that stand before something: their full stop never ends a clause."""
+"""Abbreviations that always have a word behind them: their full stop never ends a clause."""
 
 _SOMETIMES_LAST = frozenset("inc ltd corp co etc jr sr ave blvd rd bros p.m a.m u.s u.k u.n e.u ph.d b.c a.d".split())
-"""Abbreviations that also end sentences: the next visible character decides."""
+"""Abbreviations that can end a sentence: the next visible character decides."""
 
 _HARD = ".!?…。！？"
 _SOFT = ",;:，；：—–"
 _CLOSERS = "\"'”’)]}»」』）】》*_"
 _WIDE = "。！？，；：…"
 _LEAD = re.compile(r"[\s。！？，；：…”’」』）】》]*")
-"""Before a clause, no part of it. What may follow Chinese punctuation is here because that does not wait for it."""
+"""Characters in front of a clause that are no part of it. Closing quotes and marks are among them, because a clause
+that ends with Chinese punctuation does not wait for what follows."""
 _END = re.compile(rf"[。！？，；：…]|[.!?]+|[{_SOFT}]|\n")
 _OPENERS = '([{"“‘—/'
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
@@ -91,48 +92,49 @@ _PAUSES = {
 
 
 class ClauseSplitter:
-    """One utterance's text. All offsets count in the concatenation of everything fed."""
+    """Splits the text of one utterance. All offsets count in the concatenation of everything that was fed."""
 
     def __init__(self, config: ClauseConfig | None = None) -> None:
         self._config = config or ClauseConfig()
         self._text = ""
         self._base = 0
-        """Offset of ``_text[0]``: what lies before was given out."""
+        """Offset of ``_text[0]``. Everything before it has been returned."""
         self._scan = 0
-        """Ends before this position of ``_text`` were looked at and rejected for good."""
+        """No clause ends before this position of ``_text``; that has been checked."""
         self._weighed = (0, 0.0)
         """A position of ``_text`` that no word crosses, and how many words lie before it."""
         self._first = True
         self._after = Pause.NONE
         self._line_breaks = 0
-        """At the end of what was given out: two make a paragraph, together with those that follow."""
+        """Line breaks at the end of the text that was returned. Two make a paragraph, together with those that
+        follow."""
 
     @property
     def pending(self) -> str:
-        """What was fed and not given out yet."""
+        """The text that was fed and has not been returned yet."""
         return self._text[_lead(self._text) :]
 
     @property
     def pending_start(self) -> int:
-        """Where ``pending`` begins in all that was fed."""
+        """Offset at which ``pending`` begins."""
         return self._base + _lead(self._text)
 
     def feed(self, delta: str) -> list[Clause]:
         """Append text; return the clauses that are complete now."""
         self._text += delta
-        if self._text[:1].isspace():  # dropped as they come: many blanks would be read again at each of them
+        if self._text[:1].isspace():  # dropped at once: otherwise every delta would read all blanks before it again
             self._skip(0, self._after)
         return self._cut()
 
     def settle(self) -> list[Clause]:
-        """No text came for a while: what ends like a sentence is one, although nothing follows its full stop."""
+        """Return a last sentence although nothing follows its full stop. Call this when no text came for a while."""
         stripped = self._text.rstrip().rstrip(_CLOSERS)
         if stripped and stripped[-1] in _HARD:
             return self.flush()
         return []
 
     def flush(self) -> list[Clause]:
-        """The text ends here: everything left, the last clause with or without punctuation."""
+        """End the text: return everything that is left, the last clause with or without punctuation."""
         clauses = self._cut(final=True)
         if _lead(self._text) < len(self._text):
             mark = self._text.rstrip().rstrip(_CLOSERS)[-1:]
@@ -150,7 +152,7 @@ class ClauseSplitter:
         return clauses
 
     def _next_end(self, *, final: bool) -> tuple[int, Pause] | None:
-        """Where the next clause ends in ``_text`` and what pause follows it; None: not known yet."""
+        """Return where the next clause ends in ``_text`` and which pause follows, or None if that is not known yet."""
         text, config = self._text, self._config
         limit = config.first_max_words if self._first else config.max_words
         enough = config.first_min_words if self._first else config.min_words
@@ -185,17 +187,17 @@ class ClauseSplitter:
         return (too_long, Pause.NONE) if too_long else None
 
     def _is_boundary(self, start: int, end: int) -> bool:
-        """True where the character after the punctuation (and its closing quotes) lets a clause end."""
+        """Does the character behind the punctuation (and its closing quotes) let a clause end?"""
         text = self._text
         if end == len(text) or text[end].isspace() or text[start] in _WIDE:
             return True
         if script(text[end]) == "Han":
             return True
-        # A dash between words stands without spaces; "3–5" and "1990–2000" are ranges.
+        # A dash between words may have no spaces around it, but "3–5" and "1990–2000" are ranges.
         return text[start] == "—" and not text[end].isdigit()
 
     def _ends_sentence(self, start: int, end: int, *, final: bool) -> bool | None:
-        """Whether the single full stop at ``start`` ends a sentence; None: the next visible character will tell."""
+        """Does the single full stop at ``start`` end a sentence? None: the next visible character will tell."""
         text = self._text
         begin = start
         while begin and not text[begin - 1].isspace() and text[begin - 1] not in _OPENERS:
@@ -214,24 +216,24 @@ class ClauseSplitter:
         return True
 
     def _too_long(self, end: int, limit: float) -> int:
-        """Where to cut when the clause up to ``end`` is over its limits although nothing ends it; 0: it is not."""
+        """Return where to cut a clause up to ``end`` that is over its limits and has no end; 0 if it is within them."""
         text, config = self._text, self._config
         if end < limit and end <= config.max_chars:
-            return 0  # cannot hold that many words
+            return 0  # so few characters cannot hold that many words
         for start, stop, words in self._weigh(end):
             if words > limit or stop > config.max_chars:
                 return start if text[:start].strip() else config.max_chars
         return 0
 
     def _words(self, end: int) -> float:
-        """Words in ``_text[:end]``; a Han character is half a word."""
+        """Return the number of words in ``_text[:end]``; a Han character is half a word."""
         return max((words for _, _, words in self._weigh(end)), default=self._weighed[1])
 
     def _weigh(self, end: int) -> Iterator[tuple[int, int, float]]:
-        """The words of ``_text[:end]`` that were not counted before: start, end, how many there are up to this one.
+        """Yield the words of ``_text[:end]`` that were not counted before: start, end, number of words up to this one.
 
-        Each word is counted once and for all as soon as it ends before ``end``. A text that is one candidate for an end
-        after the other would otherwise be counted from its start at each of them.
+        Each word that ends before ``end`` is counted only once. Otherwise a text with many possible ends would be
+        counted from its start at each of them.
         """
         words = self._weighed[1]
         for match in _WORD.finditer(self._text, self._weighed[0], end):
@@ -253,7 +255,7 @@ class ClauseSplitter:
         return clause
 
     def _skip(self, end: int, pause: Pause) -> None:
-        """Drop ``_text[:end]`` and the blanks behind it; what follows comes after ``pause``."""
+        """Drop ``_text[:end]`` and the blanks behind it. The next clause comes after ``pause``."""
         rest = self._text[end:].lstrip()
         gone = self._text[: len(self._text) - len(rest)]
         self._line_breaks = gone[len(gone.rstrip()) :].count("\n") + (self._line_breaks if not gone.strip() else 0)

@@ -1,8 +1,8 @@
-"""English readings that telephone speech needs and general voices lack: digits of numbers that are names, addresses.
+"""English readings that telephone speech needs and general voices lack: digits of codes and numbers, addresses.
 
-Rewrites text to text, by rules in order. Cardinals, ordinals, years, decimals, prefixed currencies, units and most
-abbreviations are left to the voice, which reads them well; every rule here is for something that was read wrong or
-lost (``20 €`` lost its euro, ``482913`` became four hundred eighty-two thousand ...).
+The rules rewrite text to text, in order. Cardinals, ordinals, years, decimals, prefixed currencies, units and most
+abbreviations are left to the voice, which reads them well. Every rule here is for something that the voice read wrongly
+or lost: ``20 €`` lost its euro, ``482913`` became four hundred eighty-two thousand ...
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _ADDRESS_MARK = re.compile("[" + re.escape("".join(_ADDRESS_WORDS)) + "]")
 
 
 def _digits(match: re.Match[str]) -> str:
-    """One by one, a short pause where the writer made a gap or, in a long row, after every three."""
+    """Read digits one by one, with a short pause where the writer left a gap or, in a long row, after every third."""
     groups = re.findall(r"\d+", match.group())
     if len(groups) == 1:
         row = groups[0]
-        # 3 3 4 for ten digits, as people say telephone numbers; no last group of a single digit
+        # Ten digits are read 3 3 4, as people say telephone numbers. A last group has more than one digit.
         ends = [*range(3, len(row) - 1, 3)] if len(row) > 5 else []
         if len(ends) > 1 and len(row) - ends[-1] == 1:
             ends.pop()
@@ -33,7 +33,8 @@ def _digits(match: re.Match[str]) -> str:
 
 
 def _long(match: re.Match[str]) -> str:
-    """Groups of digits that together are a telephone or account number; fewer than seven are separate numbers."""
+    """Read groups of digits as one telephone or account number. With fewer than seven digits they are separate
+    numbers."""
     return _digits(match) if sum(map(str.isdigit, match.group())) >= 7 else match.group()
 
 
@@ -100,7 +101,7 @@ _RULES.append((re.compile(rf"(\d)? ?([{''.join(_FRACTIONS)}])[ -]?"), _fraction)
 
 
 def spell_out(text: str) -> str:
-    """Rewrite what the voice would read wrong; idempotent on text that has nothing of it."""
+    """Rewrite what the voice would read wrongly. A text without such parts stays as it is."""
     for pattern, reading in _RULES:
         text = pattern.sub(reading, text)
     return text

@@ -1,7 +1,7 @@
-"""Makes a clause readable for a voice, and keeps account of which of the caller's characters each read word stands for.
+"""Makes a clause readable for a voice, and tells which characters of the original text each read word stands for.
 
-Voices bring their own reading of numbers and dates; what is here is common to all of them: noise (emoji, control
-characters, mark-up) goes, and ``align`` relates any rewritten text to the verbatim one, whoever rewrote it.
+Voices bring their own reading of numbers and dates. This module has what all of them need: ``clean`` removes noise
+(emoji, control characters, mark-up), and ``align`` relates a rewritten text to the original one, whoever rewrote it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def clean(text: str) -> str:
     text = _MARKUP.sub("", text)
     kept = "".join(" " if is_noise(char) else char for char in text)
     kept = _RAISED.sub(lambda m: m[0] if m[0] in ("²", "³") else f" {unicodedata.normalize('NFKC', m[0])} ", kept)
-    # Not NFKC of everything: it makes a Greek letter of the micro sign and spells out fractions.
+    # NFKC is not applied to everything, because it turns the micro sign into a Greek letter and spells out fractions.
     return unicodedata.normalize("NFC", _FOLDED.sub(lambda m: unicodedata.normalize("NFKC", m.group()), kept))
 
 
@@ -53,11 +53,11 @@ def _key(word: str) -> str:
 
 
 def align(source: str, rewritten: str) -> list[Match]:
-    """Which characters of ``source`` each word of ``rewritten`` was made from; words are what white space separates.
+    """Find the characters of ``source`` that each word of ``rewritten`` was made from. White space separates words.
 
-    Words that are the same in both (but for case and punctuation) anchor the rest: between two anchors, as many words
-    as before are taken one for one, otherwise the whole stretch is one match ("7:30 pm" is read by three words).
-    Every word of ``rewritten`` is in exactly one match, in order.
+    Words that are the same in both texts (but for case and punctuation) are anchors. If both texts have the same number
+    of words between two anchors, the words correspond one to one. Otherwise the whole stretch is one match: "7:30 pm"
+    is read as three words. Every word of ``rewritten`` is in exactly one match, in order.
     """
     places = [(m.start(), m.end(), m.group()) for m in re.finditer(r"\S+", source)]
     words = rewritten.split()
@@ -71,7 +71,7 @@ def align(source: str, rewritten: str) -> list[Match]:
             matches += [Match(places[i + k][0], places[i + k][1], j + k, j + k + 1) for k in range(j_end - j)]
         elif i_end > i and j_end > j:
             matches.append(Match(places[i][0], places[i_end - 1][1], j, j_end))
-        elif j_end > j:  # words that no source word stands for ("$5 million" is read "5 million dollars")
+        elif j_end > j:  # words without a source word ("$5 million" is read "5 million dollars")
             if matches:
                 last = matches.pop()
                 matches.append(Match(last.start_char, last.end_char, last.first_word, j_end))

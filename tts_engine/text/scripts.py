@@ -1,4 +1,4 @@
-"""Which writing systems a text uses, and what in it is no text at all (emoji, control characters)."""
+"""Tells which writing systems a text uses, and which of its characters are no text (emoji, control characters)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COMBINING = {"Mn", "Mc", "Me", "Sk", "Lm"}
 
 @lru_cache(maxsize=4096)
 def script(char: str) -> str:
-    """The script of a letter (``Latin``, ``Han``, ``Cyrillic`` ...), or '' for what is not a letter.
+    """Return the script of a letter (``Latin``, ``Han``, ``Cyrillic`` ...), or '' if the character is not a letter.
 
     Python's ``unicodedata`` has no script property; the first word of a letter's name is its script.
     """
@@ -29,20 +29,20 @@ def script(char: str) -> str:
 
 
 def foreign_scripts(text: str, spoken: Set[str]) -> list[str]:
-    """Scripts in ``text`` that are not in ``spoken``, in order of first appearance."""
+    """Return the scripts in ``text`` that are not in ``spoken``, in order of first appearance."""
     return list(dict.fromkeys(s for s in map(script, text) if s and s not in spoken))
 
 
 @lru_cache(maxsize=4096)
 def is_noise(char: str) -> bool:
-    """True for what no voice reads: control and format characters, emoji and their modifiers, private use.
+    """Is this a character that no voice reads: control, format, private use, an emoji or its modifier?
 
-    White space counts as text. Symbols that are words (``%``, ``$``, ``+``, ``°``) do too.
+    White space counts as text, and so do symbols that are read as words (``%``, ``$``, ``+``, ``°``).
     """
     if char.isascii():
         return not char.isprintable() and not char.isspace()
     category = unicodedata.category(char)
-    # So: emoji, arrows, box drawing; degree and trade marks are So as well and are read. Sk: emoji skin tones.
+    # Category So has emoji, arrows and box drawing, but also degree and trade marks, which are read. Sk has skin tones.
     return (
         (category in ("Cc", "Cf", "Co", "Cs", "Cn") and not char.isspace())
         or (category == "So" and char not in "°©®™№℃℉")
@@ -53,5 +53,5 @@ def is_noise(char: str) -> bool:
 
 
 def is_speakable(text: str) -> bool:
-    """True when there is at least one letter or digit, or a symbol that is read as a word."""
+    """Does the text have a letter, a digit, or a symbol that is read as a word?"""
     return any(char.isalnum() or char in "%&@$€£¥₹₩¢+=°№½¼¾" for char in text)

@@ -1,1 +1,1 @@
-"""Rewrites of ONNX graphs that make the embedded voices faster. Graph in, graph out: no sound, no session."""
+"""Rewrites of ONNX graphs that make the embedded voices faster. Functions from graph to graph; they run no model."""

@@ -1,8 +1,8 @@
-"""Makes two nodes of each attention layer that an exporter spelt out in thirty.
+"""Replaces each attention layer, which an exporter wrote as thirty nodes, by two nodes.
 
-PyTorch exports ``MultiheadAttention`` as slices, reshapes and transposes whose shapes are computed anew at every run.
-onnxruntime has the whole as one operator (``com.microsoft.MultiHeadAttention``, ContribOperators.md): the embedded
-voice's prosody takes an eighth less.
+PyTorch exports ``MultiheadAttention`` as slices, reshapes and transposes whose shapes are computed at every run.
+onnxruntime has one operator for the whole (``com.microsoft.MultiHeadAttention``). With it the embedded voice's prosody
+takes an eighth less time.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ _INT = 2
 
 
 def join_attention(model: bytes, *, heads: int) -> bytes:
-    """The model with every attention layer as a ``Split`` and a ``MultiHeadAttention``. What that leaves without use
-    stays in it; ``onnx_cut.cut`` drops it.
+    """Return the model with every attention layer as a ``Split`` and a ``MultiHeadAttention``.
+
+    Nodes that are then unused stay in the model; ``cut`` drops them.
 
     Args:
-        model: a serialized ONNX model whose softmaxes are all of self-attention without a mask, on a joint projection
-            ``(batch, length, 3 x channels)`` to queries, keys and values.
-        heads: of every layer.
+        model: a serialized ONNX model in which every softmax belongs to a self-attention without a mask, on a joint
+            projection ``(batch, length, 3 x channels)`` to queries, keys and values.
+        heads: number of heads of every layer.
 
     Raises:
-        ValueError: a softmax that is not part of such a layer.
+        ValueError: a softmax is not part of such a layer.
     """
     types = messages()
     whole = types["Model"].FromString(model)
@@ -39,7 +40,7 @@ def join_attention(model: bytes, *, heads: int) -> bytes:
             users.setdefault(name, []).append(node)
 
     def before(node: Any, op_type: str) -> Any:
-        """The nearest node of a type on the way back along first inputs."""
+        """Return the nearest node of a type on the way back along first inputs."""
         at = node
         while at.input and (at := maker.get(at.input[0])) is not None:
             if at.op_type == op_type:
@@ -47,7 +48,7 @@ def join_attention(model: bytes, *, heads: int) -> bytes:
         raise ValueError(f"softmax {node.name!r} follows from no {op_type}, expected self-attention")
 
     def after(node: Any, op_type: str) -> Any:
-        """The one node that uses what a node makes, which must be of a type."""
+        """Return the only node that uses the output of ``node``. It must be of a type."""
         found = users.get(node.output[0], [])
         if [other.op_type for other in found] != [op_type]:
             raise ValueError(f"{node.name!r} is followed by {[n.op_type for n in found]}, expected one {op_type}")

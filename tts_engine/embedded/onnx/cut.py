@@ -1,7 +1,7 @@
-"""Cuts a part out of an ONNX model: the nodes between some named tensors and some others. Or shows more of it.
+"""Cuts a part out of an ONNX model (the nodes between named tensors), or makes inner tensors visible as outputs.
 
-onnxruntime runs every node of a graph even when only one output is asked for, and cannot be fed in the middle. With
-the graph cut in two, its first half runs once and its second half piece by piece.
+onnxruntime runs every node of a graph even if only one output is asked for, and it takes no input in the middle. With
+the graph cut in two, the first half runs once and the second half piece by piece.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tts_engine.embedded.onnx.messages import messages
 
 
 def cut(model: bytes, *, inputs: Mapping[str, int], outputs: Sequence[str]) -> bytes:
-    """The smallest model that computes ``outputs`` from ``inputs``.
+    """Return the smallest model that computes ``outputs`` from ``inputs``.
 
     Args:
         model: a serialized ONNX model.
@@ -21,7 +21,7 @@ def cut(model: bytes, *, inputs: Mapping[str, int], outputs: Sequence[str]) -> b
         outputs: names of tensors to return.
 
     Raises:
-        ValueError: an output that no node makes, or one that needs more than ``inputs``.
+        ValueError: no node makes an output, or an output needs more than ``inputs``.
     """
     types = messages()
     whole = types["Model"].FromString(model)
@@ -52,9 +52,9 @@ def cut(model: bytes, *, inputs: Mapping[str, int], outputs: Sequence[str]) -> b
 
 
 def with_outputs(model: bytes, names: Sequence[str]) -> bytes:
-    """The model with more of its tensors as outputs, after its own.
+    """Return the model with more of its tensors as outputs, behind its own.
 
-    A message is not read for it: of two serialized messages in a row protobuf makes one, lists joined.
+    The model is not parsed for this: protobuf reads two serialized messages in a row as one, with their lists joined.
     """
     types = messages()
     more = types["Graph"](output=[types["Value"](name=name) for name in names])

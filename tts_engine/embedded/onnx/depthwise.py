@@ -1,7 +1,7 @@
 """Runs one-dimensional depthwise convolutions as two-dimensional ones.
 
-onnxruntime keeps the quick layout of its convolutions (NCHWc, channels innermost) for images: a sequence goes channel
-by channel, at a tenth of the speed. With a dimension of length 1 in front of the time, a sequence is an image.
+onnxruntime has a fast layout for convolutions of images only (NCHWc, channels innermost). It computes a sequence
+channel by channel, at a tenth of the speed. With a dimension of length 1 in front of time, a sequence is an image.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _AXES = "talkspurt/time_axis"
 
 
 def depthwise_as_images(model: bytes) -> bytes:
-    """The model with an ``Unsqueeze`` before and a ``Squeeze`` after each of its depthwise convolutions over time.
+    """Return the model with an ``Unsqueeze`` before and a ``Squeeze`` after each depthwise convolution over time.
 
     Args:
         model: a serialized ONNX model whose convolutions share no weights.

@@ -1,7 +1,7 @@
 """ONNX models as protobuf messages, without the package ``onnx``.
 
-Only the few fields that are read or written here are declared; protobuf keeps all others as they are (unknown fields
-survive a round trip). Field numbers: onnx.proto of ONNX 1.x, which never change.
+Only the few fields that are read or written here are declared. protobuf keeps all others, since unknown fields survive
+a round trip. The field numbers are those of onnx.proto of ONNX 1.x, which never change.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FIELDS: dict[str, list[tuple[str, int, str]]] = {
 
 @cache
 def messages() -> dict[str, Any]:
-    """Message classes by name: ``Model``, ``Graph``, ``Node`` and what they hold."""
+    """Return the message classes by name: ``Model``, ``Graph``, ``Node`` and those inside them."""
     field_type = descriptor_pb2.FieldDescriptorProto
     scalars = {"string": field_type.TYPE_STRING, "bytes": field_type.TYPE_BYTES, "int64": field_type.TYPE_INT64}
     file = descriptor_pb2.FileDescriptorProto(name="talkspurt/onnx.proto", package="talkspurt.onnx")

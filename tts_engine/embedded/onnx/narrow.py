@@ -1,4 +1,4 @@
-"""Leaves out columns of a network's last layer: what nobody hears need not be computed."""
+"""Removes columns of a network's last layer, because bins that nobody hears need not be computed."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import numpy as np
 from tts_engine.embedded.onnx.messages import messages
 
 _TYPES: dict[int, np.dtype[np.generic]] = {1: np.dtype("<f4"), 3: np.dtype("i1")}
-"""TensorProto.DataType of what is cut."""
+"""TensorProto.DataType -> numpy type, for the tensors that are cut."""
 
 
 def narrow(model: bytes, *, tensors: Sequence[str], parts: Sequence[str], width: int) -> bytes:
-    """The model with ``width`` values instead of more in each of the equal parts that its last layer is split into.
+    """Return a model whose last layer makes only ``width`` values in each of the equal parts that it is split into.
 
     Args:
         model: a serialized ONNX model.
-        tensors: weights and bias of that layer; the parts follow each other along their last axis.
-        parts: the outputs of the one ``Split``.
-        width: values kept of each part, the first ones.
+        tensors: weights and bias of that layer. The parts follow each other along their last axis.
+        parts: the outputs of the only ``Split``.
+        width: how many values of each part are kept; they are the first ones.
 
     Raises:
-        ValueError: no such ``Split``, or a tensor that is missing, of another type, or too narrow.
+        ValueError: there is no such ``Split``, or a tensor is missing, of another type, or too narrow.
     """
     whole = messages()["Model"].FromString(model)
     splits = [node for node in whole.graph.node if node.op_type == "Split" and list(node.output) == list(parts)]
     if len(splits) != 1:
         raise ValueError(f"the model has {len(splits)} nodes that split into {', '.join(parts)}, expected one")
     del splits[0].input[1:]  # without sizes the parts are equal (Split-13)
-    del whole.graph.value_info[:]  # the shapes that the exporter noted
+    del whole.graph.value_info[:]  # the exporter's shapes, which are no longer right
     found = {tensor.name: tensor for tensor in whole.graph.initializer}
     for name in tensors:
         tensor = found.get(name)
