@@ -23,6 +23,8 @@ from tts_engine.cosyvoice.models.flow_v3 import FlowV3
 from tts_engine.cosyvoice.models.hift import Hift
 from tts_engine.cosyvoice.models.hift_causal import CausalHift
 from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
+from tts_engine.cosyvoice.token2wav.runner import ModelRunner, RunnerConfig
+from tts_engine.cosyvoice.token2wav.scheduler import Row, Shape
 
 pytestmark = [
     pytest.mark.gpu,
@@ -250,3 +252,66 @@ def test_the_fused_vocoder_gives_the_sound_of_the_plain_one(version: Version) ->
     got = _sound(fuse(hift), mel, feeds)
     errors = [relative(one, other) for one, other in zip(got, want, strict=True)]
     assert max(errors) < 1e-2, errors
+
+
+# -- token to wave -----------------------------------------------------------------------------------------------------
+
+
+def _batches() -> list[tuple[Shape, list[Row]]]:
+    """Two clauses begin; one goes on, the other ends within a chunk; then the first ends by full attention."""
+    rng = np.random.default_rng(3)
+    first, second = (rng.integers(0, 6561, n).tolist() for n in (60, 36))
+    begins: Any = {"length": 25, "valid": 28, "frames": 50, "begins": True}
+    return [
+        (
+            "chunk",
+            [
+                Row(slot=1, blocks=[1], tokens=first[:28], **begins),
+                Row(slot=2, blocks=[2], tokens=second[:28], **begins),
+            ],
+        ),
+        (
+            "chunk",
+            [
+                Row(slot=1, start=25, length=25, valid=28, frames=50, blocks=[1, 3], tokens=first[25:53]),
+                Row(slot=2, start=25, length=11, valid=11, frames=22, final=True, blocks=[2, 4], tokens=second[25:]),
+            ],
+        ),
+        ("whole", [Row(slot=1, length=60, valid=60, frames=20, skip=100, final=True, tokens=first)]),
+    ]
+
+
+@VERSIONS
+def test_batches_from_graphs_sound_as_the_same_batches_without_graphs(version: Version) -> None:
+    """Networks, precision and shapes are those that an engine runs on a GPU."""
+    from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
+    from tts_engine.cosyvoice.kernels.fused_hift import fuse
+    from tts_engine.cosyvoice.kernels.fused_unet import FusedUNet
+
+    flow = perturbed(FlowV2(FlowV2Config()) if version == 2 else FlowV3(FlowV3Config()))
+    flow.prepare()
+    flow.to(DEVICE)
+    flow.decoder.estimator = (FusedUNet if version == 2 else FusedDiT)(flow.estimator, device=DEVICE)
+    kind = Hift if version == 2 else CausalHift
+    hift = perturbed(kind(HiftConfig(causal=version == 3), noise_seconds=10))
+    if version == 3:
+        hift.f0_predictor.double()
+    vocoder = fuse(hift)
+    config = RunnerConfig(
+        max_clauses=3, blocks=10, max_chunks=8, max_voices=1, dtype=torch.bfloat16,
+        chunk_rows=(2,), whole_rows=(1,), whole_chunks=(3,),
+    )  # fmt: skip
+    graphs, eager = (ModelRunner(flow, vocoder, device=DEVICE, config=config) for _ in range(2))
+    calibrated: list[Shape] = []
+    graphs.warm_up(lambda shape, rows, seconds: calibrated.append(shape))
+    assert calibrated == ["chunk"]
+    for shape, rows in _batches():
+        sounds = []
+        for runner in (graphs, eager):
+            out = runner.run(shape, rows, lambda drop: True)
+            assert out is not None
+            sounds.append(torch.from_numpy(out[0]))
+        assert relative(*sounds) < 1e-3, (shape, relative(*sounds))
+        assert sounds[1].abs().max() > 1e-3
+    assert all(batch.graphs for batch in graphs.batches.values())
+    assert not any(batch.graphs for batch in eager.batches.values())
