@@ -1,11 +1,18 @@
-"""A run ends with a list of the missing peers and how to get them. With CI=true a missing one fails the run."""
+"""A run ends with a list of the missing peers and how to get them. With CI=true a missing one fails the run.
+
+A test marked ``virtual_time`` gets its own kind of event loop.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
+
+from tests.virtual_loop import VirtualLoop
 
 _OWN_ENVIRONMENT = ("vllm", "gpu", "asterisk")
 """Markers of tests that may be skipped: vLLM has an environment of its own, kernels want a GPU, Asterisk is in Debian's
@@ -13,6 +20,10 @@ unstable only, which is another one every day."""
 
 _forbidden: list[str] = []
 """Tests that were skipped although this run has to have all that they need."""
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"virtual": VirtualLoop} if item.get_closest_marker("virtual_time") else {"real": asyncio.new_event_loop}
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

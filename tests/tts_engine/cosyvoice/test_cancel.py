@@ -1,4 +1,4 @@
-"""Thousands of clauses cancelled at every stage leave nothing behind: caches, tasks, threads, tensors."""
+"""Hundreds of clauses cancelled at every stage leave nothing behind: caches, tasks, threads, tensors."""
 
 from __future__ import annotations
 
@@ -67,8 +67,7 @@ def tensors() -> tuple[int, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(("version", "cancels"), [(2, 480), (3, 2000)])
+@pytest.mark.parametrize(("version", "cancels"), [(2, 320), (3, 640)])
 async def test_cancelled_clauses_leave_nothing_behind(version: Version, cancels: int, tmp_path: Path) -> None:
     folder = tmp_path / "tiny"
     make(folder, version)
@@ -110,7 +109,7 @@ async def test_cancelled_clauses_leave_nothing_behind(version: Version, cancels:
         await cancel(cancels - 6 * AT_ONCE)
         await until(lambda: state() == before)
         after, bytes_after = tensors()
-        assert after <= count + 20
+        assert after <= count + 5
         assert bytes_after <= size * 1.001
     finally:
         await engine.aclose()

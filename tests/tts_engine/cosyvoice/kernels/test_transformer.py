@@ -87,7 +87,7 @@ def test_language_model_steps_give_the_logits_and_ids_of_the_plain_network(versi
     ids = config.speech_vocab_size
     ring = torch.full((2, 10), -1, device=DEVICE)
     tokens = torch.zeros(2, dtype=torch.long, device=DEVICE)
-    for step in range(25):
+    for step in range(13):  # the memory of ten ids begins anew
         torch.testing.assert_close(got[:, :ids], want, atol=1e-4, rtol=1e-4)
         masked = want.clone()
         if step < 3:
@@ -233,9 +233,9 @@ def _chunks(flow: Flow) -> list[Tensor]:
         tokens, cond = inputs(count, 25)
         mel = flow.advance(tokens, rows.length + 3, cond, speaker[:count], rows, cache)
         out += [mel[row, : 2 * length[row]] for row in range(count)]
-    tokens, cond = inputs(1, 29)
-    end = torch.tensor([26], device=DEVICE)
-    return [*out, flow.whole(tokens, end, cond, speaker[:1], end)[0, :52]]
+    tokens, cond = inputs(1, 14)
+    end = torch.tensor([11], device=DEVICE)
+    return [*out, flow.whole(tokens, end, cond, speaker[:1], end)[0, :22]]
 
 
 @pytest.mark.slow

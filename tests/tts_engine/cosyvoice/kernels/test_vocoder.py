@@ -178,10 +178,11 @@ def _streamed(hift: Hift | CausalHift, mel: Tensor, feeds: list[list[int]]) -> l
 
 @pytest.fixture
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter takes its time by the tile, whatever its size."""
+    """The interpreter takes its time by the tile: few of them, and none larger than what it holds."""
 
     def large(rows: int, n: int, c_in: int, c_out: int) -> kernels.Tile:
-        return kernels.Tile(1024, c_out & -c_out, c_in & -c_in, warps=4, stages=3)
+        positions = min(max(64, 1 << n.bit_length()), 1024)  # 64: the first tile carries the past of the next layer
+        return kernels.Tile(positions, c_out & -c_out, c_in & -c_in, warps=4, stages=3)
 
     if not torch.cuda.is_available():
         monkeypatch.setattr(kernels, "choose_tile", large)
@@ -207,11 +208,11 @@ def _small(kind: type[Hift | CausalHift]) -> Hift | CausalHift:
 @torch.inference_mode()
 def test_the_fused_causal_vocoder_streams_the_sound_of_the_plain_one() -> None:
     hift = _small(CausalHift)
-    mel = torch.randn(2, 8, 80, device=DEVICE)
-    whole = _streamed(hift, mel, [[8, 8]])
-    got = _streamed(fuse(hift), mel, [[6, 5], [1, 2], [1, 1]])
+    mel = torch.randn(2, 6, 80, device=DEVICE)
+    whole = _streamed(hift, mel, [[6, 6]])
+    got = _streamed(fuse(hift), mel, [[4, 3], [1, 2], [1, 1]])
     for one, other in zip(got, whole, strict=True):
-        assert one.shape == other.shape == (8 * 480,)
+        assert one.shape == other.shape == (6 * 480,)
         assert (one - other).norm() < 1e-3 * other.norm()
 
 
