@@ -143,8 +143,9 @@ class SipBridge:
         for call in list(self._calls):
             call.end("server is closing")
         self.outgoing.drop()
-        deadline = time.monotonic() + 4 * self.config.timeouts.t1
-        while (self._asked or len(self.outgoing)) and time.monotonic() < deadline:  # noqa: ASYNC110 - the last answers, one by one
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 4 * self.config.timeouts.t1
+        while (self._asked or len(self.outgoing)) and loop.time() < deadline:  # noqa: ASYNC110 - the last answers, one by one
             await asyncio.sleep(0.01)
         for call in list(self._calls):
             call.abandon()  # one that waits for an ACK still

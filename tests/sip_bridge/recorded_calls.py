@@ -1,0 +1,876 @@
+"""What may happen to a call by SIP: some hundred scripts. Each gives the lines that ``VirtualBridge`` writes down;
+``tests/vectors/sip`` keeps what they were when somebody last looked at them.
+
+    python -m tests.sip_bridge.recorded_calls check         all of them
+    python -m tests.sip_bridge.recorded_calls show NAME     one
+    python -m tests.sip_bridge.recorded_calls record        write them anew, after a change that is meant
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from gateway.errors import Rejected
+from sip_bridge.message.sip import Request
+from tests.gateway.call.virtual_session import VirtualLoop
+from tests.sip_bridge.virtual_bridge import FAR, Far, VirtualBridge, description, placed, played
+
+VECTORS = Path(__file__).parents[1] / "vectors/sip/calls.json.gz"
+
+Script = Callable[[VirtualBridge, Far], Awaitable[None]]
+Header = tuple[str, str]
+
+UPDATES = ("Allow", "INVITE, ACK, BYE, UPDATE")
+TIMER = ("Supported", "timer")
+NEW_TARGET = ("Contact", "<sip:ann@127.0.0.8:7100>")
+ELSEWHERE = ("Contact", "<sip:bob@127.0.0.8:7200>;q=0.3, <sip:carl@127.0.0.9>;q=0.9, x")
+RELAY = "application/dtmf-relay"
+CHALLENGE = ("WWW-Authenticate", 'Digest realm="far", nonce="n1", qop="auth", algorithm=MD5')
+PROXY_CHALLENGE = ("Proxy-Authenticate", 'Digest realm="proxy", nonce="n2", algorithm=SHA-256')
+STALE = ("WWW-Authenticate", 'Digest realm="far", nonce="n3", qop="auth", stale=true')
+
+# --- what happens in a call that is up -------------------------------------------------------------------------------
+
+
+async def bye(w: VirtualBridge, far: Far) -> None:
+    far.send("BYE")
+
+
+async def bye_twice(w: VirtualBridge, far: Far) -> None:
+    request = far.send("BYE")
+    await w.run(0.5)
+    w.take(request)
+    far.send("BYE")
+
+
+async def hang_up(w: VirtualBridge, far: Far) -> None:
+    w.session.call.hang_up("end", "case=7")
+    w.session.call.hang_up("end")
+
+
+async def hang_up_too_long(w: VirtualBridge, far: Far) -> None:
+    w.session.call.hang_up("end", "x" * 3000)
+
+
+async def hang_up_unanswered(w: VirtualBridge, far: Far) -> None:
+    w.answers.clear()
+    w.session.call.hang_up("end")
+
+
+async def byes_cross(w: VirtualBridge, far: Far) -> None:
+    w.answers.clear()
+    w.session.call.hang_up("end")
+    far.send("BYE")
+    w.reply("BYE", 481)
+
+
+async def bye_challenged(w: VirtualBridge, far: Far) -> None:
+    w.answers.clear()
+    w.session.call.hang_up("end")
+    w.reply("BYE", 401, CHALLENGE)
+    await w.run(0.1)
+    w.reply("BYE", 200)
+
+
+async def media_lost(w: VirtualBridge, far: Far) -> None:
+    w.session.call.on_leg_closed("media timeout")
+
+
+async def server_closes(w: VirtualBridge, far: Far) -> None:
+    await w.bridge.aclose()
+
+
+async def hold_and_resume(w: VirtualBridge, far: Far) -> None:
+    await far.reoffers(more="a=sendonly")
+    await w.run(5)
+    await far.reoffers()
+
+
+async def inactive(w: VirtualBridge, far: Far) -> None:
+    await far.reoffers(more="a=inactive")
+    w.session.call.hang_up("end")
+
+
+async def hold_by_address(w: VirtualBridge, far: Far) -> None:
+    await far.reoffers(host="0.0.0.0")
+    await far.reoffers(port=40010)
+
+
+async def hold_by_update(w: VirtualBridge, far: Far) -> None:
+    far.send("UPDATE", body=description(more="a=sendonly"))
+    far.send("UPDATE", NEW_TARGET)
+    far.send("UPDATE", body=description(), cseq=1)
+    await w.run(1)
+    far.send("UPDATE", body=description())
+
+
+async def other_codec(w: VirtualBridge, far: Far) -> None:
+    await far.reoffers(codecs="9")
+    await far.reoffers(codecs="18")
+    far.send("UPDATE", body=description(codecs="18"))
+    await far.reoffers(codecs="8 101")
+
+
+async def unreadable_offers(w: VirtualBridge, far: Far) -> None:
+    part = b"--x\r\nContent-Type: application/sdp\r\n\r\n" + description() + b"--x--\r\n"
+    for body, content in (
+        (b"v=1", "application/sdp"),
+        (b"x", "text/plain"),
+        (b"x", "multipart/mixed"),
+        (part, 'multipart/mixed; boundary="x"'),
+    ):
+        far.invite = far.send("INVITE", body=body, content=content)
+        await w.run(0.1)
+        far.ack()
+
+
+async def new_target(w: VirtualBridge, far: Far) -> None:
+    await far.reoffers(NEW_TARGET)
+    w.session.call.hang_up("end")
+
+
+async def ask_for_an_offer(w: VirtualBridge, far: Far) -> None:
+    far.calls(body=b"")
+    await w.run(0.2)
+    far.ack(body=description(port=40020))
+
+
+async def offer_asked_for_and_left(w: VirtualBridge, far: Far) -> None:
+    far.calls(body=b"")
+    await w.run(0.2)
+    far.ack()
+
+
+async def offer_asked_for_and_refused(w: VirtualBridge, far: Far) -> None:
+    far.calls(body=b"")
+    await w.run(0.2)
+    far.ack(body=description(codecs="18"))
+
+
+async def offer_while_ours_is_open(w: VirtualBridge, far: Far) -> None:
+    far.calls(body=b"")
+    await w.run(0.2)
+    far.send("UPDATE", body=description())
+    far.send("UPDATE")
+    far.send("INVITE", body=description())
+    await w.run(0.2)
+
+
+async def reinvite_without_ack(w: VirtualBridge, far: Far) -> None:
+    far.calls()
+    await w.run(3)
+    far.send("INVITE", body=description(port=40030))
+    await w.run(40)
+
+
+async def reinvite_repeated(w: VirtualBridge, far: Far) -> None:
+    far.calls()
+    assert far.invite
+    w.take(far.invite)
+    await w.run(0.7)
+    w.take(far.invite)
+    far.ack()
+    far.ack()
+
+
+async def hang_up_in_a_reinvite(w: VirtualBridge, far: Far) -> None:
+    far.calls()
+    await w.run(0.1)
+    w.session.call.hang_up("end")
+    await w.run(0.2)
+    far.ack()
+
+
+async def old_number(w: VirtualBridge, far: Far) -> None:
+    far.send("INFO", body=b"Signal=1\r\n", content=RELAY)
+    far.send("INFO", body=b"Signal=2\r\n", content=RELAY, cseq=1)
+    far.send("BYE", cseq=1)
+
+
+async def wrong_tag(w: VirtualBridge, far: Far) -> None:
+    far.send("BYE", to_tag="other")
+    far.send("INVITE", to_tag="other", body=description())
+    far.send("ACK", to_tag="other")
+
+
+async def digits(w: VirtualBridge, far: Far) -> None:
+    for body, content in (
+        (b"Signal=5\r\nDuration=160\r\n", RELAY),
+        (b"signal= # ", RELAY),
+        (b"Signal=55", RELAY),
+        (b"d", "application/dtmf"),
+        (b"12", "application/dtmf"),
+        (b"hello", "text/plain"),
+        (b"", ""),
+    ):
+        far.send("INFO", body=body, content=content)
+        await w.run(0.1)
+    w.session.call.on_digit("7")
+
+
+async def digits_by_media(w: VirtualBridge, far: Far) -> None:
+    w.session.call.on_digit("7")
+    far.send("INFO", body=b"7", content="application/dtmf")
+    w.session.call.on_digit("8")
+    w.note("sends", w.session.call.send_dtmf("12"))
+
+
+async def other_requests(w: VirtualBridge, far: Far) -> None:
+    for method in ("OPTIONS", "PUBLISH", "CANCEL", "NOTIFY", "REFER", "MESSAGE"):
+        far.send(method)
+        await w.run(0.1)
+    far.send("INFO", ("Require", "foo"))
+
+
+async def notify_of_nothing(w: VirtualBridge, far: Far) -> None:
+    far.send("NOTIFY", ("Event", "refer"), body=b"SIP/2.0 200 OK", content="message/sipfrag")
+    far.send("NOTIFY", ("Event", "talk"))
+
+
+async def asked_to_transfer(w: VirtualBridge, far: Far) -> None:
+    for target in ("<sip:bob@127.0.0.9:7000>", "<tel:+1>", "", "<sip:bob@10.0.0.1>"):
+        far.send("REFER", *([("Refer-To", target)] if target else []))
+        await w.run(0.1)
+    await w.run(1)
+    for request in [m for m in w.sent if isinstance(m, Request) and m.method in ("NOTIFY", "INVITE")]:
+        w.answer(request, 486 if request.method == "INVITE" and not request.to.tag else 200)
+    await w.run(2)
+
+
+async def silence_for_ever(w: VirtualBridge, far: Far) -> None:
+    """Unanswered: whoever refreshes gives up."""
+    await w.run(2000)
+
+
+async def refreshed(w: VirtualBridge, far: Far, *answers: Any) -> None:
+    """Our refresh, answered one by one; a far end that refreshes does it by UPDATE."""
+    for answer in answers:
+        seen = len(w.sent)
+        for _ in range(100):
+            await w.run(20)
+            new = [m for m in w.sent[seen:] if isinstance(m, Request) and m.method in ("UPDATE", "INVITE")]
+            if new:
+                break
+        else:
+            return
+        status, headers, body = (*answer, b"")[:3]
+        w.answer(new[-1], status, *headers, body=body)
+        await w.run(0.3)
+
+
+async def refresh_accepted(w: VirtualBridge, far: Far) -> None:
+    yes = (200, [("Session-Expires", "300;refresher=uac")], description())
+    await refreshed(w, far, yes, yes)
+    await w.run(500)
+
+
+async def refresh_accepted_without_timer(w: VirtualBridge, far: Far) -> None:
+    await refreshed(w, far, (200, [], description()), (200, []))
+    await w.run(2000)
+
+
+async def refresh_handed_over(w: VirtualBridge, far: Far) -> None:
+    await refreshed(w, far, (200, [("Session-Expires", "300;refresher=uas")], description()))
+    await w.run(100)
+    far.send("UPDATE", ("Session-Expires", "300;refresher=uac"), TIMER)
+    await w.run(400)
+
+
+async def refresh_too_small(w: VirtualBridge, far: Far) -> None:
+    no = (422, [("Min-SE", "2400")])
+    await refreshed(w, far, no, (200, [("Session-Expires", "2400;refresher=uac")], description()))
+    await refreshed(w, far, no, no, no)
+
+
+async def refresh_unknown_method(w: VirtualBridge, far: Far) -> None:
+    await refreshed(w, far, (501, []), (405, []), (200, [("Session-Expires", "x")], description()))
+
+
+async def refresh_crosses(w: VirtualBridge, far: Far) -> None:
+    await refreshed(w, far, (491, []), (491, []), (200, [("Session-Expires", "300")], description()))
+
+
+async def refresh_while_they_offer(w: VirtualBridge, far: Far) -> None:
+    for _ in range(40):
+        await w.run(25)
+        new = [m for m in w.sent if isinstance(m, Request) and m.method in ("UPDATE", "INVITE") and m.to.tag]
+        if new:
+            far.calls()
+            far.send("UPDATE", body=description())
+            await w.run(0.1)
+            w.answer(new[-1], 491)
+            await w.run(5)
+            break
+
+
+async def refresh_to_nobody(w: VirtualBridge, far: Far) -> None:
+    await refreshed(w, far, (481, []))
+
+
+async def refresh_refused(w: VirtualBridge, far: Far) -> None:
+    await refreshed(w, far, (403, []), (500, []), (408, []))
+
+
+async def refresh_challenged(w: VirtualBridge, far: Far) -> None:
+    await refreshed(w, far, (401, [CHALLENGE]), (200, [("Session-Expires", "300")], description()))
+    await refreshed(w, far, (407, [PROXY_CHALLENGE]), (407, [PROXY_CHALLENGE]))
+
+
+async def refresh_answered_badly(w: VirtualBridge, far: Far) -> None:
+    await refreshed(w, far, (200, [], description(codecs="18")), (200, [], b"v=1"))
+
+
+async def refresh_answered_twice(w: VirtualBridge, far: Far) -> None:
+    await refreshed(w, far, (200, [("Session-Expires", "300")], description()))
+    for method in {m.method for m in w.sent if isinstance(m, Request) and m.to.tag} & {"UPDATE", "INVITE"}:
+        w.reply(method, 200)
+    await w.run(1)
+
+
+async def they_refresh(w: VirtualBridge, far: Far) -> None:
+    for _ in range(3):
+        far.send("UPDATE", ("Session-Expires", "200;refresher=uac"), TIMER)
+        await w.run(100)
+    far.send("UPDATE", ("Session-Expires", "60"), TIMER)
+    far.send("UPDATE", ("Session-Expires", "60"))
+    far.send("UPDATE", ("Session-Expires", "none"))
+    await w.run(60)
+    await far.reoffers(("Session-Expires", "200;refresher=uas"), TIMER)
+    await w.run(300)
+
+
+def transfer(w: VirtualBridge, target: str = "sip:bob@127.0.0.9") -> None:
+    w.note("transfer", w.session.call.transfer(target, "case=7"))
+
+
+def tells(far: Far, fragment: str, state: str = "active") -> None:
+    far.send(
+        "NOTIFY", ("Event", "refer"), ("Subscription-State", state), body=fragment.encode(), content="message/sipfrag"
+    )
+
+
+async def transferred(w: VirtualBridge, far: Far) -> None:
+    transfer(w)
+    transfer(w)
+    w.reply("REFER", 202)
+    for fragment in ("SIP/2.0 100 Trying", "SIP/2.0 200 OK", "SIP/2.0 200 OK"):
+        tells(far, fragment)
+        await w.run(0.1)
+
+
+async def transfer_refused(w: VirtualBridge, far: Far) -> None:
+    for target in ("sip:bob@10.0.0.1", "sip:bob@127.0.0.9"):
+        transfer(w, target)
+        await w.run(0.1)
+    w.reply("REFER", 603)
+    transfer(w, "sip:carl@127.0.0.9")
+    w.reply("REFER", 202, ("Refer-Sub", "false"))
+    await w.run(0.1)
+
+
+async def transfer_to_nobody(w: VirtualBridge, far: Far) -> None:
+    transfer(w)
+    w.reply("REFER", 202)
+    tells(far, "SIP/2.0 486 Busy Here", "terminated")
+    transfer(w, "+4930123")
+    w.reply("REFER", 202)
+    tells(far, "", "terminated;reason=noresource")
+
+
+async def transfer_without_outcome(w: VirtualBridge, far: Far) -> None:
+    transfer(w)
+    w.reply("REFER", 202)
+    await w.run(40)
+
+
+async def transfer_without_answer(w: VirtualBridge, far: Far) -> None:
+    transfer(w)
+    await w.run(40)
+
+
+async def transfer_challenged(w: VirtualBridge, far: Far) -> None:
+    transfer(w)
+    w.reply("REFER", 401, CHALLENGE)
+    await w.run(0.1)
+    w.reply("REFER", 401, CHALLENGE)
+    await w.run(0.1)
+
+
+async def hang_up_in_a_transfer(w: VirtualBridge, far: Far) -> None:
+    transfer(w)
+    w.session.call.hang_up("end", "case=8")
+    w.reply("REFER", 202)
+    await w.run(1)
+    tells(far, "SIP/2.0 200 OK")
+
+
+async def bye_in_a_transfer(w: VirtualBridge, far: Far) -> None:
+    transfer(w)
+    w.reply("REFER", 202)
+    far.send("BYE")
+
+
+UP: list[Script] = [
+    bye, bye_twice, hang_up, hang_up_too_long, hang_up_unanswered, byes_cross, bye_challenged, media_lost,
+    server_closes, hold_and_resume, inactive, hold_by_address, hold_by_update,
+    other_codec, unreadable_offers, new_target,
+    ask_for_an_offer, offer_asked_for_and_left, offer_asked_for_and_refused, offer_while_ours_is_open,
+    reinvite_without_ack, reinvite_repeated, hang_up_in_a_reinvite, old_number, wrong_tag, digits, digits_by_media,
+    other_requests, notify_of_nothing, asked_to_transfer, silence_for_ever, refresh_accepted,
+    refresh_accepted_without_timer, refresh_handed_over, refresh_too_small, refresh_unknown_method, refresh_crosses,
+    refresh_while_they_offer, refresh_to_nobody, refresh_refused, refresh_challenged, refresh_answered_badly,
+    refresh_answered_twice, they_refresh, transferred, transfer_refused, transfer_to_nobody, transfer_without_outcome,
+    transfer_without_answer, transfer_challenged, hang_up_in_a_transfer, bye_in_a_transfer,
+]  # fmt: skip
+
+# --- calls to us: what an INVITE says --------------------------------------------------------------------------------
+
+INVITES: dict[str, tuple[list[Header], bytes]] = {
+    "plain": ([], description()),
+    "without offer": ([], b""),
+    "we refresh": ([("Session-Expires", "600;refresher=uas"), TIMER], description()),
+    "they refresh": ([("Session-Expires", "600;refresher=uac"), TIMER], description()),
+    "updates": ([UPDATES, TIMER, ("Min-SE", "120")], description()),
+    "routed": ([("Record-Route", "<sip:127.0.0.8;lr>, <sip:127.0.0.7>")], description()),
+    "strictly routed": ([("Record-Route", "<sip:127.0.0.8:7300>")], description(codecs="9 101")),
+    "translated": (
+        [("Via", "SIP/2.0/UDP 10.1.1.1:7000;branch=z9hG4bK-nat;rport"), ("Contact", "<sip:ann@10.1.1.1:7000>")],
+        description(),
+    ),
+    "encrypted": (
+        [],
+        description(
+            more="a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:" + "A" * 40, protocol="RTP/SAVP"
+        ),
+    ),
+}  # fmt: skip
+
+TRUNKS: dict[str, dict[str, Any]] = {
+    "": {},
+    "early media": {"trunk": {"early_media": True}},
+    "with a password": {"trunk": {"addresses": ["127.0.0.0/8"], "transfers": "follow"}, "user_to_user": False},
+    "no timer asked": {"timeouts": {"session": 0}},
+}
+
+# --- calls to us, before they are up ---------------------------------------------------------------------------------
+
+
+async def cancel(w: VirtualBridge, far: Far) -> None:
+    assert far.invite
+    w.take(far.request("CANCEL", cseq=far.invite.cseq.number, branch=far.invite.via.branch, to_tag=""))
+    await w.run(0.6)
+    if w.replied().status >= 300:
+        far.ack()
+
+
+async def bye_before_the_answer(w: VirtualBridge, far: Far) -> None:
+    far.send("BYE", to_tag=w.replied().to.tag)
+
+
+async def repeated_invite(w: VirtualBridge, far: Far) -> None:
+    assert far.invite
+    w.take(far.invite)
+    far.send("INVITE", body=description(), cseq=far.invite.cseq.number)
+    await w.run(1)
+
+
+async def session_ends(w: VirtualBridge, far: Far) -> None:
+    w.call.hang_up("end")
+    await w.run(0.1)
+
+
+async def session_fails(w: VirtualBridge, far: Far) -> None:
+    w.call.hang_up("dialogue_failed", "case=7")
+    await w.run(5)
+
+
+async def becomes_ready(w: VirtualBridge, far: Far) -> None:
+    await w.run(1)
+    for session in w.sessions:
+        session.ready.set_result(None)
+    await w.run(1)
+    for session in w.sessions:
+        session.greeted.set_result(None)
+    await w.run(1)
+    far.ack(body=b"" if far.invite and far.invite.body else description())
+    await w.run(1)
+
+
+async def greets_at_once(w: VirtualBridge, far: Far) -> None:
+    for session in w.sessions:
+        session.greeted.set_result(None)
+        session.ready.set_result(None)
+    await w.run(0.3)
+    far.ack(body=b"" if far.invite and far.invite.body else description())
+    await w.run(1)
+
+
+async def never_ready(w: VirtualBridge, far: Far) -> None:
+    await w.run(10)
+
+
+async def never_greets(w: VirtualBridge, far: Far) -> None:
+    for session in w.sessions:
+        session.ready.set_result(None)
+    await w.run(100)
+
+
+async def requests_before_the_answer(w: VirtualBridge, far: Far) -> None:
+    far.to_tag = w.replied().to.tag
+    far.send("INFO", body=b"5", content="application/dtmf")
+    far.send("UPDATE", body=description())
+    far.send("INVITE", body=description())
+    far.send("OPTIONS")
+    await w.run(0.1)
+    w.call.on_digit("6")
+    w.note("transfer", w.call.transfer("sip:bob@127.0.0.9"))
+
+
+async def media_lost_early(w: VirtualBridge, far: Far) -> None:
+    w.call.on_leg_closed("media timeout")
+    await w.run(0.1)
+
+
+async def bridge_closes(w: VirtualBridge, far: Far) -> None:
+    await w.bridge.aclose()
+
+
+BEFORE: list[Script] = [
+    cancel, bye_before_the_answer, repeated_invite, session_ends, session_fails, becomes_ready, greets_at_once,
+    never_ready, never_greets, requests_before_the_answer, media_lost_early, bridge_closes,
+]  # fmt: skip
+
+ENTRIES: dict[str, dict[str, Any]] = {
+    "": {},
+    "early media": {"trunk": {"early_media": True}},
+    "at once": {"trunk": {"answer_at_once": True}},
+}
+
+# --- answered, and the ACK is missing --------------------------------------------------------------------------------
+
+
+async def ack_never_comes(w: VirtualBridge, far: Far) -> None:
+    await w.run(40)
+
+
+async def ack_comes_late(w: VirtualBridge, far: Far) -> None:
+    await w.run(6)
+    far.ack(body=b"" if far.invite and far.invite.body else description(port=40040))
+    await w.run(1)
+
+
+async def hang_up_without_ack(w: VirtualBridge, far: Far) -> None:
+    w.call.hang_up("end", "case=7")
+    await w.run(40)
+
+
+async def hang_up_before_the_ack(w: VirtualBridge, far: Far) -> None:
+    w.call.hang_up("end", "case=7")
+    await w.run(0.7)
+    far.ack()
+    await w.run(1)
+
+
+async def bye_instead_of_ack(w: VirtualBridge, far: Far) -> None:
+    far.send("BYE", to_tag=w.replied().to.tag)
+    await w.run(1)
+
+
+async def offer_before_the_ack(w: VirtualBridge, far: Far) -> None:
+    far.to_tag = w.replied().to.tag
+    far.send("UPDATE", body=description())
+    far.send("UPDATE")
+    far.send("INVITE", body=description())
+    await w.run(0.1)
+
+
+async def ack_of_another(w: VirtualBridge, far: Far) -> None:
+    far.to_tag = w.replied().to.tag
+    far.send("ACK", cseq=77)
+    await w.run(1)
+
+
+async def ack_without_answer(w: VirtualBridge, far: Far) -> None:
+    far.ack()
+    await w.run(1)
+
+
+async def ack_with_a_bad_answer(w: VirtualBridge, far: Far) -> None:
+    far.ack(body=description(codecs="18"))
+    await w.run(1)
+
+
+async def ack_but_no_room(w: VirtualBridge, far: Far) -> None:
+    w.room = False
+    far.ack(body=description())
+    await w.run(1)
+
+
+UNACKED: list[Script] = [
+    ack_never_comes, ack_comes_late, hang_up_without_ack, hang_up_before_the_ack, bye_instead_of_ack,
+    offer_before_the_ack, ack_of_another, ack_without_answer,
+    ack_with_a_bad_answer, ack_but_no_room, cancel, repeated_invite,
+]  # fmt: skip
+
+# --- calls to us that are refused ------------------------------------------------------------------------------------
+
+REFUSED: dict[str, tuple[list[Header], bytes, dict[str, Any]]] = {
+    "no common codec": ([], description(codecs="18"), {}),
+    "unreadable": ([], b"v=1", {}),
+    "another body": ([("Content-Type", "text/plain")], b"x", {}),
+    "compressed": ([("Content-Encoding", "gzip")], b"x", {}),
+    "interval too small": ([("Session-Expires", "60"), TIMER], description(), {}),
+    "interval unreadable": ([("Session-Expires", "x")], description(), {}),
+    "extension": ([("Require", "100rel")], description(), {}),
+    "srtp refused": (*INVITES["encrypted"], {"trunk": {"srtp": "off"}}),
+    "full": ([], description(), {"room": False}),
+    "full, without offer": ([], b"", {"room": False}),
+    "bad routes": ([("Record-Route", "<sip:p")], description(), {}),
+    "one call only": ([], description(), {"trunk": {"max_calls": 1}}),
+}
+
+# --- calls of ours ---------------------------------------------------------------------------------------------------
+
+CALLEES: dict[str, list[Any]] = {
+    "answers": [(200, [], description())],
+    "rings": [(100, []), (180, []), (200, [], description())],
+    "early media": [(183, [], description()), (180, []), (200, [])],
+    "other early media": [(183, [], description(codecs="8")), (200, [NEW_TARGET], description())],
+    "timer": [(200, [("Session-Expires", "300;refresher=uac"), ("Require", "timer"), UPDATES], description())],
+    "their timer": [(200, [("Session-Expires", "300;refresher=uas"), ("Require", "timer")], description())],
+    "routed": [(200, [("Record-Route", "<sip:127.0.0.8;lr>, <sip:127.0.0.7;lr>")], description(codecs="9 101"))],
+    "challenge": [(401, [CHALLENGE]), (407, [PROXY_CHALLENGE]), (200, [], description())],
+    "stale": [(401, [CHALLENGE]), (401, [STALE]), (200, [], description())],
+}  # fmt: skip
+
+UNANSWERED: dict[str, list[Any]] = {
+    "busy": [(486, [])],
+    "ringing, declined": [(180, []), (603, [])],
+    "early media, declined": [(183, [], description()), (480, [])],
+    "wrong password": [(401, [CHALLENGE]), (401, [CHALLENGE])],
+    "no password for this": [(401, [("WWW-Authenticate", "Basic realm=x")])],
+    "interval": [(422, [("Min-SE", "2400")]), (422, [("Min-SE", "x")])],
+    "interval, answered": [(422, [("Min-SE", "2400")]), (200, [("Session-Expires", "2400")], description())],
+    "redirected": [(302, [ELSEWHERE]), (404, []), (200, [], description())],
+    "redirected outside": [(302, [("Contact", "<sip:bob@10.0.0.1>")])],
+    "redirected nowhere": [(300, [])],
+    "no sdp": [(200, [])],
+    "no common codec": [(200, [], description(codecs="18"))],
+    "no contact": [(200, [("Contact", "*")], description())],
+    "bad timer": [(200, [("Session-Expires", "x")], description())],
+    "bad early media": [(183, [], b"v=1"), (183, [], description(codecs="18")), (200, [], description())],
+    "nobody": [],
+    "rings for ever": [(180, [])],
+    "early media for ever": [(183, [], description())],
+}  # fmt: skip
+
+
+async def answered(w: VirtualBridge, answers: list[Any]) -> None:
+    """Each answer to the newest INVITE."""
+    for answer in answers:
+        status, headers, body = (*answer, b"")[:3]
+        w.reply("INVITE", status, *headers, body=body)
+        await w.run(0.5)
+
+
+async def only_called(w: VirtualBridge, far: Far) -> None:
+    await w.run(100)
+
+
+async def given_up(w: VirtualBridge, far: Far) -> None:
+    w.note("cancel", w.bridge.outgoing.cancel("VX" + "f" * 32))
+    await w.run(0.1)
+    if not w.asked("INVITE").to.tag and any(isinstance(m, Request) and m.method == "CANCEL" for m in w.sent):
+        w.reply("CANCEL", 200)
+        w.reply("INVITE", 487)
+
+
+async def given_up_and_answered(w: VirtualBridge, far: Far) -> None:
+    w.note("cancel", w.bridge.outgoing.cancel("VX" + "f" * 32))
+    await w.run(0.1)
+    w.reply("INVITE", 180)
+    await w.run(0.1)
+    for _ in range(2):
+        w.reply("INVITE", 200, body=description())
+        await w.run(0.1)
+
+
+async def given_up_and_unanswered(w: VirtualBridge, far: Far) -> None:
+    w.note("cancel", w.bridge.outgoing.cancel("VX" + "f" * 32))
+    await w.run(50)
+
+
+async def forks(w: VirtualBridge, far: Far) -> None:
+    for tag in ("b", "a", "b", "c", "a"):
+        w.reply("INVITE", 200, tag=tag, body=description())
+        await w.run(0.3)
+
+
+async def early_forks(w: VirtualBridge, far: Far) -> None:
+    w.reply("INVITE", 183, tag="b", body=description(codecs="8"))
+    w.reply("INVITE", 183, tag="c", body=description(codecs="0"))
+    await w.run(0.5)
+    w.reply("INVITE", 200, tag="c")
+    await w.run(0.5)
+
+
+async def no_room_when_answered(w: VirtualBridge, far: Far) -> None:
+    w.room = False
+    w.reply("INVITE", 183, body=description())
+    await w.run(0.2)
+    w.reply("INVITE", 200, body=description())
+    await w.run(0.2)
+
+
+CALLING: list[Script] = [
+    only_called, given_up, given_up_and_answered, given_up_and_unanswered, forks, early_forks, no_room_when_answered,
+    bridge_closes,
+]  # fmt: skip
+
+ORDERS: dict[str, dict[str, Any]] = {
+    "": {},
+    "early session": {"trunk": {"early_media": True}},
+    "no timer": {"timeouts": {"session": 0}},
+}
+
+SCRIPTS: dict[str, Callable[[], Coroutine[Any, Any, list[str]]]] = {}
+"""By name; each makes its own world."""
+
+
+def _into(
+    name: str, invite: str, config: dict[str, Any], script: Script, *, ready: bool = True, acked: bool = True
+) -> None:
+    async def run() -> list[str]:
+        w = VirtualBridge(ready=ready, **config)
+        far = Far(w)
+        headers, body = INVITES[invite]
+        far.calls(*headers, body=body)
+        await w.run(0.1)
+        for session in w.sessions if ready else []:
+            session.greeted.set_result(None)
+        await w.run(0.1)
+        if acked:
+            far.ack(body=b"" if body else description())
+            await w.run(0.1)
+        await script(w, far)
+        return await w.finish()
+
+    SCRIPTS[name] = run
+
+
+def _refused(name: str) -> None:
+    async def run() -> list[str]:
+        headers, body, config = REFUSED[name]
+        room = config.get("room", True)
+        w = VirtualBridge(**{key: value for key, value in config.items() if key != "room"})
+        w.room = room
+        far = Far(w)
+        if name == "one call only":
+            other = Far(w)
+            other.call_id = "call-2"
+            other.calls()
+            await w.run(0.1)
+            other.ack()
+        far.calls(*headers, body=body)
+        await w.run(3)
+        far.ack(body=description() if name == "full, without offer" else b"")
+        return await w.finish()
+
+    SCRIPTS[f"refused: {name}"] = run
+
+
+def _placed(name: str, config: dict[str, Any], answers: list[Any], script: Script) -> None:
+    async def run() -> list[str]:
+        merged = {"proxy": f"sip:{FAR[0]}:{FAR[1]}", "username": "bot", "password": "secret"} | config.get("trunk", {})
+        w = VirtualBridge(**{**config, "trunk": merged})
+        try:
+            attempt = await placed(w, custom_parameters={"X-Case": "7"}, trunk="office")
+        except Rejected:
+            return await w.finish()
+        await answered(w, answers)
+        up = [call for call in w.bridge if call.state.value == "up"]
+        far = Far(w, w.asked("INVITE"), tag="a")
+        if up or script in CALLING:
+            await script(w, far)
+        else:
+            await w.run(100)
+        w.note("attempt", attempt.state, attempt.status, attempt.reason)
+        return await w.finish()
+
+    SCRIPTS[name] = run
+
+
+def _few(name: str, common: tuple[str, ...]) -> list[Script]:
+    """All that may happen in calls of the common kinds, and in others what depends on the kind."""
+    return UP if name in common else [bye, hang_up, hold_and_resume, new_target, refresh_accepted, transferred]
+
+
+for _trunk, _config in TRUNKS.items():
+    for _invite in INVITES if not _trunk else ("plain",):
+        for _script in _few(_invite, ("plain", "without offer", "we refresh", "they refresh", "updates")):
+            _into(f"{_script.__name__}: {_invite}, {_trunk}", _invite, _config, _script)
+for _entry, _config in ENTRIES.items():
+    for _invite in ("plain", "without offer", "routed"):
+        for _script in BEFORE:
+            _into(
+                f"ringing, {_script.__name__}: {_invite}, {_entry}", _invite, _config, _script, ready=False, acked=False
+            )
+        for _script in UNACKED:
+            _into(f"not acked, {_script.__name__}: {_invite}, {_entry}", _invite, _config, _script, acked=False)
+for _refusal in REFUSED:
+    _refused(_refusal)
+for _order, _config in ORDERS.items():
+    for _callee, _answers in CALLEES.items():
+        for _script in _few(_callee, () if _order else ("answers", "timer", "their timer")):
+            _placed(f"ours, {_script.__name__}: {_callee}, {_order}", _config, _answers, _script)
+    for _callee, _answers in UNANSWERED.items():
+        _placed(f"ours, {_callee}, {_order}", _config, _answers, bye)
+    for _script in CALLING:
+        for _before, _answers in {"at once": [], "ringing": [(180, [])], "early": [(183, [], description())]}.items():
+            _placed(f"ours, {_script.__name__} {_before}, {_order}", _config, _answers, _script)
+
+
+def run_all(names: list[str]) -> list[list[str]]:
+    """One after the other, each on a clock of its own, so that no fraction of a second is rounded otherwise."""
+    with played():
+        return [_run(SCRIPTS[name]()) for name in names]
+
+
+def _run(script: Coroutine[Any, Any, list[str]]) -> list[str]:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(script)
+
+
+def recorded() -> dict[str, list[str]]:
+    """The lines of every script by its name."""
+    with gzip.open(VECTORS, "rt") as file:
+        lines: dict[str, list[str]] = json.load(file)
+    return lines
+
+
+def _main(verb: str, name: str = "") -> int:
+    if verb == "show":
+        print(*run_all([name])[0], sep="\n")
+        return 0
+    names = list(SCRIPTS)
+    scripts = dict(zip(names, run_all(names), strict=True))
+    if verb == "record":
+        VECTORS.parent.mkdir(parents=True, exist_ok=True)
+        VECTORS.write_bytes(gzip.compress(json.dumps(scripts, indent=0).encode(), mtime=0))
+        return 0
+    before = recorded()
+    other = [name for name in names if scripts[name] != before.get(name)]
+    print(f"{len(other)} of {len(names)} scripts differ", *other, sep="\n")
+    return bool(other)
+
+
+if __name__ == "__main__":
+    logging.disable()
+    sys.exit(_main(*sys.argv[1:]))
