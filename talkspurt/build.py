@@ -335,7 +335,7 @@ class Gateway:
             self.config.barge_in,
             turn_chars=limits.turn_chars,
             turns_queued=limits.turns_queued,
-            words_decide=route.ignore_backchannel and name in self.services.hearing,
+            hearing=self.services.hearing.get(name),
         )
         session = Session(call, leg, started.inbound, route, defaults, self.services)
         self.directory.add(session)

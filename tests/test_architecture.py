@@ -40,6 +40,7 @@ PURE = [
     "gateway/recognition/listen.py",
     "gateway/seams/leg.py",
     "gateway/media/[!t]*.py",
+    "gateway/call/barge_in.py",
     "gateway/call/turns.py",
     "gateway/listener/source_limit.py",
     "tts_engine/cosyvoice/token2wav/admission.py",

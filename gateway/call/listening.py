@@ -11,10 +11,10 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from gateway.call.barge_in import Event
 from gateway.call.turns import Turns
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
 from gateway.seams.messages import Info, Outbound, Prompt
@@ -43,7 +43,7 @@ class Hearing:
     """Matches what counts as a mere acknowledgement, as ``_plain`` writes it; None: nothing does."""
     quiet_s: float
     """From the end of speech, as the VAD tells it, to the end of the utterance."""
-    doubt_s: float
+    lasts_s: float
     """Who speaks over us for so long interrupts without a word too; 0: speech itself has decided."""
     most_frames: int
     """Of 20 ms, in one utterance."""
@@ -62,7 +62,7 @@ def hearing(route: RouteConfig, recogniser: Recogniser, config: RecogniserConfig
         speaker_events="speaker-events" in route.events,
         agreement=re.compile(rf"(?:(?:{phrases})(?: |$))+") if route.ignore_backchannel and phrases else None,
         quiet_s=max(0, config.end_of_speech_ms - barge_in.min_silence_ms) / 1000,
-        doubt_s=max(false_alarm_ms, config.agreement_ms if route.ignore_backchannel else 0) / 1000,
+        lasts_s=max(false_alarm_ms, config.agreement_ms if route.ignore_backchannel else 0) / 1000,
         most_frames=round(config.max_utterance_s * 50),
     )
 
@@ -90,8 +90,7 @@ class Listening:
     """One call's. ``start`` it once; see ``RecognitionEvents``.
 
     Args:
-        clock: the ticker's ``now``.
-        cutting: entered around what may cut our voice, with the onset from which the cut is counted.
+        decide: takes what is known of the caller, with the onset of what was heard, and does what follows.
         later: the loop's ``call_later``.
     """
 
@@ -101,25 +100,20 @@ class Listening:
         turns: Turns,
         *,
         tell: Callable[[Outbound], None],
-        cutting: Callable[[float], AbstractContextManager[None]],
-        clock: Callable[[], float],
+        decide: Callable[[Event, float | None], None],
         later: Later | None = None,
     ) -> None:
         self._hearing = hearing
         self._turns = turns
         self._tell = tell
-        self._cutting = cutting
-        self._now = clock
+        self._decide = decide
         self._later: Later = later or asyncio.get_running_loop().call_later
         self._language = hearing.language
         self._stream: RecognitionStream | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._current: _Utterance | None = None
         self._finished: deque[_Utterance] = deque()  # whose words have not come; the stream bounds them
-        self._speaking = False
-        self._onset = 0.0
         self._end: Timer | None = None
-        self._doubt: Timer | None = None
 
     def start(self) -> None:
         """Connect to the recogniser. Raises ``RecognitionError``."""
@@ -144,14 +138,13 @@ class Listening:
     def _open(self, language: str) -> None:
         hearing = self._hearing
         self._stream = hearing.recogniser.open(
-            self, language=language, hints=hearing.hints, partials=hearing.partial_prompts or hearing.doubt_s > 0
+            self, language=language, hints=hearing.hints, partials=hearing.partial_prompts or hearing.lasts_s > 0
         )
         self._language = language
 
     async def aclose(self) -> None:
-        for timer in (self._end, self._doubt):
-            if timer is not None:
-                timer.cancel()
+        if self._end is not None:
+            self._end.cancel()
         if self._stream is not None:
             await self._stream.aclose()
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -160,20 +153,12 @@ class Listening:
 
     def on_speech_started(self, *, onset: float) -> None:
         """The caller has begun, or goes on after a short silence."""
-        now = self._now()
-        self._speaking, self._onset = True, onset
         if self._end is not None:
             self._end.cancel()
         if self._current is None:
             self._current = _Utterance(onset, over_us=self._turns.speaking() is not None)
             self._tell_speaking("on")
-        with self._cutting(onset):
-            self._turns.on_caller_speech(onset=onset, now=now)
-        if self._hearing.doubt_s:
-            if self._doubt is not None:
-                self._doubt.cancel()
-            wait_s = max(0.0, onset + self._hearing.doubt_s - now)
-            self._doubt = self._later(wait_s, self._on_doubt_over)
+        self._decide(Event.SPEECH, onset)
 
     def on_speech(self, pcm: bytes) -> None:
         """20 ms of it."""
@@ -188,7 +173,7 @@ class Listening:
 
     def on_speech_ended(self) -> None:
         """The caller is silent, perhaps only to take a breath."""
-        self._speaking = False
+        self._decide(Event.SILENCE, None)
         if self._current is not None and self._stream is not None:
             self._stream.pause()
             self._current.unwanted = self._is_unwanted()
@@ -197,6 +182,7 @@ class Listening:
     def _on_quiet(self) -> None:
         if self._current is not None:
             utterance, self._current = self._current, None
+            self._decide(Event.THOUGHT_ENDED, None)
             self._tell_speaking("off")
             self._finish(utterance)
 
@@ -205,20 +191,16 @@ class Listening:
             self._finished.append(utterance)
             self._stream.finish()
 
-    def _on_doubt_over(self) -> None:
-        if self._speaking:
-            self._cut(self._onset)
-
     # --- the recogniser's side ---------------------------------------------------------------------------------------
 
     def on_partial(self, text: str) -> None:
         """The words of an utterance up to now."""
         utterance = self._finished[0] if self._finished else self._current
-        if utterance is None or self._is_agreement(utterance, text, begun=self._speaking):
+        if utterance is None or self._is_agreement(utterance, text, begun=self._turns.barge_in.caller_speaks):
             return
         if not utterance.cuts:
             utterance.cuts = True
-            self._cut(utterance.onset)
+            self._decide(Event.WORDS, utterance.onset)
         # Of an utterance that is over, the final prompt is on its way.
         if self._hearing.partial_prompts and not self._finished and not self._is_unwanted():
             self._tell(Prompt(voice_prompt=text, lang=self._language, last=False))
@@ -231,20 +213,16 @@ class Listening:
         utterance = self._finished.popleft()
         if not text or self._is_agreement(utterance, text):
             if self._current is None:
-                self._turns.on_caller_silence(self._now())
+                self._decide(Event.NO_WORDS, None)
             return
         if utterance.unwanted:
             return
         # Also what we began to say meanwhile: the answer to this must not wait behind it.
-        self._cut(utterance.onset)
+        self._decide(Event.WORDS, utterance.onset)
         self._tell(Prompt(voice_prompt=text, lang=self._language, last=True))
         self._turns.on_prompt_sent()
 
     # --- what follows ------------------------------------------------------------------------------------------------
-
-    def _cut(self, onset: float) -> None:
-        with self._cutting(onset):
-            self._turns.on_caller_words(onset=onset, now=self._now())
 
     def _is_agreement(self, utterance: _Utterance, text: str, *, begun: bool = False) -> bool:
         pattern = self._hearing.agreement

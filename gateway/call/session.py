@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gateway.call.barge_in import Event, Policy, Rules
 from gateway.call.handoff import Handoff
 from gateway.call.listening import Hearing, Listening
 from gateway.call.turns import FirstPacket, Reason, State, Turn, TurnDefaults, Turns
@@ -176,9 +176,8 @@ class Session:
         self._room.set()
         self._next_position = 0.0
         self._next_caption = 0.0
-        self._cut_started: float | None = None
         self._flushed_at = 0.0
-        self._doubt_timer: asyncio.TimerHandle | None = None
+        self._decision: asyncio.TimerHandle | None = None
         self._subscribed_rate = 0
         self._beside: set[str] = set()
         """Turns of digits that the leg carries itself when their place in the audio comes."""
@@ -201,9 +200,7 @@ class Session:
         )
         self._uplink: UplinkStream | None = None
         heard = services.hearing.get(call.route)
-        self._listening = (
-            Listening(heard, self.turns, tell=self.tell, cutting=self._cutting, clock=self._now) if heard else None
-        )
+        self._listening = Listening(heard, self.turns, tell=self.tell, decide=self._decide) if heard else None
         self._keys_told = False
         self._transfer: Transfer | None = None
         self.listening = False
@@ -248,7 +245,8 @@ class Session:
         now = self._now()
         closing: Reason = "ended" if self._hang_up_leg else "hangup"
         self.turns.close(closing, now)
-        self._stop_doubting()
+        if self._decision is not None:
+            self._decision.cancel()
         for making in self._making.values():
             making.task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -281,9 +279,7 @@ class Session:
         self._key(digit)
 
     def _key(self, digit: str) -> None:
-        now = self._now()
-        with self._cutting(now):
-            self.turns.on_digit(digit, now)
+        self.turns.on_digit(digit, self._now())
 
     def on_audio(self, payload: bytes) -> None:
         """The caller's audio, only while ``listening``."""
@@ -304,9 +300,9 @@ class Session:
 
         Speech waits where it is, and what is new behind it; nothing of that counts as heard. It goes on at its place.
         """
-        if held != self.playout.paused:
+        if held != self.playout.on_hold:
             now = self._now()
-            self.playout.paused = held
+            self.playout.on_hold = held
             if held:
                 self.playout.flushed(now)
             self.wake()
@@ -337,49 +333,38 @@ class Session:
     # --- the caller's audio (UplinkEvents) -------------------------------------------------------------------------
 
     def on_speech_suspected(self, *, onset: float) -> None:
-        """It may be speech: pause until the VAD is sure, or nothing more is heard of it."""
-        with self._cutting(onset):
-            self.turns.on_caller_suspected(onset=onset, now=self._now())
-        self._doubt(self.turns.defaults.doubt_s, self.turns.on_caller_silence)
+        """It may be speech."""
+        self._decide(Event.SUSPECTED, onset)
 
     def on_speech_dismissed(self) -> None:
         """It was no speech."""
-        self._doubt(0.0, self.turns.on_caller_silence)
+        self._decide(Event.DISMISSED)
 
     def on_speech_started(self, *, onset: float) -> None:
         """The VAD is sure."""
         if self._listening is not None:
-            self._stop_doubting()
             self._listening.on_speech_started(onset=onset)
             return
         if "speaker-events" in self._route.events:
             self.tell(Info(name="clientSpeaking", value="on"))
-        now = self._now()
-        with self._cutting(onset):
-            self.turns.on_caller_speech(onset=onset, now=now)
-        self._doubt(onset + self.turns.defaults.false_alarm_s - now, lambda now: self._on_doubt_over(onset, now))
+        self._decide(Event.SPEECH, onset)
 
-    def _on_doubt_over(self, onset: float, now: float) -> None:
-        with self._cutting(onset):
-            self.turns.on_doubt_over(now)
-
-    def _doubt(self, delay_s: float, decide: Callable[[float], None]) -> None:
-        """Decide about a pause later, unless something else decides before."""
-        self._stop_doubting()
-        if self.playout.held:
-            self._doubt_timer = asyncio.get_running_loop().call_later(max(0.0, delay_s), lambda: decide(self._now()))
-
-    def _stop_doubting(self) -> None:
-        if self._doubt_timer is not None:
-            self._doubt_timer.cancel()
-            self._doubt_timer = None
+    def _decide(self, event: Event, onset: float | None = None) -> None:
+        """Something is known of the caller: let it have its consequence, and come back when the next one is due."""
+        self.turns.on_caller(event, self._now(), onset=onset)
+        if self._decision is not None:
+            self._decision.cancel()
+        due = self.turns.deadline()
+        if due is not None:
+            delay_s = max(0.0, due - self._now())
+            self._decision = asyncio.get_running_loop().call_later(delay_s, self._decide, Event.DEADLINE)
 
     def on_speech_ended(self) -> None:
         """The caller has stopped."""
         if self._listening is not None:
             self._listening.on_speech_ended()
             return
-        self._doubt(0.0, self.turns.on_caller_silence)
+        self._decide(Event.SILENCE)
         if "speaker-events" in self._route.events:
             self.tell(Info(name="clientSpeaking", value="off"))
 
@@ -397,15 +382,6 @@ class Session:
         """Audio for the dialogue manager that subscribed."""
         if self._link is not None and self._subscribed_rate:
             self._link.send_audio(pcm)
-
-    @contextmanager
-    def _cutting(self, since: float) -> Iterator[None]:
-        """What is cut in here is counted from ``since`` on."""
-        self._cut_started = since
-        try:
-            yield
-        finally:
-            self._cut_started = None
 
     def _want(self) -> None:
         if self._uplink is not None:
@@ -448,8 +424,7 @@ class Session:
             case _:
                 if isinstance(message, Language):
                     self._transcribe(message.transcription_language)
-                with self._cutting(now):
-                    self.turns.on_message(message, now)
+                self.turns.on_message(message, now)
 
     def _transcribe(self, language: str) -> None:
         if self._listening is not None and language:
@@ -529,7 +504,7 @@ class Session:
                 making.utterance.played(heard, at=self._now())
             making.task.cancel()
 
-    def flush(self) -> None:
+    def flush(self, since: float | None) -> None:
         """Silence now: empty the peer's buffer, then the shortest fade the codec allows."""
         now = self._now()
         sounding = self.playout.flushed(now)
@@ -539,9 +514,9 @@ class Session:
             tail = faded(self._leg.outbound, sounding, ms=self._services.playout.fade_ms)
             if tail is not None:
                 self._leg.send_frame(tail, now)
-        if self._cut_started is not None:
+        if since is not None:
             self._flushed_at = self._now()
-            self.stats.last_cut_ms = (self._flushed_at - self._cut_started) * 1000
+            self.stats.last_cut_ms = (self._flushed_at - since) * 1000
 
     def wake(self) -> None:
         """Look at the playout again in the next slot."""
@@ -575,7 +550,7 @@ class Session:
         self.stats.gap_s += length_s
         self._services.meter.gap(transport=self.call.transport, seconds=length_s)
 
-    def ended(self, turn: Turn, reason: str) -> None:
+    def ended(self, turn: Turn, reason: str, since: float | None) -> None:
         """Count a turn, and let go of what made it."""
         self._making.pop(turn.id, None)
         if turn.track.sent:
@@ -586,10 +561,10 @@ class Session:
         self._services.meter.turn_ended(outcome=turn.state.value)
         if not self.greeted.done():
             self.greeted.set_result(None)
-        if reason in ("speech", "dtmf", "cancel") and self._cut_started is not None:
+        if reason in ("speech", "dtmf", "cancel") and since is not None:
             # A pause that became a cut had its last frame when it began.
-            silent_at = self._flushed_at if self._flushed_at >= self._cut_started else self._now()
-            self._services.meter.cut(reason=reason, seconds=silent_at - self._cut_started)
+            silent_at = self._flushed_at if self._flushed_at >= since else self._now()
+            self._services.meter.cut(reason=reason, seconds=silent_at - since)
         self._want()
 
     def dropped_tokens(self, count: int) -> None:
@@ -710,9 +685,9 @@ def turn_defaults(
     *,
     turn_chars: int,
     turns_queued: int,
-    words_decide: bool = False,
+    hearing: Hearing | None = None,
 ) -> TurnDefaults:
-    """A route's part of the configuration, as ``Turns`` wants it."""
+    """A route's part of the configuration, as ``Turns`` wants it. ``hearing``: where the route has a recogniser."""
     return TurnDefaults(
         interruptible=interruptible_word(route.interruptible),
         preemptible=route.preemptible,
@@ -728,10 +703,23 @@ def turn_defaults(
         turns_queued=turns_queued,
         ahead_turns=playout.ahead_turns,
         held_turns=playout.held_turns,
-        words_decide=words_decide,
-        false_alarm_s=(
-            barge_in.false_alarm_ms if route.barge_in.false_alarm_ms is None else route.barge_in.false_alarm_ms
-        )
-        / 1000,
-        doubt_s=barge_in.max_hum_ms / 1000 + 0.5,
+        barge_in=interruption_rules(route, barge_in, hearing),
+    )
+
+
+def interruption_rules(route: RouteConfig, barge_in: BargeInConfig, hearing: Hearing | None) -> Rules:
+    """What the combination of a route's settings means; ``Policy`` has the table."""
+    own = route.barge_in.false_alarm_ms
+    false_alarm_s = (barge_in.false_alarm_ms if own is None else own) / 1000
+    if false_alarm_s:
+        policy = Policy.DURATION
+    elif hearing is not None and route.ignore_backchannel:
+        policy = Policy.WORDS
+    else:
+        policy = Policy.ONSET
+    return Rules(
+        policy=policy,
+        recogniser=hearing is not None,
+        lasts_s=false_alarm_s if hearing is None else hearing.lasts_s,
+        give_up_s=barge_in.max_hum_ms / 1000 + 0.5,
     )

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from gateway.call import barge_in
+from gateway.call.barge_in import BargeIn, Verdict
 from gateway.media.playout import FirstFrame, Gap, PlayedOut, Playout, Track
 from gateway.seams.messages import (
     Cancel,
@@ -159,12 +161,7 @@ class TurnDefaults:
     turns_queued: int = 64
     ahead_turns: int = 1
     held_turns: int = 4
-    false_alarm_s: float = 0.0
-    """Caller speech shorter than this only pauses us; 0: it cuts at once."""
-    doubt_s: float = 1.4
-    """Longest pause for a caller of whom nothing more is heard."""
-    words_decide: bool = False
-    """Caller speech alone does not cut: ``on_caller_words`` does."""
+    barge_in: barge_in.Rules = barge_in.Rules()
 
 
 @dataclass(slots=True)
@@ -197,8 +194,8 @@ class Effects(Protocol):
         """Abort the engine's or the clip's work for the turn."""
         ...
 
-    def flush(self) -> None:
-        """Empty the peer's buffer, and fade out."""
+    def flush(self, since: float | None) -> None:
+        """Empty the peer's buffer, and fade out. ``since``: when the caller or the manager asked for it, if one did."""
         ...
 
     def wake(self) -> None:
@@ -211,8 +208,8 @@ class Effects(Protocol):
 
     def gap(self, turn: Turn, length_s: float) -> None: ...
 
-    def ended(self, turn: Turn, reason: str) -> None:
-        """The turn is over, for counting; ``reason`` is empty unless it was cut."""
+    def ended(self, turn: Turn, reason: str, since: float | None) -> None:
+        """The turn is over, for counting; ``reason`` is empty unless it was cut, ``since`` as for ``flush``."""
         ...
 
     def dropped_tokens(self, count: int) -> None:
@@ -238,7 +235,7 @@ class Turns:
         self._count = 0
         self._open_untagged: Turn | None = None
         self._stale_until = 0.0
-        self._doubtful_onset = 0.0
+        self.barge_in = BargeIn(defaults.barge_in)
         self._language = defaults.language
         self._ending: End | None = None
         self._closed = False
@@ -311,7 +308,7 @@ class Turns:
             case Discard():
                 turn = self._find(message.turn, "discard")
                 if turn is not None:
-                    self._cut([turn], "discarded", now)
+                    self._cut([turn], "discarded", now, now)
             case Mark():
                 self._mark(message, now)
             case End():
@@ -464,7 +461,7 @@ class Turns:
 
     def _preempt(self, newcomer: Turn, now: float) -> None:
         before = [t for t in self._turns.values() if t is not newcomer and t.state is not State.HELD and t.preemptible]
-        self._cut(before, "preempted", now)
+        self._cut(before, "preempted", now, now)
 
     def _commit(self, message: Commit, now: float) -> None:
         turn = self._find(message.turn, "commit")
@@ -488,9 +485,9 @@ class Turns:
         if message.turn:
             turn = self._find(message.turn, "cancel")
             if turn is not None:
-                self._interrupt([turn], "cancel", now)
+                self._interrupt([turn], "cancel", now, now)
         else:
-            self._interrupt(self.live, "cancel", now)
+            self._interrupt(self.live, "cancel", now, now)
 
     def _mark(self, message: Mark, now: float) -> None:
         before = [turn for turn in self._turns.values() if turn.state is not State.HELD]
@@ -507,11 +504,11 @@ class Turns:
         if self._ending is not None:
             return
         self._ending = message
-        self._cut([turn for turn in self.live if turn.state is State.HELD], "ended", now)
+        self._cut([turn for turn in self.live if turn.state is State.HELD], "ended", now, now)
         for turn in self.live:
             self._close_text(turn)
         if not self.defaults.end_drain:
-            self._cut(self.live, "ended", now)
+            self._cut(self.live, "ended", now, now)
 
     def _close_text(self, turn: Turn) -> None:
         if not turn.closed:
@@ -543,52 +540,26 @@ class Turns:
         elif speaking is None:
             self._stale_until = 0.0
 
-    def on_caller_suspected(self, *, onset: float, now: float) -> None:
-        """The caller may have begun to speak at ``onset``: silence at once, where it was, until we know."""
-        lets_talk = self.defaults.words_decide and not self.defaults.false_alarm_s
-        if not self._closed and not lets_talk and not self.playout.held and self.interruptible_by("speech"):
-            self.playout.held = True
-            self._doubtful_onset = onset
-            self._effects.flush()
-
-    def on_caller_speech(self, *, onset: float, now: float) -> bool:
-        """The caller began to speak at ``onset`` (found out at ``now``). True if that cut or paused something."""
-        if self._closed or not self.interruptible_by("speech"):
-            return False
-        if self.defaults.false_alarm_s:
-            # Whether this is an interruption shows when the caller has gone on for long enough.
-            self.on_caller_suspected(onset=onset, now=now)
-        elif self.defaults.words_decide:
-            return False
-        else:
-            self.playout.held = False
-            self._caller_cut("speech", onset, now)
-        return True
-
-    def on_caller_words(self, *, onset: float, now: float) -> None:
-        """The caller, who began to speak at ``onset``, says something: it cuts what it may cut."""
+    def on_caller(self, event: barge_in.Event, now: float, *, onset: float | None = None) -> None:
+        """The VAD, the recogniser or the clock say something about the caller; see ``gateway.call.barge_in``."""
         if self._closed:
             return
-        if self.playout.held:
-            self._decide(now, spoke_on=True)
-        elif self.interruptible_by("speech"):
-            self._caller_cut("speech", onset, now)
+        match self._decide(event, now, onset=onset, may_cut=self.interruptible_by("speech")):
+            case Verdict.SUSPEND:
+                self._effects.flush(self.barge_in.onset)
+            case Verdict.RESUME:
+                self._effects.wake()
+            case Verdict.CUT:
+                self._caller_cut("speech", self.barge_in.onset, now)
 
-    def on_caller_silence(self, now: float) -> None:
-        """The caller has stopped, or was a hum: what was only paused goes on where it was."""
-        self._decide(now, spoke_on=False)
+    def deadline(self) -> float | None:
+        """When ``on_caller`` wants to be told of the ``DEADLINE``."""
+        return None if self._closed else self.barge_in.deadline()
 
-    def on_doubt_over(self, now: float) -> None:
-        """``false_alarm_s`` after an onset that only paused us: it was an interruption."""
-        self._decide(now, spoke_on=True)
-
-    def _decide(self, now: float, *, spoke_on: bool) -> None:
-        if not self.playout.held:
-            return
-        self.playout.held = False
-        if spoke_on and not self._closed:
-            self._caller_cut("speech", self._doubtful_onset, now)
-        self._effects.wake()
+    def _decide(self, event: barge_in.Event, now: float, *, onset: float | None = None, may_cut: bool) -> Verdict:
+        verdict = self.barge_in.on(event, now, onset=onset, may_cut=may_cut)
+        self.playout.suspended = self.barge_in.suspended
+        return verdict
 
     def on_prompt_sent(self) -> None:
         """A prompt or digit was told: what the manager says from now on answers it, however soon."""
@@ -603,10 +574,10 @@ class Turns:
             and turn.interruptible in ("any", reason)
             and (turn is front or turn.accepted_at < onset)
         ]
-        self._interrupt(doomed, reason, now)
+        self._interrupt(doomed, reason, now, onset)
         self._advance(now)
 
-    def _interrupt(self, doomed: list[Turn], reason: Reason, now: float) -> None:
+    def _interrupt(self, doomed: list[Turn], reason: Reason, now: float, since: float) -> None:
         """Cut turns and report what was heard of the one that was being spoken."""
         shown = next((turn for turn in doomed if turn.track.sent), doomed[0] if doomed else None)
         if shown is None:
@@ -616,7 +587,7 @@ class Turns:
         heard_ms = self._heard_ms(shown, now)
         if any(not turn.closed and turn is self._open_untagged for turn in doomed):
             self._stale_until = now + self.defaults.stale_s
-        self._cut(doomed, reason, now)
+        self._cut(doomed, reason, now, since)
         if not shown.silent:
             self._effects.tell(
                 Interrupt(
@@ -629,7 +600,7 @@ class Turns:
             )
         self._update_speaking(now)
 
-    def _cut(self, doomed: list[Turn], reason: Reason, now: float) -> None:
+    def _cut(self, doomed: list[Turn], reason: Reason, now: float, since: float | None = None) -> None:
         sounding = False
         for turn in doomed:
             self.playout.stop(turn.track, now)
@@ -637,11 +608,11 @@ class Turns:
             self._report_heard(turn, self.heard_chars(turn, now))
             sounding |= self._terminate(turn, Event.CUT, now)
             self._say(turn, "interrupted", reason=reason, heardMs=heard_ms)
-            self._effects.ended(turn, reason)
+            self._effects.ended(turn, reason, since)
         if doomed:
-            self.playout.held = False
+            self._decide(barge_in.Event.RELEASED, now, may_cut=False)
         if sounding:
-            self._effects.flush()
+            self._effects.flush(since)
 
     def _terminate(self, turn: Turn, event: Event, now: float) -> bool:
         """Apply a terminal event; True if the peer may still sound of it."""
@@ -662,7 +633,6 @@ class Turns:
         """The call is over: every turn ends, nothing is taken any more."""
         if self._closed:
             return
-        self.playout.held = False
         self._cut(self.live, reason, now)
         self._update_speaking(now)
         self._closed = True
@@ -718,9 +688,9 @@ class Turns:
         if not turn.silent:
             self._error(description, code, turn.id, "")
         self._say(turn, "failed", code=code, description=description)
-        self._effects.ended(turn, "")
+        self._effects.ended(turn, "", None)
         if sounding:
-            self._effects.flush()
+            self._effects.flush(None)
         self._advance(now)
 
     # --- time ------------------------------------------------------------------------------------------------------
@@ -742,7 +712,7 @@ class Turns:
                         turn, "finished", audioMs=round(turn.track.sent * self.playout.pacer.ptime_s * 1000),
                         gaps=turn.track.gaps,
                     )  # fmt: skip
-                    self._effects.ended(turn, "")
+                    self._effects.ended(turn, "", None)
                 case Gap():
                     self._effects.gap(turn, event.length_s)
         speaking = self.speaking()

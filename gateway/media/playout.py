@@ -160,9 +160,9 @@ class Playout:
         self._history_tracks: deque[Track] = deque(maxlen=recent)
         self._dry_since: float | None = None
         self._ended_s = 0.0
-        self.held = False
-        """Nothing is sent while true: the caller may have begun to speak."""
-        self.paused = False
+        self.suspended = False
+        """Nothing is sent while true: the caller may be interrupting."""
+        self.on_hold = False
         """Nothing is sent while true: the leg can carry no sound now."""
         self._generation = 0
         self._marks = 0
@@ -177,7 +177,7 @@ class Playout:
 
     def deadline(self, now: float) -> float | None:
         """When to call ``pop_due`` next: a frame is due, or sound runs out. None: nothing to do until a push."""
-        if self._tracks and not self.held and not self.paused:
+        if self._tracks and not self.suspended and not self.on_hold:
             track = self._tracks[0]
             if track.frames:
                 return self.pacer.deadline() if self.pacer.running else self._start_at(track, now)
@@ -199,7 +199,7 @@ class Playout:
     def pop_due(self, now: float) -> bytes | None:
         """The next frame, or None: too early, or nothing there. Also settles what has been heard by now."""
         pacer = self.pacer
-        still = self.held or self.paused
+        still = self.suspended or self.on_hold
         while not still and self._tracks and self._tracks[0].done and not self._tracks[0].frames:
             self._track_sent(self._tracks.popleft())
         self.frame_sent()  # of tracks that were found done only now, whose frames have gone long ago

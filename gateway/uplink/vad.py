@@ -1,4 +1,6 @@
-"""When the caller begins to speak: decisions over speech probabilities. Pure; the network runs elsewhere.
+"""Whether the caller is heard to speak: decisions over speech probabilities. Pure; the network runs elsewhere.
+
+What is said here is evidence. Whether it interrupts us is decided in ``gateway.call.barge_in``.
 
 Silero's network answers once per window (256 samples at 8 kHz, 32 ms). Without our own voice, ``min_speech_s`` of
 windows that count confirm an onset. While we speak, three questions are asked more, since each wrong answer is a false
@@ -15,6 +17,7 @@ cut:
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,6 +80,15 @@ def echo_correlation(heard: NDArray[np.float32], sent: NDArray[np.float32]) -> f
     return float((np.abs(products[loud]) / scale).max())
 
 
+class Evidence(enum.Enum):
+    """How sure it is that the caller speaks."""
+
+    NONE = "none"
+    SOUND = "sound"  # it may become speech
+    SUSPICION = "suspicion"  # it is worth a pause, and that was said
+    SPEECH = "speech"
+
+
 class SpeechDetector:
     """One caller's onset and end of speech.
 
@@ -97,6 +109,7 @@ class SpeechDetector:
         min_silence_s: float = 0.3,
         max_hum_s: float = 0.9,
     ) -> None:
+        self.evidence = Evidence.NONE
         self._threshold = threshold
         self._min_speech_s = min_speech_s
         self._pause_s = pause_s
@@ -108,17 +121,18 @@ class SpeechDetector:
 
     @property
     def idle(self) -> bool:
-        """Nobody speaks, and nothing is suspected."""
-        return not self.speaking and self._onset is None
+        """Nobody is heard."""
+        return self.evidence is Evidence.NONE
 
-    def forget(self) -> None:
-        """What was being said is over: nothing was heard since."""
-        self.speaking = False
-        self._forget()
+    @property
+    def speaking(self) -> bool:
+        """The caller speaks."""
+        return self.evidence is Evidence.SPEECH
 
-    def _forget(self) -> None:
-        self._onset: float | None = None
-        self._suspected = False
+    def forget(self, evidence: Evidence = Evidence.NONE) -> None:
+        """What was heard is over, or (``SPEECH``) has become certain."""
+        self.evidence = evidence
+        self._onset = 0.0
         self._speech_s = self._silence_s = 0.0
         self._open_windows = 0
         self._ajar_db = -200.0
@@ -135,14 +149,12 @@ class SpeechDetector:
             quietest, loudest = _BEFORE_DB
             self._background = 10 ** (min(max(window.level_db, quietest), loudest) / 10)
             self._background_s = _BEFORE_S
-        known = self.speaking or self._onset is not None
-        voiced = window.probability >= self._threshold - (_RELEASE if known else 0.0)
+        voiced = window.probability >= self._threshold - (0.0 if self.idle else _RELEASE)
         voiced &= window.level_db > _FAINT_DB or not window.talking_over
         if self.speaking:
             self._silence_s = 0.0 if voiced else self._silence_s + WINDOW_S
             if self._silence_s >= self._min_silence_s:
-                self.speaking = False
-                self._forget()
+                self.forget()
                 return "ended", window.end
             return None
         before = self._background
@@ -153,7 +165,8 @@ class SpeechDetector:
             if self._silence_s > WINDOW_S:  # one weak window inside a word is no end of it
                 return self._dismiss(window)
             return None
-        if self._onset is None:
+        if self.idle:
+            self.evidence = Evidence.SOUND
             self._onset = window.end - WINDOW_S
             self._background_before = before
         self._silence_s = 0.0
@@ -171,8 +184,9 @@ class SpeechDetector:
             self._open_windows >= _SURE_WINDOWS or self._speech_s > self._max_hum_s
         ):
             return self._dismiss(window) if is_echo() else self._start()
-        if self._pause_s and not self._suspected and self._lasts(self._pause_s) and self._ajar and not is_echo():
-            self._suspected = True
+        worth_a_pause = self._pause_s and self._lasts(self._pause_s) and self._ajar
+        if self.evidence is Evidence.SOUND and worth_a_pause and not is_echo():
+            self.evidence = Evidence.SUSPICION
             return "suspected", self._onset
         return None
 
@@ -185,15 +199,13 @@ class SpeechDetector:
 
     def _start(self) -> tuple[str, float]:
         onset = self._onset
-        assert onset is not None
         self._background = self._background_before  # the caller's own words are no background
-        self._forget()
-        self.speaking = True
+        self.forget(Evidence.SPEECH)
         return "started", onset
 
     def _dismiss(self, window: Window) -> tuple[str, float] | None:
-        suspected = self._suspected
+        suspected = self.evidence is Evidence.SUSPICION
         if suspected:  # a hum of the caller's is no background either
             self._background = self._background_before
-        self._forget()
+        self.forget()
         return ("dismissed", window.end) if suspected else None

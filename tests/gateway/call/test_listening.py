@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from gateway.call.barge_in import Event
 from gateway.call.listening import Listening, hearing
+from gateway.call.session import interruption_rules
 from gateway.call.turns import TurnDefaults
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
 from gateway.seams.messages import Info, Interrupt, Prompt, Text
@@ -65,21 +66,27 @@ class ListeningCall(VirtualCall):
         config, recogniser = RecogniserConfig(), BargeInConfig.model_validate(barge_in or {})
         made = RouteConfig.model_validate(route)
         self.words = Words()
-        super().__init__(
-            TurnDefaults(
-                words_decide=made.ignore_backchannel, false_alarm_s=recogniser.false_alarm_ms / 1000, **defaults
-            )
-        )
+        heard = hearing(made, self.words, config, recogniser)
+        super().__init__(TurnDefaults(barge_in=interruption_rules(made, recogniser, heard), **defaults))
         self.alarms: list[tuple[float, int, Alarm]] = []
         self.listening = Listening(
-            hearing(made, self.words, config, recogniser),
+            heard,
             self.turns,
             tell=self.tell,
-            cutting=lambda onset: nullcontext(),
-            clock=lambda: self.now,
+            decide=self._decide,
             later=self._later,
         )
         self.listening.start()
+
+    def _decide(self, event: Event, onset: float | None = None) -> None:
+        self.turns.on_caller(event, self.now, onset=onset)
+        due = self.turns.deadline()
+        if due is not None:
+            self._later(due - self.now, lambda: self._due(due))
+
+    def _due(self, due: float) -> None:
+        if self.turns.deadline() == due:
+            self._decide(Event.DEADLINE)
 
     def _later(self, delay_s: float, run: Callable[[], None]) -> Alarm:
         alarm = Alarm(run)

@@ -4,6 +4,8 @@ import itertools
 
 import pytest
 
+from gateway.call.barge_in import Event as Caller
+from gateway.call.barge_in import Policy, Rules
 from gateway.call.turns import TERMINAL, TRANSITIONS, Event, State, TurnDefaults
 from gateway.seams.messages import (
     Cancel,
@@ -231,7 +233,7 @@ def test_speech_drops_only_what_was_accepted_before_its_onset() -> None:
     onset = call.now
     call.run(0.05)
     call.say(Text(token="answer", last=True))
-    assert call.turns.on_caller_speech(onset=onset, now=call.now)
+    call.turns.on_caller(Caller.SPEECH, call.now, onset=onset)
     call.work_all()
     call.run(1.0)
     assert call.events("t1")[-1] == "interrupted"
@@ -435,15 +437,15 @@ def test_hang_up_ends_every_turn() -> None:
 
 
 def test_a_false_alarm_pauses_and_goes_on_where_it_was() -> None:
-    call = VirtualCall(TurnDefaults(false_alarm_s=0.5))
+    call = VirtualCall(TurnDefaults(barge_in=Rules(policy=Policy.DURATION, lasts_s=0.5)))
     call.say(Text(token="one two three", last=True))
     call.work_all()
     call.run(0.2)
     sent = len(call.sent)
-    assert call.turns.on_caller_speech(onset=call.now - 0.1, now=call.now)
+    call.turns.on_caller(Caller.SPEECH, call.now, onset=call.now - 0.1)
     call.run(0.3)
     assert len(call.sent) == sent, "silent while in doubt"
-    call.turns.on_caller_silence(call.now)
+    call.turns.on_caller(Caller.SILENCE, call.now)
     call.run(1.0)
     assert call.events("t1") == ["accepted", "started", "finished"]
     assert told(call, Interrupt) == [] and call.gaps == []
@@ -451,13 +453,13 @@ def test_a_false_alarm_pauses_and_goes_on_where_it_was() -> None:
 
 
 def test_speech_that_goes_on_is_an_interruption_from_its_onset() -> None:
-    call = VirtualCall(TurnDefaults(false_alarm_s=0.5))
+    call = VirtualCall(TurnDefaults(barge_in=Rules(policy=Policy.DURATION, lasts_s=0.5)))
     call.say(Text(token="one two three", last=True))
     call.work_all()
     call.run(0.25)
-    call.turns.on_caller_speech(onset=call.now, now=call.now)
+    call.turns.on_caller(Caller.SPEECH, call.now, onset=call.now)
     call.run(0.5)
-    call.turns.on_doubt_over(call.now)
+    call.turns.on_caller(Caller.DEADLINE, call.now)
     (interrupt,) = told(call, Interrupt)
     assert interrupt.utterance_until_interrupt == "one two"
     assert call.events("t1") == ["accepted", "started", "interrupted"]
@@ -469,10 +471,10 @@ def test_a_suspicion_pauses_and_what_was_no_word_is_spoken_on_after() -> None:
     call.work_all()
     call.run(0.2)
     sent = len(call.sent)
-    call.turns.on_caller_suspected(onset=call.now - 0.1, now=call.now)
+    call.turns.on_caller(Caller.SUSPECTED, call.now, onset=call.now - 0.1)
     call.run(0.3)
     assert len(call.sent) == sent, "silent while in doubt"
-    call.turns.on_caller_silence(call.now)
+    call.turns.on_caller(Caller.SILENCE, call.now)
     call.run(1.0)
     assert call.events("t1") == ["accepted", "started", "finished"]
     assert told(call, Interrupt) == [] and call.gaps == []
@@ -484,9 +486,9 @@ def test_a_suspicion_that_was_right_reports_what_was_heard_before_the_pause() ->
     call.work_all()
     call.run(0.25)
     onset = call.now
-    call.turns.on_caller_suspected(onset=onset, now=call.now)
+    call.turns.on_caller(Caller.SUSPECTED, call.now, onset=onset)
     call.run(0.4)
-    assert call.turns.on_caller_speech(onset=onset, now=call.now)
+    call.turns.on_caller(Caller.SPEECH, call.now, onset=onset)
     (interrupt,) = told(call, Interrupt)
     assert interrupt.utterance_until_interrupt == "one two"
     call.say(Text(token="an answer", last=True))

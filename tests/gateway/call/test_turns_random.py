@@ -5,6 +5,8 @@ from collections import Counter
 
 import pytest
 
+from gateway.call.barge_in import Event as Caller
+from gateway.call.barge_in import Policy, Rules
 from gateway.call.turns import TurnDefaults
 from gateway.seams.messages import (
     Cancel,
@@ -50,9 +52,10 @@ def act(call: VirtualCall, rng: random.Random) -> None:
         case 7:
             call.turns.on_digit(rng.choice("0123456789*#"), call.now)
         case 8:
-            heard = rng.choice([call.turns.on_caller_suspected, call.turns.on_caller_speech])
-            heard(onset=call.now - rng.random() * 0.2, now=call.now)
-            rng.choice([call.turns.on_caller_silence, call.turns.on_doubt_over, lambda now: None])(call.now)
+            onset = call.now - rng.random() * 0.2
+            call.turns.on_caller(rng.choice([Caller.SUSPECTED, Caller.SPEECH]), call.now, onset=onset)
+            if rng.random() < 0.7:
+                call.turns.on_caller(rng.choice([Caller.SILENCE, Caller.DISMISSED, Caller.DEADLINE]), call.now)
         case 9:
             call.say(Mark(name=f"m{rng.randrange(1000)}"))
         case 10:
@@ -84,7 +87,7 @@ def test_every_accepted_turn_ends_exactly_once(slice_: int) -> None:
             speaker_events=rng.random() < 0.3,
             held_turns=rng.randrange(3),
             ahead_turns=rng.randrange(3),
-            false_alarm_s=rng.choice([0.0, 0.3]),
+            barge_in=rng.choice([Rules(), Rules(policy=Policy.DURATION, lasts_s=0.3)]),
         )
         call = VirtualCall(defaults, lead_s=rng.choice([0.0, 0.1, 1.0]), has_marks=rng.random() < 0.5)
         try:

@@ -88,7 +88,7 @@ class VirtualCall:
     def stop(self, turn: Turn) -> None:
         self.jobs[turn.id].stopped = True
 
-    def flush(self) -> None:
+    def flush(self, since: float | None) -> None:
         self.playout.flushed(self.now)
         self.flushes.append(self.now)
         self.peer_marks.clear()
@@ -105,7 +105,7 @@ class VirtualCall:
     def gap(self, turn: Turn, length_s: float) -> None:
         self.gaps.append(length_s)
 
-    def ended(self, turn: Turn, reason: str) -> None:
+    def ended(self, turn: Turn, reason: str, since: float | None) -> None:
         self.ended_turns.append((turn.id, turn.state.value, reason))
 
     def dropped_tokens(self, count: int) -> None:

@@ -207,6 +207,7 @@ class VirtualSession:
         self.plan: deque[Window] = deque()
         """What the caller's windows will be, 32 ms each; silence is not looked at when nobody spoke."""
         self._marks: deque[asyncio.TimerHandle] = deque()
+        self._asked = 0
         self._last_frame_at = 0.0
         made = RouteConfig.model_validate({"recogniser": "external" if recogniser else "", **route})
         common = BargeInConfig.model_validate(barge_in or {})
@@ -231,7 +232,7 @@ class VirtualSession:
             common,
             turn_chars=60,
             turns_queued=6,
-            words_decide=made.ignore_backchannel and recogniser,
+            hearing=heard,
         )
         self.detector = SpeechDetector(
             pause_s=common.pause_ms / 1000,
@@ -330,7 +331,8 @@ class VirtualSession:
     def send_mark(self, name: str) -> None:
         self.note("mark")
         if not self.loses_marks:
-            later = self.max_lead_ms / 1000 + 0.03
+            self._asked += 1
+            later = self.max_lead_ms / 1000 + 0.03 + self._asked * 1e-7  # no two at once: their order would be chance
             self._marks.append(self._loop.call_later(later, self.session.on_mark, name))
 
     def send_clear(self) -> None:

@@ -22,20 +22,20 @@ def test_what_is_said_while_paused_waits_and_goes_on_at_its_place() -> None:
     track = Track()
     track.push([bytes([number]) for number in range(20)], now=0.0, ptime_s=PTIME_S)
     track.done = True
-    playout.paused = True
+    playout.on_hold = True
     playout.add(track)
     assert frames(playout, begin=0.0, end=1.0) == [] and playout.deadline(1.0) is None
     assert playout.heard_frames(track, 1.0) == 0
 
-    playout.paused = False
+    playout.on_hold = False
     first = frames(playout, begin=1.0, end=1.1)
     assert first == [bytes([number]) for number in range(5)]
-    playout.paused = True
+    playout.on_hold = True
     playout.flushed(1.1)
     assert frames(playout, begin=1.1, end=5.0) == []
     assert playout.heard_frames(track, 5.0) == pytest.approx(5)
 
-    playout.paused = False
+    playout.on_hold = False
     rest = frames(playout, begin=5.0, end=6.0)
     # The frame that was under way when the pause began was not heard whole.
     assert rest[0] in (first[-1], bytes([5])) and rest[-1] == bytes([19])

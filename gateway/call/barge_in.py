@@ -1,0 +1,231 @@
+"""Is the caller interrupting? The one place that decides. Pure.
+
+Two sources say something about the caller, and they come at different times. The VAD hears sound: it suspects speech
+after 64 ms, is sure after about 100 ms or dismisses the suspicion, and says when the speech has ended. The recogniser,
+where a route has one, knows words, half a second later. Nobody asks us to be polite in general; three rules are kept:
+
+1. We fall silent early and lose a turn late. Falling silent costs a hesitation and can be undone, so a suspicion is
+   enough for it; what is cut is lost, so a cut wants what the route's policy names.
+2. Whatever suspends our voice ends: in a cut, or in going on where we were. Each suspension has a deadline or somebody
+   who is bound to answer (the VAD says ``SILENCE``, the recogniser answers each utterance once).
+3. An interruption counts from the caller's first sound, whenever we found out: turns accepted after that onset are an
+   answer to it already, and stay.
+
+What cuts is the policy. It follows from two settings:
+
+    policy      settings                                      speech that is sure      what cuts
+    ONSET       ``false_alarm_ms`` 0                          cuts at once             speech, words
+    DURATION    ``false_alarm_ms`` above 0                    suspends our voice       speech that lasts, words
+    WORDS       ``false_alarm_ms`` 0, ``ignore_backchannel``  we speak on              speech that lasts, words
+                and a recogniser
+
+Words are those beyond a mere acknowledgement; ``gateway.call.listening`` tells them apart. How long speech has to last
+is ``Rules.lasts_s``. Where nothing may be cut by speech now (we are silent, or the turn is not ``interruptible``),
+speech and words change nothing but what is known of the caller.
+
+    state            the caller                        our voice      ends by
+    SILENT           is not speaking                   goes on
+    SUSPECTED        may be speaking                   suspended      SPEECH, DISMISSED, or its deadline: go on
+    CONFIRMING       speaks, not known what            suspended      WORDS, SILENCE, or its deadline: cut
+    AWAITING_WORDS   has stopped, not known what       suspended      WORDS, NO_WORDS
+    SPEAKING         speaks                            goes on        SILENCE; its deadline cuts, with a recogniser
+
+The table below has a row for each thing that changes something, the first one that fits counts. What has no row changes
+nothing: a suspicion in vain, words when nobody waits for them. Outside the table are only two numbers: the onset that
+an interruption counts from and the deadline. Whoever drives the machine tells it the events with their time, does what
+it answers, and comes back with ``DEADLINE`` at ``deadline()``.
+
+``THOUGHT_ENDED`` is what a detector of finished thoughts says: the caller has said it all, although the VAD's silence
+has not come yet. Today the end of an utterance (``recogniser.end_of_speech_ms``) says so, always behind ``SILENCE``.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+
+class Policy(enum.Enum):
+    """What cuts us."""
+
+    ONSET = "onset"
+    DURATION = "duration"
+    WORDS = "words"
+
+
+class State(enum.Enum):
+    """What is known of the caller, and whether our voice is suspended for it."""
+
+    SILENT = "silent"
+    SUSPECTED = "suspected"
+    CONFIRMING = "confirming"
+    AWAITING_WORDS = "awaiting words"
+    SPEAKING = "speaking"
+
+
+class Event(enum.Enum):
+    """What can happen."""
+
+    SUSPECTED = "suspected"  # VAD: this may be speech
+    DISMISSED = "dismissed"  # VAD: it was none
+    SPEECH = "speech"  # VAD: the caller speaks
+    SILENCE = "silence"  # VAD: the caller has stopped
+    WORDS = "words"  # recogniser: the caller says something
+    NO_WORDS = "no words"  # recogniser: it was nothing, or a mere acknowledgement, and the caller is silent
+    THOUGHT_ENDED = "thought ended"  # the caller has said what there was to say
+    RELEASED = "released"  # something else (a digit, the manager) cut what we were saying
+    DEADLINE = "deadline"  # ``deadline()`` has come
+
+
+class Verdict(enum.Enum):
+    """What to do about it."""
+
+    NOTHING = "nothing"
+    SUSPEND = "suspend"  # silence now; nothing is lost
+    RESUME = "resume"  # go on where we were
+    CUT = "cut"  # it is an interruption
+
+
+SUSPENDED = frozenset({State.SUSPECTED, State.CONFIRMING, State.AWAITING_WORDS})
+SPEAKS = frozenset({State.CONFIRMING, State.SPEAKING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a route says about interruptions."""
+
+    policy: Policy = Policy.ONSET
+    recogniser: bool = False
+    """Somebody tells ``WORDS`` and ``NO_WORDS``; then ``SILENCE`` alone does not end a doubt."""
+    lasts_s: float = 0.0
+    """Speech that lasts this long from its onset cuts without a word too. 0 with a recogniser: only words do."""
+    give_up_s: float = 1.4
+    """Longest suspension for a suspicion of which nothing more is heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """In ``states``, ``event`` leads to ``to``. ``None`` in a condition: either way."""
+
+    states: frozenset[State]
+    event: Event
+    to: State
+    verdict: Verdict = Verdict.NOTHING
+    policies: frozenset[Policy] = frozenset(Policy)
+    recogniser: bool | None = None
+    may_cut: bool | None = None
+    """Whether we are saying something that speech may cut."""
+
+    def fits(self, key: Key) -> bool:
+        """Whether this row is about the case."""
+        policy, recogniser, state, event, may_cut = key
+        return (
+            state in self.states
+            and event is self.event
+            and policy in self.policies
+            and self.recogniser in (None, recogniser)
+            and self.may_cut in (None, may_cut)
+        )
+
+
+Key = tuple[Policy, bool, State, Event, bool]
+"""Policy, whether there is a recogniser, state, event, whether speech may cut now."""
+
+_SILENT, _SUSPECTED, _SPEAKING = (frozenset({state}) for state in (State.SILENT, State.SUSPECTED, State.SPEAKING))
+_CONFIRMING, _AWAITING = frozenset({State.CONFIRMING}), frozenset({State.AWAITING_WORDS})
+_ON = _SILENT | _SPEAKING  # our voice goes on
+_SURE = frozenset({Policy.ONSET})
+_PAUSES = frozenset({Policy.ONSET, Policy.DURATION})
+_LASTING = frozenset({Policy.DURATION})
+
+ROWS: tuple[Row, ...] = (
+    Row(_ON, Event.SUSPECTED, State.SUSPECTED, Verdict.SUSPEND, policies=_PAUSES, may_cut=True),
+    Row(SUSPENDED, Event.SUSPECTED, State.SUSPECTED),
+    Row(SUSPENDED, Event.DISMISSED, State.SILENT, Verdict.RESUME),
+    Row(frozenset(State), Event.SPEECH, State.SPEAKING, Verdict.CUT, policies=_SURE, may_cut=True),
+    Row(_ON, Event.SPEECH, State.CONFIRMING, Verdict.SUSPEND, policies=_LASTING, may_cut=True),
+    Row(_ON, Event.SPEECH, State.SPEAKING),
+    Row(SUSPENDED, Event.SPEECH, State.CONFIRMING),
+    Row(SUSPENDED, Event.SILENCE, State.SILENT, Verdict.RESUME, recogniser=False),
+    Row(_CONFIRMING, Event.SILENCE, State.AWAITING_WORDS, recogniser=True),
+    Row(_SPEAKING, Event.SILENCE, State.SILENT),
+    Row(_SUSPECTED | _AWAITING, Event.WORDS, State.SILENT, Verdict.CUT),
+    Row(_CONFIRMING, Event.WORDS, State.SPEAKING, Verdict.CUT),
+    Row(_SILENT, Event.WORDS, State.SILENT, Verdict.CUT, may_cut=True),
+    Row(_SPEAKING, Event.WORDS, State.SPEAKING, Verdict.CUT, may_cut=True),
+    Row(_SUSPECTED | _AWAITING, Event.NO_WORDS, State.SILENT, Verdict.RESUME),
+    Row(_SPEAKING, Event.THOUGHT_ENDED, State.SILENT),
+    Row(_CONFIRMING, Event.THOUGHT_ENDED, State.AWAITING_WORDS, recogniser=True),
+    Row(_SUSPECTED | _AWAITING, Event.RELEASED, State.SILENT),
+    Row(_CONFIRMING, Event.RELEASED, State.SPEAKING),
+    Row(_SUSPECTED, Event.DEADLINE, State.SILENT, Verdict.RESUME),
+    Row(_CONFIRMING, Event.DEADLINE, State.SPEAKING, Verdict.CUT),
+    Row(_SPEAKING, Event.DEADLINE, State.SPEAKING, Verdict.CUT, may_cut=True),
+)
+
+
+def _table() -> Iterator[tuple[Key, tuple[State, Verdict]]]:
+    for key in itertools.product(Policy, (False, True), State, Event, (False, True)):
+        row = next((row for row in ROWS if row.fits(key)), None)
+        if row is not None:
+            yield key, (row.to, row.verdict)
+
+
+TABLE: Mapping[Key, tuple[State, Verdict]] = dict(_table())
+
+
+class BargeIn:
+    """One call's."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.state = State.SILENT
+        self.onset = 0.0
+        """When the caller began what the last ``SUSPEND`` or ``CUT`` is about, seconds on the clock of the events."""
+        self._rules = rules
+        self._spoke_from = 0.0
+        self._deadline: float | None = None
+
+    @property
+    def suspended(self) -> bool:
+        """Whether our voice waits for what comes of the caller's."""
+        return self.state in SUSPENDED
+
+    @property
+    def caller_speaks(self) -> bool:
+        """Whether the VAD is sure that the caller is speaking."""
+        return self.state in SPEAKS
+
+    def deadline(self) -> float | None:
+        """When to come back with ``DEADLINE``; None: not before something else has happened."""
+        return self._deadline
+
+    def on(self, event: Event, now: float, *, onset: float | None = None, may_cut: bool) -> Verdict:
+        """Take one event.
+
+        Args:
+            onset: of the sound or the words that the event is about, where it is about some.
+            may_cut: whether we are saying something that speech may cut.
+        """
+        if event is Event.DEADLINE and self._deadline is None:
+            return Verdict.NOTHING  # what it was for has been decided meanwhile
+        before = self.state
+        key = (self._rules.policy, self._rules.recogniser, before, event, may_cut)
+        self.state, verdict = TABLE.get(key, (before, Verdict.NOTHING))
+        if event is Event.SPEECH and onset is not None:
+            self._spoke_from = onset
+        if before not in SUSPENDED:
+            self.onset = self._spoke_from if onset is None else onset
+        self._deadline = self._next_deadline(event, now, onset)
+        return verdict
+
+    def _next_deadline(self, event: Event, now: float, onset: float | None) -> float | None:
+        rules = self._rules
+        if event is Event.SUSPECTED and self.state is State.SUSPECTED:
+            return now + rules.give_up_s
+        if event is Event.SPEECH and onset is not None:
+            awaited = rules.lasts_s > 0 if rules.recogniser else self.state is State.CONFIRMING
+            return max(now, onset + rules.lasts_s) if awaited else None
+        ends = event is Event.DEADLINE or self.state in (State.SILENT, State.AWAITING_WORDS)
+        return None if ends or (self.state is State.SPEAKING and not rules.recogniser) else self._deadline
