@@ -174,6 +174,16 @@ def test_no_room_imports_itself_by_way_of_others() -> None:
     assert _circle(rooms) == []
 
 
+def test_vllm_loads_our_plugin_without_the_rest_of_the_engine() -> None:
+    """vLLM imports it in each of its processes, from an environment that need not have what the engine needs."""
+    arrows = _arrows()
+    reached = {name for name in arrows if name.startswith("tts_engine.cosyvoice.vllm_plugin")}
+    while more := {to for name in reached for to in arrows[name]} - reached:
+        reached |= more
+    others = {name for name in reached if ".vllm_plugin" not in name}
+    assert others == {"tts_engine.cosyvoice.models.config", "tts_engine.cosyvoice.sampling", "tts_engine.errors"}
+
+
 @pytest.mark.parametrize("package", [p for p in PACKAGES if p != "codecs/voicecodecs"])
 def test_every_room_says_what_it_is_for(package: str) -> None:
     silent = [

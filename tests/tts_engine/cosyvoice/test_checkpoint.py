@@ -15,10 +15,10 @@ from tests.tts_engine.cosyvoice.models.goldens import VERSIONS, tensors
 from tts_engine.cosyvoice import checkpoint
 from tts_engine.cosyvoice.frontend.spk2info import read_spk2info
 from tts_engine.cosyvoice.frontend.tokenizer import CosyTokenizer
-from tts_engine.cosyvoice.lm.sampling import push, ras, stop_mask
 from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, ModelConfig
 from tts_engine.cosyvoice.models.llm import KeyValueCache
 from tts_engine.cosyvoice.models.streaming import Span
+from tts_engine.cosyvoice.sampling import push, ras, stop_mask
 from tts_engine.cosyvoice.weights import (
     CheckpointError,
     Model,

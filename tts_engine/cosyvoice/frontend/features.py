@@ -263,7 +263,7 @@ class VoiceFeatures:
 
     The language model sees every token of the recording, since its transcript covers all of it. The flow sees a whole
     number of chunks and the three tokens into which the last of them looks: the excess is cut at the beginning, so that
-    what it hears last runs into the new speech. ``model_runner`` says what the three are for.
+    what it hears last runs into the new speech. ``token2wav.scheduler`` says what the three are for.
     """
 
     transcript: str

@@ -267,7 +267,7 @@ def sample(
 
     The first ``ids`` columns of ``logits`` count. ``state.draws`` and ``state.least`` are ``lm.Input``'s.
 
-    ``state`` (``lm_cuda.SlotState``) moves on: step, ring of the last ten, last id and, on ``advance``, the position.
+    ``state`` (``cuda_steps.SlotState``) moves on: step, ring of the last ten, last id, and on ``advance`` the position.
     """
     rows, stride = logits.shape
     _sample[(rows,)](

@@ -1,6 +1,6 @@
 """The seam of the language model: a prompt of joined ids in, speech ids out as they are drawn.
 
-``lm_vllm.VllmBackend`` and ``lm_torch.TorchLm`` stand behind it.
+``vllm_lm.VllmBackend`` and ``torch_lm.TorchLm`` stand behind it.
 """
 
 from __future__ import annotations

@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from tts_engine.cosyvoice.lm.api import DRAW, INTERLEAVED, Admission, Input
-from tts_engine.cosyvoice.lm.sampling import push, ras, stop_mask
 from tts_engine.cosyvoice.models.config import SamplingConfig
 from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
-from tts_engine.cosyvoice.vllm_plugin.ras import uniforms
+from tts_engine.cosyvoice.sampling import push, ras, stop_mask, uniforms
 
 
 class Drawn:
-    """Ids that are there already; the shape of ``lm_cuda.Pending``."""
+    """Ids that are there already; the shape of ``cuda_steps.Pending``."""
 
     def __init__(self, ids: list[int]) -> None:
         self._ids = ids
@@ -25,7 +24,7 @@ class Drawn:
 
 
 class EagerLm:
-    """Same interface as ``lm_cuda.CudaLm``."""
+    """Same interface as ``cuda_steps.CudaLm``."""
 
     def __init__(self, model: SpeechLanguageModel, *, slots: int, max_length: int) -> None:
         config = self.config = model.config

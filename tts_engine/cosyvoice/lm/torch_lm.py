@@ -40,7 +40,7 @@ class Drawing(Protocol):
 
 
 class LmSteps(Protocol):
-    """What the loop drives: ``lm_cuda.CudaLm`` or ``lm_eager.EagerLm``. One thread at a time."""
+    """What the loop drives: ``cuda_steps.CudaLm`` or ``eager_steps.EagerLm``. One thread at a time."""
 
     config: LanguageModelConfig
     slots: int

@@ -23,14 +23,20 @@ from tts_engine.cosyvoice.kernels.fused_unet import FusedUNet
 from tts_engine.cosyvoice.lm.api import DRAW, FEED, INTERLEAVED, joined_table
 from tts_engine.cosyvoice.lm.cuda_steps import CudaLm
 from tts_engine.cosyvoice.lm.quantised import quantise
-from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, LanguageModelConfig, SolverConfig
+from tts_engine.cosyvoice.models.config import (
+    FlowV2Config,
+    FlowV3Config,
+    LanguageModelConfig,
+    SamplingConfig,
+    SolverConfig,
+)
 from tts_engine.cosyvoice.models.dit import rotate_first_head
 from tts_engine.cosyvoice.models.flow import Flow, FlowCache, FlowRows
 from tts_engine.cosyvoice.models.flow_v2 import FlowV2
 from tts_engine.cosyvoice.models.flow_v3 import FlowV3
 from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
 from tts_engine.cosyvoice.models.streaming import PagedKeys, Span
-from tts_engine.cosyvoice.vllm_plugin.ras import ras_pick, uniforms
+from tts_engine.cosyvoice.sampling import ras, uniforms
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 PROMPTS = [([1, 2, 3], [4, 5], [7, 8, 9]), ([], [4, 5, 6], [])]
@@ -92,7 +98,7 @@ def test_language_model_steps_give_the_logits_and_ids_of_the_plain_network(versi
         masked = want.clone()
         if step < 3:
             masked[:, config.speech_token_size :] = float("-inf")
-        drawn = ras_pick(masked, ring, uniforms(seeds, torch.full_like(seeds, step)))
+        drawn, _ = ras(masked, ring, uniforms(seeds, torch.full_like(seeds, step)), SamplingConfig())
         kernels.sample(
             want.contiguous(),
             slots,

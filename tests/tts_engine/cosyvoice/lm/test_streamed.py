@@ -15,9 +15,9 @@ from tests.tts_engine.cosyvoice.models.goldens import VERSIONS, tensors
 from tests.tts_engine.cosyvoice.models.test_llm import ids, model
 from tts_engine.cosyvoice.lm.api import INTERLEAVED
 from tts_engine.cosyvoice.lm.eager_steps import Drawn, EagerLm
-from tts_engine.cosyvoice.lm.sampling import ras, stop_mask
 from tts_engine.cosyvoice.lm.torch_lm import TorchLm
 from tts_engine.cosyvoice.models.config import SamplingConfig
+from tts_engine.cosyvoice.sampling import ras, stop_mask
 from tts_engine.errors import InvalidRequest, SynthesisFailed
 
 GOLDEN_CUT = 120

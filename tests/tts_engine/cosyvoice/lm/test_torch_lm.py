@@ -12,11 +12,10 @@ import torch
 
 from tts_engine.cosyvoice.lm.api import Admission, Input
 from tts_engine.cosyvoice.lm.eager_steps import Drawn, EagerLm
-from tts_engine.cosyvoice.lm.sampling import push, ras, stop_mask
 from tts_engine.cosyvoice.lm.torch_lm import TorchLm, TorchLmConfig
 from tts_engine.cosyvoice.models.config import LanguageModelConfig, SamplingConfig
 from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
-from tts_engine.cosyvoice.vllm_plugin.ras import uniforms
+from tts_engine.cosyvoice.sampling import push, ras, stop_mask, uniforms
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 
 CONFIG = LanguageModelConfig(

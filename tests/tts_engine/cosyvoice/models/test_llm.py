@@ -12,9 +12,9 @@ from torch import Tensor
 from tests.tts_engine.cosyvoice.models.goldens import VERSIONS, deviation, llm_config, read_json, tensors
 from tts_engine.cosyvoice.lm.bistream import Bistream, Item, Kind, UnexpectedControlId
 from tts_engine.cosyvoice.lm.quantised import WeightKind, round_linear_layers
-from tts_engine.cosyvoice.lm.sampling import ras, stop_mask
 from tts_engine.cosyvoice.models.config import SamplingConfig
 from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
+from tts_engine.cosyvoice.sampling import ras, stop_mask
 
 
 @functools.cache

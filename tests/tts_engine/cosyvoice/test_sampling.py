@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.tts_engine.cosyvoice.models.goldens import llm_config
-from tts_engine.cosyvoice.lm.sampling import push, ras, stop_mask
 from tts_engine.cosyvoice.models.config import SamplingConfig
+from tts_engine.cosyvoice.sampling import push, ras, stop_mask, uniforms
 
+GOLDENS = Path(__file__).parents[2] / "goldens/cosyvoice"
 CONFIG = SamplingConfig()
 
 
@@ -92,3 +97,47 @@ def test_lengths_follow_the_text() -> None:
 def test_history_shifts() -> None:
     history = push(torch.tensor([[-1, -1, 4], [1, 2, 3]]), torch.tensor([5, 6]))
     assert history.tolist() == [[-1, 4, 5], [2, 3, 6]]
+
+
+@pytest.mark.parametrize("version", ["v2", "v3"])
+def test_picks_match_upstream(version: str) -> None:
+    io = load_file(GOLDENS / version / "io_llm.safetensors")
+    drawn, draws = ras(io["ras.scores"], io["ras.history"], io["ras.uniforms"], CONFIG)
+    assert drawn.tolist() == io["ras.token"].tolist()
+    assert draws.tolist() == io["ras.draws_used"].tolist()
+    assert set(draws.tolist()) == {1, 2}  # both branches were exercised
+
+
+def test_equal_scores_keep_the_order_of_their_ids() -> None:
+    """Upstream sorts stably, so of a hundred equal ids the nucleus holds the first 25."""
+    draws = torch.stack([torch.arange(25, dtype=torch.float64) / 25 + 0.01, torch.zeros(25).double()], dim=1)
+    drawn, _ = ras(torch.zeros(25, 100), torch.full((25, 10), -1), draws, CONFIG)
+    assert drawn.tolist() == list(range(25))
+
+
+def test_a_draw_of_almost_one_takes_a_possible_id() -> None:
+    scores = torch.full((1, 50), float("-inf"))
+    scores[0, :3] = torch.tensor([1.0, 0.5, 0.2])
+    history = torch.tensor([[0] + [-1] * 9])
+    draws = torch.tensor([[0.0, 1.0 - 2**-53]], dtype=torch.float64)
+    assert ras(scores, history, draws, CONFIG)[0].tolist() == [2]
+
+
+def test_the_only_possible_id_stands_although_it_repeats() -> None:
+    scores = torch.full((1, 50), float("-inf"))
+    scores[0, 7] = 0.0
+    drawn, draws = ras(scores, torch.full((1, 10), 7), torch.zeros(1, 2, dtype=torch.float64), CONFIG)
+    assert (drawn.tolist(), draws.tolist()) == ([7], [1])
+
+
+def test_draws_depend_on_seed_and_step_alone_and_are_uniform() -> None:
+    seeds = torch.tensor([0, 1, -1, 2**63 - 1]).repeat_interleave(5000)
+    u = uniforms(seeds, torch.arange(5000).repeat(4))
+    assert float(u.min()) >= 0.0 and float(u.max()) < 1.0 and u.dtype == torch.float64
+    assert torch.equal(u[7:8], uniforms(seeds[7:8], torch.tensor([7])))
+    counts = torch.histc(u.float(), bins=20, min=0.0, max=1.0).double()
+    assert float(((counts - 2000) ** 2 / 2000).sum()) < 43.8  # chi-square, 19 degrees of freedom, p = 0.001
+    first, second = u[:, 0].numpy(), u[:, 1].numpy()
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.03
+    assert abs(np.corrcoef(first[:4999], first[1:5000])[0, 1]) < 0.05
+    assert len(set(u[::5000, 0].tolist())) == 4
