@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import signal
 import sys
 import time
@@ -14,28 +13,27 @@ from pathlib import Path
 
 import uvloop
 from aiohttp import web
-from picows import WSUpgradeRequest
 
+from gateway.call.calls import LiveCalls
 from gateway.call.directory import LocalDirectory
 from gateway.call.expected import ExpectedCalls
 from gateway.call.garbage import collect_between_calls, keep_what_exists
 from gateway.call.handoff import Handoffs
 from gateway.call.listening import hearing
-from gateway.call.session import Services, Session, turn_defaults
-from gateway.carriers.proof import Upgrade
-from gateway.carriers.tokens import StreamToken, StreamTokens
+from gateway.call.session import Services, Session
+from gateway.carriers.tokens import StreamTokens
 from gateway.clips.clips import Clips
-from gateway.config import RouteConfig
 from gateway.dialogue.dialogues import RouteDialogues
 from gateway.dialogue.hub import DialogueHub
 from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import Observers
-from gateway.errors import Rejected
-from gateway.http.app import Health, HealthView, make_app
+from gateway.http.app import make_app
 from gateway.http.attach import AttachRoutes
 from gateway.http.auth import Authenticator
 from gateway.http.calls import Calls, Left
 from gateway.http.expected import ExpectedRoutes
+from gateway.http.exposition import Exposition
+from gateway.http.health import Health
 from gateway.http.models import Models
 from gateway.http.pages import Pages
 from gateway.http.route_list import RouteList
@@ -44,40 +42,30 @@ from gateway.http.speech_socket import SpeechSocket
 from gateway.http.usage import Usage
 from gateway.http.voices import Voices
 from gateway.http.webhooks import Webhooks
-from gateway.listener.audiosocket import AudioSocketLeg, AudioSocketServer
-from gateway.listener.connection import MediaConnection
+from gateway.listener.audiosocket import AudioSocketServer
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.server import GatewayServer
 from gateway.listener.sites import Sites
+from gateway.listener.stream_admission import StreamAdmission
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
-from gateway.seams.leg import CallInfo, MediaLeg
-from gateway.seams.media_messages import PARAMETER_PREFIX, StreamStarted
 from gateway.seams.recogniser import Recogniser
 from gateway.switches import Switches
 from gateway.uplink.recorder import Recorder
 from gateway.uplink.worker import UplinkWorker
 from gateway.webrtc.dialogue import BrowserDialogues
-from gateway.webrtc.leg import WebRtcLeg
 from gateway.webrtc.signalling import WebRtc
 from sip_bridge.bridge import SipBridge
-from sip_bridge.call import SipCall
+from sip_bridge.incoming import incoming_call
 from talkspurt import __version__
 from talkspurt.config.settings import Config
 from talkspurt.recognisers import HOW_TO_ADD, recognisers_for_gateway, unheard
-from tts_engine.api import EngineStatus
-from tts_engine.errors import EngineError
 from tts_engine.service.client import GrpcEngine
-
-log = logging.getLogger(__name__)
-
-_CALL_TYPES = {"webrtc": "CLIENT", "sip": "SIP"}
-"""Transport -> ``callType`` of ``setup``, as ConversationRelay has it; the others come from a telephone network."""
 
 
 class Gateway:
-    """A gateway in the making and at work: owns the sessions, the listener and the drain."""
+    """The parts of a gateway, put together."""
 
     def __init__(self, config: Config, engine: GrpcEngine, recognisers: Mapping[str, Recogniser]) -> None:
         self.config = config
@@ -113,7 +101,7 @@ class Gateway:
             config.limits,
             new_call_id=self.directory.new_call_id,
             check_room=self.directory.check_room,
-            begin=self.accept_browser,
+            begin=lambda leg: self.calls.begin(leg.incoming(), leg),
             on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
             trusted_proxies=config.server.trusted_proxies,
         )
@@ -121,7 +109,7 @@ class Gateway:
         if config.sip is not None:
             self.sip = SipBridge(
                 config.sip,
-                begin=self.accept_sip,
+                begin=lambda call: self.calls.begin(incoming_call(call), call),
                 check_room=self.directory.check_room,
                 on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
                 on_rejected=lambda reason: self.metrics.call_rejected(reason=reason),
@@ -135,7 +123,7 @@ class Gateway:
                 config.audiosocket,
                 config.limits,
                 expected,
-                self.accept_audiosocket,
+                lambda leg, call: self.calls.begin(call, leg),
                 on_rejected=lambda code: self.metrics.call_rejected(reason=code),
             )
         self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
@@ -158,18 +146,32 @@ class Gateway:
         self.usage = Usage()
         self.speech = Speech(engine, config.limits, self.usage)
         self.speech_socket = SpeechSocket(engine, config.limits, self.usage)
-        self._calls: set[asyncio.Task[None]] = set()
-        self._status: EngineStatus | None = None
+        self.calls = LiveCalls(
+            config.routes,
+            config.barge_in,
+            config.limits,
+            self.services,
+            directory=self.directory,
+            handoffs=self.handoffs,
+            meter=self.metrics,
+        )
+        self.health = Health(self.directory, engine.status, version=__version__)
+        self.exposition = Exposition(
+            self.metrics, self.dialogue_stats, lambda: self.sip.kept if self.sip is not None else {}, engine.metrics
+        )
         self.switches = Switches(
             self.carriers, config.server, self.tokens, lambda *stream: self.server.open_stream(*stream)
+        )
+        admission = StreamAdmission(
+            self.carriers, config.routes, self.tokens, self.directory, self.public_url, self.calls.begin
         )
         self.server = GatewayServer(
             config.server,
             config.limits,
             self._app(),
             self.carriers,
-            accept=self.accept,
-            authorise=self.authorise,
+            accept=admission.accept,
+            authorise=admission.check,
             sites=self.sites,
             call_apis=self.switches.call_apis,
         )
@@ -187,7 +189,7 @@ class Gateway:
         secure = config.server.tls is not None or config.server.public_url.startswith("https://")
         app = make_app(
             auth=auth,
-            health=Health(self.why_not_ready, self.health),
+            health=self.health,
             calls=Calls(self.directory, self.observers, self.sip.outgoing if self.sip is not None else None),
             webhooks=Webhooks(self.public_url, self.carriers, config.routes, self.tokens, self.handoffs),
             hub=self.hub,
@@ -213,216 +215,14 @@ class Gateway:
         app.on_response_prepare.append(self.webrtc.add_cors)
         return app
 
-    # --- calls -----------------------------------------------------------------------------------------------------
-
-    def authorise(self, dialect: str, route: str, request: WSUpgradeRequest, peer: str) -> StreamToken | None:
-        """Whether a media socket may open: the carrier's signature, else our token. Raises ``Rejected``."""
-        if route not in self.config.routes:
-            raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
-        self.directory.check_room()
-        upgrade = Upgrade(
-            public_url=self.public_url.of(peer, request.headers),
-            target=request.path.decode("ascii", "replace"),
-            headers={name.lower(): value for name, value in request.headers.items()},
-            now=time.time(),
-        )
-        try:
-            token = self.carriers[dialect].check_upgrade(self.tokens, route, upgrade)
-        except Rejected as exc:
-            if exc.code == "bad_signature" and self.carriers[dialect].carrier.proof.covers_address:
-                self.public_url.tell_of_mismatch(dialect, peer, request.headers)
-            raise
-        if token is not None:
-            self.directory.check_unspent(token)
-        return token
-
-    def accept(self, connection: MediaConnection, started: StreamStarted) -> Session:
-        """A media stream began: make it a call and let it run."""
-        route = self.config.routes[connection.route]
-        token = connection.token
-        if token is not None:
-            token.check_call(started.custom_parameters.get(f"{PARAMETER_PREFIX}CallSid") or started.call_sid)
-            self.directory.check_room()
-            self.directory.spend(token, now=time.time())
-        return self.start_call(connection.route, route, connection, started, transport=connection.dialect.name)
-
-    def accept_browser(self, leg: WebRtcLeg) -> Session:
-        """A browser's media can flow: make it a call and let it run."""
-        # Only carriers say who calls: what a page claims under those names is left out.
-        own = {name: value for name, value in leg.parameters.items() if not name.startswith(PARAMETER_PREFIX)}
-        started = StreamStarted(
-            stream_id=leg.call_id, inbound=leg.inbound, outbound=leg.outbound, custom_parameters=own
-        )
-        route = self.config.routes[leg.route]
-        return self.start_call(leg.route, route, leg, started, transport="webrtc", call_id=leg.call_id)
-
-    def accept_sip(self, call: SipCall) -> Session:
-        """A call by SIP: make it a session and let it run; the leg rings until that is ready."""
-        caller = call.caller
-        told = {
-            "CallerName": caller.name,
-            "ForwardedFrom": caller.forwarded_from,
-            "Direction": call.direction,
-            "CallStatus": "in-progress" if call.direction == "outbound" else "",
-        }
-        started = StreamStarted(
-            stream_id=call.call_sid,
-            call_sid=call.call_sid,
-            account_sid=call.trunk_name,
-            from_=caller.from_,
-            to=caller.to,
-            inbound=call.inbound,
-            outbound=call.outbound,
-            custom_parameters={
-                **caller.parameters,
-                **{PARAMETER_PREFIX + name: value for name, value in told.items() if value},
-            },
-        )
-        return self.start_call(
-            call.route,
-            self.config.routes[call.route],
-            call,
-            started,
-            transport="sip",
-            call_id=call.session_id,
-        )
-
-    def accept_audiosocket(self, leg: AudioSocketLeg, started: StreamStarted) -> Session:
-        """A call came over AudioSocket: let it run."""
-        self.directory.check_room()
-        name = leg.expected.route
-        return self.start_call(name, self.config.routes[name], leg, started, transport="audiosocket")
-
-    def start_call(
-        self,
-        name: str,
-        route: RouteConfig,
-        leg: MediaLeg,
-        started: StreamStarted,
-        *,
-        transport: str,
-        call_id: str = "",
-    ) -> Session:
-        """Create and run a session; ``call_id`` where one was told to the peer before. Raises ``Rejected``."""
-        call_id = call_id or self.directory.new_call_id()
-        given = dict(started.custom_parameters)
-        caller = {
-            key.removeprefix(PARAMETER_PREFIX): given.pop(key)
-            for key in list(given)
-            if key.startswith(PARAMETER_PREFIX)
-        }
-        call = CallInfo(
-            call_id=call_id,
-            route=name,
-            transport=transport,
-            call_sid=caller.get("CallSid") or started.call_sid or f"CA{call_id[2:]}",
-            account_sid=started.account_sid,
-            parent_call_sid=caller.get("ParentCallSid", ""),
-            from_=started.from_ or caller.get("From", ""),
-            to=started.to or caller.get("To", ""),
-            forwarded_from=caller.get("ForwardedFrom", ""),
-            caller_name=caller.get("CallerName", ""),
-            direction=caller.get("Direction", "inbound"),
-            call_type=_CALL_TYPES.get(transport, "PSTN"),
-            call_status=caller.get("CallStatus", "ringing").upper().replace("-", "_"),
-            custom_parameters={**route.parameters, **given},
-        )
-        limits = self.config.limits
-        defaults = turn_defaults(
-            route,
-            route.dialogue,
-            self.config.playout,
-            self.config.barge_in,
-            turn_chars=limits.turn_chars,
-            turns_queued=limits.turns_queued,
-            hearing=self.services.hearing.get(name),
-        )
-        session = Session(call, leg, started.inbound, route, defaults, self.services)
-        self.directory.add(session)
-        task = asyncio.create_task(self._run(session), name=f"call {call_id}")
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
-        return session
-
-    async def _run(self, session: Session) -> None:
-        self.metrics.call_started(transport=session.call.transport)
-        outcome = "failed"
-        try:
-            reason = await session.run()
-            outcome = "completed"
-            log.info("call ended", extra={"call": session.call_id, "reason": reason})
-        except Exception:  # a bug in one call ends that call only
-            log.exception("call failed", extra={"call": session.call_id})
-        finally:
-            self.directory.remove(session)
-            self.metrics.call_ended(transport=session.call.transport, outcome=outcome)
-            if session.handoff is not None:
-                self.handoffs.leave(session.call.transport, session.call.call_sid, session.handoff)
-
-    # --- life ------------------------------------------------------------------------------------------------------
-
-    def why_not_ready(self) -> str:
-        """Empty when calls may come; otherwise what is missing."""
-        if self.directory.draining:
-            return "draining"
-        if len(self.directory) >= self.directory.limit:
-            return "full"
-        if self._status is None or not self._status.ready:
-            return "engine is not ready"
-        return ""
-
-    def health(self) -> HealthView:
-        """What ``/v1/health`` shows."""
-        status = self._status
-        return HealthView(
-            status=self.why_not_ready() or "ready",
-            version=__version__,
-            engine=status.engine if status else "",
-            model=status.model if status else "",
-            gpu=status.gpu if status else "",
-            vllm=status.vllm if status else "",
-            calls=len(self.directory),
-            callsLimit=self.directory.limit,
-            active=status.active if status else 0,
-            queued=status.queued if status else 0,
-        )
-
-    async def exposition(self) -> bytes:
-        """Our metrics and those of the engine that we started."""
-        for route, lines in self.dialogue_stats.connected.items():
-            self.metrics.dialogue_connected(route=route, lines=lines)
-        self.metrics.dialogue_reconnects(total=self.dialogue_stats.reconnects)
-        self.metrics.kept(tasks=len(asyncio.all_tasks()), sip=self.sip.kept if self.sip is not None else {})
-        ours = self.metrics.exposition()
-        try:
-            return ours + await self.engine.metrics()
-        except EngineError:
-            return ours
-
-    async def watch_engine(self) -> None:
-        """Keep the engine's status fresh for readiness and health."""
-        while True:
-            try:
-                self._status = await asyncio.wait_for(self.engine.status(), 2.0)
-            except (EngineError, TimeoutError):
-                self._status = None
-            await asyncio.sleep(1.0 if self._status is not None and self._status.ready else 0.2)
-
     async def drain(self) -> None:
         """No new calls; live ones finish, bounded by ``server.drain_s``; then the rest is hung up.
 
         The listener stays: it answers new calls with 503, tells readiness, and lets lost managers back to live calls.
         """
-        self.directory.draining = True
         if self.sip is not None:
             self.sip.drain()
-        if self._calls:
-            log.info("draining", extra={"calls": len(self._calls)})
-            await asyncio.wait(self._calls, timeout=self.config.server.drain_s)
-        for session in self.directory:
-            session.end("drained", hang_up=True)
-        if self._calls:
-            await asyncio.wait(self._calls, timeout=5)
+        await self.calls.drain(self.config.server.drain_s)
 
 
 @asynccontextmanager
@@ -451,7 +251,7 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         if made.sip is not None:
             await made.sip.start()
             stack.push_async_callback(made.sip.aclose)
-        for work in (made.watch_engine(), collect_between_calls(lambda: len(made.directory))):
+        for work in (made.health.watch(), collect_between_calls(lambda: len(made.directory))):
             stack.callback(asyncio.create_task(work).cancel)
         yield made
 
@@ -470,7 +270,7 @@ async def _serve(config: Config) -> int:
     loop.add_signal_handler(signal.SIGTERM, stop, 0)
     loop.add_signal_handler(signal.SIGINT, stop, 130)
     async with engine_for_gateway(config.engine) as engine, gateway(config, engine) as made:
-        while made.why_not_ready() == "engine is not ready" and not stopping.is_set():
+        while not made.health.engine_is_ready and not stopping.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), 0.05)
         keep_what_exists()

@@ -6,61 +6,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from aiohttp import web
-from pydantic import BaseModel
 
 from gateway.config import LimitsConfig
 from gateway.dialogue.hub import DialogueHub
 from gateway.http import errors
 from gateway.http.auth import Authenticator
 from gateway.http.calls import AttemptView, CallList, Calls, CallView, PlaceCallBody
+from gateway.http.health import Health, HealthView
 from gateway.http.routes import Handler, Route, openapi
 from gateway.http.webhooks import Webhooks
 from gateway.listener.sites import Sites
-
-
-class HealthView(BaseModel):
-    """``/v1/health``."""
-
-    status: str
-    """``ready``, or what is missing."""
-    version: str
-    engine: str
-    model: str
-    gpu: str
-    vllm: str
-    calls: int
-    callsLimit: int
-    active: int
-    """Utterances that the engine works on."""
-    queued: int
-    """Steps that wait in the engine."""
-
-
-class Health:
-    """Liveness and readiness.
-
-    Args:
-        why_not_ready: says what is missing, or nothing.
-        view: the whole state.
-    """
-
-    def __init__(self, why_not_ready: Callable[[], str], view: Callable[[], HealthView]) -> None:
-        self._why_not_ready = why_not_ready
-        self._view = view
-
-    async def show(self, request: web.Request) -> web.Response:
-        """The state of gateway and engine."""
-        return web.json_response(self._view().model_dump())
-
-    async def live(self, request: web.Request) -> web.Response:
-        """The process answers."""
-        return web.json_response({"status": "ok"})
-
-    async def ready(self, request: web.Request) -> web.Response:
-        """503 while draining, full, or without a working engine."""
-        why = self._why_not_ready()
-        return web.json_response({"status": why or "ready"}, status=503 if why else 200)
-
 
 _DOCS = """<!doctype html><html lang="en"><meta charset="utf-8"><title>talkspurt API</title>
 <style>body{font:15px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}code{font-weight:600}

@@ -18,13 +18,13 @@ from aiohttp import web
 
 from gateway.call.handoff import Handoffs
 from gateway.carriers.call_control import Answer, CallControl, Next, Stream
+from gateway.carriers.caller import as_parameters
 from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.carriers.proof import Hook
 from gateway.carriers.tokens import StreamTokens
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
 from gateway.listener.forwarded import PublicUrl
-from gateway.seams.media_messages import PARAMETER_PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Webhooks:
             url=f"{public}/media/{dialect}/{route}/{token}".replace("http", "ws", 1),
             after_url=after,
             caller=caller,
-            parameters={PARAMETER_PREFIX + name: value for name, value in told.items()} | own,
+            parameters=as_parameters(told) | own,
             proven=asked.proven,
         )
         return _response(control.start(asked.carrier.settings, stream))

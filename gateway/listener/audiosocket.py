@@ -21,8 +21,10 @@ from uuid import UUID
 
 from gateway.call.expected import ExpectedCall, ExpectedCalls
 from gateway.carriers.asterisk.audiosocket import END, AudioSocketWire
+from gateway.carriers.caller import incoming_call
 from gateway.config import AudioSocketConfig, LimitsConfig
 from gateway.errors import ProtocolError, Rejected
+from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import CallEvents
 from gateway.seams.media_messages import (
     DtmfReceived,
@@ -153,7 +155,10 @@ class AudioSocketLeg(asyncio.Protocol):
         self.outbound = started.outbound
         self._silence = self._wire.audio(self.outbound.silence_frame())
         self._limit_buffer()
-        self._session = self._server.begin(self, replace(started, custom_parameters=self.expected.custom_parameters))
+        started = replace(started, custom_parameters=self.expected.custom_parameters)
+        self._session = self._server.begin(
+            self, incoming_call(started, route=self.expected.route, transport="audiosocket")
+        )
         self._keep_alive()
 
     def _no_uuid(self) -> None:
@@ -230,7 +235,7 @@ class AudioSocketLeg(asyncio.Protocol):
         return True
 
 
-Begin = Callable[[AudioSocketLeg, StreamStarted], CallEvents]
+Begin = Callable[[AudioSocketLeg, IncomingCall], CallEvents]
 """Makes a session of a call; raises ``Rejected``."""
 
 

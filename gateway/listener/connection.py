@@ -17,11 +17,13 @@ from typing import Protocol
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest
 
 from gateway.call.session import Session
+from gateway.carriers.caller import incoming_call
 from gateway.carriers.dialect import Dialect
 from gateway.carriers.tokens import StreamToken
 from gateway.errors import GatewayError, ProtocolError, Rejected
 from gateway.listener.receive_batching import ReceiveBatching
 from gateway.seams.call_api import CallApi, OpenCallApi
+from gateway.seams.incoming import IncomingCall
 from gateway.seams.media_messages import (
     DtmfReceived,
     FlowControl,
@@ -48,9 +50,9 @@ _WRITE_BUFFER_BYTES = 64 * 1024  # about four seconds of base64 mu-law: a peer t
 
 
 class Accept(Protocol):
-    """Turns a started stream into a running session. Raises ``Rejected``."""
+    """Turns a call whose stream has started into a running session. Raises ``Rejected``."""
 
-    def __call__(self, connection: MediaConnection, started: StreamStarted) -> Session: ...
+    def __call__(self, connection: MediaConnection, call: IncomingCall) -> Session: ...
 
 
 class MediaConnection(WSListener):
@@ -238,7 +240,9 @@ class MediaConnection(WSListener):
             self.outbound = message.outbound
             if self._setup_timer is not None:
                 self._setup_timer.cancel()
-            self._session = session = self._accept(self, message)
+            self._session = session = self._accept(
+                self, incoming_call(message, route=self.route, transport=self.dialect.name)
+            )
             if self._open_api is not None:
                 self._api = self._open_api(message, session.on_digit)
         elif isinstance(message, Reply):

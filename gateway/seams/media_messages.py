@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 
 from voicecodecs.registry import AudioFormat
 
-PARAMETER_PREFIX = "talkspurt."
-"""Webhook fields that a media stream's start does not repeat travel as stream parameters of this prefix."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamStarted:

@@ -9,7 +9,9 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from gateway.carriers.caller import without_fields
 from gateway.errors import Rejected
+from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import CallEvents
 from gateway.webrtc.channel import Channel
 from gateway.webrtc.dialogue import BrowserDialogue
@@ -73,6 +75,18 @@ class WebRtcLeg:
         self._session: CallEvents | None = None
         self._waiting: asyncio.TimerHandle | None = None
         self._over = False
+
+    def incoming(self) -> IncomingCall:
+        """The call, as the page tells of it."""
+        return IncomingCall(
+            route=self.route,
+            transport="webrtc",
+            inbound=self.inbound,
+            call_id=self.call_id,
+            call_type="CLIENT",
+            # Only carriers say who calls: what a page claims under those names is left out.
+            custom_parameters=without_fields(self.parameters),
+        )
 
     # --- connections -----------------------------------------------------------------------------------------------
 

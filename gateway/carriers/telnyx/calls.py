@@ -13,8 +13,9 @@ from uuid import uuid4
 
 import aiohttp
 
+from gateway.carriers.caller import told_call_sid
 from gateway.carriers.telnyx.settings import TelnyxConfig
-from gateway.seams.media_messages import PARAMETER_PREFIX, StreamStarted
+from gateway.seams.media_messages import StreamStarted
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class TelnyxCalls:
 
     def open(self, started: StreamStarted, on_digit: Callable[[str], None]) -> TelnyxCall | None:
         """The API of a call that has begun; None where our TeXML leads it, which goes on when the stream ends."""
-        if not started.call_sid or f"{PARAMETER_PREFIX}CallSid" in started.custom_parameters:
+        if not started.call_sid or told_call_sid(started):
             return None
         return TelnyxCall(self, started.call_sid)
 

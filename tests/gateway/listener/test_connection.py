@@ -16,7 +16,7 @@ from gateway.listener.connection import MediaConnection
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.server import GatewayServer
 from gateway.listener.sites import Sites
-from gateway.seams.media_messages import StreamStarted
+from gateway.seams.incoming import IncomingCall
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
 
@@ -29,9 +29,9 @@ ALL = CarriersConfig.model_validate({carrier.key: {} for carrier in SERVED.value
 class Listener:
     """The call behind the socket: writes down what reaches it."""
 
-    def __init__(self, connection: MediaConnection, started: StreamStarted) -> None:
+    def __init__(self, connection: MediaConnection, incoming: IncomingCall) -> None:
         self.connection = connection
-        self.started = started
+        self.incoming = incoming
         self.listening = True
         self.audio = bytearray()
         self.digits = ""
@@ -64,8 +64,8 @@ class Line:
             sites=Sites(ServerConfig(), PublicUrl(ServerConfig())),
         )  # fmt: skip
 
-    def _accept(self, connection: MediaConnection, started: StreamStarted) -> Session:
-        self.calls.append(Listener(connection, started))
+    def _accept(self, connection: MediaConnection, incoming: IncomingCall) -> Session:
+        self.calls.append(Listener(connection, incoming))
         return cast(Any, self.calls[-1])
 
     async def call(self, dialect: str) -> tuple[CarrierLeg, Listener]:
@@ -92,7 +92,7 @@ async def line() -> AsyncIterator[Line]:
 @every
 async def test_audio_keys_marks_and_clear_cross_the_socket(line: Line, dialect: str) -> None:
     leg, call = await line.call(dialect)
-    connection, frame = call.connection, call.started.outbound.silence_frame()
+    connection, frame = call.connection, call.connection.outbound.silence_frame()
     assert connection.send_frame(frame, 0.0)
     connection.send_mark("0.1")
     leg.send_uplink()
@@ -131,7 +131,7 @@ async def test_a_key_between_idle_frames_or_after_the_last_is_not_kept_from_us(l
     leg.send_uplink()
     leg.send_uplink()
     await until(lambda: call.digits == "12")
-    call.connection.send_frame(call.started.outbound.silence_frame(), 0.0)
+    call.connection.send_frame(call.connection.outbound.silence_frame(), 0.0)
     assert not receiving.gathering
     await leg.aclose()
     await until(lambda: bool(call.closed))
@@ -147,7 +147,7 @@ async def test_hanging_up_closes_the_socket_in_the_peers_own_order(line: Line, d
 
 async def test_nothing_is_sent_between_xoff_and_xon(line: Line) -> None:
     leg, call = await line.call("asterisk")
-    frame = call.started.outbound.silence_frame()
+    frame = call.connection.outbound.silence_frame()
     leg._send('{"event":"MEDIA_XOFF","channel_id":"x"}')
     leg.press("1")
     await until(lambda: call.digits == "1")

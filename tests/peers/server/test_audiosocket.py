@@ -18,7 +18,7 @@ from gateway.call.expected import ExpectedCall, ExpectedCalls
 from gateway.config import AudioSocketConfig, LimitsConfig
 from gateway.errors import Rejected
 from gateway.listener.audiosocket import AudioSocketLeg, AudioSocketServer
-from gateway.seams.media_messages import StreamStarted
+from gateway.seams.incoming import IncomingCall
 from talkspurt.simulator.audiosocket_leg import AudioSocketLeg as Asterisk
 from talkspurt.simulator.call_script import Cancel, Expect, Press, Step, Text, Wait
 from talkspurt.simulator.caller import Caller, CallOptions
@@ -35,9 +35,9 @@ FRAME = b"\x10\x01\x40" + bytes(320)
 class Listener:
     """The call behind a leg: writes down what reaches it."""
 
-    def __init__(self, leg: AudioSocketLeg, started: StreamStarted) -> None:
+    def __init__(self, leg: AudioSocketLeg, incoming: IncomingCall) -> None:
         self.leg = leg
-        self.started = started
+        self.incoming = incoming
         self.listening = True
         self.audio = bytearray()
         self.digits = ""
@@ -70,8 +70,8 @@ class Line:
             self._begin,
         )
 
-    def _begin(self, leg: AudioSocketLeg, started: StreamStarted) -> Any:
-        self.calls.append(Listener(leg, started))
+    def _begin(self, leg: AudioSocketLeg, incoming: IncomingCall) -> Any:
+        self.calls.append(Listener(leg, incoming))
         return cast(Any, self.calls[-1])
 
     async def __aenter__(self) -> Line:
@@ -110,8 +110,8 @@ async def test_a_call_brings_its_announcement_and_its_audio_and_keys_get_through
         reader = await line.open(hello() + b"\x77\x00\x00" + b"\x10\x00\x02\x01\x02" + b"\x03\x00\x015")
         await until(lambda: line.calls and line.calls[0].digits == "5")
         call = line.calls[0]
-        assert (call.leg.expected.route, call.started.custom_parameters) == ("sales", {"bot": "billing"})
-        assert (call.started.call_sid, bytes(call.audio)) == (str(CALL), b"\x01\x02")
+        assert (call.leg.expected.route, call.incoming.custom_parameters) == ("sales", {"bot": "billing"})
+        assert (call.incoming.call_sid, bytes(call.audio)) == (str(CALL), b"\x01\x02")
         assert call.leg.send_frame(b"\x07" * 320, 0.0)
         assert await reader.readexactly(323) == FRAME, "silence keeps the call alive from its start on"
         assert await reader.readexactly(323) == b"\x10\x01\x40" + b"\x07" * 320
@@ -135,7 +135,7 @@ async def test_a_call_without_audio_begins_all_the_same() -> None:
     async with Line(route="default", first_audio_ms=10) as line:
         await line.open(hello())
         await until(lambda: line.calls)
-        assert line.calls[0].started.outbound.sample_rate == 8000
+        assert line.calls[0].leg.outbound.sample_rate == 8000
 
 
 async def test_a_uuid_has_one_connection() -> None:

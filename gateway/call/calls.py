@@ -1,0 +1,105 @@
+"""Every call of this process, from the moment an edge brings it until it is over: makes its session, runs it, counts
+it, and keeps what it leaves. Knows nothing of how a call came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from gateway.call.directory import LocalDirectory
+from gateway.call.handoff import Handoffs
+from gateway.call.session import Services, Session, turn_defaults
+from gateway.config import BargeInConfig, LimitsConfig, RouteConfig
+from gateway.seams.incoming import IncomingCall
+from gateway.seams.leg import MediaLeg
+
+log = logging.getLogger(__name__)
+
+_CLOSE_S = 5.0  # for calls that were told to end, behind the drain
+
+
+class CallMeter(Protocol):
+    """What is told of calls as such."""
+
+    def call_started(self, *, transport: str) -> None: ...
+
+    def call_ended(self, *, transport: str, outcome: str) -> None: ...
+
+
+class LiveCalls:
+    """Makes calls and owns their tasks."""
+
+    def __init__(
+        self,
+        routes: Mapping[str, RouteConfig],
+        barge_in: BargeInConfig,
+        limits: LimitsConfig,
+        services: Services,
+        *,
+        directory: LocalDirectory[Session],
+        handoffs: Handoffs,
+        meter: CallMeter,
+    ) -> None:
+        self._routes = routes
+        self._barge_in = barge_in
+        self._limits = limits
+        self._services = services
+        self._directory = directory
+        self._handoffs = handoffs
+        self._meter = meter
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, incoming: IncomingCall, leg: MediaLeg) -> Session:
+        """Make a call's session and let it run.
+
+        Raises:
+            Rejected: 503, there is no room, or the process drains.
+        """
+        self._directory.check_room()
+        route = self._routes[incoming.route]
+        call = incoming.accepted(incoming.call_id or self._directory.new_call_id(), route.parameters)
+        defaults = turn_defaults(
+            route,
+            route.dialogue,
+            self._services.playout,
+            self._barge_in,
+            turn_chars=self._limits.turn_chars,
+            turns_queued=self._limits.turns_queued,
+            hearing=self._services.hearing.get(incoming.route),
+        )
+        session = Session(call, leg, incoming.inbound, route, defaults, self._services)
+        self._directory.add(session)
+        task = asyncio.create_task(self._run(session), name=f"call {call.call_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return session
+
+    async def _run(self, session: Session) -> None:
+        transport = session.call.transport
+        self._meter.call_started(transport=transport)
+        outcome = "failed"
+        try:
+            reason = await session.run()
+            outcome = "completed"
+            log.info("call ended", extra={"call": session.call_id, "reason": reason})
+        except Exception:  # a bug in one call ends that call only
+            log.exception("call failed", extra={"call": session.call_id})
+        finally:
+            self._directory.remove(session)
+            self._meter.call_ended(transport=transport, outcome=outcome)
+            if session.handoff is not None:
+                self._handoffs.leave(transport, session.call.call_sid, session.handoff)
+
+    async def drain(self, timeout_s: float) -> None:
+        """No new calls; live ones finish within so many seconds, then the rest is hung up."""
+        self._directory.draining = True
+        if self._tasks:
+            log.info("draining", extra={"calls": len(self._tasks)})
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+        for session in self._directory:
+            session.end("drained", hang_up=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_CLOSE_S)

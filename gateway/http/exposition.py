@@ -1,0 +1,43 @@
+"""``/metrics``: the gateway's own series, and those of the engine that it started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from gateway.dialogue.line import DialogueStats
+from gateway.metrics import Metrics
+from tts_engine.errors import EngineError
+
+
+class Exposition:
+    """Call it for the text.
+
+    Args:
+        sip: sizes of the SIP side's tables, by name.
+        engine: the engine's own text; raises ``EngineError``.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        dialogues: DialogueStats,
+        sip: Callable[[], Mapping[str, int]],
+        engine: Callable[[], Awaitable[bytes]],
+    ) -> None:
+        self._metrics = metrics
+        self._dialogues = dialogues
+        self._sip = sip
+        self._engine = engine
+
+    async def __call__(self) -> bytes:
+        """In Prometheus' text format; without the engine's where it cannot be asked."""
+        for route, lines in self._dialogues.connected.items():
+            self._metrics.dialogue_connected(route=route, lines=lines)
+        self._metrics.dialogue_reconnects(total=self._dialogues.reconnects)
+        self._metrics.kept(tasks=len(asyncio.all_tasks()), sip=self._sip())
+        ours = self._metrics.exposition()
+        try:
+            return ours + await self._engine()
+        except EngineError:
+            return ours

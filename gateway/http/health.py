@@ -1,0 +1,99 @@
+"""``/healthz``, ``/readyz`` and ``/v1/health``: whether the process lives, whether calls may come, and what works."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from pydantic import BaseModel
+
+from gateway.call.directory import LocalDirectory
+from gateway.call.session import Session
+from tts_engine.api import EngineStatus
+from tts_engine.errors import EngineError
+
+_ENGINE_ANSWERS_S = 2.0
+_LOOK_S, _LOOK_WHILE_NOT_READY_S = 1.0, 0.2
+
+
+class HealthView(BaseModel):
+    """``/v1/health``."""
+
+    status: str
+    """``ready``, or what is missing."""
+    version: str
+    engine: str
+    model: str
+    gpu: str
+    vllm: str
+    calls: int
+    callsLimit: int
+    active: int
+    """Utterances that the engine works on."""
+    queued: int
+    """Steps that wait in the engine."""
+
+
+class Health:
+    """Liveness and readiness. ``watch`` keeps the engine's part fresh.
+
+    Args:
+        engine_status: asks the engine; raises ``EngineError``.
+    """
+
+    def __init__(
+        self, directory: LocalDirectory[Session], engine_status: Callable[[], Awaitable[EngineStatus]], *, version: str
+    ) -> None:
+        self._directory = directory
+        self._engine_status = engine_status
+        self._version = version
+        self._status: EngineStatus | None = None
+
+    def why_not_ready(self) -> str:
+        """Empty when calls may come; otherwise what is missing."""
+        if self._directory.draining:
+            return "draining"
+        if len(self._directory) >= self._directory.limit:
+            return "full"
+        return "" if self.engine_is_ready else "engine is not ready"
+
+    @property
+    def engine_is_ready(self) -> bool:
+        """The engine can speak."""
+        return self._status is not None and self._status.ready
+
+    async def watch(self) -> None:
+        """Look at the engine, again and again."""
+        while True:
+            try:
+                self._status = await asyncio.wait_for(self._engine_status(), _ENGINE_ANSWERS_S)
+            except (EngineError, TimeoutError):
+                self._status = None
+            await asyncio.sleep(_LOOK_S if self.engine_is_ready else _LOOK_WHILE_NOT_READY_S)
+
+    async def show(self, request: web.Request) -> web.Response:
+        """The state of gateway and engine."""
+        status = self._status
+        view = HealthView(
+            status=self.why_not_ready() or "ready",
+            version=self._version,
+            engine=status.engine if status else "",
+            model=status.model if status else "",
+            gpu=status.gpu if status else "",
+            vllm=status.vllm if status else "",
+            calls=len(self._directory),
+            callsLimit=self._directory.limit,
+            active=status.active if status else 0,
+            queued=status.queued if status else 0,
+        )
+        return web.json_response(view.model_dump())
+
+    async def live(self, request: web.Request) -> web.Response:
+        """The process answers."""
+        return web.json_response({"status": "ok"})
+
+    async def ready(self, request: web.Request) -> web.Response:
+        """503 while draining, full, or without a working engine."""
+        why = self.why_not_ready()
+        return web.json_response({"status": why or "ready"}, status=503 if why else 200)

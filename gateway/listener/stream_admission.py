@@ -1,0 +1,88 @@
+"""Which carriers' streams may open, and which of them become calls: the carrier's proof, or a token of ours that one
+call spends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from picows import WSUpgradeRequest
+
+from gateway.call.directory import LocalDirectory
+from gateway.call.session import Session
+from gateway.carriers.carrier import ConfiguredCarrier
+from gateway.carriers.proof import Upgrade
+from gateway.carriers.tokens import StreamToken, StreamTokens
+from gateway.config import RouteConfig
+from gateway.errors import Rejected
+from gateway.listener.connection import MediaConnection
+from gateway.listener.forwarded import PublicUrl
+from gateway.seams.incoming import IncomingCall
+from gateway.seams.leg import MediaLeg
+
+
+class StreamAdmission:
+    """The check before an upgrade is answered, and the one when its stream has started.
+
+    Args:
+        begin: makes a call's session.
+    """
+
+    def __init__(
+        self,
+        carriers: Mapping[str, ConfiguredCarrier],
+        routes: Mapping[str, RouteConfig],
+        tokens: StreamTokens,
+        directory: LocalDirectory[Session],
+        public_url: PublicUrl,
+        begin: Callable[[IncomingCall, MediaLeg], Session],
+    ) -> None:
+        self._carriers = carriers
+        self._routes = routes
+        self._tokens = tokens
+        self._directory = directory
+        self._public_url = public_url
+        self._begin = begin
+
+    def check(self, dialect: str, route: str, request: WSUpgradeRequest, peer: str) -> StreamToken | None:
+        """The token of ours that an upgrade rests on; None where the carrier proves itself, or need not.
+
+        Args:
+            peer: address at the other end of the connection.
+
+        Raises:
+            Rejected: there is neither, no such route, or no room.
+        """
+        if route not in self._routes:
+            raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
+        self._directory.check_room()
+        upgrade = Upgrade(
+            public_url=self._public_url.of(peer, request.headers),
+            target=request.path.decode("ascii", "replace"),
+            headers={name.lower(): value for name, value in request.headers.items()},
+            now=time.time(),
+        )
+        carrier = self._carriers[dialect]
+        try:
+            token = carrier.check_upgrade(self._tokens, route, upgrade)
+        except Rejected as exc:
+            if exc.code == "bad_signature" and carrier.carrier.proof.covers_address:
+                self._public_url.tell_of_mismatch(dialect, peer, request.headers)
+            raise
+        if token is not None:
+            self._directory.check_unspent(token)
+        return token
+
+    def accept(self, connection: MediaConnection, call: IncomingCall) -> Session:
+        """A stream has started: spend its token and make the call.
+
+        Raises:
+            Rejected: the token is spent, or another call's; or there is no room, which spends nothing.
+        """
+        token = connection.token
+        if token is not None:
+            token.check_call(call.call_sid)
+            self._directory.check_room()
+            self._directory.spend(token, now=time.time())
+        return self._begin(call, connection)

@@ -1,0 +1,27 @@
+"""A SIP call as the gateway takes calls."""
+
+from __future__ import annotations
+
+from gateway.seams.incoming import IncomingCall
+from sip_bridge.call import SipCall
+
+
+def incoming_call(call: SipCall) -> IncomingCall:
+    """Who calls whom, of a call that came or that we have placed."""
+    caller = call.caller
+    return IncomingCall(
+        route=call.route,
+        transport="sip",
+        inbound=call.inbound,
+        call_id=call.session_id,
+        call_sid=call.call_sid,
+        account_sid=call.trunk_name,
+        from_=caller.from_,
+        to=caller.to,
+        forwarded_from=caller.forwarded_from,
+        caller_name=caller.name,
+        direction=call.direction,
+        call_type="SIP",
+        call_status="in-progress" if call.direction == "outbound" else "ringing",
+        custom_parameters=caller.parameters,
+    )

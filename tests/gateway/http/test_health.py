@@ -1,0 +1,54 @@
+"""Readiness: what keeps calls away, most lasting first."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from gateway.call.directory import LocalDirectory
+from gateway.http.health import Health
+from tests.waiting import until
+from tts_engine.api import EngineStatus
+from tts_engine.errors import Unavailable
+
+
+class Engine:
+    """Answers what it is told to, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.answer: EngineStatus | Exception = Unavailable("still starting")
+        self.asked = 0
+
+    async def status(self) -> EngineStatus:
+        self.asked += 1
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine()
+
+
+async def test_an_engine_that_cannot_speak_a_full_house_and_a_drain_keep_calls_away(engine: Engine) -> None:
+    directory: LocalDirectory[Any] = LocalDirectory(limit=0)
+    health = Health(directory, engine.status, version="1")
+    watch = asyncio.create_task(health.watch())
+    try:
+        await until(lambda: engine.asked > 0)
+        directory.limit = 1
+        assert health.why_not_ready() == "engine is not ready"
+        assert (await health.ready(None)).status == 503  # type: ignore[arg-type]  # the request is not looked at
+        engine.answer = EngineStatus(ready=True, engine="tone", model="hum")
+        await until(lambda: health.engine_is_ready)
+        assert health.why_not_ready() == ""
+        shown = json.loads((await health.show(None)).body)  # type: ignore[arg-type]
+        assert (shown["status"], shown["engine"], shown["callsLimit"]) == ("ready", "tone", 1)
+        directory.limit = 0
+        assert health.why_not_ready() == "full"
+        directory.draining = True
+        assert health.why_not_ready() == "draining"
+    finally:
+        watch.cancel()
