@@ -1,7 +1,8 @@
 """Conditional flow matching: the Euler solver that both versions share, over any estimator.
 
-A batch of R rows is evaluated as 2 R rows, the conditioned ones first, then the unconditioned ones (mu, speaker and
-prompt mel zero), and guided: ``v = (1 + rate) * v_cond - rate * v_uncond``. Rows need not be at the same step.
+A batch of R rows is evaluated as 2 R rows: first the conditioned ones, then the unconditioned ones, whose mu, speaker
+and prompt mel are zero. Guidance combines them: ``v = (1 + rate) * v_cond - rate * v_uncond``. Rows may be at different
+steps.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ from tts_engine.cosyvoice.models.config import MEL_CHANNELS
 from tts_engine.cosyvoice.models.streaming import Span
 
 NOISE_FRAMES = 15000
-"""Frames of the fixed noise: 300 s with the prompt, the longest sequence that a flow can make."""
+"""Frames of the fixed noise. They limit a sequence, prompt included, to 300 s."""
 
 
 class Estimator(nn.Module):
-    """What the solver asks of a network; ``dit.DiT`` and ``unet.CausalUNet`` are the two."""
+    """The network that the solver needs. ``dit.DiT`` and ``unet.CausalUNet`` are the two that exist."""
 
     attention_layers: int
     key_channels: int
-    """Channels of a key, all heads together."""
+    """Channels of a key, over all heads."""
     tail_shapes: Sequence[tuple[int, int]]
-    """For ``ConvTails``."""
+    """Shapes of the convolutions' tails, for ``ConvTails``."""
 
     def modulations(self, t: Tensor) -> Tensor:
-        """Everything that depends on time alone: ``(n,)`` to ``(n, ...)``."""
+        """Compute everything that depends only on time: ``(n,)`` to ``(n, ...)``."""
         raise NotImplementedError
 
     def drop_time_weights(self) -> None:
-        """Free what ``modulations`` needs, once the table is made."""
+        """Free the weights that only ``modulations`` needs, once the table is made."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, mu: Tensor, speaker: Tensor, cond: Tensor, modulation: Tensor, span: Span) -> Tensor:
-        """Velocity ``(rows, n, 80)``.
+        """Return the velocity, shape ``(rows, n, 80)``.
 
         Args:
             x, mu, cond: shape ``(rows, n, 80)``: state, condition from the tokens, prompt mel (zeros after it).
@@ -48,18 +49,18 @@ class Estimator(nn.Module):
 
 
 def start_noise() -> Tensor:
-    """The state at time 0 for every frame, indexed from the start of the prompt; shape ``(15000, 80)``.
+    """Return the state at time 0 for every frame, counted from the start of the prompt; shape ``(15000, 80)``.
 
-    The same in every request: ``torch.randn(1, 80, 15000)`` of seed 0, drawn on the CPU.
+    It is the same in every request: ``torch.randn(1, 80, 15000)`` of seed 0, drawn on the CPU.
     """
     generator = torch.Generator().manual_seed(0)
     return torch.randn(1, MEL_CHANNELS, NOISE_FRAMES, generator=generator)[0].T.contiguous()
 
 
 def schedule(steps: int) -> tuple[Tensor, Tensor]:
-    """Times and widths of the Euler steps, ``(steps,)`` each: ``t = 1 - cos(u pi / 2)`` at even ``u``.
+    """Return times and widths of the Euler steps, ``(steps,)`` each: ``t = 1 - cos(u pi / 2)`` at evenly spaced ``u``.
 
-    The time is the sum of the widths so far, as the published solver has it, not the grid value.
+    As in the published solver, the time is the sum of the widths so far, not the grid value.
     """
     grid = 1 - torch.cos(torch.linspace(0, 1, steps + 1) * 0.5 * math.pi)
     times, widths = [], []
@@ -82,11 +83,11 @@ def velocity(
     span: Span,
     cfg_rate: float,
 ) -> Tensor:
-    """Guided velocity ``(rows, n, 80)``.
+    """Return the guided velocity, shape ``(rows, n, 80)``.
 
     Args:
         x, mu, cond: ``(rows, n, 80)``; speaker ``(rows, 80)``; modulation ``(rows, ...)``.
-        span: of ``2 * rows`` rows, conditioned first.
+        span: the span of ``2 * rows`` rows, conditioned ones first.
     """
     inputs = (torch.cat([part, torch.zeros_like(part)]) for part in (mu, speaker, cond))
     v: Tensor = estimator(torch.cat([x, x]), *inputs, modulation.repeat(2, 1), span)

@@ -19,7 +19,7 @@ FRAMES_PER_TOKEN = 2
 FRAME_SAMPLES = 480
 """Samples of one mel frame at 24 kHz (50 Hz)."""
 LOOK_AHEAD_TOKENS = 3
-"""Tokens after a chunk that its mel depends on (the pre-lookahead convolution, kernel 4)."""
+"""A chunk's mel depends on so many tokens behind the chunk (the pre-lookahead convolution has kernel 4)."""
 SPEAKER_CHANNELS = 192
 
 
@@ -42,7 +42,7 @@ class LanguageModelConfig:
     max_positions: int = 32768
     speech_token_size: int = 6561
     text_block: int = 5
-    """Text ids of one block of the interleaved (text streaming) layout."""
+    """Text ids in one block of the interleaved layout (text streaming)."""
     speech_block: int = 15
     """Speech ids that follow one text block in the interleaved layout."""
     end_of_prompt_id: int = 151646
@@ -83,22 +83,22 @@ class SamplingConfig:
     top_p: float = 0.8
     top_k: int = 25
     window: int = 10
-    """Generated ids that the repetition rule looks back on."""
+    """The repetition rule looks at so many of the last generated ids."""
     tau_r: float = 0.1
-    """The rule fires at ``window * tau_r`` occurrences or more."""
+    """The rule applies to an id that occurs ``window * tau_r`` times or more."""
     min_ratio: float = 2.0
     """Fewest speech tokens per text token."""
     max_ratio: float = 20.0
     """Most speech tokens per text token."""
 
     def lengths(self, text_tokens: int) -> tuple[int, int]:
-        """Fewest and most speech tokens for ``text_tokens`` ids of the text to be spoken (prompt not counted)."""
+        """Return the fewest and most speech tokens for ``text_tokens`` ids of text, the prompt not counted."""
         return int(text_tokens * self.min_ratio), int(text_tokens * self.max_ratio)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolverConfig:
-    """The Euler solver of the flow and the chunks that its mask is made of."""
+    """The Euler solver of the flow, and the chunks of its attention mask."""
 
     steps: int = 10
     cfg_rate: float = 0.7
@@ -149,7 +149,7 @@ class HiftConfig:
     """The HiFT vocoder: harmonic source, up-sampling network, inverse STFT."""
 
     causal: bool
-    """False: CosyVoice2's symmetric network. True: CosyVoice3's."""
+    """True: CosyVoice3's causal network. False: CosyVoice2's symmetric one."""
     base_channels: int = 512
     f0_channels: int = 512
     harmonics: int = 8
@@ -178,4 +178,4 @@ class ModelConfig:
     hift: HiftConfig
     sampling: SamplingConfig = SamplingConfig()
     random_weights: bool = False
-    """True: made by ``checkpoint.make``, for tests and load; it makes noise, not speech."""
+    """Was this checkpoint made by ``checkpoint.make``? Such a one is for tests and load; it makes noise, not speech."""

@@ -1,7 +1,7 @@
 """The conformer encoder of CosyVoice2's flow: tokens at 25 Hz in, hidden frames at 50 Hz out, chunk-causal.
 
-Pre-norm transformer layers with relative positions (Transformer-XL: content and position bias), no convolution module
-and no macaron half. Scores depend on ``i - j`` alone, so computing in chunks with cached keys is exact.
+The layers are pre-norm transformer layers with relative positions (Transformer-XL: content and position bias), without
+convolution module and macaron half. Scores depend only on ``i - j``, so computing in chunks with cached keys is exact.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _LAYER_NORM_EPS = 1e-12
 
 
 def relative_sinusoids(offsets: Tensor, dim: int) -> Tensor:
-    """``(n,)`` offsets, positive to the left, to ``(n, dim)``: sines on even, cosines on odd channels."""
+    """Turn offsets ``(n,)``, positive to the left, into ``(n, dim)``: sines on even channels, cosines on odd ones."""
     rate = torch.exp(torch.arange(0, dim, 2, device=offsets.device).float() * -(math.log(10000.0) / dim))
     phase = offsets[:, None].float() * rate
     return torch.stack([phase.sin(), phase.cos()], dim=-1).flatten(1)
 
 
 class RelativeOffsets:
-    """Which offsets ``i - j`` a batch needs, once for all layers of one rate."""
+    """The offsets ``i - j`` that a batch needs, computed once for all layers of one rate."""
 
     def __init__(self, span: Span, n: int, dim: int) -> None:
         keys = span.key_count(n)
@@ -35,7 +35,7 @@ class RelativeOffsets:
         self.sinusoids = relative_sinusoids(torch.arange(-right, keys, device=span.start.device), dim)
         offset = span.positions(n)[:, :, None] - torch.arange(keys, device=span.start.device)
         self.index = (offset + right).clamp(0, right + keys - 1)
-        """Shape ``(rows, n, keys)``: row of ``sinusoids`` for each pair; pairs outside are masked anyway."""
+        """The row of ``sinusoids`` for each pair, shape ``(rows, n, keys)``. Pairs outside are masked anyway."""
 
 
 class RelativeAttention(nn.Module):
@@ -125,7 +125,8 @@ class UpsampleConformer(nn.Module):
         self.after_norm = nn.LayerNorm(config.dim)
 
     def forward(self, x: Tensor, valid: Tensor, span: Span, frame_keys: PagedKeys | None) -> Tensor:
-        """Token embeddings ``(rows, n + 3, dim)`` to ``(rows, 2 n, dim)``; arguments as ``Flow.condition``."""
+        """Turn token embeddings ``(rows, n + 3, dim)`` into ``(rows, 2 n, dim)``; arguments as in
+        ``Flow.condition``."""
         x = self.embed(x)
         x = x * (torch.arange(x.shape[1], device=x.device) < valid[:, None])[:, :, None]
         x = self.pre_lookahead_layer(x, span)

@@ -1,7 +1,7 @@
 """The flow's estimator of Fun-CosyVoice3: a diffusion transformer (DiT) over mel frames, chunk-causal under its mask.
 
-Keys and shapes: facts of the published checkpoint, prefix ``decoder.estimator.``. Time enters only through the adaptive
-LayerNorm, which is a table for the ten values of the schedule (``modulations``), not a computation per step.
+Keys and shapes are those of the published checkpoint, prefix ``decoder.estimator.``. Time enters only through the
+adaptive LayerNorm. It is a table for the ten values of the schedule (``modulations``), not a computation per step.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class InputEmbedding(nn.Module):
 
 
 class RotaryEmbedding(nn.Module):
-    """Interleaved rotary positions. The published code applies them before the heads are split, to the first
-    ``head_dim`` channels: head 0 knows positions, the others do not."""
+    """Interleaved rotary positions. The published code applies them to the first ``head_dim`` channels, before the
+    heads are split. So head 0 knows positions and the others do not."""
 
     inv_freq: Tensor
 
@@ -66,7 +66,7 @@ class RotaryEmbedding(nn.Module):
             self.register_buffer("inv_freq", 10000.0 ** (-torch.arange(0, head_dim, 2).float() / head_dim))
 
     def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions ``(rows, n)`` to cosine and sine, each ``(rows, n, head_dim / 2)``, fp32."""
+        """Turn positions ``(rows, n)`` into cosine and sine, each ``(rows, n, head_dim / 2)``, fp32."""
         phase = positions[:, :, None].float() * self.inv_freq.float()
         return phase.cos(), phase.sin()
 
@@ -144,7 +144,7 @@ class Block(nn.Module):
 
 
 class DiT(Estimator):
-    """Velocity of the flow at one time per row."""
+    """Computes the velocity of the flow; each row has its own time."""
 
     def __init__(self, config: FlowV3Config) -> None:
         super().__init__()
@@ -161,13 +161,13 @@ class DiT(Estimator):
 
     @torch.inference_mode()
     def modulations(self, t: Tensor) -> Tensor:
-        """``(n,)`` to ``(n, depth * 6 * dim + 2 * dim)``."""
+        """Turn times ``(n,)`` into ``(n, depth * 6 * dim + 2 * dim)``."""
         time = self.time_embed(t)
         norms: list[Any] = [*(block.attn_norm for block in self.transformer_blocks), self.norm_out]
         return torch.cat([norm(time) for norm in norms], dim=-1)
 
     def drop_time_weights(self) -> None:
-        """Over a third of the network."""
+        """Free the weights that depend only on time: over a third of the network."""
         self.time_embed = None  # type: ignore[assignment]
         self.norm_out = None  # type: ignore[assignment]
         for block in self.transformer_blocks:

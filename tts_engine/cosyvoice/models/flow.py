@@ -1,9 +1,10 @@
-"""The flow: speech tokens to mel frames. What both versions share, one-shot and in chunks with caches.
+"""The flow turns speech tokens into mel frames. This is what both versions share, in one pass and in chunks with
+caches.
 
-``FlowV2`` and ``FlowV3`` differ in ``condition`` (how tokens become ``mu``) and in the estimator. One call's past is a
-slot (convolution tails) and a list of blocks; a block is everything that one chunk of 25 tokens leaves behind: encoder
-keys, and estimator keys for each Euler step and guidance branch. Blocks are never rewritten once their chunk is full,
-so that calls may share the blocks of a voice prompt and own only what comes after.
+``FlowV2`` and ``FlowV3`` differ in ``condition`` (how tokens become ``mu``) and in the estimator. The state of a call
+is a slot (convolution tails) and a list of blocks. A block holds what one chunk of 25 tokens leaves behind: encoder
+keys, and estimator keys for each Euler step and guidance branch. A block is never rewritten once its chunk is full, so
+calls may share the blocks of a voice prompt and own only the blocks behind it.
 """
 
 from __future__ import annotations
@@ -26,27 +27,27 @@ from tts_engine.cosyvoice.models.config import (
 from tts_engine.cosyvoice.models.streaming import ConvTails, PagedKeys, Span
 
 SCRATCH = 0
-"""Block and slot that rows of padding use; never given to a call."""
+"""The block and slot that rows of padding use. No call gets them."""
 BRANCHES = 2
-"""Conditioned and unconditioned."""
+"""Branches of the guidance: conditioned and unconditioned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowRows:
-    """Which rows a batch advances. All tensors int64 on the flow's device; rows of padding are all zeros."""
+    """The rows that a batch advances. All tensors are int64 on the flow's device; rows of padding are all zeros."""
 
     slots: Tensor
-    """Shape ``(rows,)``."""
+    """Slot of each row, shape ``(rows,)``."""
     blocks: Tensor
-    """Shape ``(rows, blocks)``: the row's blocks from the start of the prompt; 0 where it has none yet."""
+    """Blocks of each row from the start of the prompt, shape ``(rows, blocks)``; 0 where the row has none yet."""
     start: Tensor
-    """Shape ``(rows,)``: tokens fed before, a multiple of the chunk."""
+    """Number of tokens fed before, a multiple of the chunk; shape ``(rows,)``."""
     length: Tensor
-    """Shape ``(rows,)``: tokens fed now, without look-ahead. Whole chunks, but for the end of an utterance."""
+    """Number of tokens fed now, without look-ahead; shape ``(rows,)``. Whole chunks, except at an utterance's end."""
 
 
 class FlowCache:
-    """The past of many calls. Who owns which slot and block is the caller's business; 0 of each is scratch."""
+    """The state of many calls. The caller decides who owns which slot and block; number 0 of each is scratch."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class FlowCache:
         self.tails = ConvTails(estimator.tail_shapes, slots=slots * self._per_slot, device=device, dtype=dtype)
 
     def condition_span(self, rows: FlowRows) -> Span:
-        """The token-rate span for ``Flow.condition``."""
+        """Return the span at token rate for ``Flow.condition``."""
         return Span(
             start=rows.start,
             length=rows.length,
@@ -95,11 +96,14 @@ class FlowCache:
         )
 
     def estimator_span(self, rows: FlowRows, step: Tensor) -> Span:
-        """The frame-rate span of ``2 * rows`` rows for one estimator call; ``step`` ``(rows,)`` may differ by row."""
+        """Return the span at frame rate, ``2 * rows`` rows, for one call of the estimator.
+
+        ``step``, shape ``(rows,)``, may differ by row.
+        """
         branch = torch.arange(BRANCHES, device=step.device)
         offset = (step[None] * BRANCHES + branch[:, None]).flatten()  # conditioned rows first
         blocks = rows.blocks.repeat(BRANCHES, 1)
-        # Scratch stays scratch: block 0 owns pages 0 .. per_slot - 1, all of them scratch.
+        # Block 0 owns pages 0 .. per_slot - 1, so all of these are scratch too.
         return Span(
             start=rows.start.repeat(BRANCHES) * FRAMES_PER_TOKEN,
             length=rows.length.repeat(BRANCHES) * FRAMES_PER_TOKEN,
@@ -119,7 +123,8 @@ class FlowCache:
         self.tails.reset(self._all_steps(slots))
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        """Continue from another slot's point, e.g. the end of a voice prompt. Blocks are shared by listing them."""
+        """Let ``target`` continue where ``source`` is, e.g. at the end of a voice prompt. Listing blocks shares
+        them."""
         self.condition_tails.copy(source, target)
         self.tails.copy(self._all_steps(source), self._all_steps(target))
 
@@ -133,7 +138,7 @@ class WholePass:
     speaker: Tensor
     span: Span
     x: Tensor
-    """The state, shape ``(rows, n, 80)``, fp32; each step changes it in place. After the last it is the mel."""
+    """The state, shape ``(rows, n, 80)``, fp32. Each step changes it in place; after the last step it is the mel."""
 
 
 class EstimatorHolder(nn.Module):
@@ -145,20 +150,20 @@ class EstimatorHolder(nn.Module):
 
 
 class Flow(nn.Module):
-    """Base of the two flows. Weights under the names of the published checkpoints."""
+    """Base of the two flows. Weights have the names of the published checkpoints."""
 
     solver: SolverConfig
     decoder: EstimatorHolder
     encoder_layers: tuple[int, int] = (0, 0)
-    """Attention layers of the encoder at token rate and at frame rate."""
+    """Number of the encoder's attention layers at token rate and at frame rate."""
     encoder_channels = 0
     condition_tail_shapes: Sequence[tuple[int, int]] = ()
     noise: Tensor
-    """Shape ``(15000, 80)``."""
+    """State at time 0, shape ``(15000, 80)``."""
     times: Tensor
     widths: Tensor
     modulations: Tensor
-    """Shape ``(steps, ...)``: row ``k`` is what step ``k`` needs to know of its time."""
+    """Shape ``(steps, ...)``. Row ``k`` is what the estimator needs to know about the time of step ``k``."""
 
     def __init__(self, solver: SolverConfig, *, vocab_size: int, token_channels: int) -> None:
         super().__init__()
@@ -177,22 +182,22 @@ class Flow(nn.Module):
         return self.decoder.estimator
 
     def prepare(self) -> None:
-        """After the weights are loaded (fp32): make the tables that depend on them alone."""
+        """Make the tables that depend only on weights. Call this after the weights are loaded, in fp32."""
         self.modulations = self.estimator.modulations(self.times)
 
     def speaker(self, embedding: Tensor) -> Tensor:
-        """Speaker vectors ``(rows, 192)`` as the CAM++ network makes them, to ``(rows, 80)``."""
+        """Turn speaker vectors ``(rows, 192)`` of the CAM++ network into ``(rows, 80)``."""
         out: Tensor = self.spk_embed_affine_layer(F.normalize(embedding, dim=1))
         return out
 
     def condition(self, tokens: Tensor, valid: Tensor, span: Span, frame_keys: PagedKeys | None = None) -> Tensor:
-        """Speech tokens to ``mu``.
+        """Turn speech tokens into ``mu``.
 
         Args:
-            tokens: shape ``(rows, n + 3)``, int64; ``n`` to be rendered, the others look-ahead.
-            valid: shape ``(rows,)``, int64: real tokens from the left; beyond them the look-ahead is zeros (the end).
-            span: at token rate; its ``length`` counts what is rendered.
-            frame_keys: the keys at frame rate that belong to ``span``'s, of a cache.
+            tokens: shape ``(rows, n + 3)``, int64: ``n`` tokens to render, and three of look-ahead.
+            valid: shape ``(rows,)``, int64: number of real tokens. Behind them, at the end, the look-ahead is zeros.
+            span: the span at token rate; its ``length`` counts the tokens to render.
+            frame_keys: the cache's keys at frame rate that belong to the keys of ``span``.
 
         Returns:
             shape ``(rows, 2 n, 80)``.
@@ -200,12 +205,12 @@ class Flow(nn.Module):
         raise NotImplementedError
 
     def step(self, x: Tensor, mu: Tensor, speaker: Tensor, cond: Tensor, step: Tensor, span: Span) -> Tensor:
-        """One Euler step of rows that may be at different steps: ``(rows, n, 80)`` to the same, fp32.
+        """Take one Euler step; rows may be at different steps. Return the new state ``(rows, n, 80)``, fp32.
 
         Args:
-            x: fp32 state. mu, cond: ``(rows, n, 80)``. speaker: ``(rows, 80)``.
+            x: state, fp32. mu, cond: ``(rows, n, 80)``. speaker: ``(rows, 80)``.
             step: shape ``(rows,)``, int64, 0 to ``steps - 1``.
-            span: of ``2 * rows`` rows at frame rate.
+            span: the span of ``2 * rows`` rows at frame rate.
         """
         dtype = mu.dtype
         modulation = self.modulations.index_select(0, step).to(dtype)
@@ -224,15 +229,15 @@ class Flow(nn.Module):
         streaming: bool,
         final: bool,
     ) -> Tensor:
-        """Whole sequences in one pass, nothing cached. This is also how upstream makes an utterance's last chunk.
+        """Render whole sequences in one pass, without a cache. Upstream makes an utterance's last chunk like this too.
 
         Args:
             tokens: shape ``(rows, n)``, int64: prompt and speech tokens, padded on the right.
-            length: shape ``(rows,)``, int64: real tokens.
-            prompt_mel: shape ``(rows, p, 80)``; prompt_frames: shape ``(rows,)``, real frames of it.
+            length: shape ``(rows,)``, int64: number of real tokens.
+            prompt_mel: shape ``(rows, p, 80)``; prompt_frames: shape ``(rows,)``, number of its real frames.
             embedding: shape ``(rows, 192)``.
-            streaming: chunk mask; False is full attention.
-            final: False: the last three tokens are look-ahead only.
+            streaming: True: chunk mask. False: full attention.
+            final: False: the last three tokens are only look-ahead.
 
         Returns:
             mel, shape ``(rows, 2 n, 80)`` (prompt included), fp32; real up to ``2 * (length - (0 if final else 3))``.
@@ -257,12 +262,12 @@ class Flow(nn.Module):
     def advance(
         self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, rows: FlowRows, cache: FlowCache
     ) -> Tensor:
-        """Feed the next chunk or chunks of each row through all steps; exact against ``render(streaming=True)``.
+        """Feed the next chunk or chunks of each row through all steps. The result equals ``render(streaming=True)``.
 
         Args:
             tokens: shape ``(rows, n + 3)``; valid: shape ``(rows,)``, as in ``condition``.
-            cond: shape ``(rows, 2 n, 80)``: prompt mel at these frames, zeros after the prompt.
-            speaker: shape ``(rows, 80)``, from ``speaker``.
+            cond: shape ``(rows, 2 n, 80)``: the prompt's mel at these frames, zeros after the prompt.
+            speaker: shape ``(rows, 80)``, from the method ``speaker``.
 
         Returns:
             mel, shape ``(rows, 2 n, 80)``, fp32; real up to ``2 * rows.length``.
@@ -276,11 +281,11 @@ class Flow(nn.Module):
 
     @torch.inference_mode()
     def whole(self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, length: Tensor) -> Tensor:
-        """All of each row under full attention: ``render(streaming=False, final=True)`` with fixed shapes.
+        """Render whole rows under full attention: ``render(streaming=False, final=True)`` with fixed shapes.
 
         Args:
-            tokens: shape ``(rows, n + 3)``, and the others, as for ``advance``.
-            length: shape ``(rows,)``, int64: tokens of each row, without look-ahead; 0: a row of padding.
+            tokens: shape ``(rows, n + 3)``; this and the others are as in ``advance``.
+            length: shape ``(rows,)``, int64: number of tokens without look-ahead. 0: a row of padding.
 
         Returns:
             mel, shape ``(rows, 2 n, 80)``, fp32; real up to ``2 * length``.
@@ -292,7 +297,7 @@ class Flow(nn.Module):
 
     @torch.inference_mode()
     def begin_whole(self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, length: Tensor) -> WholePass:
-        """What ``whole`` does before the first Euler step."""
+        """Do the part of ``whole`` before the first Euler step."""
         mu = self.condition(tokens, valid, Span.whole(length, chunk=None))
         span = Span.whole(length.repeat(BRANCHES) * FRAMES_PER_TOKEN, chunk=None)
         x = self.start_state(torch.zeros_like(length), mu.shape[1])
@@ -300,18 +305,18 @@ class Flow(nn.Module):
 
     @torch.inference_mode()
     def step_whole(self, whole: WholePass, k: int) -> None:
-        """Euler step ``k`` of ``whole``."""
+        """Do Euler step ``k`` of ``whole``."""
         step = torch.full((len(whole.x),), k, device=whole.x.device)
         whole.x.copy_(self.step(whole.x, whole.mu, whole.speaker, whole.cond, step, whole.span))
 
     def start_state(self, start: Tensor, frames: int) -> Tensor:
-        """The noise of ``frames`` frames from token ``start`` ``(rows,)`` on: ``(rows, frames, 80)``."""
+        """Return the noise of ``frames`` frames from token ``start`` ``(rows,)`` on, shape ``(rows, frames, 80)``."""
         index = start[:, None] * FRAMES_PER_TOKEN + torch.arange(frames, device=start.device)
         return self.noise[index.clamp(max=len(self.noise) - 1)]
 
 
 def place_prompt(prompt_mel: Tensor, prompt_frames: Tensor, start: Tensor, frames: int) -> Tensor:
-    """The condition for ``frames`` frames from token ``start``: prompt mel where there is one, else zeros.
+    """Return the condition for ``frames`` frames from token ``start`` on: the prompt's mel, and zeros behind it.
 
     Args:
         prompt_mel: shape ``(rows, p, 80)``; prompt_frames, start: shape ``(rows,)``.

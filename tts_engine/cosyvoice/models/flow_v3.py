@@ -1,4 +1,4 @@
-"""Flow of Fun-CosyVoice3: token embedding, pre-lookahead, each frame twice, DiT. No encoder."""
+"""Flow of Fun-CosyVoice3: token embedding, pre-lookahead, each frame twice, DiT. It has no encoder."""
 
 from __future__ import annotations
 

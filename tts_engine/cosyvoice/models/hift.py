@@ -1,12 +1,12 @@
-"""HiFT, the vocoder of CosyVoice2: mel frames to 24 kHz. And the parts that CosyVoice3's causal one shares with it.
+"""HiFT, the vocoder of CosyVoice2, which turns mel frames into 24 kHz sound; and the parts shared with CosyVoice3's.
 
-A fundamental frequency per frame drives a bank of sines (the excitation); its short-time spectrum joins the up-sampled
-mel at three rates; the result is a spectrum of 16-sample frames, turned into sound by the inverse STFT.
+A fundamental frequency per frame drives a bank of sines, the excitation. Its short-time spectrum joins the up-sampled
+mel at three rates. The result is a spectrum of 16-sample frames, which the inverse STFT turns into sound.
 
 The symmetric network sees both sides, so streaming needs an overlap and a splice, exactly as upstream does it
-(``SpliceCache``). Rows of a batch may have different lengths: zeros are put where a row has ended before every
-convolution, which is what each would be padded with alone. Convolutions here are channels-first: ``(rows, channels,
-n)``. Weight norm is folded at loading.
+(``SpliceCache``). Rows of a batch may have different lengths: before every convolution, zeros are written where a row
+has ended, because the row alone would be padded with zeros there. Convolutions here are channels-first: ``(rows,
+channels, n)``. Weight norm is folded at loading.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, MEL_CHANNELS, SAMPLE_RATE, HiftConfig
 
 OVERLAP_FRAMES = 8
-"""Frames of the chunk before that are vocoded again."""
+"""So many frames of the previous chunk are vocoded again."""
 OVERLAP_SAMPLES = OVERLAP_FRAMES * FRAME_SAMPLES
 NOISE_SECONDS = 20
 _MAX_MAGNITUDE = 100.0
@@ -39,14 +39,14 @@ class Snake(nn.Module):
 
 
 class SymmetricConv1d(nn.Conv1d):
-    """Keeps the length; zeros on both sides."""
+    """A convolution that keeps the length, with zeros on both sides."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, *, dilation: int = 1) -> None:
         super().__init__(inputs, outputs, kernel, dilation=dilation, padding=(kernel - 1) * dilation // 2)
 
 
 class SourceLinear(nn.Module):
-    """Mixes the harmonics to one excitation."""
+    """Mixes the harmonics into one excitation."""
 
     def __init__(self, harmonics: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class ResBlock(nn.Module):
         self.activations2 = nn.ModuleList(Snake(channels) for _ in dilations)
 
     def forward(self, x: Tensor, count: Tensor) -> Tensor:
-        """``count``: shape ``(rows,)``, int64: real inputs of each row."""
+        """``count`` is the number of real inputs of each row: shape ``(rows,)``, int64."""
         real = inside(x, count)
         for conv1, conv2, snake1, snake2 in zip(
             self.convs1, self.convs2, self.activations1, self.activations2, strict=True
@@ -75,12 +75,14 @@ class ResBlock(nn.Module):
 
 
 def inside(x: Tensor, count: Tensor) -> Tensor:
-    """1 where ``x`` ``(rows, channels, n)`` is real, 0 beyond ``count`` ``(rows,)``: shape ``(rows, 1, n)``."""
+    """Return 1 where ``x`` ``(rows, channels, n)`` is real and 0 beyond ``count`` ``(rows,)``; shape ``(rows, 1,
+    n)``."""
     return (torch.arange(x.shape[2], device=x.device) < count[:, None])[:, None].to(x.dtype)
 
 
 class F0Predictor(nn.Module):
-    """Fundamental frequency per frame, Hz: ``(rows, 80, n)`` to ``(rows, n)``; ``real`` as ``inside`` gives it."""
+    """Predicts the fundamental frequency per frame, Hz: ``(rows, 80, n)`` to ``(rows, n)``. ``real`` is from
+    ``inside``."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -97,13 +99,13 @@ class F0Predictor(nn.Module):
 
 
 def phase_steps(f0: Tensor, harmonics: int) -> Tensor:
-    """Cycles per sample, modulo 1, of each sine: f0 ``(rows, n)`` to ``(rows, harmonics + 1, n)``."""
+    """Return the cycles per sample, modulo 1, of each sine: f0 ``(rows, n)`` to ``(rows, harmonics + 1, n)``."""
     order = torch.arange(1, harmonics + 2, device=f0.device, dtype=f0.dtype)
     return (f0[:, None] * order[:, None] / SAMPLE_RATE) % 1
 
 
 def sine_source(config: HiftConfig, f0: Tensor, phase: Tensor, noise: Tensor) -> Tensor:
-    """Sines where voiced, noise everywhere: ``(rows, samples, harmonics + 1)``.
+    """Return sines where the sound is voiced, plus noise everywhere: ``(rows, samples, harmonics + 1)``.
 
     Args:
         f0: shape ``(rows, frames)``, Hz.
@@ -117,9 +119,9 @@ def sine_source(config: HiftConfig, f0: Tensor, phase: Tensor, noise: Tensor) ->
 
 
 class Spectrum(nn.Module):
-    """STFT of 16 samples every 4 under a periodic Hann window, and its inverse, as matrix products.
+    """The STFT of 16 samples every 4 under a periodic Hann window, and its inverse, as matrix products.
 
-    Products rather than ``torch.stft``: they batch, they take any dtype and a CUDA graph can hold them.
+    Unlike ``torch.stft``, matrix products batch, take any dtype, and fit into a CUDA graph.
     """
 
     window: Tensor
@@ -134,7 +136,7 @@ class Spectrum(nn.Module):
             bins = n_fft // 2 + 1
             angle = 2 * math.pi / n_fft * torch.outer(torch.arange(n_fft), torch.arange(bins)).double()
             analysis = torch.cat([angle.cos(), -angle.sin()], dim=1) * window[:, None]
-            # Real inverse: the bins between the first and the last count twice, and these two have no imaginary part.
+            # In a real inverse the bins between the first and the last count twice; these two have no imaginary part.
             twice = torch.full((bins, 1), 2.0, dtype=torch.float64)
             twice[0] = twice[-1] = 1
             synthesis = torch.cat([twice * angle.T.cos(), -twice * angle.T.sin()]) / n_fft * window
@@ -143,16 +145,16 @@ class Spectrum(nn.Module):
         self.register_buffer("synthesis", synthesis.float(), persistent=False)
 
     def forward(self, samples: Tensor) -> Tensor:
-        """``(rows, samples)``, already padded, to real and imaginary parts ``(rows, 2 * bins, frames)``."""
+        """Turn padded samples ``(rows, samples)`` into real and imaginary parts ``(rows, 2 * bins, frames)``."""
         return (samples.unfold(1, self.n_fft, self.hop) @ self.analysis).transpose(1, 2)
 
     def frames(self, magnitude: Tensor, angle: Tensor) -> Tensor:
-        """Spectrum ``(rows, bins, frames)`` to windowed sample frames ``(rows, frames, n_fft)``."""
+        """Turn a spectrum ``(rows, bins, frames)`` into windowed sample frames ``(rows, frames, n_fft)``."""
         parts = torch.cat([magnitude * angle.cos(), magnitude * angle.sin()], dim=1)
         return parts.transpose(1, 2) @ self.synthesis
 
     def overlap_add(self, frames: Tensor, present: Tensor) -> Tensor:
-        """Add windowed frames and divide by the windows that really lie there.
+        """Add windowed frames and divide by the sum of the windows that are present at each sample.
 
         Args:
             frames: shape ``(rows, n, n_fft)``; present: shape ``(rows, n)``, 1 or 0.
@@ -169,7 +171,7 @@ class Spectrum(nn.Module):
 
 
 def spectrum_of(x: Tensor, bins: int) -> tuple[Tensor, Tensor]:
-    """Output of the last convolution to magnitude and angle."""
+    """Turn the output of the last convolution into magnitude and angle."""
     return x[:, :bins].exp().clamp(max=_MAX_MAGNITUDE), x[:, bins:].sin()
 
 
@@ -179,8 +181,10 @@ class Hift(nn.Module):
     noise: Tensor
 
     def __init__(self, config: HiftConfig, *, noise_seconds: int = NOISE_SECONDS) -> None:
-        """``noise_seconds``: length of the excitation's noise table; longer streams repeat it. Upstream draws anew in
-        every call; a table makes a stream sound the same in any batch."""
+        """``noise_seconds`` is the length of the excitation's noise table; longer streams repeat it.
+
+        Upstream draws new noise in every call. With a table a stream sounds the same in any batch.
+        """
         super().__init__()
         self.config = config
         base = config.base_channels
@@ -218,23 +222,23 @@ class Hift(nn.Module):
     fade: Tensor
 
     def source(self, mel: Tensor, length: Tensor, noise: Tensor) -> Tensor:
-        """Excitation ``(rows, 480 n)`` of mel ``(rows, n, 80)``; the phase starts anew in every call.
+        """Return the excitation ``(rows, 480 n)`` of mel ``(rows, n, 80)``. The phase begins at 0 in every call.
 
         Args:
-            length: shape ``(rows,)``, int64: real frames.
+            length: shape ``(rows,)``, int64: number of real frames.
             noise: standard normal, shape ``(rows, 480 n, harmonics + 1)``.
         """
         x = mel.transpose(1, 2)
         real = inside(x, length)
         f0 = self.f0_predictor(x, real)
-        # No turn beyond the end: the last half frame keeps the phase of the last frame's centre.
+        # The phase does not turn beyond the end: the last half frame keeps the phase of the last frame's centre.
         turns = (phase_steps(f0, self.config.harmonics) * real).cumsum(dim=-1)
         phase = F.interpolate(turns * 2 * math.pi * FRAME_SAMPLES, scale_factor=float(FRAME_SAMPLES), mode="linear")
         out: Tensor = self.m_source(sine_source(self.config, f0, phase, noise))
         return out[..., 0]
 
     def decode(self, mel: Tensor, length: Tensor, source: Tensor) -> Tensor:
-        """Mel ``(rows, n, 80)`` and excitation ``(rows, 480 n)`` to samples ``(rows, 480 n)``."""
+        """Turn mel ``(rows, n, 80)`` and excitation ``(rows, 480 n)`` into samples ``(rows, 480 n)``."""
         config = self.config
         half = config.n_fft // 2
         x = self._upsample(mel, length, self._source_spectrum(source, length))
@@ -244,7 +248,10 @@ class Hift(nn.Module):
         return samples[:, half:-half].clamp(-config.audio_limit, config.audio_limit)
 
     def _upsample(self, mel: Tensor, length: Tensor, spectrum: Tensor) -> Tensor:
-        """Mel and the source's spectrum ``(rows, 18, 120 n + 1)`` to raw values of the sound's, of the same shape."""
+        """Turn mel and the source's spectrum ``(rows, 18, 120 n + 1)`` into raw values of the sound's spectrum.
+
+        The result has the shape of the source's spectrum.
+        """
         config = self.config
         x = mel.transpose(1, 2)
         x = self.conv_pre(x * inside(x, length))
@@ -262,7 +269,7 @@ class Hift(nn.Module):
         return out
 
     def _source_spectrum(self, source: Tensor, length: Tensor) -> Tensor:
-        """STFT of the excitation, reflected at both ends of each row; zeros beyond a row's end."""
+        """Return the STFT of the excitation, reflected at both ends of each row, with zeros beyond a row's end."""
         half = self.config.n_fft // 2
         index = torch.arange(-half, source.shape[1] + half, device=source.device).abs()
         end = length[:, None] * FRAME_SAMPLES
@@ -274,14 +281,14 @@ class Hift(nn.Module):
     def forward(self, mel: Tensor, length: Tensor, slots: Tensor, cache: SpliceCache, final: Tensor) -> Tensor:
         """Vocode the next frames of each row, as upstream splices them.
 
-        A row's last 8 frames are vocoded again with the excitation they had, and cross-faded with what was held back of
-        them. The two halves of the Hamming window sum to 1.08, a slight bump that is upstream's.
+        The last 8 frames of a row are vocoded again with the excitation that they had, and cross-faded with the sound
+        of them that was kept. The two halves of the Hamming window sum to 1.08; upstream has this slight bump too.
 
         Args:
             mel: shape ``(rows, n, 80)``; padding on the right.
-            length: shape ``(rows,)``, int64: real frames, at least 8 where more follow.
+            length: shape ``(rows,)``, int64: number of real frames, at least 8 if more follow.
             slots: shape ``(rows,)``, int64; 0 for rows of padding.
-            final: not looked at: what a chunk sounds like does not depend on it here (see ``valid``).
+            final: unused here, because the sound of a chunk does not depend on it (see ``valid``).
 
         Returns:
             samples, shape ``(rows, 480 (n + 8))``; ``valid`` says which of them are to be heard now.
@@ -311,27 +318,31 @@ class Hift(nn.Module):
         cache.source.index_copy_(0, slots, source.gather(1, index))
         cache.samples.index_copy_(0, slots, samples.gather(1, index))
         cache.frames.index_copy_(0, slots, fed + length)
-        return samples.clamp(-1, 1)  # the window's bump may lift what is at the limit
+        return samples.clamp(-1, 1)  # the window's bump may lift a sample over the limit
 
     @staticmethod
     def valid(*, before: int, frames: int, final: bool) -> tuple[int, int]:
-        """First and last (exclusive) sample to be heard of a row that was fed ``frames`` frames after ``before``
-        others: the last 160 ms are held back until the end."""
+        """Return the first and last (exclusive) sample to be heard of a row that got ``frames`` frames after
+        ``before``.
+
+        The last 160 ms are kept back until the end.
+        """
         held = (OVERLAP_FRAMES if before else 0) + frames
         return 0, max(held - (0 if final else OVERLAP_FRAMES), 0) * FRAME_SAMPLES
 
     def new_cache(self, *, slots: int, device: torch.device | str = "cpu") -> SpliceCache:
-        """Places for the streams of ``slots - 1`` calls; slot 0 is scratch."""
+        """Return a cache for ``slots - 1`` calls; slot 0 is scratch."""
         return SpliceCache(slots=slots, device=device)
 
 
 def _take(x: Tensor, frames: Tensor) -> Tensor:
-    """Frames ``(rows, n)`` of ``x`` ``(rows, m, channels)``, the last one instead of any beyond."""
+    """Return the frames ``(rows, n)`` of ``x`` ``(rows, m, channels)``. An index beyond the end gives the last
+    frame."""
     return x.gather(1, frames.clamp(max=x.shape[1] - 1)[:, :, None].expand(-1, -1, x.shape[2]))
 
 
 def source_strides(config: HiftConfig) -> list[int]:
-    """How much slower than the STFT each stage runs: 15, 3, 1."""
+    """Return how much slower than the STFT each stage runs: 15, 3, 1."""
     strides = [1]
     for rate in reversed(config.upsample_rates[1:]):
         strides.insert(0, strides[0] * rate)
@@ -339,13 +350,13 @@ def source_strides(config: HiftConfig) -> list[int]:
 
 
 class SpliceCache:
-    """What ``Hift`` keeps between two chunks of each call: all of the last 160 ms."""
+    """What ``Hift`` keeps of each call between two chunks: mel, excitation and sound of the last 160 ms."""
 
     def __init__(self, *, slots: int, device: torch.device | str = "cpu") -> None:
         self.mel = torch.zeros(slots, OVERLAP_FRAMES, MEL_CHANNELS, device=device)
         self.source = torch.zeros(slots, OVERLAP_SAMPLES, device=device)
         self.samples = torch.zeros(slots, OVERLAP_SAMPLES, device=device)
-        """Held back; cross-faded with the next chunk."""
+        """Sound that was kept back. It is cross-faded with the next chunk."""
         self.frames = torch.zeros(slots, device=device, dtype=torch.long)
 
     def reset(self, slots: Tensor) -> None:
@@ -354,5 +365,5 @@ class SpliceCache:
 
 
 def change_speed(mel: Tensor, speed: float) -> Tensor:
-    """Stretch mel ``(rows, n, 80)`` in time by linear interpolation to ``int(n / speed)`` frames (whole utterances)."""
+    """Stretch the mel of a whole utterance, ``(rows, n, 80)``, to ``int(n / speed)`` frames by linear interpolation."""
     return F.interpolate(mel.transpose(1, 2), size=int(mel.shape[1] / speed), mode="linear").transpose(1, 2)

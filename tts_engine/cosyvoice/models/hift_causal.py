@@ -1,12 +1,12 @@
-"""HiFT of CosyVoice3: every convolution looks left, so a stream is vocoded in chunks at constant cost, exactly.
+"""HiFT of CosyVoice3. Every convolution looks left, so a stream can be vocoded exactly, in chunks of constant cost.
 
-A frame of mel needs four frames after it (``conv_pre``; the f0 network needs three), so output runs four frames
-behind input, and eight samples more: the inverse STFT of a sample needs the frames around it. Upstream waits eight
-frames; the samples are the same.
+A frame of mel needs the four frames behind it (``conv_pre``; the f0 network needs three). So the output is four frames
+behind the input, and eight samples more, because the inverse STFT of a sample needs the frames around it. Upstream
+waits for eight frames; the samples are the same.
 
-What a call leaves behind is a slot in ``VocoderCache``: mel frames not yet decoded, the phase of the nine sines, tails
-of the convolutions, the last samples of excitation and the last STFT frames. Rows of a batch may be at their start,
-middle or end, with different lengths; padding on the right is harmless and slot 0 is scratch.
+The state of a call is a slot in ``VocoderCache``: mel frames that are not decoded yet, the phase of the nine sines, the
+tails of the convolutions, the last samples of excitation and the last STFT frames. Rows of a batch may be at their
+start, middle or end and have different lengths. Padding on the right is harmless, and slot 0 is scratch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tts_engine.cosyvoice.models.hift import (
 
 LOOK_AHEAD_FRAMES = 4
 DELAY_SAMPLES = 8
-"""Samples that the inverse STFT holds back at the end of a chunk."""
+"""Samples at the end of a chunk that the inverse STFT cannot finish yet."""
 NOISE_SECONDS = 300
 
 
@@ -50,13 +50,14 @@ def _left(inputs: int, outputs: int, kernel: int, dilation: int = 1) -> LeftConv
 
 
 class Feed:
-    """One batch on its way through the network: gives each convolution its past and keeps its end for the next feed."""
+    """One batch on its way through the network. It gives each convolution its past and keeps the end for the next
+    feed."""
 
     def __init__(self, tails: list[Tensor], slots: Tensor, frames: Tensor) -> None:
         self.tails, self.slots, self.frames = tails, slots, frames
 
     def __call__(self, conv: LeftConv1d, x: Tensor, rate: int) -> Tensor:
-        """``rate``: inputs of this convolution per mel frame."""
+        """Run a convolution. ``rate`` is its number of inputs per mel frame."""
         x = self.extend(conv.tail, x, self.frames * rate)
         return F.conv1d(x, conv.weight, conv.bias, dilation=conv.dilation)
 
@@ -87,7 +88,8 @@ class ResBlock(nn.Module):
 
 
 class F0Predictor(nn.Module):
-    """Fundamental frequency per frame, Hz, in fp64: near the voicing threshold a rounding would flip a frame."""
+    """Predicts the fundamental frequency per frame, Hz. In fp64, since rounding could turn a frame at the voicing
+    threshold."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -97,9 +99,9 @@ class F0Predictor(nn.Module):
         self.double()
 
     def forward(self, mel: Tensor, feed: Feed) -> Tensor:
-        """Mel ``(rows, 80, n + 3)``, fp64, to ``(rows, n)``."""
+        """Turn mel ``(rows, 80, n + 3)``, fp64, into ``(rows, n)``."""
         first: LeftConv1d = self.condnet[0]  # type: ignore[assignment]
-        x = F.elu(F.conv1d(mel, first.weight, first.bias))  # looks ahead: needs no past
+        x = F.elu(F.conv1d(mel, first.weight, first.bias))  # this one looks ahead and needs no past
         for conv in list(self.condnet)[2::2]:
             x = F.elu(feed(conv, x, 1))  # type: ignore[arg-type]
         out: Tensor = self.classifier(x.transpose(1, 2))
@@ -108,11 +110,11 @@ class F0Predictor(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class TailShape:
-    """Of what each slot keeps of one input: ``(channels, n)`` here, ``(n, channels)`` in the network for a GPU."""
+    """Shape of what each slot keeps of one input: ``(channels, n)``, or ``(n, channels)`` in the network for a GPU."""
 
     shape: tuple[int, int]
     dtype: torch.dtype | None = None
-    """None: the dtype of the cache."""
+    """dtype of this tail. None: the dtype of the cache."""
 
 
 class CausalHift(nn.Module):
@@ -121,7 +123,8 @@ class CausalHift(nn.Module):
     noise: Tensor
 
     def __init__(self, config: HiftConfig, *, noise_seconds: int = NOISE_SECONDS) -> None:
-        """``noise_seconds``: length of the excitation's noise table (259 MB at 300 s); longer streams repeat it."""
+        """``noise_seconds`` is the length of the excitation's noise table (259 MB at 300 s); longer streams repeat
+        it."""
         super().__init__()
         self.config = config
         base = config.base_channels
@@ -151,7 +154,7 @@ class CausalHift(nn.Module):
         self.register_buffer("noise", source_noise(seconds=noise_seconds), persistent=False)
         self.tail_shapes = self._number_tails()
 
-    # What each slot holds before the tails of the convolutions.
+    # Numbers of the tails that each slot has in front of those of the convolutions.
     _UP, _MEL, _SOURCE, _FRAMES = range(4)
     _FIRST_CONVOLUTION = 4
 
@@ -174,7 +177,10 @@ class CausalHift(nn.Module):
 
     @property
     def _source_context(self) -> int:
-        """Samples of excitation before a chunk: the first ``source_down`` reaches 14 STFT frames back, each 8 more."""
+        """Samples of excitation that are needed before a chunk.
+
+        The first ``source_down`` reaches 14 STFT frames back, and an STFT frame reaches 8 samples back.
+        """
         return (self.strides[0] - 1) * self.config.hop + self.config.n_fft // 2
 
     @torch.inference_mode()
@@ -192,10 +198,10 @@ class CausalHift(nn.Module):
 
         Args:
             mel: shape ``(rows, n, 80)``; padding on the right.
-            length: shape ``(rows,)``, int64: real frames.
+            length: shape ``(rows,)``, int64: number of real frames.
             slots: shape ``(rows,)``, int64; 0 for rows of padding.
-            final: shape ``(rows,)``, bool: the stream ends with these frames.
-            any_final: False promises that ``final`` is False everywhere, which saves four frames of work.
+            final: shape ``(rows,)``, bool: does the stream end with these frames?
+            any_final: False promises that ``final`` is False everywhere; this saves four frames of work.
 
         Returns:
             samples, shape ``(rows, 480 (n + 4) + 8)``, or four frames fewer; ``valid`` says which of them are real.
@@ -204,7 +210,7 @@ class CausalHift(nn.Module):
         half, hop = config.n_fft // 2, config.hop
         count = cache.frames.index_select(0, slots)
         pending = cache.pending.index_select(0, slots)
-        decoded = count - pending  # frames whose sound is made, but for the last samples
+        decoded = count - pending  # frames whose sound has been made, except for the last samples
         first = decoded == 0
         steps = mel.shape[1] + (LOOK_AHEAD_FRAMES if any_final else 0)
         ready = (pending + length - torch.where(final, 0, LOOK_AHEAD_FRAMES)).clamp(min=0)
@@ -221,14 +227,15 @@ class CausalHift(nn.Module):
         keep = (ready[:, None] + torch.arange(LOOK_AHEAD_FRAMES, device=mel.device))[:, None]
         cache.tails[self._MEL].index_copy_(0, slots, window.gather(2, keep.expand(-1, MEL_CHANNELS, -1)))
 
-        # Excitation of one frame more than is decoded: the STFT at the chunk's end looks eight samples ahead.
+        # The excitation is one frame longer than the sound, because the STFT at the chunk's end looks eight samples
+        # ahead.
         f0 = self.f0_predictor(window.double(), feed).float()
         turn = phase_steps(f0, config.harmonics).double()
         begun = cache.turns.index_select(0, slots)[:, :, None]
         turns = torch.cat([begun, begun + turn.cumsum(dim=-1)], dim=-1)
         last = ready[:, None, None].expand(-1, turns.shape[1], 1)
         cache.turns.index_copy_(0, slots, turns.gather(2, last)[:, :, 0])
-        # Rounded to fp32 where upstream rounds, and constant within a frame, as upstream has it.
+        # As upstream does: rounded to fp32 at the same place, and constant within a frame.
         phase = (turns[:, :, 1:].float() * 2 * math.pi * FRAME_SAMPLES).repeat_interleave(FRAME_SAMPLES, dim=2)
         position = decoded[:, None] * FRAME_SAMPLES + torch.arange(phase.shape[2], device=mel.device)
         noise = self.noise[position % len(self.noise)].float()
@@ -239,7 +246,7 @@ class CausalHift(nn.Module):
         x = self._upsample(window, spectrum, first, feed)
         frames = self.spectrum.frames(*spectrum_of(x.float(), half + 1))
 
-        # Samples from 8 before the chunk on. Frame -3, -2, -1 of the chunk before reach into them.
+        # The samples begin 8 before the chunk. Frames -3, -2 and -1 of the previous chunk reach into them.
         tail = cache.tails[self._FRAMES]
         frames = torch.cat([tail.index_select(0, slots).transpose(1, 2), frames], dim=1)
         number = torch.arange(-3, frames.shape[1] - 3, device=mel.device)
@@ -248,7 +255,7 @@ class CausalHift(nn.Module):
         keep = (ready * rate)[:, None, None] + torch.arange(3, device=mel.device)[:, None]
         tail.index_copy_(0, slots, frames.gather(1, keep.expand(-1, -1, frames.shape[2])).transpose(1, 2))
         samples = self.spectrum.overlap_add(frames, present.float())
-        # Frame -3 begins 12 samples and half a window before the chunk; 8 before it is where the output begins.
+        # Frame -3 begins 12 samples and half a window before the chunk; the output begins 8 samples before the chunk.
         begin = 3 * hop + half - DELAY_SAMPLES
         samples = samples[:, begin : begin + steps * FRAME_SAMPLES + DELAY_SAMPLES]
 
@@ -258,21 +265,21 @@ class CausalHift(nn.Module):
 
     @staticmethod
     def valid(*, before: int, frames: int, final: bool) -> tuple[int, int]:
-        """First and last (exclusive) real sample of a row that was fed ``frames`` frames after ``before`` others."""
+        """Return the first and last (exclusive) real sample of a row that got ``frames`` frames after ``before``."""
         decoded = max(before - LOOK_AHEAD_FRAMES, 0)
         ready = before + frames - decoded if final else max(before + frames - LOOK_AHEAD_FRAMES, 0) - decoded
         begin = 0 if decoded else DELAY_SAMPLES
         return begin, max(begin, ready * FRAME_SAMPLES + (DELAY_SAMPLES if final else 0))
 
     def new_cache(self, *, slots: int, device: torch.device | str = "cpu") -> VocoderCache:
-        """Places for the streams of ``slots - 1`` calls; slot 0 is scratch."""
+        """Return a cache for ``slots - 1`` calls; slot 0 is scratch."""
         return VocoderCache(self, slots=slots, device=device)
 
     def _source_spectrum(self, source: Tensor, first: Tensor, final: Tensor, ready: Tensor) -> Tensor:
-        """STFT frames from 14 before the chunk to its end: ``(rows, 18, 14 + 120 n + 1)``.
+        """Return the STFT frames from 14 before the chunk to its end: ``(rows, 18, 14 + 120 n + 1)``.
 
-        ``source``: from ``_source_context`` samples before the chunk on. At the ends of a stream it is reflected, and
-        the frames before its start are zeros (they pad ``source_downs``).
+        ``source`` begins ``_source_context`` samples before the chunk. It is reflected at the ends of a stream. Frames
+        before the start of a stream are zeros, since they pad ``source_downs``.
         """
         config = self.config
         context, half = self._source_context, config.n_fft // 2
@@ -288,10 +295,11 @@ class CausalHift(nn.Module):
         return out
 
     def _upsample(self, window: Tensor, spectrum: Tensor, first: Tensor, feed: Feed) -> Tensor:
-        """Mel ``(rows, 80, n + 4)`` and the source's spectrum to raw values of the sound's, ``(rows, 18, 120 n + 1)``.
+        """Turn mel ``(rows, 80, n + 4)`` and the source's spectrum into raw values of the sound's spectrum.
 
-        The network makes ``120 T + 1`` STFT frames for ``T`` mel frames. A chunk takes frames ``120 a`` to ``120 b``
-        with both ends: the first repeats the last of the chunk before. Tails end before the one to be repeated.
+        The result has shape ``(rows, 18, 120 n + 1)``. The network makes ``120 T + 1`` STFT frames for ``T`` mel
+        frames. A chunk takes frames ``120 a`` to ``120 b`` with both ends, so its first frame repeats the last one of
+        the previous chunk. Tails end before the frame that will be repeated.
         """
         config = self.config
         x = F.conv1d(window.to(self.conv_pre.weight.dtype), self.conv_pre.weight, self.conv_pre.bias)
@@ -306,7 +314,7 @@ class CausalHift(nn.Module):
                 reflected = x[:, :, 1:2]
                 x = feed.extend(self._UP, x, feed.frames * rate)
                 x = torch.cat([torch.where(first[:, None, None], reflected, x[:, :, :1]), x[:, :, 1:]], dim=2)
-            # The first stage reaches furthest back; the others start later in the same spectrum.
+            # The first stage reaches furthest back. The others start later in the same spectrum.
             skip = (self.strides[0] - 1) - (self.strides[i] - 1)
             x = x + self.source_resblocks[i](self.source_downs[i](spectrum[:, :, skip:]), feed, rate)
             blocks = self.resblocks[i * count : (i + 1) * count]
@@ -315,7 +323,7 @@ class CausalHift(nn.Module):
 
 
 class VocoderCache:
-    """Where each call's stream stands. Who owns which slot is the caller's business; slot 0 is scratch."""
+    """The state of each call's stream. The caller decides who owns which slot; slot 0 is scratch."""
 
     def __init__(
         self, hift: CausalHift, *, slots: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
@@ -324,7 +332,7 @@ class VocoderCache:
             torch.zeros(slots, *tail.shape, device=device, dtype=tail.dtype or dtype) for tail in hift.tail_shapes
         ]
         self.turns = torch.zeros(slots, hift.config.harmonics + 1, device=device, dtype=torch.float64)
-        """Cycles of each sine so far. Fp64: errors would add up over a stream."""
+        """Cycles of each sine so far. They are fp64 because errors would add up over a stream."""
         self.frames = torch.zeros(slots, device=device, dtype=torch.long)
         self.pending = torch.zeros(slots, device=device, dtype=torch.long)
 
@@ -335,10 +343,12 @@ class VocoderCache:
 
 
 def source_noise(*, seconds: int) -> Tensor:
-    """The fixed noise of the excitation: uniform in [0, 1), ``(samples, 9)``, indexed from the start of a stream.
+    """Return the fixed noise of the excitation: uniform in [0, 1), ``(samples, 9)``, counted from the start of a
+    stream.
 
-    It is not in the checkpoint. Upstream draws it while it builds the networks after seed 0; the initial weights that
-    come before it in the sequence are drawn here too, and dropped. Shorter tables are beginnings of longer ones.
+    The noise is not in the checkpoint. Upstream draws it while it builds the networks after seed 0. Therefore the
+    initial weights that come before it in the random sequence are drawn here too, and dropped. A shorter table is the
+    beginning of a longer one.
     """
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

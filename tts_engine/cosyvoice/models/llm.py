@@ -1,8 +1,8 @@
 """The language model of both versions: a Qwen2 backbone, speech embedding and speech head.
 
-One sequence per utterance: ``[sos] [prompt text] [text] [task] [prompt speech]``, then generated speech ids. There is
-no state in the module: keys and values live in a ``KeyValueCache`` with one slot per sequence. The text head of the
-checkpoint (tied to the embedding) is never computed.
+An utterance is one sequence: ``[sos] [prompt text] [text] [task] [prompt speech]``, then generated speech ids. The
+module has no state: keys and values live in a ``KeyValueCache`` with one slot per sequence. The checkpoint's text head,
+which is tied to the embedding, is never computed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from tts_engine.cosyvoice.models.streaming import split_heads
 
 
 class KeyValueCache:
-    """Keys and values ``[layers, 2, slots, kv_heads, max_length, head_dim]``; one sequence a slot, from position 0.
+    """Keys and values ``[layers, 2, slots, kv_heads, max_length, head_dim]``. A slot holds one sequence from position
+    0.
 
-    Nothing is ever cleared: a new sequence overwrites, and masks hide what is beyond its length.
+    Nothing is ever cleared: a new sequence overwrites the old one, and masks hide what is beyond its length.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class KeyValueCache:
         self.data = torch.zeros(shape, device=device, dtype=dtype)
 
     def copy_prefix(self, source: int, target: Tensor, length: int) -> None:
-        """Give the slots ``target`` the first ``length`` positions of ``source``: a voice's sos and prompt text."""
+        """Copy the first ``length`` positions of ``source`` (a voice's sos and prompt text) to the slots ``target``."""
         self.data[:, :, target, :, :length] = self.data[:, :, source : source + 1, :, :length]
 
 
@@ -51,7 +52,7 @@ class RMSNorm(nn.Module):
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions, halves convention: x ``(rows, heads, n, head_dim)``, cos and sin ``(rows, 1, n, head_dim)``."""
+    """Apply rotary positions by halves: x ``(rows, heads, n, head_dim)``, cos and sin ``(rows, 1, n, head_dim)``."""
     a, b = x.chunk(2, dim=-1)
     return x * cos + torch.cat([-b, a], dim=-1) * sin
 
@@ -72,7 +73,7 @@ class Attention(nn.Module):
         k = rotate(split_heads(self.k_proj(x), self.kv_heads).transpose(1, 2), step.cos, step.sin)
         v = split_heads(self.v_proj(x), self.kv_heads).transpose(1, 2)
         k, v = step.append(layer, k, v)
-        # Query heads that share a key head become queries of that head: no copy of the keys per query head.
+        # Query heads that share a key head become queries of that head, so the keys are not copied per query head.
         q = q.reshape(rows, self.kv_heads, -1, q.shape[-1])
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=step.mask)
         out = out.reshape(rows, self.heads, n, -1).transpose(1, 2).reshape(rows, n, -1)
@@ -107,7 +108,7 @@ class Layer(nn.Module):
 
 
 class _Step:
-    """Where one forward call reads and writes, the same for all layers."""
+    """Where one forward call reads and writes. It is the same for all layers."""
 
     def __init__(
         self,
@@ -127,8 +128,8 @@ class _Step:
         self.cos, self.sin = (torch.cat([f, f], dim=-1).to(x.dtype) for f in (phase.cos(), phase.sin()))
         mask = torch.arange(keys, device=x.device) <= self.position[:, :, None]
         self.mask = mask[:, None].repeat(1, 1, config.heads // config.kv_heads, 1)
-        # Padding on the right of a prefill may run past the last position; it lands on the last one, which the
-        # sequence itself writes later if it ever gets there.
+        # Padding on the right of a prefill may run past the last position. It is written to the last position, which
+        # the sequence itself writes later if it ever gets there.
         self.write = self.position.clamp(max=cache.data.shape[4] - 1)
 
     def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,7 +151,7 @@ class Backbone(nn.Module):
 
 
 class _Named(nn.Module):
-    """A level of the checkpoint's names that holds one module, ``model``."""
+    """A level in the checkpoint's names that holds one module, ``model``."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -158,7 +159,7 @@ class _Named(nn.Module):
 
 
 class SpeechLanguageModel(nn.Module):
-    """Embeddings in, hidden states and speech logits out. Names as in ``llm.pt`` but for the unused text head."""
+    """Turns embeddings into hidden states and speech logits. Names are those of ``llm.pt``, without the text head."""
 
     def __init__(self, config: LanguageModelConfig) -> None:
         super().__init__()
@@ -174,18 +175,18 @@ class SpeechLanguageModel(nn.Module):
         return self.llm.model.model  # type: ignore[return-value]
 
     def embed_text(self, ids: Tensor) -> Tensor:
-        """Text ids of any shape to ``(..., hidden)``."""
+        """Turn text ids of any shape into embeddings ``(..., hidden)``."""
         out: Tensor = self.backbone.embed_tokens(ids)
         return out
 
     def embed_speech(self, ids: Tensor) -> Tensor:
-        """Speech ids of any shape to ``(..., hidden)``."""
+        """Turn speech ids of any shape into embeddings ``(..., hidden)``."""
         out: Tensor = self.speech_embedding(ids)
         return out
 
     @property
     def sos(self) -> Tensor:
-        """Embedding that opens a sequence, shape ``(1, hidden)``."""
+        """The embedding that opens a sequence, shape ``(1, hidden)``."""
         if self.config.version == 2:
             return self.llm_embedding.weight[:1]
         first = self.config.speech_token_size
@@ -193,16 +194,16 @@ class SpeechLanguageModel(nn.Module):
 
     @property
     def task(self) -> Tensor:
-        """Embedding that separates text from speech, shape ``(1, hidden)``."""
+        """The embedding that separates text from speech, shape ``(1, hidden)``."""
         if self.config.version == 2:
             return self.llm_embedding.weight[1:2]
         third = self.config.speech_token_size + 2
         return self.speech_embedding.weight[third : third + 1]
 
     def prompt(self, prompt_text: Sequence[int], text: Sequence[int], prompt_speech: Sequence[int]) -> Tensor:
-        """The sequence before the first generated id, shape ``(n, hidden)``.
+        """Return the sequence before the first generated id, shape ``(n, hidden)``.
 
-        Cross-lingual, instruct and built-in voices give no ``prompt_speech``; the first and last of these no
+        Cross-lingual, instruct and built-in voices have no ``prompt_speech``. Cross-lingual and built-in voices have no
         ``prompt_text`` either.
         """
         device = self.speech_embedding.weight.device
@@ -219,16 +220,16 @@ class SpeechLanguageModel(nn.Module):
         slots: Tensor | None = None,
         keys: int | None = None,
     ) -> Tensor:
-        """Hidden states after the final norm, ``(rows, n, hidden)``.
+        """Return the hidden states after the final norm, ``(rows, n, hidden)``.
 
-        Decoding is ``n = 1``; prefill is any ``n`` with padding on the right (what padding writes is overwritten by the
-        ids that come, and never seen before). Fixed shapes throughout, so that a step can be captured.
+        Decoding has ``n = 1``. Prefill has any ``n``, with padding on the right; later ids overwrite what the padding
+        wrote, before anything sees it. All shapes are fixed, so that a step can be captured.
 
         Args:
             x: embeddings, shape ``(rows, n, hidden)``.
             start: shape ``(rows,)``, int64: position of each row's first embedding.
-            slots: shape ``(rows,)``, int64; None: row ``i`` is slot ``i``, which reads the cache without a copy.
-            keys: how many positions to attend over, at least the highest position + 1; None: all of the cache.
+            slots: shape ``(rows,)``, int64. None: row ``i`` is slot ``i``, and the cache is read without a copy.
+            keys: how many positions to attend over, at least the highest position + 1. None: the whole cache.
         """
         step = _Step(self.config, x, start, slots, cache, cache.data.shape[4] if keys is None else keys)
         for number, layer in enumerate(self.backbone.layers):
@@ -237,6 +238,6 @@ class SpeechLanguageModel(nn.Module):
         return out
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Speech logits ``(..., speech_vocab_size)``, fp32."""
+        """Return the speech logits ``(..., speech_vocab_size)``, fp32."""
         out: Tensor = self.llm_decoder(hidden)
         return out.float()

@@ -16,7 +16,7 @@ class PreLookahead(nn.Module):
         self.conv2 = CausalConv1d(inner, channels, 3)
 
     def forward(self, x: Tensor, span: Span) -> Tensor:
-        """``(rows, n + 3, channels)`` to ``(rows, n, channels)``; the last three frames are look-ahead only.
+        """Turn ``(rows, n + 3, channels)`` into ``(rows, n, channels)``. The last three frames are only look-ahead.
 
         At the true end of a sequence the look-ahead is zeros.
         """

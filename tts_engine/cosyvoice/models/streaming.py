@@ -1,15 +1,15 @@
-"""State of chunk-wise computation, kept outside the networks: paged keys and values, and tails of convolutions.
+"""State of computation in chunks, kept outside the networks: paged keys and values, and tails of convolutions.
 
-A batch has rows; a row is one sequence that has been fed ``start`` frames and is now fed up to ``n`` more. A ``Span``
-says this to the networks, which own no state themselves. Without a cache the span computes whole sequences at once.
+A batch has rows. A row is one sequence that has been fed ``start`` frames and is now fed up to ``n`` more. A ``Span``
+tells this to the networks, which own no state. A span without a cache computes whole sequences at once.
 
-Keys and values live in pages of one chunk each (50 frames), so that rows may share the pages of a common prefix
-(a voice prompt) and a page is written once. Tails, the last inputs of each causal convolution, live in slots.
-Page 0 and slot 0 are scratch: rows that only pad a batch to a fixed size point there. All shapes depend on the sizes of
-the arguments alone and all writes are indexed by tensors, so a call can be captured in a CUDA graph.
+Keys and values live in pages of one chunk (50 frames). A page is written once, and rows may share the pages of a common
+prefix, such as a voice prompt. Tails are the last inputs of each causal convolution; they live in slots. Page 0 and
+slot 0 are scratch, for rows that only pad a batch to a fixed size. All shapes depend only on the sizes of the
+arguments, and tensors index all writes, so a call can be captured in a CUDA graph.
 
-Exactness: under the chunk mask a query sees the keys up to the end of its own chunk. Feeding whole chunks therefore
-gives the same values as one pass over everything; only the last feed of a sequence may end inside a chunk.
+Exactness: under the chunk mask a query sees the keys up to the end of its own chunk. So feeding whole chunks gives the
+same values as one pass over everything. Only the last feed of a sequence may end inside a chunk.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class PagedKeys:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        # Zeros, not empty: a masked key has weight 0, and 0 times a stray NaN is NaN.
+        # Zeros, not uninitialised memory: a masked key has weight 0, and 0 times a stray NaN is NaN.
         self.data = torch.zeros(layers, 2, pages, page_frames, channels, device=device, dtype=dtype)
         self.page_frames = page_frames
 
     def append(self, layer: int, new: Tensor, pages: Tensor, start: Tensor) -> Tensor:
-        """Write the fed frames and return what the rows can see.
+        """Write the fed frames and return the keys and values that the rows can see.
 
         Args:
             new: shape ``(2, rows, n, channels)``, keys and values; ``n`` is padded to whole pages.
-            pages: shape ``(rows, pages)``, page numbers of each row from position 0 on.
+            pages: shape ``(rows, pages)``: page numbers of each row from position 0 on.
             start: shape ``(rows,)``, multiple of ``page_frames``.
 
         Returns:
@@ -55,7 +55,7 @@ class PagedKeys:
         new = F.pad(new, (0, 0, 0, count * self.page_frames - n)).to(self.data.dtype)
         first = start // self.page_frames
         index = first[:, None] + torch.arange(count, device=start.device)
-        # A row shorter than the batch's n has no pages for its padding: that goes to the scratch page.
+        # A row shorter than the batch's n has no pages for its padding, which is written to the scratch page.
         target = torch.where(
             index < pages.shape[1], pages.gather(1, index.clamp(max=pages.shape[1] - 1)), torch.zeros_like(index)
         )
@@ -75,16 +75,17 @@ class ConvTails:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """``shapes``: ``(width, channels)`` per convolution, from ``number_tails``."""
+        """``shapes`` has ``(width, channels)`` for each convolution, from ``number_tails``."""
         self.data = [torch.zeros(slots, width, channels, device=device, dtype=dtype) for width, channels in shapes]
 
     def reset(self, slots: Tensor) -> None:
-        """Back to the start of a sequence: zeros, as the convolutions pad."""
+        """Begin sequences in these slots: set the tails to zeros, with which the convolutions pad."""
         for buffer in self.data:
             buffer.index_fill_(0, slots, 0)
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        """Continue ``target`` slots where ``source`` slots are (a voice prompt's end, say)."""
+        """Let the slots ``target`` continue where the slots ``source`` are, for example at the end of a voice
+        prompt."""
         for buffer in self.data:
             buffer.index_copy_(0, target, buffer.index_select(0, source))
 
@@ -100,28 +101,28 @@ class ConvTails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What a batch feeds now, what it may attend to, and where its past is."""
+    """What a batch feeds now, what it may attend to, and where its state is."""
 
     start: Tensor
-    """Shape ``(rows,)``, int64: frames fed before; a multiple of ``chunk`` when there is a past."""
+    """Number of frames fed before, a multiple of ``chunk`` if there is a state; shape ``(rows,)``, int64."""
     length: Tensor
-    """Shape ``(rows,)``, int64: how many of the fed frames are real; the rest is padding on the right."""
+    """Number of real frames that are fed now; the rest is padding on the right. Shape ``(rows,)``, int64."""
     chunk: int | None
-    """Frames per chunk of the attention mask; None: every frame sees all of its row."""
+    """Frames per chunk of the attention mask. None: every frame sees its whole row."""
     keys: PagedKeys | None = None
     tails: ConvTails | None = None
     pages: Tensor | None = None
-    """Shape ``(rows, pages)``, int64: where each row's keys are, from position 0 on."""
+    """The pages of each row's keys from position 0 on: shape ``(rows, pages)``, int64."""
     slots: Tensor | None = None
-    """Shape ``(rows,)``, int64: where each row's tails are."""
+    """The slot of each row's tails: shape ``(rows,)``, int64."""
 
     @staticmethod
     def whole(length: Tensor, *, chunk: int | None) -> Span:
-        """Whole sequences from position 0, no state."""
+        """Return the span of whole sequences from position 0, without state."""
         return Span(start=torch.zeros_like(length), length=length, chunk=chunk)
 
     def scaled(self, factor: int, keys: PagedKeys | None) -> Span:
-        """The same rows at ``factor`` times the rate, with the keys of that rate."""
+        """Return the same rows at ``factor`` times the rate, with the keys of that rate."""
         return replace(
             self,
             start=self.start * factor,
@@ -131,19 +132,19 @@ class Span:
         )
 
     def positions(self, n: int) -> Tensor:
-        """Absolute positions of the fed frames, shape ``(rows, n)``."""
+        """Return the absolute positions of the fed frames, shape ``(rows, n)``."""
         return self.start[:, None] + torch.arange(n, device=self.start.device)
 
     def key_count(self, n: int) -> int:
-        """How many keys ``append`` returns when ``n`` frames are fed."""
+        """Return how many keys ``append`` returns if ``n`` frames are fed."""
         if self.keys is None or self.pages is None:
             return n
         return self.pages.shape[1] * self.keys.page_frames
 
     def mask(self, n: int) -> Tensor:
-        """True where a query sees a key: shape ``(rows, n, keys)``.
+        """Return True where a query sees a key: shape ``(rows, n, keys)``.
 
-        No query is left without a key (a row of padding sees key 0), so no softmax runs on nothing.
+        Every query sees at least one key (a row of padding sees key 0), since a softmax over no key is NaN.
         """
         limit = (self.start + self.length).clamp(min=1)[:, None].expand(-1, n)
         if self.chunk is not None:
@@ -151,7 +152,7 @@ class Span:
         return torch.arange(self.key_count(n), device=limit.device) < limit[:, :, None]
 
     def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add keys and values ``(rows, n, channels)`` of a layer; returns all that ``mask`` speaks of."""
+        """Add keys and values ``(rows, n, channels)`` of a layer. Return all those that ``mask`` covers."""
         if self.keys is None:
             return k, v
         assert self.pages is not None
@@ -167,10 +168,10 @@ class Span:
 
 
 class CausalConv1d(nn.Conv1d):
-    """Convolution over frames that sees the past only. Input and output ``(rows, n, channels)``."""
+    """A convolution over frames that sees only the past. Input and output have shape ``(rows, n, channels)``."""
 
     tail = -1
-    """Number of its tail in ``ConvTails``; given by ``number_tails``."""
+    """Number of this convolution's tail in ``ConvTails``; ``number_tails`` sets it."""
 
     def forward(self, x: Tensor, span: Span) -> Tensor:  # type: ignore[override]
         x = span.extend(self.tail, x, self.kernel_size[0] - 1)
@@ -178,7 +179,7 @@ class CausalConv1d(nn.Conv1d):
 
 
 def number_tails(network: nn.Module) -> list[tuple[int, int]]:
-    """Number the causal convolutions of a network; returns ``(width, channels)`` for ``ConvTails``."""
+    """Number the causal convolutions of a network. Return ``(width, channels)`` of each, for ``ConvTails``."""
     convolutions = [m for m in network.modules() if isinstance(m, CausalConv1d)]
     for number, convolution in enumerate(convolutions):
         convolution.tail = number
@@ -186,19 +187,19 @@ def number_tails(network: nn.Module) -> list[tuple[int, int]]:
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """``(..., heads * head_dim)`` to ``(..., heads, head_dim)``."""
+    """Reshape ``(..., heads * head_dim)`` to ``(..., heads, head_dim)``."""
     return x.reshape(*x.shape[:-1], heads, -1)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """Scaled dot-product attention on ``(rows, n, heads * head_dim)``; mask ``(rows, n, keys)``."""
+    """Compute scaled dot-product attention on ``(rows, n, heads * head_dim)``; the mask is ``(rows, n, keys)``."""
     q, k, v = (split_heads(part, heads).transpose(1, 2) for part in (q, k, v))
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None])
     return out.transpose(1, 2).flatten(2)
 
 
 def sinusoid(x: Tensor, dim: int) -> Tensor:
-    """Time embedding of diffusion: ``(n,)`` in [0, 1] to ``(n, dim)``, sines then cosines of ``1000 x``."""
+    """Embed times ``(n,)`` in [0, 1] as ``(n, dim)``: first the sines, then the cosines of ``1000 x``."""
     half = dim // 2
     decay = torch.log(torch.tensor(10000.0)).item() / (half - 1)
     rate = torch.exp(torch.arange(half, device=x.device).float() * -decay)
