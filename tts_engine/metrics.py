@@ -72,7 +72,7 @@ class PrometheusObserver:
         CACHE_BYTES.labels("text").set(cache_bytes)
 
     def batch(self, rows: int, *, cache: str, cache_bytes: int) -> None:
-        """See ``cosyvoice_synthesizer.StepObserver``; may be called in any thread."""
+        """See ``tts_engine.cosyvoice.synthesizer.StepObserver``; may be called in any thread."""
         BATCH_SIZE.observe(rows)
         CACHE_BYTES.labels(cache).set(cache_bytes)
 

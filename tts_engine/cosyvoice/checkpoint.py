@@ -1,10 +1,11 @@
-"""Random-weight model directories in the official layout: what ``talkspurt engine make-checkpoint`` writes.
+"""Writes model directories with random weights in the official layout (``talkspurt engine make-checkpoint``).
 
-Everything that reads an official directory reads these: same files, names, shapes (``size="full"``), signatures of the
-ONNX networks. What they speak is noise. They say so in a file of their own, in the configuration and in the ONNX files.
+Everything that reads an official directory can read these: they have the same files, names, shapes (``size="full"``)
+and signatures of the ONNX networks. They speak noise, and say so in a file of their own, in the configuration and in
+the ONNX files.
 
-The weights are scaled so that a load test is not misled: audio is audible and does not clip, and the language model
-ends by itself, at a few per cent per step, after the minimum length.
+The weights are scaled so that a load test is realistic: audio is audible and does not clip, and after the minimum
+length the language model ends with a probability of a few per cent per step.
 """
 
 from __future__ import annotations
@@ -39,18 +40,19 @@ Size = Literal["tiny", "full"]
 
 MARKER = "RANDOM_WEIGHTS.md"
 VOICE = "random"
-"""The voice in ``spk2info.pt``."""
+"""Id of the voice in ``spk2info.pt``."""
 _OFFICIAL_BASE_VOCABULARY = 151643
 _LOGIT_STD = 1.5
 _END_BIAS = 2.66 * _LOGIT_STD
-"""Lifts CosyVoice2's eos to the edge of the 25 best of 6,561. CosyVoice3 needs no help: 200 ids end it."""
+"""Bias that lifts CosyVoice2's eos to the edge of the 25 best ids of 6,561. CosyVoice3 has 200 ids that end a
+clause."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
     prompt_tokens: int
     base_vocabulary: int | None
-    """Entries that ``vocab.json`` is filled up to; None: as many as it needs."""
+    """Number of entries that ``vocab.json`` is filled up to. None: as many as it needs."""
     llm: dict[str, int] = field(default_factory=dict)
     flow_v2: dict[str, int] = field(default_factory=dict)
     flow_v3: dict[str, int] = field(default_factory=dict)
@@ -84,11 +86,11 @@ def make(
     """Write a random-weight model directory. ``full`` takes 2.4 GB (version 2) or 3.3 GB (version 3).
 
     Args:
-        directory: made if missing; must be empty.
+        directory: an empty directory; it is created if it is missing.
         progress: called with a line for each file.
 
     Raises:
-        FileExistsError: the directory has something in it.
+        FileExistsError: the directory is not empty.
     """
     if directory.exists() and any(directory.iterdir()):
         raise FileExistsError(f"{directory} is not empty; a checkpoint is made in a directory of its own")
@@ -127,7 +129,7 @@ def _marker_text(version: Version, size: Size, seed: int) -> str:
 
 
 def _write_tokenizer(directory: Path, version: Version, sizes: _Sizes) -> ModelConfig:
-    """The tokenizer folder, and with it the configuration: the vocabulary decides the sizes of the embedding."""
+    """Write the tokenizer folder. Return the configuration, since the vocabulary decides the size of the embedding."""
     llm = LanguageModelConfig(version=version, **sizes.llm)
     qwen = {
         "hidden_size": llm.hidden_size,
@@ -158,7 +160,7 @@ def _write_tokenizer(directory: Path, version: Version, sizes: _Sizes) -> ModelC
 
 
 def _fill_vocabulary(folder: Path, size: int) -> None:
-    """Entries that no merge makes, so that the added tokens get their official ids."""
+    """Add entries that no merge makes, so that the added tokens get their official ids."""
     path = folder / "vocab.json"
     vocab = json.loads(path.read_text("utf-8"))
     added = len(vocab)
@@ -172,7 +174,7 @@ def _fill_vocabulary(folder: Path, size: int) -> None:
 
 
 def _voice(config: ModelConfig, sizes: _Sizes, tokenizer: Path, generator: torch.Generator) -> dict[str, Any]:
-    """``spk2info.pt`` with one registered voice, its prompt of whole chunks."""
+    """Return the content of ``spk2info.pt``: one registered voice whose prompt has whole chunks."""
     text = "Thank you for the call, this is the number."
     if config.version == 3:
         text = SYSTEM_PROMPT + END_OF_PROMPT + text
@@ -195,11 +197,11 @@ def _random_state(network: nn.Module, generator: torch.Generator) -> list[tuple[
 
 
 def _random_tensor(name: str, like: Tensor, generator: torch.Generator) -> Tensor:
-    """Values that keep activations near unit scale from layer to layer."""
+    """Return values that keep activations near unit scale from layer to layer."""
     if not like.is_meta:
         return like  # a table that the network makes itself
     if name.endswith(".alpha") or (like.dim() == 1 and name.endswith(".weight")):
-        return torch.ones(like.shape)  # of norms and of snakes
+        return torch.ones(like.shape)  # gains of norms and alphas of snakes
     if like.dim() == 1:
         bias = 0.02 * torch.randn(like.shape, generator=generator)
         if name == "llm_decoder.bias":
@@ -220,7 +222,8 @@ def _random_tensor(name: str, like: Tensor, generator: torch.Generator) -> Tenso
 
 
 def _unfold_weight_norm(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The vocoder's convolutions as published: gain and direction. ``source_downs`` and linear layers have none."""
+    """Split the vocoder's convolutions into gain and direction, as published. ``source_downs`` and linear layers
+    stay."""
     out = {}
     for name, value in state.items():
         module = name.removesuffix(".weight")

@@ -1,4 +1,4 @@
-"""ONNX networks with the signatures of the official ones and none of their knowledge, for random-weight checkpoints.
+"""Untrained ONNX networks with the signatures of the official ones, for checkpoints with random weights.
 
 Their outputs depend on their inputs, so that different recordings give different tokens and speaker vectors.
 """
@@ -20,7 +20,8 @@ _NOTE = "RANDOM WEIGHTS: a stand-in for tests and load, not the published networ
 
 
 def write_speech_tokenizer(path: Path, *, codebook: int, seed: int) -> None:
-    """Log-mel ``(1, 128, T)`` float32 and length ``[1]`` int32 to ids ``(1, T / 4)`` below ``codebook``."""
+    """Write a network from log-mel ``(1, 128, T)`` float32 and length ``[1]`` int32 to ids ``(1, T / 4)`` <
+    ``codebook``."""
     from onnx import TensorProto, helper
 
     inputs = [
@@ -48,7 +49,7 @@ def write_speech_tokenizer(path: Path, *, codebook: int, seed: int) -> None:
 
 
 def write_speaker_encoder(path: Path, *, seed: int) -> None:
-    """Filter banks ``(1, T, 80)`` float32 to a speaker vector ``(1, 192)``."""
+    """Write a network from filter banks ``(1, T, 80)`` float32 to a speaker vector ``(1, 192)``."""
     from onnx import TensorProto, helper
 
     inputs = [helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, "T", _FBANK_BINS])]
@@ -56,7 +57,7 @@ def write_speaker_encoder(path: Path, *, seed: int) -> None:
     projection = np.random.default_rng(seed).normal(0, 0.1, (_FBANK_BINS, SPEAKER_CHANNELS)).astype(np.float32)
     constants: dict[str, NDArray[Any]] = {"time": np.array([1], np.int64), "projection": projection}
     nodes = [
-        # The mean over time of the input is zero by its normalisation; its energy is not.
+        # The energy is used because the normalised input has a mean of zero over time.
         helper.make_node("Mul", ["input", "input"], ["energy"]),
         helper.make_node("ReduceMean", ["energy", "time"], ["mean"], keepdims=0),
         helper.make_node("MatMul", ["mean", "projection"], ["output"]),

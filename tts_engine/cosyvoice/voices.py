@@ -1,9 +1,9 @@
-"""The voice registry: which voices there are, and the prompt features of those that users registered.
+"""The voice registry: which voices exist, and the prompt features of those that users registered.
 
-Independent of the model: an engine hands in its built-in voices and, where it can clone, an extractor. Registering
-extracts once. The index is SQLite in WAL mode, the features are one safetensors file a voice and engine beside it, so
-that several worker processes share a registry: one writes at a time, readers never wait, and a change is seen by the
-next look-up of every worker.
+It does not depend on the model: an engine passes in its built-in voices and, if it can clone, an extractor. Features
+are extracted once, at registration. The index is SQLite in WAL mode; the features of each voice and engine are a
+safetensors file beside it. So several worker processes can share a registry: one writes at a time, readers never wait,
+and the next look-up of every worker sees a change.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _BUSY_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceLimits:
-    """Bounds of a registry; the duration of a recording is bounded by the extractor."""
+    """Bounds of a registry. The extractor bounds the duration of a recording."""
 
     max_voices: int = 1000
-    """Registered voices; each takes about 1 MB of disk with its recording."""
+    """Most registered voices. Each takes about 1 MB of disk with its recording."""
     max_wav_bytes: int = 20_000_000
-    """Bytes of one recording: 30 s of 48 kHz stereo float32 are 11.5 MB."""
+    """Most bytes of one recording. 30 s of 48 kHz stereo float32 are 11.5 MB."""
     max_name_chars: int = 100
     max_transcript_chars: int = 1000
 
@@ -67,7 +67,7 @@ class VoiceRecord:
     """Seconds since the epoch; 0 for a built-in voice."""
     has_wav: bool = False
     revision: str = ""
-    """Changes when the id is registered anew: the key under which a worker may cache what it derived."""
+    """Changes when the id is registered again. A worker may use it as the key of what it caches about a voice."""
 
 
 class VoiceExtractor(Protocol):
@@ -76,12 +76,16 @@ class VoiceExtractor(Protocol):
     engine: str
 
     def extract(self, wav: bytes, transcript: str) -> Mapping[str, NDArray[Any]]:
-        """Raises InvalidRequest for a recording that cannot serve."""
+        """Return the features of a recording.
+
+        Raises:
+            InvalidRequest: the recording cannot be used.
+        """
         ...
 
 
 class VoiceRegistry:
-    """Voices of one directory. Safe from several threads and processes; every call may block on the disk."""
+    """The voices of one directory. Several threads and processes may use it. Every call may block on the disk."""
 
     def __init__(
         self,
@@ -94,10 +98,10 @@ class VoiceRegistry:
     ) -> None:
         """
         Args:
-            folder: created when missing; shared by all workers.
+            folder: the directory that all workers share; it is created if it is missing.
             engine: name of the engine in use, for messages.
-            builtin: voices the engine brings along; listed first, never removed.
-            extractor: None for an engine that cannot clone: ``add`` then says so.
+            builtin: voices of the engine itself. They are listed first and cannot be removed.
+            extractor: None if the engine cannot clone; ``add`` then says so.
         """
         self._folder = folder
         self._engine = engine
@@ -113,13 +117,17 @@ class VoiceRegistry:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def voices(self) -> list[VoiceInfo]:
-        """Built-in voices, then registered ones by id."""
+        """Return built-in voices, then registered ones by id."""
         with self._read() as db:
             rows = db.execute("SELECT * FROM voices ORDER BY voice_id").fetchall()
         return [*self._builtin.values(), *(_record(row).info for row in rows)]
 
     def get(self, voice_id: str) -> VoiceRecord:
-        """Raises NotFound."""
+        """Return a voice.
+
+        Raises:
+            NotFound: there is no such voice.
+        """
         if voice_id in self._builtin:
             return VoiceRecord(info=self._builtin[voice_id])
         with self._read() as db:
@@ -129,10 +137,10 @@ class VoiceRegistry:
         return _record(row)
 
     def features(self, voice_id: str, engine: str = "") -> dict[str, NDArray[Any]]:
-        """The tensors that ``engine`` (default: the one in use) extracted.
+        """Return the tensors that ``engine`` (default: the one in use) extracted.
 
         Raises:
-            NotFound: no such voice, or it was never registered for this engine.
+            NotFound: there is no such voice, or it was never registered for this engine.
         """
         from safetensors.numpy import load_file
 
@@ -148,7 +156,11 @@ class VoiceRegistry:
             raise SynthesisFailed(f"features of voice {voice_id!r} cannot be read: {exc}") from exc
 
     def wav(self, voice_id: str) -> bytes:
-        """The recording as it was uploaded. Raises NotFound where there is none (built-in, imported)."""
+        """Return the recording as it was uploaded.
+
+        Raises:
+            NotFound: there is no such voice, or it has no recording because it is built in or imported.
+        """
         record = self.get(voice_id)
         if not record.has_wav:
             raise NotFound(f"voice {voice_id!r} has no recording")
@@ -157,17 +169,17 @@ class VoiceRegistry:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def add(self, *, wav: bytes, transcript: str, name: str = "", voice_id: str = "", language: str = "") -> VoiceInfo:
-        """Register a voice from a recording; features are extracted here, once.
+        """Register a voice from a recording. This extracts its features.
 
         Args:
             wav: WAV file, 16 kHz or more.
-            transcript: what is said in it; empty for a voice whose wording is not known.
-            name: shown to users; the id where empty.
-            voice_id: letters, digits, ``_`` and ``-``; made up where empty.
+            transcript: what is said in the recording. Empty: not known.
+            name: the name that users see. Empty: the id.
+            voice_id: letters, digits, ``_`` and ``-``. Empty: an id is made up.
             language: BCP 47 tag of the speaker.
 
         Raises:
-            InvalidRequest: a field cannot serve, the id is taken, the registry is full or the engine cannot clone.
+            InvalidRequest: a field is wrong, the id is taken, the registry is full, or the engine cannot clone.
         """
         if self._extractor is None:
             raise InvalidRequest(
@@ -179,7 +191,7 @@ class VoiceRegistry:
             raise InvalidRequest(
                 f"reference audio has {len(wav)} bytes, at most {self._limits.max_wav_bytes} are taken", field="wav"
             )
-        with self._read() as db:  # before seconds of extraction; decided again when writing
+        with self._read() as db:  # checked before seconds of extraction, and again when writing
             self._check_room(db, voice_id)
         info = self._checked_info(voice_id, name, [language] if language else [], self._extractor.engine, transcript)
         features = self._extractor.extract(wav, transcript)
@@ -195,23 +207,27 @@ class VoiceRegistry:
         name: str = "",
         languages: Sequence[str] = (),
     ) -> VoiceInfo:
-        """Register a voice whose features exist already (an import). Raises as ``add`` does."""
+        """Register a voice whose features exist already, for an import. Errors are those of ``add``."""
         info = self._checked_info(self._checked_id(voice_id), name, languages, self._engine, transcript)
         self._put(info, transcript, features, None)
         return info
 
     def extend(self, voice_id: str, engine: str, features: Mapping[str, NDArray[Any]]) -> None:
-        """Keep the features of a further engine for a registered voice. Raises NotFound."""
+        """Store the features of a further engine for a registered voice.
+
+        Raises:
+            NotFound: there is no such voice.
+        """
         with self._write() as db:
             if not db.execute("SELECT 1 FROM voices WHERE voice_id = ?", (_normal(voice_id),)).fetchone():
                 raise NotFound(f"no registered voice {voice_id!r}")
             _write_tensors(self._features_path(_normal(voice_id), engine), features)
 
     def remove(self, voice_id: str) -> None:
-        """Forget a registered voice and delete its files. Utterances that hold its features finish.
+        """Remove a registered voice and delete its files. Utterances that already have its features finish.
 
         Raises:
-            NotFound: no such voice.
+            NotFound: there is no such voice.
             InvalidRequest: the voice is built in.
         """
         if voice_id in self._builtin:
@@ -228,7 +244,7 @@ class VoiceRegistry:
     def _put(self, info: VoiceInfo, transcript: str, features: Mapping[str, NDArray[Any]], wav: bytes | None) -> None:
         with self._write() as db:
             self._check_room(db, info.voice_id)
-            # Files first, row last: a crash in between leaves files that the next registration of the id replaces.
+            # The row is written last: a crash before leaves only files, which the next registration of the id replaces.
             _write_tensors(self._features_path(info.voice_id, info.engine), features)
             if wav is not None:
                 _replace(self._wav_path(info.voice_id), wav)
@@ -287,7 +303,7 @@ class VoiceRegistry:
         return self._folder / f"{voice_id}.wav"
 
     def _connect(self) -> sqlite3.Connection:
-        # A connection per call: about 0.1 ms, and no thread or forked worker inherits another's.
+        # Each call has its own connection (about 0.1 ms), so no thread or forked worker inherits another's.
         db = sqlite3.connect(self._folder / "voices.db", timeout=_BUSY_S, isolation_level=None)
         db.row_factory = sqlite3.Row
         return db
@@ -315,7 +331,7 @@ class VoiceRegistry:
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
-        """One writer at a time over all processes, files included: the lock is held from the first statement on."""
+        """Open a connection that holds the write lock from its first statement on: one writer over all processes."""
         try:
             with closing(self._connect()) as db:
                 db.execute("BEGIN IMMEDIATE")
@@ -357,7 +373,7 @@ def _write_tensors(path: Path, features: Mapping[str, NDArray[Any]]) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, also for readers in other processes."""
+    """Write a file so that readers, also in other processes, see all of it or nothing."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with open(temporary, "wb") as file:
         file.write(data)

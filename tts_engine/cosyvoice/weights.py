@@ -1,9 +1,9 @@
-"""Official CosyVoice model directories: their configuration and their weights, strictly.
+"""Reads official CosyVoice model directories strictly: their configuration and their weights.
 
-A directory is right or it is refused, with one error that lists everything wrong with it. Configuration files are
-hyperpyyaml with tags such as ``!new:package.Class``; here they are read as plain data and nothing in them is run.
-Weights are mapped from disk (``torch.load(mmap=True, weights_only=True)`` or safetensors) and become the parameters
-directly, so that memory never holds them twice.
+A wrong directory is refused with one error that lists everything wrong in it. Configuration files are hyperpyyaml with
+tags such as ``!new:package.Class``. Here they are read as plain data; nothing in them is run. Weights are mapped from
+disk (``torch.load(mmap=True, weights_only=True)`` or safetensors) and become the parameters directly, so that memory
+never holds them twice.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PARTS: tuple[Part, ...] = ("llm", "flow", "hift")
 
 
 class CheckpointError(ValueError):
-    """The model directory is not what it should be; the message has one line per fault."""
+    """The model directory is wrong. The message has one line for each fault."""
 
     def __init__(self, directory: Path, faults: list[str]) -> None:
         super().__init__(
@@ -61,7 +61,7 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A checkpoint in memory. Parts that were not asked for are None."""
+    """A checkpoint in memory. Parts that were not requested are None."""
 
     config: ModelConfig
     llm: SpeechLanguageModel | None
@@ -70,7 +70,7 @@ class Model:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """YAML in which an unknown tag is ignored and its node is plain data."""
+    """A YAML loader that ignores unknown tags and reads their nodes as plain data."""
 
 
 def _plain(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> Any:
@@ -86,13 +86,13 @@ _PlainLoader.add_multi_constructor("!", _plain)
 
 
 class _Settings:
-    """The values of a configuration file by path, collecting what is missing or wrong."""
+    """The values of a configuration file by path. It collects what is missing or wrong."""
 
     def __init__(self, name: str, data: Mapping[str, Any], faults: list[str]) -> None:
         self.name, self.data, self.faults = name, data, faults
 
     def get(self, path: str, kind: type, default: Any = None) -> Any:
-        """The value at a dotted path; with no default, its absence is a fault."""
+        """Return the value at a dotted path. If there is no default, an absent value is a fault."""
         value: Any = self.data
         for key in path.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
@@ -108,12 +108,12 @@ class _Settings:
         return value
 
     def expect(self, path: str, want: Any) -> None:
-        """A value that the code fixes: absent is fine, another is a fault."""
+        """Check a value that the code fixes. It may be absent, but another value is a fault."""
         if (value := self.get(path, type(want), want)) != want:
             self.faults.append(f"{self.name}: {path} is {value!r}, only {want!r} is supported")
 
     def _resolve(self, value: Any) -> Any:
-        """``<name>`` references to top-level values, alone or multiplied, as hyperpyyaml's ``!ref`` has them."""
+        """Resolve ``<name>``, a reference to a top-level value, alone or multiplied, as hyperpyyaml's ``!ref`` does."""
         if not isinstance(value, str) or not re.fullmatch(r"\s*<\w+>(\s*\*\s*<\w+>)*\s*", value):
             return value
         values = [self.data.get(name) for name in re.findall(r"<(\w+)>", value)]
@@ -121,10 +121,10 @@ class _Settings:
 
 
 def read_config(directory: Path) -> ModelConfig:
-    """Hyper-parameters of a model directory.
+    """Read the hyper-parameters of a model directory.
 
     Raises:
-        CheckpointError: no or an unreadable configuration, or values that these networks do not have.
+        CheckpointError: the configuration is missing or unreadable, or has values that these networks do not support.
     """
     faults: list[str] = []
     config = _read_config(directory, faults)
@@ -274,7 +274,8 @@ def _read_hift(version: Version, settings: _Settings) -> HiftConfig:
 
 
 def make_network(config: ModelConfig, part: Part, *, noise_seconds: int = NOISE_SECONDS) -> nn.Module:
-    """A network without values (parameters on the meta device); its fixed tables are made."""
+    """Return a network whose parameters have no values (they are on the meta device) and whose fixed tables are
+    made."""
     with torch.device("meta"):
         if part == "llm":
             return SpeechLanguageModel(config.llm)
@@ -299,15 +300,15 @@ def load(
     """Load a model directory.
 
     Args:
-        llm_weights: ``llm.rl`` takes the reinforcement-tuned weights that CosyVoice3 comes with.
-        parts: which networks; a worker that has its language model elsewhere leaves ``llm`` out.
+        llm_weights: ``llm.rl`` takes the reinforcement-tuned weights that come with CosyVoice3.
+        parts: the networks to load. A worker whose language model runs elsewhere leaves out ``llm``.
         noise_seconds: see ``CausalHift``.
-        steps: of the Euler solver; None: the published ten.
+        steps: steps of the Euler solver. None: the published ten.
 
     The vocoder stays in fp32 (CosyVoice3's f0 network in fp64).
 
     Raises:
-        CheckpointError: with everything that is missing, unexpected or of another shape.
+        CheckpointError: lists everything that is missing, unexpected or of another shape.
     """
     faults: list[str] = []
     config = _read_config(directory, faults)
@@ -318,7 +319,7 @@ def load(
         if not (directory / name).is_file():
             faults.append(f"missing: {name}")
     if config is None or faults and any("expected" in fault for fault in faults):
-        raise CheckpointError(directory, faults)  # without sizes there is nothing to compare the weights with
+        raise CheckpointError(directory, faults)  # without sizes the weights cannot be compared
     if steps is not None:
         solver = replace(config.flow.solver, steps=steps)
         config = replace(config, flow=replace(config.flow, solver=solver))
@@ -351,7 +352,7 @@ def _weight_file(directory: Path, stem: str, faults: list[str]) -> Path | None:
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a ``.pt`` or ``.safetensors`` file, mapped from disk. Pickled code is refused."""
+    """Return the tensors of a ``.pt`` or ``.safetensors`` file, mapped from disk. Pickled code is refused."""
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
@@ -363,7 +364,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 
 def official_state(part: Part, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The published names to ours: the unused text head dropped, ``generator.`` stripped, weight norm folded."""
+    """Turn the published names into ours: drop the unused text head, strip ``generator.``, fold weight norm."""
     if part == "llm":
         return {name: value for name, value in state.items() if name != "llm.model.lm_head.weight"}
     if part == "hift":
@@ -382,7 +383,7 @@ def _compare(network: nn.Module, state: Mapping[str, Tensor]) -> list[str]:
 
 
 def _fill(network: nn.Module, state: Mapping[str, Tensor], device: torch.device | str, dtype: torch.dtype) -> nn.Module:
-    """Give a network its weights. Fp32 first: the tables that ``prepare`` makes are not to be rounded twice."""
+    """Give a network its weights. They are fp32 at first, so that the tables of ``prepare`` are not rounded twice."""
     kinds = {name: value.dtype for name, value in network.state_dict().items()}
     state = {name: value.to(device, kinds[name]) for name, value in state.items()}
     network.load_state_dict(state, assign=True)

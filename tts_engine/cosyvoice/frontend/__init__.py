@@ -1,1 +1,2 @@
-"""Text to token ids, and reference audio to prompt features. Decides the wording that is read aloud; knows no GPU."""
+"""Turns text into token ids and reference audio into prompt features. Decides the wording that is read; knows no
+GPU."""

@@ -26,15 +26,16 @@ SAMPLE_RATE = 24_000
 """Hz of the model's mel and of its output."""
 TOKENS_PER_SECOND = 25
 CHUNK_TOKENS = 25
+"""The flow's static chunk. After a prompt of whole chunks, the first chunk of speech needs no padding."""
 LOOK_AHEAD_TOKENS = 3
-"""The flow's static chunk; a prompt of a whole number of chunks spares the first chunk its padding."""
+"""A chunk's mel depends on so many tokens behind the chunk."""
 MEL_BINS = 80
 SPEAKER_DIM = 192
 
 MIN_REFERENCE_S = 1.0
-"""Less than one chunk of prompt carries no voice."""
+"""Shortest recording. A prompt of less than one chunk carries no voice."""
 MAX_REFERENCE_S = 30.0
-"""Limit of the speech tokenizer."""
+"""Longest recording, a limit of the speech tokenizer."""
 MIN_REFERENCE_HZ = 16_000
 
 
@@ -56,7 +57,7 @@ def load_wav(data: bytes) -> tuple[Floats, int]:
     import av
 
     try:
-        # The format is fixed: a probing demuxer would follow play lists to files and addresses the uploader chose.
+        # The format is fixed, because a probing demuxer would follow play lists to files and addresses of the uploader.
         with av.open(io.BytesIO(data), "r", format="wav") as container:
             stream = container.streams.audio[0]
             rate = stream.rate
@@ -94,7 +95,8 @@ def load_wav(data: bytes) -> tuple[Floats, int]:
 
 @cache
 def _sinc_kernel(source: int, target: int) -> tuple[Floats, int]:
-    """Polyphase kernel ``(target, taps)`` and its reach to the left, for coprime rates (torchaudio's defaults)."""
+    """Return the polyphase kernel ``(target, taps)`` and its reach to the left, for coprime rates, as torchaudio
+    does."""
     lowpass_width, rolloff = 6, 0.99
     base = min(source, target) * rolloff
     width = math.ceil(lowpass_width * source / base)
@@ -105,7 +107,7 @@ def _sinc_kernel(source: int, target: int) -> tuple[Floats, int]:
 
 
 def resample(pcm: Floats, source_hz: int, target_hz: int) -> Floats:
-    """Windowed-sinc resampling as ``torchaudio.functional.resample`` does it by default; shape ``(samples,)``."""
+    """Resample ``(samples,)`` by a windowed sinc, as ``torchaudio.functional.resample`` does by default."""
     if source_hz == target_hz:
         return pcm
     divisor = math.gcd(source_hz, target_hz)
@@ -121,7 +123,7 @@ def resample(pcm: Floats, source_hz: int, target_hz: int) -> Floats:
 
 
 def _hz_to_mel(hz: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Slaney's scale: linear below 1 kHz, logarithmic above."""
+    """Convert to Slaney's mel scale, which is linear below 1 kHz and logarithmic above."""
     log_part = 15.0 + np.log(np.maximum(hz, 1000.0) / 1000.0) / (math.log(6.4) / 27.0)
     return np.where(hz < 1000.0, hz * 3.0 / 200.0, log_part)
 
@@ -132,7 +134,7 @@ def _mel_to_hz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @cache
 def slaney_filters(sample_rate: int, n_fft: int, bins: int, fmax: float) -> Floats:
-    """Area-normalised triangular filters ``(bins, n_fft // 2 + 1)``, as ``librosa.filters.mel`` makes them."""
+    """Return area-normalised triangular filters ``(bins, n_fft // 2 + 1)``, as ``librosa.filters.mel`` does."""
     frequencies = np.linspace(0.0, sample_rate / 2, n_fft // 2 + 1)
     edge_mels = np.linspace(0.0, float(_hz_to_mel(np.array(fmax))), bins + 2)
     edges = _mel_to_hz(edge_mels)
@@ -149,11 +151,11 @@ def _hann(size: int) -> NDArray[np.float64]:
 
 
 def mel_spectrogram(pcm: Floats, *, fmax: float | None) -> Floats:
-    """The flow's log-mel of 24 kHz audio, shape ``(frames, 80)``, 50 frames a second.
+    """Return the flow's log-mel of 24 kHz audio, shape ``(frames, 80)``, 50 frames a second.
 
     Args:
         pcm: shape ``(samples,)``, 24 kHz.
-        fmax: upper edge in Hz: 8000 for version 2; None is the Nyquist frequency, version 3.
+        fmax: upper edge in Hz: 8000 for version 2; None, the Nyquist frequency, for version 3.
     """
     n_fft, hop = 1920, 480
     padded = np.pad(pcm.astype(np.float64), (n_fft - hop) // 2, mode="reflect")
@@ -165,7 +167,7 @@ def mel_spectrogram(pcm: Floats, *, fmax: float | None) -> Floats:
 
 
 def whisper_log_mel(pcm: Floats) -> Floats:
-    """Whisper's log-mel of 16 kHz audio, shape ``(128, frames)``, 100 frames a second; not padded to 30 s."""
+    """Return Whisper's log-mel of 16 kHz audio, shape ``(128, frames)``, 100 frames a second, not padded to 30 s."""
     n_fft, hop = 400, 160
     padded = np.pad(pcm.astype(np.float64), n_fft // 2, mode="reflect")
     spectrum = np.fft.rfft(sliding_window_view(padded, n_fft)[::hop] * _hann(n_fft))[:-1]
@@ -177,10 +179,10 @@ def whisper_log_mel(pcm: Floats) -> Floats:
 
 @cache
 def _kaldi_filters() -> Floats:
-    """80 unnormalised triangles on Kaldi's mel scale from 20 Hz to 8 kHz, ``(80, 257)``; the Nyquist bin weighs 0.
+    """Return 80 unnormalised triangles on Kaldi's mel scale from 20 Hz to 8 kHz, ``(80, 257)``; the Nyquist bin is 0.
 
-    In float32 throughout, as the reference makes them: the rounding of a triangle's feet is visible in the logarithm
-    of a quiet bin (1.6e-4 against 5e-5).
+    They are float32 throughout, as in the reference, because the rounding of a triangle's feet shows in the logarithm
+    of a quiet bin (1.6e-4 instead of 5e-5).
     """
     one = np.float32(1.0)
     low, high = (1127.0 * math.log1p(hz / 700.0) for hz in (20.0, 8000.0))
@@ -192,9 +194,9 @@ def _kaldi_filters() -> Floats:
 
 
 def kaldi_fbank(pcm: Floats) -> Floats:
-    """Kaldi's log filter-bank energies of 16 kHz audio, shape ``(frames, 80)``, mean over time not removed.
+    """Return Kaldi's log filter-bank energies of 16 kHz audio, shape ``(frames, 80)``. The mean over time stays.
 
-    25 ms frames every 10 ms, no dither, DC removed, pre-emphasis 0.97, povey window, only whole frames.
+    Settings: 25 ms frames every 10 ms, no dither, DC removed, pre-emphasis 0.97, povey window, only whole frames.
     """
     frames = sliding_window_view(pcm.astype(np.float64), 400)[::160]
     frames = frames - frames.mean(axis=1, keepdims=True)
@@ -208,13 +210,13 @@ def kaldi_fbank(pcm: Floats) -> Floats:
 
 
 class _OnnxNetwork:
-    """An ONNX file on one CPU thread; inputs go in by position, the first output comes back."""
+    """An ONNX file on one CPU thread. It takes inputs by position and returns its first output."""
 
     def __init__(self, path: Path) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        # A registration happens beside live calls: one thread, and no spinning on the cores of the others.
+        # A registration runs beside live calls, so it gets one thread, which does not spin on a core that they need.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         if not path.is_file():
             raise SynthesisFailed(f"{path} is missing: voices cannot be registered without it")
@@ -234,17 +236,17 @@ class _OnnxNetwork:
 
 
 class SpeechTokenizer(_OnnxNetwork):
-    """``speech_tokenizer_v*.onnx``: 16 kHz audio to speech tokens, 25 a second."""
+    """``speech_tokenizer_v*.onnx``: turns 16 kHz audio into speech tokens, 25 a second."""
 
     def tokens(self, pcm: Floats) -> NDArray[np.int32]:
-        """Shape ``(tokens,)`` for ``pcm`` of shape ``(samples,)``, 16 kHz, at most 30 s."""
+        """Return the tokens ``(tokens,)`` of ``pcm``, shape ``(samples,)``, 16 kHz, at most 30 s."""
         features = whisper_log_mel(pcm)
         length = np.array([features.shape[1]], np.int32)
         return self.run(features[None], length).reshape(-1).astype(np.int32)
 
 
 class SpeakerEncoder(_OnnxNetwork):
-    """``campplus.onnx``: 16 kHz audio to a speaker vector of 192 values, not normalised."""
+    """``campplus.onnx``: turns 16 kHz audio into a speaker vector of 192 values, not normalised."""
 
     def embed(self, pcm: Floats) -> Floats:
         fbank = kaldi_fbank(pcm)
@@ -259,26 +261,27 @@ class SpeakerEncoder(_OnnxNetwork):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceFeatures:
-    """All that a request needs of a reference recording.
+    """Everything that a request needs from a reference recording.
 
-    The language model sees every token of the recording, since its transcript covers all of it. The flow sees a whole
-    number of chunks and the three tokens into which the last of them looks: the excess is cut at the beginning, so that
-    what it hears last runs into the new speech. ``token2wav.scheduler`` says what the three are for.
+    The language model sees every token of the recording, since the transcript covers all of it. The flow sees a whole
+    number of chunks, and the three tokens behind them that the last chunk looks into. The excess is cut at the
+    beginning, so that the end of the recording runs into the new speech. ``token2wav.scheduler`` says why the three
+    are kept.
     """
 
     transcript: str
-    """What is said in the recording, as the user gave it; empty for a voice without one."""
+    """What is said in the recording, as the user wrote it. Empty: the voice has no transcript."""
     lm_tokens: NDArray[np.int32]
-    """Shape ``(n,)``."""
+    """Speech tokens for the language model, shape ``(n,)``."""
     flow_tokens: NDArray[np.int32]
-    """Shape ``(25 k + 3,)``; empty for a voice that is a speaker vector alone."""
+    """Speech tokens for the flow, shape ``(25 k + 3,)``. Empty: the voice is only a speaker vector."""
     flow_mel: Floats
-    """Shape ``(2 * (25 k + 3), 80)``."""
+    """Mel for the flow, shape ``(2 * (25 k + 3), 80)``."""
     speaker: Floats
-    """Shape ``(192,)``."""
+    """Speaker vector, shape ``(192,)``."""
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """As named tensors, for the registry."""
+        """Return the features as named tensors, for the registry."""
         return {
             "lm_tokens": self.lm_tokens,
             "flow_tokens": self.flow_tokens,
@@ -298,7 +301,7 @@ class VoiceFeatures:
 
 
 def align_prompt(transcript: str, tokens: NDArray[np.int32], mel: Floats, speaker: Floats) -> VoiceFeatures:
-    """Bring tokens and mel to one length (two frames a token), and the flow's share of them to ``25 k + 3`` tokens.
+    """Cut tokens and mel to the same length (two frames a token), and the flow's part of them to ``25 k + 3`` tokens.
 
     Raises:
         InvalidRequest: the recording has less than one chunk and its look-ahead (1.12 s).
@@ -318,9 +321,9 @@ def align_prompt(transcript: str, tokens: NDArray[np.int32], mel: Floats, speake
 
 
 class FeatureExtractor:
-    """Reference audio to ``VoiceFeatures``; a ``VoiceExtractor`` of the registry.
+    """Turns reference audio into ``VoiceFeatures``. It is a ``VoiceExtractor`` of the registry.
 
-    The networks are loaded at the first use; calls block for seconds.
+    The networks are loaded at the first use. Calls block for seconds.
     """
 
     def __init__(self, folder: Path, *, version: int) -> None:
@@ -330,11 +333,16 @@ class FeatureExtractor:
         self._networks: tuple[SpeechTokenizer, SpeakerEncoder] | None = None
 
     def extract(self, wav: bytes, transcript: str) -> dict[str, NDArray[Any]]:
-        """``voice`` as named tensors."""
+        """Return the result of ``voice`` as named tensors."""
         return self.voice(wav, transcript).to_arrays()
 
     def voice(self, wav: bytes, transcript: str) -> VoiceFeatures:
-        """Raises InvalidRequest for audio that cannot serve, SynthesisFailed where a network is missing or fails."""
+        """Return the features of a recording.
+
+        Raises:
+            InvalidRequest: the audio cannot be used.
+            SynthesisFailed: a network is missing or fails.
+        """
         pcm, rate = load_wav(wav)
         if self._networks is None:
             self._networks = (

@@ -1,6 +1,6 @@
-"""A clause and a voice to the language model's request: which ids, which prompt, how long at least and at most.
+"""Turns a clause and a voice into a request for the language model: ids, prompt, shortest and longest length.
 
-Sequence of the model: ``[sos] prompt_text text [task] prompt_speech`` and from there on the new speech tokens.
+The model's sequence is ``[sos] prompt_text text [task] prompt_speech``, followed by the new speech tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tts_engine.cosyvoice.frontend.words import expected_words
 from tts_engine.errors import InvalidRequest
 
 SYSTEM_PROMPT = "You are a helpful assistant."
-"""What every prompt of version 3 begins with; version 2 has none."""
+"""Every prompt of version 3 begins with this text. Version 2 has none."""
 
 MIN_TOKENS_PER_TEXT_ID = 2
 MAX_TOKENS_PER_TEXT_ID = 20
@@ -43,29 +43,29 @@ class LmPrompt:
     text: NDArray[np.int32]
     prompt_speech: NDArray[np.int32]
     min_tokens: int
-    """Speech tokens before which the end is masked."""
+    """Fewest speech tokens. Before them the end is masked."""
     max_tokens: int
-    """Speech tokens at which the clause is cut."""
+    """Most speech tokens. The clause is cut there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clause:
-    """A clause ready for the model, and what its audio will be aligned to."""
+    """A clause that is ready for the model, with the words that its audio will be aligned to."""
 
     lm: LmPrompt
     words: Sequence[tuple[int, int, float]]
-    """See ``words.expected_words``; characters of the clause as the caller wrote it."""
+    """The words, from ``words.expected_words``. Positions are characters of the original clause."""
 
 
 class Frontend:
-    """Text and reference audio of one model directory. ``prompt`` and ``clause`` are safe from several threads."""
+    """The text front end of one model directory. ``prompt`` and ``clause`` may be called from several threads."""
 
     def __init__(self, folder: Path, *, version: Version, verbalise: Verbaliser | None = None) -> None:
         """
         Args:
-            folder: official model directory.
+            folder: a model directory in the official layout.
             version: 2 or 3.
-            verbalise: numbers and dates to words; None takes the best that is installed.
+            verbalise: turns numbers and dates into words. None: the best one that is installed.
 
         Raises:
             SynthesisFailed: the tokenizer folder is missing or broken.
@@ -74,7 +74,7 @@ class Frontend:
         self.tokenizer = CosyTokenizer.load(folder / "CosyVoice-BlankEN", version=version)
         self.features = FeatureExtractor(folder, version=version)
         self._verbalise = verbalise or default_verbaliser()
-        # The same few transcripts head every request: milliseconds before the first token, saved.
+        # The same few transcripts stand in front of every request. Keeping their ids saves milliseconds.
         self._transcript = lru_cache(maxsize=1024)(lambda transcript: self.normalise(transcript).text)
 
     def normalise(self, text: str, language: str = "") -> Normalised:
@@ -95,14 +95,15 @@ class Frontend:
         )
 
     def streamed(self, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt | None:
-        """The request for text that comes in pieces, without any; None where the model knows no such layout."""
+        """Return the request for text that arrives in pieces, still without text. None: the model has no such
+        layout."""
         mode = choose_mode(voice, instruct=instruct)
         return self.prompt("", voice, mode=mode, instruct=instruct) if mode in ("zero_shot", "instruct") else None
 
     def piece(self, text: str, language: str = "") -> tuple[Sequence[int], Sequence[tuple[int, int, float]]]:
-        """Ids of a piece of streamed text, whole words with the space before them, and its words.
+        """Return the ids and the words of a piece of streamed text: whole words with the space before them.
 
-        As upstream has it for text that streams in, nothing is verbalised: that needs the words around.
+        As in upstream, streamed text is not verbalised, because that needs the words around.
         """
         return self.tokenizer.encode(text), expected_words(self.normalise(text, language))
 
@@ -118,10 +119,10 @@ class Frontend:
                                                            of prompt] text
         ========== ======================================= =================== =============
 
-        A prefix that the caller wrote is not doubled. Lengths count ``text`` with its prefix, as upstream does.
+        A prefix that the text already has is not added again. Lengths count ``text`` with its prefix, as upstream does.
 
         Args:
-            text: already normalised.
+            text: normalised text.
         """
         prefix = SYSTEM_PROMPT + END_OF_PROMPT if self.version == 3 and END_OF_PROMPT not in text else ""
         prompt_text, prompt_speech = "", voice.lm_tokens[:0]
@@ -132,7 +133,7 @@ class Frontend:
         elif mode == "instruct":
             prompt_text = instruct.strip()
             if END_OF_PROMPT not in prompt_text:
-                # Without the end mark the model reads the instruction aloud.
+                # Without the end mark the model would read the instruction aloud.
                 system = SYSTEM_PROMPT + " " if self.version == 3 else ""
                 prompt_text = system + prompt_text + END_OF_PROMPT
         else:
@@ -148,7 +149,7 @@ class Frontend:
 
 
 def choose_mode(voice: VoiceFeatures, *, instruct: str = "") -> Mode:
-    """The mode that uses all there is: an instruction, a transcript, a recording, or a speaker vector alone."""
+    """Return the mode that uses everything given: an instruction, a transcript, a recording, or a speaker vector."""
     if instruct.strip():
         return "instruct"
     if not voice.flow_tokens.size:

@@ -1,8 +1,8 @@
-"""Text to the wording that the model reads aloud, and which characters of the source each part of it came from.
+"""Turns text into the wording that the model reads aloud, and tells which source characters each part came from.
 
-The rules and their order are the ones the models are used with upstream; ``wetext`` (where installed) verbalises
-numbers, dates and amounts first. A text that holds ``<|`` and ``|>`` is taken as it is. Inline controls
-(``[laughter]``, ``<strong>``, phonemes) are never shown to the rules.
+The rules and their order are upstream's. Before them ``wetext``, if installed, verbalises numbers, dates and amounts. A
+text that contains ``<|`` and ``|>`` stays as it is. The rules never see inline controls (``[laughter]``, ``<strong>``,
+phonemes).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tts_engine.cosyvoice.frontend.tokenizer import control_pattern
 log = logging.getLogger(__name__)
 
 Script = Literal["zh", "en", ""]
-"""Which rules apply: Chinese, English, or none (another language: only white space is touched)."""
+"""The rules that apply: Chinese, English, or none (for another language only white space is changed)."""
 
 
 class Verbaliser(Protocol):
-    """Written numbers, dates, amounts and abbreviations to words."""
+    """Turns written numbers, dates, amounts and abbreviations into words."""
 
     def __call__(self, text: str, script: Script) -> str: ...
 
@@ -34,12 +34,12 @@ class Verbaliser(Protocol):
 
 
 class WetextVerbaliser:
-    """wetext's transducers (Apache-2.0, inside its package); 1-10 ms a clause."""
+    """wetext's transducers (Apache-2.0, part of its package). They take 1-10 ms a clause."""
 
     def __init__(self) -> None:
         from wetext import Normalizer
 
-        # The language is fixed: its own detection reads a text of digits alone as Chinese.
+        # The language is given, because wetext's own detection takes a text of digits for Chinese.
         self._normalizers = {
             "zh": Normalizer(lang="zh", operator="tn", remove_erhua=False),
             "en": Normalizer(lang="en", operator="tn"),
@@ -48,24 +48,24 @@ class WetextVerbaliser:
     def __call__(self, text: str, script: Script) -> str:
         if script not in self._normalizers:
             return text
-        text = re.sub(r"\s+", " ", text)  # two spaces in a row find no path through the English graph
+        text = re.sub(r"\s+", " ", text)  # the English graph has no path for two spaces in a row
         quoting = {char for char in '"\\' if char in text}
         try:
             spoken: str = self._normalizers[script].normalize(text)
         except (AssertionError, RuntimeError, ValueError, IndexError):
             log.warning("text could not be verbalised and is read by the plain rules", extra={"characters": len(text)})
             return text
-        # The English graph escapes what its tags are written with, and leaves the escape in place.
+        # The English graph escapes the characters of its own tags and leaves the escape in the text.
         return re.sub(r'\\(["\\])', r"\1", spoken) if quoting else spoken
 
 
 def plain_verbaliser(text: str, script: Script) -> str:
-    """No verbaliser: digits of an English text are still spelled out by the rules below."""
+    """Return the text as it is. The rules below still spell out digits of an English text."""
     return text
 
 
 def default_verbaliser() -> Verbaliser:
-    """wetext where it is installed, else the plain rules (digits in Chinese text are then left to the model)."""
+    """Return wetext if it is installed, else the plain rules, which leave digits in Chinese text to the model."""
     try:
         return WetextVerbaliser()
     except ImportError:
@@ -77,12 +77,12 @@ def default_verbaliser() -> Verbaliser:
 
 
 def contains_chinese(text: str) -> bool:
-    """True for any U+4E00 to U+9FFF."""
+    """Does the text have a character from U+4E00 to U+9FFF?"""
     return any("\u4e00" <= char <= "\u9fff" for char in text)
 
 
 def detect_script(text: str, language: str = "") -> Script:
-    """Which rules apply to ``text``, given its BCP 47 tag or nothing."""
+    """Return which rules apply to ``text``. ``language`` is its BCP 47 tag, or empty."""
     primary = language.partition("-")[0].lower()
     if contains_chinese(text) and primary != "ja":
         return "zh"
@@ -108,19 +108,19 @@ def remove_bracket(text: str) -> str:
 
 
 def spell_out_number(text: str) -> str:
-    """Each run of digits to English words, on its own: ``10:30`` becomes ``ten:thirty``."""
+    """Turn each run of digits into English words: ``10:30`` becomes ``ten:thirty``."""
     return re.sub(r"\d+", lambda match: str(_number_words()(match.group())), text)
 
 
 @cache
 def _number_words() -> Callable[[str], object]:
-    import inflect  # half a second; only English texts with digits need it
+    import inflect  # takes half a second, and only English texts with digits need it
 
     return inflect.engine().number_to_words
 
 
 def is_only_punctuation(text: str) -> bool:
-    """True when every character is punctuation or a symbol; also for an empty text."""
+    """Is every character punctuation or a symbol? True for an empty text."""
     return all(unicodedata.category(char)[0] in "PS" for char in text)
 
 
@@ -142,7 +142,7 @@ def _rules(text: str, script: Script, verbalise: Verbaliser) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Characters ``spoken_start:spoken_end`` of the spoken text stand for ``start:end`` of the source."""
+    """Says that characters ``spoken_start:spoken_end`` of the spoken text stand for ``start:end`` of the source."""
 
     spoken_start: int
     spoken_end: int
@@ -152,15 +152,15 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Normalised:
-    """A text as it is read, aligned to the text as it was written."""
+    """A text as it is read, aligned with the text as it was written."""
 
     source: str
     text: str
     blocks: Sequence[Block]
-    """In order, without holes on either side; a block is either equal on both sides or a replacement."""
+    """Blocks in order, without holes on either side. A block is equal on both sides, or it is a replacement."""
 
     def spoken_for(self, start: int, end: int) -> str:
-        """What is read for ``source[start:end]``. A part of a replaced stretch gets its share of the reading."""
+        """Return what is read for ``source[start:end]``. A part of a replaced stretch gets its share of the reading."""
         parts = []
         for block in self.blocks:
             low, high = max(start, block.start), min(end, block.end)
@@ -172,7 +172,8 @@ class Normalised:
         return "".join(parts)
 
     def source_for(self, start: int, end: int) -> tuple[int, int]:
-        """The source characters that ``text[start:end]`` is read for; a part of a replaced stretch names it whole."""
+        """Return the source characters that ``text[start:end]`` stands for. Part of a replacement gives the whole of
+        it."""
         first = last = -1
         for block in self.blocks:
             low, high = max(start, block.spoken_start), min(end, block.spoken_end)
@@ -187,11 +188,11 @@ class Normalised:
 
 
 def normalise(text: str, language: str = "", *, verbalise: Verbaliser = plain_verbaliser) -> Normalised:
-    """The wording of ``text`` for the model.
+    """Return the wording of ``text`` for the model.
 
     Args:
-        text: a clause as the caller wrote it.
-        language: BCP 47 tag; empty: Chinese where it has Chinese characters, else English.
+        text: a clause as it was written.
+        language: BCP 47 tag. Empty: Chinese if the text has Chinese characters, else English.
         verbalise: see ``default_verbaliser``.
     """
     if "<|" in text and "|>" in text:
@@ -206,7 +207,7 @@ def normalise(text: str, language: str = "", *, verbalise: Verbaliser = plain_ve
 
 
 def _between_controls(text: str) -> Iterator[tuple[str, bool]]:
-    """Pieces of ``text`` in order and whether each is an inline control."""
+    """Yield the pieces of ``text`` in order, each with whether it is an inline control."""
     position = 0
     for match in control_pattern().finditer(text):
         if match.start() > position:
@@ -230,7 +231,7 @@ _UNIT = re.compile(rf"[{_WIDE}]|[^\W\d_{_WIDE}]+(?:['’][^\W\d_{_WIDE}]+)*|\d+|
 
 
 def _align(source: str, spoken: str) -> Iterator[Block]:
-    """Blocks from a longest-match alignment of words (of characters in Chinese)."""
+    """Yield blocks from a longest-match alignment of words, or of characters in Chinese."""
     written: list[str] = _UNIT.findall(source)
     read: list[str] = _UNIT.findall(spoken)
     source_at, spoken_at = _offsets(written), _offsets(read)
@@ -264,9 +265,9 @@ def split_paragraph(
 ) -> list[str]:
     """Cut a text after its stops and join the pieces greedily into segments.
 
-    Lengths are characters (zh) or ids (en). A segment is closed when the next piece would take it above
-    ``max_length`` and it has more than ``min_length`` already, so a segment can be much longer than ``max_length``;
-    a last one below ``merge_length`` joins its predecessor.
+    Lengths count characters (zh) or ids (en). A segment is closed if the next piece would take it above ``max_length``
+    and it has more than ``min_length`` already. So a segment can be much longer than ``max_length``. A last segment
+    below ``merge_length`` joins its predecessor.
     """
     if not text:
         return []

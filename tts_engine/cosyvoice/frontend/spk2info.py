@@ -1,7 +1,7 @@
 """CosyVoice's own voice file, ``spk2info.pt``: read into features and written from them.
 
-A file maps ids to dicts. An entry with ``flow_prompt_speech_token`` is a registered recording; its prompt text is kept
-as ids of the tokenizer. An entry with ``embedding`` alone is a speaker vector (``sft``).
+A file maps ids to dicts. An entry with ``flow_prompt_speech_token`` is a registered recording, whose prompt text is
+kept as ids of the tokenizer. An entry with only ``embedding`` is a speaker vector (``sft``).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tts_engine.errors import InvalidRequest
 
 
 def read_spk2info(path: Path, tokenizer: CosyTokenizer) -> dict[str, VoiceFeatures]:
-    """The voices of a file. Prompts are trimmed as a new registration would be, ``align_prompt``.
+    """Return the voices of a file. Their prompts are trimmed as those of a new registration are (``align_prompt``).
 
     Raises:
-        InvalidRequest: not such a file, or an entry lacks a tensor or has one of another shape.
+        InvalidRequest: the file is another one, or an entry lacks a tensor or has one of another shape.
     """
     try:
-        # Tensors only: the file may come from anyone, and a pickle would run what it likes.
+        # Only tensors are read: the file may come from anyone, and a pickle can run any code.
         table = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as exc:  # torch raises OSError, RuntimeError and several kinds of pickle errors
         raise InvalidRequest(f"{path} cannot be read as spk2info.pt: {exc}", field="path") from exc

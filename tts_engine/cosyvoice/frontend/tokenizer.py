@@ -1,9 +1,9 @@
-"""Text to the language model's ids: Qwen2 byte-level BPE with CosyVoice's added tokens.
+"""Turns text into the language model's ids: Qwen2 byte-level BPE with CosyVoice's added tokens.
 
-Reads the ``CosyVoice-BlankEN`` folder of an official model directory (``vocab.json``, ``merges.txt``). The added
-tokens are not in that folder: they take the ids right after the base vocabulary, in the order of
-``special_tokens.json`` (the first 20 for version 2, all 281 for version 3), so that ``<|endofprompt|>`` is 151646 in
-the official vocabulary of 151643 entries.
+The tokenizer is the folder ``CosyVoice-BlankEN`` of an official model directory (``vocab.json``, ``merges.txt``). The
+added tokens are not in that folder. Their ids follow the base vocabulary in the order of ``special_tokens.json``: the
+first 20 for version 2, all 281 for version 3. So ``<|endofprompt|>`` is 151646 in the official vocabulary of 151643
+entries.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ _CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 @cache
 def special_tokens(version: Version) -> tuple[str, ...]:
-    """The added tokens of a model version in the order of their ids."""
+    """Return the added tokens of a model version in the order of their ids."""
     tokens: list[str] = json.loads(files(__package__).joinpath("special_tokens.json").read_text("utf-8"))
     return tuple(tokens[:20] if version == 2 else tokens)
 
 
 @cache
 def control_pattern() -> re.Pattern[str]:
-    """Matches one inline control of any version: ``[laughter]``, ``<strong>``, ``[breath]``, ``[j]``, ``<|...|>``."""
+    """Return a pattern for one inline control of any version, like ``[laughter]``, ``<strong>``, ``[j]``,
+    ``<|...|>``."""
     longest_first = sorted(special_tokens(3), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first)))
 
@@ -63,12 +64,12 @@ class CosyTokenizer:
         added = special_tokens(version)
         self._tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in added])
         self.base_size = len(vocab)
-        """Entries of the base vocabulary; the first added token has this id."""
+        """Number of entries in the base vocabulary. The first added token has this id."""
         self.size = self._tokenizer.get_vocab_size(with_added_tokens=True)
-        """Ids in all; the text embedding needs at least as many rows."""
+        """Number of all ids. The text embedding needs at least as many rows."""
         ids = [self._tokenizer.token_to_id(token) for token in added]
         if ids != list(range(self.base_size, self.base_size + len(added))):
-            # A vocabulary with holes, or one that holds an added token already: every id after it would be wrong.
+            # The vocabulary has holes or contains an added token already, so every id after it would be wrong.
             raise SynthesisFailed(f"tokenizer: added tokens got ids from {ids[0]}, expected from {self.base_size}")
         self.special_ids = dict(zip(added, ids, strict=True))
         self.end_of_prompt_id = self.special_ids[END_OF_PROMPT]
@@ -78,7 +79,7 @@ class CosyTokenizer:
         """Read ``vocab.json`` and ``merges.txt`` of a ``CosyVoice-BlankEN`` folder.
 
         Raises:
-            SynthesisFailed: a file is missing or is not what its name says.
+            SynthesisFailed: a file is missing or has another content than its name says.
         """
         if missing := [name for name in ("vocab.json", "merges.txt") if not (folder / name).is_file()]:
             raise SynthesisFailed(f"tokenizer folder {folder} lacks {', '.join(missing)}")
@@ -91,12 +92,12 @@ class CosyTokenizer:
             raise SynthesisFailed(f"tokenizer folder {folder} cannot be read: {exc}") from exc
 
     def encode(self, text: str) -> list[int]:
-        """Ids of ``text``; inline controls become their one id. No begin or end token is added."""
+        """Return the ids of ``text``. An inline control becomes one id. No begin or end token is added."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ``ids``, added tokens included."""
+        """Return the text of ``ids``, added tokens included."""
         text: str = self._tokenizer.decode(list(ids), skip_special_tokens=False)
         return text
 
@@ -112,14 +113,14 @@ _TINY_WORDS = ("the", "and", "you", "ing", "er", "hello", "order", "call", "numb
 def make_tiny_tokenizer(folder: Path, *, config: Mapping[str, object] | None = None) -> int:
     """Write a small, valid Qwen2-style tokenizer folder and return the size of its base vocabulary.
 
-    The 256 byte symbols and the merges of ten frequent words: any text can be encoded. Added tokens follow the base
-    vocabulary as in the official one, so the text embedding of a tiny model needs the returned size plus
+    It has the 256 byte symbols and the merges of ten frequent words, so any text can be encoded. Added tokens follow
+    the base vocabulary as in the official one. So the text embedding of a tiny model needs the returned size plus
     ``len(special_tokens(version))`` rows.
 
     Args:
-        folder: created when missing.
-        config: the backbone's hyper-parameters for ``config.json``; ``vocab_size`` is set to the rows needed by
-            version 3 where it is absent.
+        folder: the folder; it is created if it is missing.
+        config: the backbone's hyper-parameters for ``config.json``. If ``vocab_size`` is absent, it becomes the number
+            of rows that version 3 needs.
     """
     symbols = _byte_symbols()
     vocab = {symbol: index for index, symbol in enumerate(symbols)}
@@ -168,7 +169,7 @@ def make_tiny_tokenizer(folder: Path, *, config: Mapping[str, object] | None = N
 
 
 def _byte_symbols() -> list[str]:
-    """The 256 printable stand-ins of byte-level BPE: printable Latin-1 as itself, the others from U+0100 on (GPT-2)."""
+    """Return GPT-2's 256 symbols for bytes: printable Latin-1 is itself, all others are characters from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return [chr(byte) for byte in printable] + [chr(0x100 + index) for index in range(len(others))]

@@ -1,7 +1,7 @@
-"""Where the words of a clause are heard, estimated: shares of the clause's length by syllables.
+"""Estimates where the words of a clause are heard, as shares of the clause's length by syllables.
 
-The networks have no durations of words, only a length of the clause. The edges of a clause are exact, since it is
-one request of the language model; inside, each word gets its share of the length that is known so far.
+The networks give no durations of words, only the length of a clause. The edges of a clause are exact, since a clause is
+one request to the language model. Inside, each word gets its share of the length that is known so far.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from tts_engine.cosyvoice.frontend.tokenizer import control_pattern
 from tts_engine.synthesizer import WordSpan
 
 SYLLABLE_S = 0.2
-"""Expected seconds a syllable before the clause's length is known (five a second, ordinary reading)."""
+"""Expected length of a syllable in seconds, used until the clause's length is known: five a second, ordinary
+reading."""
 
 _PAUSE = {",": 1.0, "，": 1.0, "、": 0.7, ";": 1.3, "；": 1.3, ":": 1.3, "：": 1.3}
-"""Syllables' worth of silence after a mark inside a clause."""
+"""Silence after a mark inside a clause, in syllables."""
 
 _SOUNDS = frozenset(
     f"[{sound}]"
@@ -31,12 +32,12 @@ _VOWELS = re.compile(r"[aeiouyàáâãäåæèéêëìíîïòóôõöøùúûü
 
 
 def expected_words(normalised: Normalised) -> list[tuple[int, int, float]]:
-    """The words of a clause and their weights, in order.
+    """Return the words of a clause and their weights, in order.
 
     Returns:
-        ``(start_char, end_char, weight)``: characters of the source text, verbatim and with the punctuation that
-        touches the word; weights in syllables as spoken (``4512`` weighs eight), with the pause after the word.
-        A Chinese or Japanese character is a word. Marks without sound (``<strong>``) are no words.
+        ``(start_char, end_char, weight)``. The characters are those of the source text and include punctuation that
+        touches the word. The weight is the number of spoken syllables (``4512`` has eight) plus the pause after the
+        word. A Chinese or Japanese character is a word. Marks without sound (``<strong>``) are not words.
     """
     words: list[tuple[int, int, float]] = []
     for match in _WORD.finditer(normalised.source):
@@ -57,13 +58,13 @@ def expected_words(normalised: Normalised) -> list[tuple[int, int, float]]:
 def _control_syllables(control: str) -> float:
     if control in _SOUNDS:
         return 2.0
-    if control.startswith("[") and control != "[accent]":  # a phoneme: the vowel carries the syllable
+    if control.startswith("[") and control != "[accent]":  # a phoneme; only a vowel counts as a syllable
         return 1.0 if unicodedata.normalize("NFD", control)[1] in "AEIOUaeiouv" else 0.0  # v is pinyin's ü
     return 0.0
 
 
 def syllables(text: str) -> float:
-    """Syllables of a word or phrase by its spelling: vowel groups, characters of Chinese, letters of an acronym."""
+    """Count syllables by spelling: groups of vowels, characters of Chinese, letters of an acronym."""
     total = 0.0
     for run in re.findall(rf"[{_WIDE}]|\d|[^\W\d_]+(?:['’][^\W\d_]+)*", text):
         if len(run) == 1:
@@ -81,9 +82,9 @@ def syllables(text: str) -> float:
 def place_words(
     words: Sequence[tuple[int, int, float]], *, sample_rate: int, total_samples: int | None = None
 ) -> list[WordSpan]:
-    """Spread words over a clause of ``total_samples``, or over its expected length where that is not known yet.
+    """Spread words over a clause of ``total_samples``, or over its expected length if the real one is not known yet.
 
-    Spans follow each other without a hole; the first begins at 0 and the last ends at the clause's end.
+    Spans follow each other without a hole. The first begins at 0 and the last ends at the clause's end.
     """
     total = sum(weight for *_, weight in words)
     if total_samples is None:
