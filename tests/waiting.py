@@ -27,4 +27,4 @@ async def until(condition: Callable[[], Any | Awaitable[Any]], what: str = "") -
         if result:
             return result
         assert time.monotonic() < deadline, f"waited {PATIENCE_S:g} s in vain for {what or condition}"
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.005)

@@ -2,11 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
 from tts_engine.api import AudioChunk, SpeechEngine, Utterance, UtteranceRequest
 from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, Unavailable
@@ -85,12 +86,6 @@ async def speech(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 async def heard(utterance: Utterance) -> bytes:
     return b"".join([frame async for chunk in utterance for frame in chunk.frames])
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110  # the server's tasks change it
-            await asyncio.sleep(0.001)
 
 
 # Order, text and spans.

@@ -1,6 +1,5 @@
 """A session that records, an application on a real loopback socket, and a way to wait for either."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,13 +15,6 @@ HEX = "0123456789abcdef0123456789abcdef"
 
 def call(number: int = 0, route: str = "demo", **more: Any) -> CallInfo:
     return CallInfo(call_id=f"VX{number:032x}", route=route, transport="twilio", **more)
-
-
-async def until(condition: Callable[[], Any], what: str = "") -> None:
-    """Wait for a condition; the test's own timeout bounds the wait."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 -- any condition, not one that can set an event
-            await asyncio.sleep(0.005)
 
 
 class RecordingSink:

@@ -17,7 +17,8 @@ from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.relay import Relay, client_session
 from gateway.errors import ProtocolError
 from gateway.seams.messages import Dtmf, Ended, Text, TurnEvent
-from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call, running_app, until
+from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call, running_app
+from tests.waiting import until
 
 QUICK: dict[str, Any] = {"reconnect_first_s": 0.01, "reconnect_max_s": 0.05}
 
@@ -110,7 +111,7 @@ async def test_close_on_purpose_ends_the_session(dial: Callable[..., Dialled], c
         await until(lambda: app.sockets)
         await app.sockets[0].close(code=code)
         await until(lambda: call_.sink.events)
-        await asyncio.sleep(0.05)
+        await call_.relay.aclose()  # its task has ended: nobody dials again
         assert call_.sink.events == ["closed"]
         assert len(app.sockets) == 1
 
@@ -142,7 +143,7 @@ async def test_broken_line_is_dialled_again_and_resumed(dial: Callable[..., Dial
 
 
 async def test_nobody_there_is_given_up_once(dial: Callable[..., Dialled]) -> None:
-    call_ = dial("ws://127.0.0.1:9", give_up_s=0.2)
+    call_ = dial("ws://127.0.0.1:9", give_up_s=1.0)
     await until(lambda: len(call_.sink.events) == 2)
     assert call_.sink.events[0] == "lost"
     assert call_.sink.events[1].startswith("failed: dialogue manager of route demo lost for")
@@ -168,7 +169,7 @@ async def test_application_that_dies_on_every_setup_is_given_up(dial: Callable[.
                 app.drop(seen - 1)
 
         killer = asyncio.create_task(kill())
-        call_ = dial(app.url, give_up_s=0.3)
+        call_ = dial(app.url, give_up_s=1.0)
         await until(lambda: any(event.startswith("failed") for event in call_.sink.events))
         killer.cancel()
         assert len(app.sockets) > 2

@@ -25,8 +25,9 @@ from gateway.seams.messages import (
     Transfer,
     TurnEvent,
 )
-from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call, until
+from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call
 from tests.gateway.dialogue.test_hub import dialogues_of
+from tests.waiting import until
 
 DEMO = Path(__file__).parents[3] / "configs" / "demo-script.yaml"
 NOON = datetime(2026, 11, 21, 15, 4)

@@ -12,6 +12,7 @@ from sip_bridge.message.sip import Request
 from tests.gateway.http.api_gateway import api_gateway
 from tests.sip_bridge.phone import FAST, Phone, offer
 from tests.sip_bridge.test_outgoing import fresh, next_of, reply
+from tests.waiting import PATIENCE_S, until
 
 SIP: dict[str, Any] = {
     "port": 0,
@@ -29,10 +30,16 @@ async def shown(http: aiohttp.ClientSession, call_id: str) -> dict[str, Any]:
 
 
 async def until_state(http: aiohttp.ClientSession, call_id: str, state: str) -> dict[str, Any]:
-    async with asyncio.timeout(10):
-        while (view := await shown(http, call_id))["state"] != state:
-            await asyncio.sleep(0.02)
-        return view
+    return await until_shown(http, call_id, state=state)
+
+
+async def until_shown(http: aiohttp.ClientSession, call_id: str, **fields: str) -> dict[str, Any]:
+    async def view() -> dict[str, Any] | None:
+        seen = await shown(http, call_id)
+        return seen if fields.items() <= seen.items() else None
+
+    found: dict[str, Any] = await until(view, f"{fields}")
+    return found
 
 
 async def test_a_call_is_placed_shown_answered_and_hung_up(tmp_path: Path) -> None:
@@ -51,11 +58,9 @@ async def test_a_call_is_placed_shown_answered_and_hung_up(tmp_path: Path) -> No
             assert (await until_state(http, placed["callId"], "ringing"))["sipStatus"] == 180
             reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0"))
             await next_of(phone, "ACK")
-            async with asyncio.timeout(10):
-                while (view := await shown(http, placed["callId"])).get("direction") != "outbound":
-                    await asyncio.sleep(0.02)
+            view = await until_shown(http, placed["callId"], direction="outbound")
             assert (view["transport"], view["callId"]) == ("sip", placed["callId"])
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while (await phone.packet())[12:] == b"\xff" * 160:
                     pass  # the greeting is heard
             async with http.delete(f"/v1/calls/{placed['callId']}") as answer:
@@ -127,7 +132,7 @@ async def test_a_transfer_that_fails_leaves_the_session_and_one_that_succeeds_en
                 ((call_id),) = [call["callId"] for call in (await answer.json())["calls"]]
             told = aiter(events(http, call_id))
             ahead = asyncio.ensure_future(anext(told))  # subscribed before anything happens
-            await asyncio.sleep(0.05)
+            await until(lambda: made.observers._subscriptions, "the subscription")
             for status, notified in ((486, "Busy Here"), (200, "OK")):
                 message = {"type": "transfer", "target": "sip:ann@127.0.0.1:5099", "handoffData": "case 7"}
                 async with http.post(f"/v1/calls/{call_id}/messages", json=message) as answer:
@@ -139,7 +144,7 @@ async def test_a_transfer_that_fails_leaves_the_session_and_one_that_succeeds_en
                 fragment = f"SIP/2.0 {status} {notified}\r\n".encode()
                 phone.send(phone.request("NOTIFY", *headers, body=fragment, content="message/sipfrag"))
                 await phone.response(200)
-                event = await asyncio.wait_for(ahead, 10)
+                event = await asyncio.wait_for(ahead, PATIENCE_S)
                 if status == 486:
                     assert (event["type"], event["code"]) == ("error", "transfer_failed")
                     assert "486 Busy Here" in event["description"]
@@ -168,7 +173,7 @@ async def test_a_session_that_begins_with_early_media_greets_after_the_answer(tm
             assert len(before) <= 1  # silence, always the same
             reply(phone, invite, 200)
             await next_of(phone, "ACK")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while (await phone.packet())[12:] in before:
                     pass
             made.directory.get(placed["callId"]).end("test", hang_up=True)  # type: ignore[union-attr]

@@ -16,6 +16,7 @@ import pytest
 
 from tests.gateway.http.api_gateway import CloningEngine, api_gateway
 from tests.gateway.webrtc.webrtc_gateway import strongest_hz
+from tests.waiting import until
 from tts_engine.tone import LETTER_MS, ToneSynthesizer, tone_hz
 from voicecodecs import g711
 
@@ -154,9 +155,7 @@ async def test_a_listener_who_leaves_frees_the_engine(tmp_path: Path) -> None:
         body = {"text": "And on it goes without an end. " * 500, "format": "pcm"}
         async with http.post("/v1/tts/stream", json=body) as answer:
             await answer.content.readany()
-        async with asyncio.timeout(20):
-            while engine._open:
-                await asyncio.sleep(0.02)
+        await until(lambda: not engine._open)
 
 
 async def test_one_tenant_cannot_take_every_place(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.gateway.http.api_gateway import api_gateway
 from tests.gateway.webrtc.webrtc_gateway import strongest_hz
+from tests.waiting import PATIENCE_S, until
 from tts_engine.tone import tone_hz
 
 LONG = "And on it goes without an end. " * 500
@@ -30,13 +31,11 @@ class Client:
         """Messages up to one of that type."""
         messages: list[dict[str, Any]] = []
         while not messages or messages[-1]["type"] != kind:
-            messages.append(await self.socket.receive_json(timeout=20))
+            messages.append(await self.socket.receive_json(timeout=PATIENCE_S))
         return messages
 
     async def freed(self) -> None:
-        async with asyncio.timeout(20):
-            while self.engine._open:
-                await asyncio.sleep(0.02)
+        await until(lambda: not self.engine._open)
 
 
 @asynccontextmanager
@@ -136,7 +135,7 @@ async def test_a_second_text_has_to_wait_and_ten_errors_in_a_row_close(tmp_path:
         await client.until("done")
         for _ in range(10):
             await client.say()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while (await client.socket.receive()).type is not aiohttp.WSMsgType.CLOSE:
                 pass
         assert client.socket.close_code == 1007

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
@@ -19,6 +19,7 @@ from gateway.listener.sites import Sites
 from gateway.seams.incoming import IncomingCall
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
+from tests.waiting import until
 
 every = pytest.mark.parametrize("dialect", SERVED)
 
@@ -73,12 +74,6 @@ class Line:
         await leg.connect(f"ws://127.0.0.1:{self.server.port}/media/{dialect}/default")
         await until(lambda: bool(self.calls))
         return leg, self.calls[-1]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110  # what is waited for lies on the other side of a socket
-            await asyncio.sleep(0.002)
 
 
 @pytest.fixture

@@ -1,95 +1,157 @@
-"""The one timer, on the real clock: asserted by counts and ratios, never by one sleep."""
+"""The one timer. Time is a number, but in the test that the kernel's timer calls us: there nothing may be early."""
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from gateway.histogram import Histogram
-from gateway.media.playout import Playout, Track
 from gateway.media.ticker import SLOT_S, Ticker
+from tests.waiting import PATIENCE_S
+
+START = 1e6
+"""Far enough ahead of the clock of this machine: the timer that is armed for it does not fire."""
+LATE_S = 1e-4
+"""How late each tick is."""
 
 
-def talking(seconds: float) -> Playout:
-    made = Playout(ptime_s=0.02)
-    track = Track()
-    track.push([b"x"] * int(seconds / 0.02), now=time.monotonic(), ptime_s=0.02)
-    track.done = True
-    made.add(track)
-    return made
+class Timetable:
+    """One call's frames, each due at its own second."""
+
+    def __init__(self, *due: float) -> None:
+        self._due = list(due)
+
+    def pop_due(self, now: float) -> bytes | None:
+        if not self._due or self._due[0] > now:
+            return None
+        self._due.pop(0)
+        return b"x"
+
+    def deadline(self, now: float) -> float | None:
+        return self._due[0] if self._due else None
 
 
-async def test_many_calls_get_every_frame_in_real_time_and_none_early() -> None:
-    errors, lateness = Histogram(), Histogram()
-    ticker = Ticker(lateness=lateness)
+def talking(frames: int, begins: float = START) -> Timetable:
+    return Timetable(*(begins + number * 0.02 for number in range(frames)))
+
+
+class Timed(Ticker):
+    """Its timer is fired by hand, at times of the test's own; between them the loop has no turn."""
+
+    def __init__(self, *, lateness: Histogram | None = None, max_sends: int = 50) -> None:
+        super().__init__(lateness=lateness, max_sends=max_sends)
+        self._slots = 0
+
+    def pass_by(self, seconds: float, *, called: bool = True) -> None:
+        for _ in range(round(seconds / SLOT_S)):
+            self._slots += 1
+            if called:
+                self.on_timer(now=START + self._slots * SLOT_S + LATE_S)
+
+
+@pytest.fixture
+async def closing() -> AsyncIterator[Callable[[Timed], Timed]]:
+    tickers: list[Timed] = []
+
+    def keep(ticker: Timed) -> Timed:
+        tickers.append(ticker)
+        return ticker
+
+    yield keep
+    for ticker in tickers:
+        ticker.close()
+
+
+async def test_many_calls_get_every_frame_on_their_own_timetable(closing: Callable[[Timed], Timed]) -> None:
+    errors = Histogram()
+    ticker = closing(Timed())
     sent: dict[int, list[float]] = {index: [] for index in range(40)}
-    begun = time.monotonic()
     for index in range(40):
 
         def send(frame: bytes, now: float, index: int = index) -> bool:
-            sent[index].append(time.monotonic())
+            sent[index].append(now)
             return True
 
-        ticker.wake(ticker.add(talking(0.6), send, lambda now: None, pacing_error=errors), now=time.monotonic())
-    await asyncio.sleep(0.8)
-    ticker.close()
-    for times in sent.values():
+        begins = START + index * 0.0007
+        ticker.wake(ticker.add(talking(30, begins), send, lambda now: None, pacing_error=errors), now=begins)
+    ticker.pass_by(0.7)
+    for index, times in sent.items():
+        due = [START + index * 0.0007 + frame * 0.02 for frame in range(30)]
         assert len(times) == 30
-        for frame, at in enumerate(times):
-            assert at - times[0] > frame * 0.02 - SLOT_S - 0.02  # one frame may be late, the timetable stays
+        assert all(0 <= at - wanted < SLOT_S + 2 * LATE_S for at, wanted in zip(times, due, strict=True))
     assert errors.count == 40 * 30
-    assert max(times[-1] for times in sent.values()) - begun < 2 * 0.6
 
 
-async def test_the_timer_sleeps_when_nothing_is_due() -> None:
+async def test_a_late_tick_sends_what_is_due_and_the_next_frame_at_its_own_time(
+    closing: Callable[[Timed], Timed],
+) -> None:
+    ticker = closing(Timed())
+    sent: list[int] = []
+
+    def send(frame: bytes, now: float) -> bool:
+        sent.append(round((now - START) * 1000))
+        return True
+
+    ticker.wake(ticker.add(talking(6), send, lambda now: None), now=START)
+    ticker.pass_by(0.03)
+    ticker.pass_by(0.036, called=False)
+    ticker.pass_by(0.1)
+    assert sent == [2, 20, 68, 68, 80, 100]
+
+
+async def test_nothing_is_armed_when_nothing_is_due(closing: Callable[[Timed], Timed]) -> None:
     lateness = Histogram()
-    ticker = Ticker(lateness=lateness)
-    handle = ticker.add(talking(0.04), lambda frame, now: True, lambda now: None)
-    ticker.wake(handle, now=time.monotonic())
-    await asyncio.sleep(0.1)
+    ticker = closing(Timed(lateness=lateness))
+    ticker.wake(ticker.add(talking(2), lambda frame, now: True, lambda now: None), now=START)
+    ticker.pass_by(0.1)
     ticks = lateness.count
     assert ticks >= 2
-    await asyncio.sleep(0.1)
+    ticker.pass_by(0.1)
     assert lateness.count == ticks
-    ticker.close()
 
 
-async def test_a_removed_call_sends_nothing_more() -> None:
-    ticker = Ticker()
-    sent = []
-    handle = ticker.add(talking(1.0), lambda frame, now: bool(sent.append(frame)), lambda now: None)
-    ticker.wake(handle, now=time.monotonic())
-    await asyncio.sleep(0.05)
+async def test_a_removed_call_sends_nothing_more(closing: Callable[[Timed], Timed]) -> None:
+    ticker = closing(Timed())
+    sent: list[bytes] = []
+    handle = ticker.add(talking(50), lambda frame, now: not sent.append(frame), lambda now: None)  # type: ignore[func-returns-value]
+    ticker.wake(handle, now=START)
+    ticker.pass_by(0.05)
+    assert len(sent) == 3
     ticker.remove(handle)
-    count = len(sent)
-    assert count
-    await asyncio.sleep(0.06)
-    assert len(sent) == count
-    ticker.close()
+    ticker.pass_by(0.5)
+    assert len(sent) == 3
 
 
-async def test_a_call_far_behind_does_not_starve_the_others() -> None:
-    ticker = Ticker(max_sends=5)
+async def test_a_call_far_behind_does_not_starve_the_others(closing: Callable[[Timed], Timed]) -> None:
+    ticker = closing(Timed(max_sends=5))
     order: list[str] = []
-    behind, other = talking(2.0), talking(0.1)
-    behind.pacer.begin(time.monotonic() - 1.0)
-    behind.pacer.lead_s = 2.0
-    for playout, name in ((behind, "behind"), (other, "other")):
-        handle = ticker.add(playout, lambda frame, now, name=name: bool(order.append(name)) or True, lambda now: None)
-        ticker.wake(handle, now=time.monotonic())
-    await asyncio.sleep(0.1)
-    ticker.close()
+    for timetable, name in ((talking(100, START - 2.0), "behind"), (talking(5), "other")):
+
+        def send(frame: bytes, now: float, name: str = name) -> bool:
+            order.append(name)
+            return True
+
+        ticker.wake(ticker.add(timetable, send, lambda now: None), now=START)
+    ticker.pass_by(0.1)
     assert order.index("other") <= 5
-    assert order.count("behind") == pytest.approx(100, abs=2)
+    assert (order.count("behind"), order.count("other")) == (100, 5)
 
 
-async def test_every_frame_of_a_tick_gets_the_ticks_time() -> None:
+async def test_the_kernels_timer_calls_and_is_never_early() -> None:
     ticker = Ticker()
-    times: list[float] = []
-    for _ in range(3):
-        handle = ticker.add(talking(0.02), lambda frame, now: not times.append(now), lambda now: None)
-        ticker.wake(handle, now=time.monotonic())
-    tick = time.monotonic() + 0.5
-    ticker.on_timer(now=tick)
+    sent: list[float] = []
+    all_sent = asyncio.Event()
+
+    def send(frame: bytes, now: float) -> bool:
+        sent.append(time.monotonic())
+        if len(sent) == 10:
+            all_sent.set()
+        return True
+
+    begun = time.monotonic()
+    ticker.wake(ticker.add(talking(10, begun), send, lambda now: None), now=begun)
+    async with asyncio.timeout(PATIENCE_S):
+        await all_sent.wait()
     ticker.close()
-    assert times == [tick] * 3
+    assert all(at >= begun + number * 0.02 for number, at in enumerate(sent))

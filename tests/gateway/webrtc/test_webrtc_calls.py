@@ -17,8 +17,8 @@ from tests.gateway.webrtc.webrtc_gateway import (
     gateway,
     resources,
     strongest_hz,
-    until,
 )
+from tests.waiting import until
 from tts_engine.tone import tone_hz
 from voicecodecs.pcm import to_int16
 from voicecodecs.resample import Resampler
@@ -94,6 +94,18 @@ async def test_reports_of_both_sides_are_kept() -> None:
         assert peer.stats.round_trip_s is not None and peer.stats.round_trip_s < 1
 
 
+async def settled_resources() -> dict[str, int]:
+    """What is there when the calls before have ended whole: the same twice, a little apart."""
+    seen: list[dict[str, int]] = [{}]
+
+    def settled() -> bool:
+        seen.append(resources())
+        return seen[-1] == seen[-2]
+
+    await until(settled)
+    return seen[-1]
+
+
 async def one_call(url: str) -> None:
     async with calling(url) as phone:
         phone.say(type="text", token="Hi.", last=True, turn="a")
@@ -105,16 +117,20 @@ async def test_twenty_calls_in_a_row_leak_nothing() -> None:
         for _ in range(2):  # thread pools and caches are made once
             await one_call(made.url)
         await until(lambda: not len(made.webrtc) and not made.tasks, "the first calls' end")
-        await asyncio.sleep(0.1)
-        before = resources()
+        before = await settled_resources()
         for _ in range(20):
             await one_call(made.url)
         await until(lambda: not len(made.webrtc) and not made.tasks, "the calls' end")
-        await asyncio.sleep(0.1)
-        after = resources()
-        assert after["files"] == before["files"]
-        assert after["tasks"] == before["tasks"]
-        assert after["threads"] <= before["threads"] + 2  # the engine's codec pool grows to its size
+
+        def nothing_left() -> bool:
+            after = resources()
+            return (
+                after["files"] == before["files"]
+                and after["tasks"] == before["tasks"]
+                and after["threads"] <= before["threads"] + 2  # the engine's codec pool grows to its size
+            )
+
+        await until(nothing_left, f"all to be as before: {before}")
         assert made.ended == ["hangup"] * 22
 
 

@@ -21,7 +21,8 @@ from gateway.config import IceServerConfig, WebRtcConfig
 from gateway.errors import ProtocolError, Rejected
 from gateway.webrtc.sdp import MAX_CANDIDATES, read_fragment, read_offer
 from gateway.webrtc.signalling import ice_server
-from tests.gateway.webrtc.webrtc_gateway import Phone, calling, gateway, until
+from tests.gateway.webrtc.webrtc_gateway import Phone, calling, gateway
+from tests.waiting import until
 
 CHROMIUM = """v=0
 o=- 4611731400430051336 2 IN IP4 127.0.0.1

@@ -33,6 +33,7 @@ from gateway.uplink.worker import UplinkWorker
 from gateway.webrtc.dialogue import BrowserDialogues
 from gateway.webrtc.leg import WebRtcLeg
 from gateway.webrtc.signalling import WebRtc
+from tests.waiting import PATIENCE_S, until
 from tts_engine.pipeline.engine import Engine
 from tts_engine.tone import ToneSynthesizer
 
@@ -123,7 +124,7 @@ async def gateway(
         for session in made.directory:
             session.end("test over", hang_up=True)
         if made.tasks:
-            await asyncio.wait(made.tasks, timeout=5)
+            await asyncio.wait(made.tasks, timeout=PATIENCE_S)
 
 
 class SilentMicrophone(MediaStreamTrack):
@@ -233,16 +234,6 @@ async def calling(url: str, **more: Any) -> AsyncIterator[Phone]:
         yield phone
     finally:
         await phone.close()
-
-
-async def until(condition: Callable[[], Any], what: str = "") -> None:
-    """Wait for a condition; bounded, so that a test says what it waited for."""
-    try:
-        async with asyncio.timeout(20):
-            while not condition():  # noqa: ASYNC110 -- any condition, not one that can set an event
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        raise AssertionError(f"waited in vain for: {what}") from None
 
 
 def strongest_hz(pcm: np.ndarray, rate: int) -> float:

@@ -12,6 +12,7 @@ import pytest
 
 from talkspurt.simulator import kernel_arrivals
 from talkspurt.simulator.kernel_arrivals import KernelArrivals
+from tests.waiting import PATIENCE_S
 
 
 def block() -> None:
@@ -59,7 +60,7 @@ async def connected() -> AsyncIterator[tuple[socket.socket, asyncio.Transport, R
 async def timed(peer: socket.socket, transport: asyncio.Transport, receiver: Receiver) -> None:
     """Read by the kernel's times; the kernel begins to take them a moment after the first socket has asked."""
     receiver.arrivals = KernelArrivals(transport)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while receiver.arrivals.at is None:
             peer.send(b"early")
             await receiver.news.wait()

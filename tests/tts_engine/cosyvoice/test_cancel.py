@@ -6,7 +6,6 @@ import asyncio
 import gc
 import math
 import threading
-from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.waiting import until
 from tts_engine.cosyvoice.checkpoint import make
 from tts_engine.cosyvoice.loading import LoadingConfig, load_synthesizer
 from tts_engine.cosyvoice.models.config import Version
@@ -51,12 +51,6 @@ async def cancelled_at(engine: CosyVoiceSynthesizer, stage: str) -> None:
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  # changes in another thread
-            await asyncio.sleep(0.001)
 
 
 def tensors() -> tuple[int, int]:

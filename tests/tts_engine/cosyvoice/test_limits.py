@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
 from tts_engine.cosyvoice.checkpoint import make
 from tts_engine.cosyvoice.loading import LoadingConfig, load_synthesizer
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
@@ -58,9 +59,7 @@ async def test_a_full_engine_refuses_a_new_turn_and_lets_one_that_speaks_go_on(e
             await whole(engine, Playhead())
         assert 0.1 <= refused.value.retry_after_s <= 10
         going_on = asyncio.create_task(whole(engine, Playhead(), first=False))
-        async with asyncio.timeout(10):
-            while engine.status().queued != 1:
-                await asyncio.sleep(0.005)
+        await until(lambda: engine.status().queued == 1)
     assert await going_on
     assert engine.status().queued == 0
 
@@ -72,9 +71,7 @@ async def test_a_turn_nobody_waits_for_waits_itself_until_somebody_does(engine: 
             await anext(chunks)
         playhead = Playhead(ahead=True)
         ahead = asyncio.create_task(whole(engine, playhead))
-        async with asyncio.timeout(10):
-            while engine.status().queued != 1:
-                await asyncio.sleep(0.005)
+        await until(lambda: engine.status().queued == 1)
         playhead.ahead = False  # its turn has come, and the engine is as full as before
         with pytest.raises(Exhausted):
             await ahead
@@ -113,9 +110,7 @@ async def test_a_fault_of_the_device_fails_the_clause_and_the_engine_says_that_i
     engine._worker._round = broken  # type: ignore[method-assign]
     with pytest.raises(SynthesisFailed, match="token to wave failed"):
         await whole(engine, Playhead())
-    async with asyncio.timeout(10):
-        while engine.status().ready:  # until the thread has ended
-            await asyncio.sleep(0.005)
+    await until(lambda: not engine.status().ready, "the thread's end")
     with pytest.raises(EngineError):
         await whole(engine, Playhead())
     await engine.aclose()

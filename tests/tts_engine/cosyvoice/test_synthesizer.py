@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from talkspurt.engines import make_synthesizer
+from tests.waiting import until
 from tts_engine.config import EngineConfig
 from tts_engine.cosyvoice.checkpoint import make
 from tts_engine.cosyvoice.loading import LoadingConfig, load_synthesizer
@@ -45,9 +46,7 @@ async def speak(engine: CosyVoiceSynthesizer, clause: ClauseRequest) -> list[Pcm
 
 
 async def nobody_speaks(engine: CosyVoiceSynthesizer) -> None:
-    async with asyncio.timeout(10):
-        while engine.status().active:  # noqa: ASYNC110  # changes in another thread
-            await asyncio.sleep(0.001)
+    await until(lambda: not engine.status().active)
 
 
 async def test_a_clause_is_spoken_in_chunks_with_its_words(synthesizer: CosyVoiceSynthesizer) -> None:

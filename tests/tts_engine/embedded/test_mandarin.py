@@ -3,14 +3,16 @@
 import asyncio
 import itertools
 import sys
-import time
+import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
 
+from tests.waiting import PATIENCE_S, until
 from tts_engine.api import AudioChunk, SpeechEngine, UtteranceRequest
 from tts_engine.config import EmbeddedConfig, EngineConfig, MandarinConfig
 from tts_engine.embedded.synthesizer import EmbeddedSynthesizer
@@ -144,20 +146,39 @@ async def test_english_words_are_heard_too(engine: Engine) -> None:
 # -- cancel and bounds
 
 
-async def test_cancel_stops_a_running_inference(voice: EmbeddedSynthesizer) -> None:
-    long = clause("今天天气很好，我们一起去公园散步，然后回家吃晚饭，好不好？")
-    begun = time.monotonic()
-    async for _ in voice.synthesize(long, Playhead()):
-        pass
-    whole_s = time.monotonic() - begun
-    task = asyncio.ensure_future(anext(voice.synthesize(long, Playhead())))
-    await asyncio.sleep(0.15 * whole_s)
+class HeldSession:
+    """The network's session: its run waits at the beginning until it is let go, and notes how it ended."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self.entered, self.go_on = threading.Event(), threading.Event()
+        self.ended: list[str] = []
+
+    def run(self, *arguments: Any) -> Any:
+        self.entered.set()
+        assert self.go_on.wait(PATIENCE_S)
+        try:
+            result = self._session.run(*arguments)
+        except Exception:
+            self.ended.append("stopped")
+            raise
+        self.ended.append("finished")
+        return result
+
+
+async def test_cancel_stops_a_running_inference(voice: EmbeddedSynthesizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    (mandarin,) = voice._others
+    held = HeldSession(mandarin._voice._session)  # type: ignore[union-attr]
+    monkeypatch.setattr(mandarin._voice, "_session", held)  # type: ignore[union-attr]
+    task = asyncio.ensure_future(anext(voice.synthesize(clause("今天天气很好，我们一起去公园散步。"), Playhead())))
+    await until(held.entered.is_set, "the inference")
     assert voice.status().active == 1 and voice.status().queued == 0, "it runs"
-    begun = time.monotonic()
     task.cancel()
+    await asyncio.sleep(0)
+    held.go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - begun < 0.4 * whole_s
+    assert held.ended == ["stopped"]
     assert voice.status().active == 0
 
 
@@ -165,8 +186,7 @@ async def test_what_waits_beyond_the_queue_is_refused_and_what_is_cancelled_leav
     voice: EmbeddedSynthesizer,
 ) -> None:
     running = asyncio.ensure_future(anext(voice.synthesize(clause("今天天气很好，我们一起去公园散步。"), Playhead())))
-    while voice.status().queued or not voice.status().active:
-        await asyncio.sleep(0.001)
+    await until(lambda: voice.status().active and not voice.status().queued)
     waiting = [asyncio.ensure_future(anext(voice.synthesize(clause("请稍等。"), Playhead()))) for _ in range(2)]
     await asyncio.sleep(0)
     assert voice.status().queued == 2

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from talkspurt.engines import engine_for_gateway, engine_process, make_engine
+from tests.waiting import until
 from tts_engine.api import AudioChunk, UtteranceRequest
 from tts_engine.config import EngineConfig, ModelConfig
 from tts_engine.errors import Exhausted, NotFound, Unavailable
@@ -125,17 +126,17 @@ async def test_turns_go_to_the_engine_with_the_fewest_and_past_one_that_is_gone(
         utterance = client.open(UtteranceRequest(utterance_id=f"u{number}"))
         utterance.feed("Hello there")
         opened.append(utterance)
-    async with asyncio.timeout(10):
-        while [await active(process) for process in workers] != [3, 3]:
-            await asyncio.sleep(0.02)
+
+    async def balanced() -> bool:
+        return [await active(process) for process in workers] == [3, 3]
+
+    await until(balanced)
     for utterance in opened[::2]:  # the first engine's
         await utterance.aclose()
     more = [client.open(UtteranceRequest(utterance_id=f"v{number}")) for number in range(3)]
     for utterance in more:
         utterance.feed("Hello there")
-    async with asyncio.timeout(10):
-        while [await active(process) for process in workers] != [3, 3]:
-            await asyncio.sleep(0.02)
+    await until(balanced)
     samples = {
         (sample.name, sample.labels["worker"])
         for family in text_string_to_metric_families((await client.metrics()).decode())
@@ -170,9 +171,11 @@ async def test_an_engine_that_refused_is_left_alone_for_as_long_as_it_asked() ->
         # Another gateway fills the first engine, which ours cannot see.
         other = elsewhere.open(UtteranceRequest(utterance_id="other"))
         other.feed("Hello there")
-        async with asyncio.timeout(10):
-            while await active(processes[0]) != 1:
-                await asyncio.sleep(0.02)
+
+        async def full() -> bool:
+            return await active(processes[0]) == 1
+
+        await until(full)
         with pytest.raises(Exhausted) as refused:
             await speak(client)
         assert refused.value.retry_after_s == 30.0

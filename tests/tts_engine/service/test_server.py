@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.tts_engine.service.scripted import RETRY_AFTER_S, ScriptedEngine, chunk_of
+from tests.waiting import until
 from tts_engine.api import UtteranceRequest
 from tts_engine.config import EngineConfig
 from tts_engine.errors import (
@@ -71,11 +72,6 @@ async def pair(connect: Callable[..., Awaitable[Pair]]) -> Pair:
     return await connect()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110  # another process or gRPC changes it
-        await asyncio.sleep(0.002)
-
-
 async def held(pair: Pair, text: str = "one hold two", **request: object) -> tuple:
     """An utterance that stands still after its first word: the client's end and the engine's."""
     utterance = pair.client.open(UtteranceRequest(utterance_id="held", **request))
@@ -108,7 +104,7 @@ async def test_text_fed_in_deltas_is_the_same_text(pair: Pair) -> None:
         for at, character in enumerate(text):
             utterance.feed(character)
             if at % 7 == 0:
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
         utterance.end_text()
         async for _ in utterance:
             pass
@@ -182,7 +178,7 @@ async def test_a_half_closed_call_means_end_of_text(pair: Pair) -> None:
 async def test_closing_while_somebody_reads_ends_the_iteration(pair: Pair) -> None:
     utterance, _ = await held(pair)
     reading = asyncio.create_task(anext(utterance, "ended"))
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)  # it waits
     await utterance.aclose()
     assert await reading == "ended"
 

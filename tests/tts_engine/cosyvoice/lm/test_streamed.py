@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tests.tts_engine.cosyvoice.models.goldens import VERSIONS, tensors
 from tests.tts_engine.cosyvoice.models.test_llm import ids, model
+from tests.waiting import PATIENCE_S, until
 from tts_engine.cosyvoice.lm.api import INTERLEAVED
 from tts_engine.cosyvoice.lm.eager_steps import Drawn, EagerLm
 from tts_engine.cosyvoice.lm.torch_lm import TorchLm
@@ -60,18 +61,12 @@ async def running(steps: EagerLm) -> AsyncIterator[TorchLm]:
 
 async def groups(text: Sequence[int], size: int) -> AsyncIterator[Sequence[int]]:
     for first in range(0, len(text), size):
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0)
         yield text[first : first + size]
 
 
 def golden(version: int, case: str) -> dict[str, list[int]]:
     return {name: ids(version, f"{case}.{name}") for name in ("prompt_text", "prompt_speech_token", "text", "tokens")}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110  # changes in another thread
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -111,7 +106,7 @@ async def test_speech_comes_before_the_text_has_ended(version: int) -> None:
             text(), prompt_text=want["prompt_text"], prompt_speech=want["prompt_speech_token"], seed=3
         )
         count = 0
-        async with aclosing(stream) as tokens, asyncio.timeout(20):
+        async with aclosing(stream) as tokens, asyncio.timeout(PATIENCE_S):
             async for token in tokens:
                 assert token < lm.table.speech_tokens
                 heard.set()
@@ -157,7 +152,7 @@ async def test_a_clause_is_left_while_it_waits_for_text(version: int) -> None:
                         pass
 
             task = asyncio.ensure_future(listen())
-            await asyncio.sleep(0.05)
+            await until(lambda: lm._listening or lm.live)
             assert not task.done()
             task.cancel()
             await asyncio.wait([task])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
 import torch
 
+from tests.waiting import until
 from tts_engine.cosyvoice.lm.api import Admission, Input
 from tts_engine.cosyvoice.lm.eager_steps import Drawn, EagerLm
 from tts_engine.cosyvoice.lm.torch_lm import TorchLm, TorchLmConfig
@@ -69,12 +70,6 @@ async def ids(lm: TorchLm, number: int, *, least: int = 8, most: int = 30) -> li
     return [t async for t in ids]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110  # changes in another thread
-            await asyncio.sleep(0.001)
-
-
 @torch.inference_mode()
 def alone(number: int, *, least: int, most: int) -> list[int]:
     """The same clause by the plain network, a loop of one row."""
@@ -127,8 +122,9 @@ async def test_a_clause_is_not_drawn_beyond_what_its_reader_asked_for() -> None:
                 taken.append(token)
                 reader.count = 7
                 if len(taken) in (1, 5):  # of those that were wanted; the first id of all is the prefill's
-                    await asyncio.sleep(0.05)
-                    assert lm.rounds + 1 == (4 if len(taken) == 1 else 11)
+                    wanted = 4 if len(taken) == 1 else 11
+                    await until(lambda wanted=wanted: lm.rounds + 1 >= wanted)  # type: ignore[misc]
+                    assert lm.rounds + 1 == wanted
                 if len(taken) == 5:
                     break
 
@@ -142,7 +138,6 @@ async def test_while_others_are_busy_only_the_urgent_are_drawn_for_and_some_ride
         streams = [lm.generate(PROMPTS[n], min_tokens=80, max_tokens=80, seed=n, reader=r) for n, r in enumerate(calm)]
         waiting = [asyncio.ensure_future(anext(stream)) for stream in streams]
         await until(lambda: lm.live == 2)
-        await asyncio.sleep(0.05)
         assert lm.rounds == 0
         urgent = lm.generate(PROMPTS[2], min_tokens=80, max_tokens=80, seed=2, reader=Some(3, slack=0.1))
         await anext(urgent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tests.waiting import until
 from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, HiftConfig, SolverConfig
 from tts_engine.cosyvoice.models.flow import Flow
 from tts_engine.cosyvoice.models.flow_v2 import FlowV2
@@ -172,12 +173,6 @@ def one_pass(prompt: Prompt, tokens: list[int], version: int = 3, *, first_hop: 
 def assert_same(got: NDArray[np.float32], want: NDArray[np.float32], version: int = 3) -> None:
     # CosyVoice2's f0 is fp32: another batch size rounds otherwise, and the phase integrates that.
     np.testing.assert_allclose(got, want, atol=1e-3 if version == 2 else 1e-5)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110  # changes in another thread
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("prompt_tokens", [0, 2, 25, 53, 75])

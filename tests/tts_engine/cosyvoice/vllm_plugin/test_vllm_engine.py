@@ -20,6 +20,7 @@ from safetensors.torch import load_file  # noqa: E402
 
 from tests.tts_engine.cosyvoice.models.test_llm import ids, model  # noqa: E402
 from tests.tts_engine.cosyvoice.vllm_plugin.plugin_path import plugin_path  # noqa: E402
+from tests.waiting import until
 from tts_engine.cosyvoice.lm.eager_steps import EagerLm  # noqa: E402
 from tts_engine.cosyvoice.lm.torch_lm import TorchLm  # noqa: E402
 from tts_engine.cosyvoice.lm.vllm_lm import VllmBackend, VllmConfig  # noqa: E402
@@ -175,7 +176,7 @@ async def test_tokens_come_one_by_one_and_a_closed_reader_frees_its_place(backen
 async def test_cancelled_reader_aborts(backend: Any) -> None:
     backend, io = backend
     task = asyncio.create_task(read(backend, prompt_of(backend, io), 3, 400))
-    await asyncio.sleep(0.1)
+    await until(lambda: backend.live == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -12,6 +12,7 @@ import pytest_asyncio
 pytest.importorskip("vllm", reason="vLLM is missing: .ci/vllm installs it and runs these")
 
 from tests.tts_engine.cosyvoice.vllm_plugin.plugin_path import plugin_path  # noqa: E402
+from tests.waiting import until
 from tts_engine.cosyvoice.checkpoint import make  # noqa: E402
 from tts_engine.cosyvoice.lm.vllm_lm import VllmBackend, VllmConfig  # noqa: E402
 from tts_engine.cosyvoice.loading import LoadingConfig, load_synthesizer  # noqa: E402
@@ -73,6 +74,4 @@ async def test_closing_a_clause_takes_it_out_of_vllm(synthesizer: CosyVoiceSynth
     clause = ClauseRequest(text=TEXT, voice="", language="en-US", speed=1.0, instruct="", first=True)
     async with aclosing(synthesizer.synthesize(clause, Playhead())) as chunks:
         await anext(chunks)
-    async with asyncio.timeout(10):
-        while backend(synthesizer).live or synthesizer.status().active:
-            await asyncio.sleep(0.005)
+    await until(lambda: not backend(synthesizer).live and not synthesizer.status().active)
