@@ -126,7 +126,8 @@ class DialogueConfig(Section):
     end_drain: bool = True
     """`end` lets queued speech finish first. Off: the call ends at once, as on Twilio."""
     stale_ms: int = Field(300, ge=0)
-    """After a cut, how long the tail of the cut token stream is dropped. More eats real answers, less speaks tails."""
+    """The tail of a token stream that was cut: after a digit, tokens are dropped for this long; after a cut by speech,
+    as long as none comes later than this after the one before. More eats real answers, less speaks tails."""
     queue_messages: int = Field(256, ge=16)
     """Messages kept for a slow or reconnecting manager; the oldest caller audio goes first, then the line is lost."""
 
@@ -245,6 +246,10 @@ class BargeInConfig(Section):
     """Caller speech shorter than this is a false alarm: our voice pauses at its onset and goes on after it. The
     dialogue manager hears of an interruption this much later. Where the route has a recogniser the words decide: with
     the first one it is an interruption, without any our voice goes on. 0: every confirmed onset interrupts."""
+    max_wait_ms: int = Field(4000, ge=0)
+    """Longest wait of a turn for a caller who is speaking, where speech interrupts and the turn carries no id of the
+    manager's. More lets callers finish longer sentences; where noise passes for speech, turns begin this much later.
+    0: begin at once, over the caller."""
 
 
 class EmbeddedRecogniserConfig(Section):

@@ -88,6 +88,9 @@ class Verdict(enum.Enum):
     CUT = "cut"  # it is an interruption
 
 
+EARLY_S = 0.002
+"""A timer of the event loop may come this much too early: uvloop counts in milliseconds."""
+
 SUSPENDED = frozenset({State.SUSPECTED, State.CONFIRMING, State.AWAITING_WORDS})
 SPEAKS = frozenset({State.CONFIRMING, State.SPEAKING})
 
@@ -103,6 +106,8 @@ class Rules:
     """Speech that lasts this long from its onset cuts without a word too. 0 with a recogniser: only words do."""
     give_up_s: float = 1.4
     """Longest suspension for a suspicion of which nothing more is heard."""
+    max_wait_s: float = 4.0
+    """Longest wait of a turn for a caller who is speaking; ``gateway.call.turns`` keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +213,8 @@ class BargeIn:
             onset: of the sound or the words that the event is about, where it is about some.
             may_cut: whether we are saying something that speech may cut.
         """
-        if event is Event.DEADLINE and self._deadline is None:
-            return Verdict.NOTHING  # what it was for has been decided meanwhile
+        if event is Event.DEADLINE and (self._deadline is None or now < self._deadline - EARLY_S):
+            return Verdict.NOTHING  # what it was for has been decided, or put off, meanwhile
         before = self.state
         key = (self._rules.policy, self._rules.recogniser, before, event, may_cut)
         self.state, verdict = TABLE.get(key, (before, Verdict.NOTHING))

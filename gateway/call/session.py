@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.call.barge_in import Event, Policy, Rules
+from gateway.call.barge_in import State as CallerState
 from gateway.call.handoff import Handoff
 from gateway.call.listening import Hearing, Listening
 from gateway.call.turns import FirstPacket, Reason, State, Turn, TurnDefaults, Turns
@@ -178,6 +179,7 @@ class Session:
         self._next_caption = 0.0
         self._flushed_at = 0.0
         self._decision: asyncio.TimerHandle | None = None
+        self._decision_due: float | None = None
         self._subscribed_rate = 0
         self._beside: set[str] = set()
         """Turns of digits that the leg carries itself when their place in the audio comes."""
@@ -352,12 +354,22 @@ class Session:
     def _decide(self, event: Event, onset: float | None = None) -> None:
         """Something is known of the caller: let it have its consequence, and come back when the next one is due."""
         self.turns.on_caller(event, self._now(), onset=onset)
-        if self._decision is not None:
-            self._decision.cancel()
+        self._want()
+
+    def _arm(self) -> None:
+        """Come back when a decision about the caller is due."""
         due = self.turns.deadline()
-        if due is not None:
-            delay_s = max(0.0, due - self._now())
-            self._decision = asyncio.get_running_loop().call_later(delay_s, self._decide, Event.DEADLINE)
+        if due != self._decision_due:
+            self._decision_due = due
+            if self._decision is not None:
+                self._decision.cancel()
+            if due is not None:
+                delay_s = max(0.0, due - self._now())
+                self._decision = asyncio.get_running_loop().call_later(delay_s, self._on_decision_due)
+
+    def _on_decision_due(self) -> None:
+        self._decision_due = None
+        self._decide(Event.DEADLINE)
 
     def on_speech_ended(self) -> None:
         """The caller has stopped."""
@@ -386,7 +398,12 @@ class Session:
     def _want(self) -> None:
         if self._uplink is not None:
             speech = self._listening is not None
-            vad = speech or self.turns.interruptible_by("speech") or "speaker-events" in self._route.events
+            vad = (
+                speech
+                or self.turns.interruptible_by("speech")
+                or self.turns.barge_in.state is not CallerState.SILENT  # when will the caller have finished?
+                or "speaker-events" in self._route.events
+            )
             self._uplink.want(
                 vad=vad,
                 pcm_rate=self._subscribed_rate,
@@ -521,6 +538,7 @@ class Session:
     def wake(self) -> None:
         """Look at the playout again in the next slot."""
         self._services.ticker.wake(self._handle, now=self._now())
+        self._arm()
 
     def hang_up(self, handoff_data: str | None) -> None:
         """The manager ended the session and all is said."""
@@ -722,4 +740,5 @@ def interruption_rules(route: RouteConfig, barge_in: BargeInConfig, hearing: Hea
         recogniser=hearing is not None,
         lasts_s=false_alarm_s if hearing is None else hearing.lasts_s,
         give_up_s=barge_in.max_hum_ms / 1000 + 0.5,
+        max_wait_s=barge_in.max_wait_ms / 1000,
     )

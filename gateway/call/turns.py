@@ -100,6 +100,8 @@ class Turn:
         self.instruct = ""
         self.source = ""
         self.loop = 1
+        self.waits_for_caller = False
+        """It does not begin over a caller who is speaking: untagged, it may answer what the caller has left behind."""
         self.silent = False
         """True: no events of it are told (fallback text, digits)."""
         self.opened = False
@@ -235,6 +237,10 @@ class Turns:
         self._count = 0
         self._open_untagged: Turn | None = None
         self._stale_until = 0.0
+        self._stale_slides = False
+        self._patience_ends: float | None = None
+        """While the caller speaks: until when turns wait for that, once one does."""
+        self._patient = True
         self.barge_in = BargeIn(defaults.barge_in)
         self._language = defaults.language
         self._ending: End | None = None
@@ -399,6 +405,8 @@ class Turns:
                 self._effects.dropped_tokens(1)
                 if message.last:
                     self._stale_until = 0.0
+                elif self._stale_slides:
+                    self._stale_until = now + self.defaults.stale_s
                 return
             turn = self._open_untagged
         fresh = turn is None
@@ -406,6 +414,7 @@ class Turns:
             turn = self._new(message.turn or self._next_id(), "text", now, held=message.hold)
             if turn is None:
                 return
+            turn.waits_for_caller = not message.turn
         if len(turn.text) + len(message.token) > self.defaults.turn_chars:
             self._error(
                 f"turn has {len(turn.text) + len(message.token)} characters, "
@@ -447,6 +456,7 @@ class Turns:
         if turn is None:
             return
         self._options(turn, message)
+        turn.waits_for_caller = not message.turn
         turn.source = message.source
         turn.loop = message.loop
         turn.closed = True
@@ -482,6 +492,7 @@ class Turns:
         return turn
 
     def _cancel(self, message: Cancel, now: float) -> None:
+        self._stale_until = 0.0  # the manager knows of the cut: what it writes from now on is new
         if message.turn:
             turn = self._find(message.turn, "cancel")
             if turn is not None:
@@ -535,26 +546,36 @@ class Turns:
         cuts = self.interruptible_by("dtmf")
         if speaking is None or cuts or self.defaults.report_input in ("any", "dtmf"):
             self._effects.tell(Dtmf(digit=digit))
+            self._stale_until = 0.0
         if cuts:
             self._caller_cut("dtmf", now, now)
-        elif speaking is None:
-            self._stale_until = 0.0
 
     def on_caller(self, event: barge_in.Event, now: float, *, onset: float | None = None) -> None:
         """The VAD, the recogniser or the clock say something about the caller; see ``gateway.call.barge_in``."""
         if self._closed:
             return
-        match self._decide(event, now, onset=onset, may_cut=self.interruptible_by("speech")):
-            case Verdict.SUSPEND:
-                self._effects.flush(self.barge_in.onset)
-            case Verdict.RESUME:
-                self._effects.wake()
-            case Verdict.CUT:
-                self._caller_cut("speech", self.barge_in.onset, now)
+        if event is barge_in.Event.DEADLINE and self._patience_ends is not None:
+            self._patient = now < self._patience_ends - barge_in.EARLY_S
+        verdict = self._decide(event, now, onset=onset, may_cut=self.interruptible_by("speech"))
+        if verdict is Verdict.SUSPEND:
+            self._effects.flush(self.barge_in.onset)
+        elif verdict is Verdict.CUT:
+            self._caller_cut("speech", self.barge_in.onset, now)
+        if not self.barge_in.caller_speaks:
+            self._patience_ends, self._patient = None, True
+        self._advance(now)
 
     def deadline(self) -> float | None:
         """When ``on_caller`` wants to be told of the ``DEADLINE``."""
-        return None if self._closed else self.barge_in.deadline()
+        due = (self.barge_in.deadline(), self._patience_ends if self._patient else None)
+        return None if self._closed else min((at for at in due if at is not None), default=None)
+
+    def _waits(self, turn: Turn, now: float) -> bool:
+        """Whether a turn lets the caller finish first. All turns together wait once for what the caller says."""
+        speaks = self.barge_in.caller_speaks and turn.interruptible in ("any", "speech")
+        if speaks and turn.waits_for_caller and self._patience_ends is None:
+            self._patience_ends = now + self.defaults.barge_in.max_wait_s
+        return speaks and turn.waits_for_caller and self._patient
 
     def _decide(self, event: barge_in.Event, now: float, *, onset: float | None = None, may_cut: bool) -> Verdict:
         verdict = self.barge_in.on(event, now, onset=onset, may_cut=may_cut)
@@ -585,8 +606,10 @@ class Turns:
         self.playout.stop(shown.track, now)
         heard = self.heard_chars(shown, now)
         heard_ms = self._heard_ms(shown, now)
-        if any(not turn.closed and turn is self._open_untagged for turn in doomed):
+        if reason != "cancel" and any(not turn.closed and turn is self._open_untagged for turn in doomed):
+            # A manager that streams on hears of speech only with the prompt behind it; of a digit it hears at once.
             self._stale_until = now + self.defaults.stale_s
+            self._stale_slides = reason == "speech"
         self._cut(doomed, reason, now, since)
         if not shown.silent:
             self._effects.tell(
@@ -746,14 +769,15 @@ class Turns:
         for turn in list(self._turns.values()):
             held = turn.state is State.HELD
             if turn.state is State.QUEUED and front_free:
-                turn.apply(Event.FRONT)
                 turn.front_at = now
-                self.playout.add(turn.track)
-                if turn.engine_done:
-                    turn.apply(Event.ENGINE_DONE)
+                if not self._waits(turn, now):
+                    turn.apply(Event.FRONT)
+                    self.playout.add(turn.track)
+                    if turn.engine_done:
+                        turn.apply(Event.ENGINE_DONE)
             # The next turn follows without silence once all sound of the one before is here.
             front_free = front_free and (held or turn.state is State.DRAINING)
-            waiting = turn.state is State.QUEUED
+            waiting = turn.state is State.QUEUED and turn.front_at is None
             ahead += waiting
             if not turn.opened and (turn.text or turn.closed) and (not waiting or ahead <= self.defaults.ahead_turns):
                 turn.opened = True

@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import asyncio, gc, weakref
-from gateway import garbage
+from gateway.call import garbage
 
 class Cycle:
     def __init__(self):

@@ -276,6 +276,97 @@ def test_stale_tokens_end_with_time_or_with_a_new_prompt() -> None:
     assert call.events("t2") == ["accepted"]
 
 
+def cut_by_speech(tail: bool = True) -> VirtualCall:
+    """An open untagged turn, or one that is complete, was cut; the caller speaks on."""
+    call = VirtualCall()
+    call.say(Text(token="one two three ", last=not tail))
+    call.work_all()
+    call.run(0.1)
+    call.turns.on_caller(Caller.SPEECH, call.now, onset=call.now - 0.1)
+    return call
+
+
+def test_after_a_cut_by_speech_the_tail_is_dropped_as_long_as_it_flows_until_the_prompt() -> None:
+    call = cut_by_speech()
+    for _ in range(20):
+        call.run(0.18)
+        call.say(Text(token="tail "))
+    assert call.dropped == 20 and call.events("t2") == []
+    call.turns.on_prompt_sent()
+    call.say(Text(token="answer ", last=True))
+    assert call.dropped == 20 and call.events("t2") == ["accepted"]
+
+
+def test_after_a_cut_by_speech_a_pause_of_the_stream_ends_its_tail() -> None:
+    call = cut_by_speech()
+    call.run(0.2)
+    call.say(Text(token="tail "))
+    call.run(0.31)
+    call.say(Text(token="something new "))
+    assert call.dropped == 1 and call.events("t2") == ["accepted"]
+
+
+def test_after_a_digit_the_window_does_not_slide() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three "))
+    call.work_all()
+    call.run(0.1)
+    call.turns.on_digit("1", call.now)
+    for token in ("tail ", "answer "):
+        call.run(0.2)
+        call.say(Text(token=token))
+    assert call.dropped == 1 and call.events("t2") == ["accepted"]
+
+
+def test_after_a_cancel_nothing_is_dropped() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three "))
+    call.work_all()
+    call.run(0.1)
+    call.say(Cancel(), Text(token="answer "))
+    assert call.dropped == 0 and call.events("t2") == ["accepted"]
+    call = cut_by_speech()
+    call.say(Cancel(), Text(token="answer "))
+    assert call.dropped == 0 and call.events("t2") == ["accepted"], "the manager knows of the cut"
+
+
+def test_an_untagged_turn_waits_for_the_caller_to_finish_and_is_made_meanwhile() -> None:
+    call = cut_by_speech(tail=False)
+    call.say(Text(token="answer", last=True))
+    call.work_all()
+    sent = len(call.sent)
+    call.run(2.0)
+    assert len(call.sent) == sent and "t2" in call.jobs
+    call.turns.on_caller(Caller.SILENCE, call.now)
+    call.run(1.0)
+    assert call.events("t2") == ["accepted", "started", "finished"]
+    assert call.first_packets[-1].total_s < 0.01, "the caller's words are no latency of ours"
+
+
+@pytest.mark.parametrize("fields", [{"turn": "a"}, {"interruptible": "dtmf"}, {"interruptible": "none"}])
+def test_a_tagged_turn_and_one_that_speech_may_not_cut_begin_over_the_caller(fields: dict[str, str]) -> None:
+    call = cut_by_speech(tail=False)
+    call.say(Text(token="answer", last=True, **fields))  # type: ignore[arg-type]
+    call.work_all()
+    call.run(0.1)
+    assert call.events(fields.get("turn", "t2")) == ["accepted", "started"]
+
+
+def test_turns_wait_for_one_caller_once_and_no_longer_than_the_bound() -> None:
+    call = cut_by_speech(tail=False)
+    call.say(Text(token="answer", last=True))
+    call.work_all()
+    assert call.turns.deadline() == pytest.approx(call.now + 4.0)
+    call.run(4.0)
+    assert call.events("t2") == ["accepted"]
+    call.turns.on_caller(Caller.DEADLINE, call.now)
+    assert call.turns.deadline() is None
+    call.say(Text(token="more", last=True))
+    call.work_all()
+    call.run(1.0)
+    assert call.events("t2")[-1] == call.events("t3")[-1] == "finished"
+
+
 def test_tagged_tokens_of_a_dead_turn_are_always_dropped() -> None:
     call = VirtualCall()
     call.say(Text(token="one two ", turn="a"))
@@ -491,6 +582,7 @@ def test_a_suspicion_that_was_right_reports_what_was_heard_before_the_pause() ->
     call.turns.on_caller(Caller.SPEECH, call.now, onset=onset)
     (interrupt,) = told(call, Interrupt)
     assert interrupt.utterance_until_interrupt == "one two"
+    call.turns.on_caller(Caller.SILENCE, call.now)
     call.say(Text(token="an answer", last=True))
     call.work_all()
     call.run(1.0)
