@@ -1,1 +1,1 @@
-"""Load on a real server, and the figures of it. Measures from outside, by a clock of its own."""
+"""Puts load on a real server and measures it from outside, by a clock of its own."""

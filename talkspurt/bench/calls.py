@@ -1,8 +1,8 @@
 """Many simulated calls at once: the load of ``talkspurt bench call`` and ``bench gateway``.
 
-All calls share one thread, one loop and one uplink timetable; a call is a state, not a task. Arrivals are the kernel's
-times where it tells them (``arrival_clock``), so this process may be late itself; the server's times are kept beside
-them.
+All calls share one thread, one loop and one uplink timetable; a call is a state, not a task. The time of an arrival is
+the kernel's, if the kernel gives it (``arrival_clock``), so this process may be late itself. The server's own times are
+reported too.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from talkspurt.simulator.peer_socket import PeerError
 
 ROUTE = "bench"
 _CONNECTING = 20
-"""Calls that are being set up at the same time."""
+"""How many calls are set up at the same time."""
 _SETUP_S = 10.0
 _FADE_MESSAGES = 1
-"""What may still come of a cancelled turn behind the clear: one frame that fades out."""
+"""How many messages of a cancelled turn may come behind the clear: one frame that fades out."""
 _TURN_S = 60.0
 """A turn that has not ended so long after its text is an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallLoadSettings:
-    """What a step does."""
+    """The settings of a step."""
 
     calls: int
     seconds: float
-    """How long turns are started."""
+    """For how many seconds turns are started."""
     dialect: str = "twilio"
     tokens_per_s: float = 40.0
-    """How fast a turn's text streams in; 0 sends it whole."""
+    """Speed at which a turn's text streams in; 0 sends the whole text at once."""
     cancel_share: float = 0.0
     """Share of turns that are cancelled in mid-speech."""
     uplink: bool = True
-    """Whether calls send caller audio (silence), as carriers do."""
+    """Do calls send caller audio (silence), as carriers do?"""
     record: bool = False
-    """Keep what every caller hears; 8 kB a second and call."""
+    """Is the audio that every caller hears kept? It takes 8 kB a second and call."""
     seed: int = 1
 
 
@@ -73,7 +73,7 @@ class LoadedCall:
         return self.turn is None and self.leg.closed_at is None
 
     def speak(self, turn: LoadTurn, *, tokens_per_s: float) -> None:
-        """Send a turn; its tokens one after another where they stream."""
+        """Send a turn: its tokens one after another, or the whole text if ``tokens_per_s`` is 0."""
         assert self.call is not None and self.turn is None
         if self._cut and self.leg.messages_since_clear > _FADE_MESSAGES:
             self.load.errors["audio of a cancelled turn after the clear"] += 1
@@ -92,13 +92,13 @@ class LoadedCall:
             self.call.send("text", token=turn.text, last=True, turn=self.turn.turn)
 
     def queue(self, turn: LoadTurn) -> None:
-        """Send a turn that waits behind the one being spoken: the caller should hear no break between them."""
+        """Send a turn behind the one that is being spoken. The caller should hear no break between the two."""
         assert self.call is not None and self.turn is not None
         self._queued.append(self.call.speak(turn.text))
 
     def _send_token(self, tokens: Sequence[str], index: int, speakable: int, began_at: float, apart_s: float) -> None:
         if self.call is None or self.turn is None or self.leg.closed_at is not None:
-            return  # ended under our hands, e.g. failed
+            return  # the call or the turn has ended meanwhile
         if index == speakable:
             self.turn.sent_at = time.monotonic()
         last = index == len(tokens) - 1
@@ -141,7 +141,7 @@ class LoadedCall:
         self.load.turn_ended(self, turn, gaps=gaps)
 
     def give_up(self) -> None:
-        """The step is over: an open turn counts as it is."""
+        """End the call's part in the step: an open turn counts as it is."""
         self._queued.clear()
         if self.turn is not None:
             self.turn_ended(self.turn)
@@ -153,24 +153,24 @@ class LoadedCall:
 
 
 class Pattern(Protocol):
-    """When which call speaks."""
+    """Decides when which call speaks."""
 
     outlasts: bool
-    """Turns go on when the step ends, and are not waited for."""
+    """Do turns go on when the step ends? Then nothing waits for them."""
     ramp_s: float
-    """How long it runs before processor time and frames are counted."""
+    """For how long the pattern runs before processor time and frames are counted."""
 
     def start(self, load: CallLoad) -> None:
-        """All calls are up."""
+        """Begin; all calls are connected."""
         ...
 
     def turn_ended(self, load: CallLoad, call: LoadedCall) -> None:
-        """A call is idle again."""
+        """React to a call that is idle again."""
         ...
 
 
 class Conversations:
-    """Every call for itself: a pause as its turn says, the turn, and so on. The standard load."""
+    """The standard load. Each call on its own waits for the pause of its next turn, speaks the turn, and so on."""
 
     outlasts = False
     ramp_s = 0.0
@@ -213,7 +213,7 @@ class Arrivals:
 
 
 class Bursts:
-    """All calls speak in one instant; again two seconds after the last of them has finished."""
+    """All calls speak in one instant, and again two seconds after the last of them has finished."""
 
     outlasts = False
     ramp_s = 0.0
@@ -232,12 +232,12 @@ class Bursts:
 
 @dataclass
 class Talking:
-    """Every call speaks all the time, the next turn always waiting behind the one being spoken."""
+    """Every call speaks all the time. Its next turn always waits behind the one that is being spoken."""
 
     texts: Sequence[str]
-    """Taken in turn, over and over: an engine that has spoken them once has them in its cache."""
+    """Texts that are spoken in turn, over and over, so that an engine has them in its cache after the first time."""
     ramp_s: float = 8.0
-    """Calls begin one after another over about a turn's length, so that turns begin evenly from then on."""
+    """Calls begin one after another over about a turn's length, so that turns begin evenly afterwards."""
     outlasts: bool = True
     _used: int = 0
 
@@ -283,14 +283,14 @@ class CallLoad:
     errors: Counter[str] = field(default_factory=Counter)
     first_packets_ms: list[float] = field(default_factory=list)
     over: bool = False
-    """No more turns are started."""
+    """Has the step ended, so that no more turns are started?"""
     frames: int = 0
-    """Media messages within the measured seconds."""
+    """Number of media messages within the measured seconds."""
     own_cpu_s: float = 0.0
-    """Processor time of this process in the measured seconds: near one a second it measures itself."""
+    """Processor time of this process in the measured seconds. Near one a second, the load measures only itself."""
     rng: random.Random = field(init=False)
     turns: list[tuple[Turn, int]] = field(default_factory=list)
-    """All turns that have ended, and the gaps in each."""
+    """All turns that have ended, each with its number of gaps."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _by_sid: dict[str, LoadedCall] = field(default_factory=dict)
 
@@ -309,7 +309,7 @@ class CallLoad:
         """
         manager = Manager(self._set_up)
         uplink = Uplink()
-        first = secrets.randbits(96) << 16  # a gateway that runs on must not see a call twice
+        first = secrets.randbits(96) << 16  # a gateway that keeps running must not see the same call twice
         self.calls = [LoadedCall(first + number, self) for number in range(self.settings.calls)]
         self._by_sid = {call.leg.carrier.call_sid: call for call in self.calls}
         try:
@@ -336,7 +336,7 @@ class CallLoad:
             await manager.aclose()
 
     def figures(self) -> dict[str, Any]:
-        """What this side has measured."""
+        """Return what this side has measured."""
         legs = [call.leg for call in self.calls]
         for leg in legs:
             for description, count in leg.violations.items():
@@ -377,7 +377,7 @@ class CallLoad:
         asyncio.get_running_loop().call_later(delay_s, speak)
 
     def turn_ended(self, call: LoadedCall, turn: Turn, *, gaps: int) -> None:
-        """A turn of a call has its outcome."""
+        """Count a turn that has its outcome."""
         self.turns.append((turn, gaps))
         self._changed.set()
         if turn.outcome == "failed":
@@ -399,14 +399,14 @@ class CallLoad:
             raise PeerError(f"{missing} of {len(self.calls)} calls got no dialogue within {_SETUP_S:g} s")
 
     async def _finish(self) -> None:
-        """Let open turns end; texts that outlast the step on purpose are cut here."""
+        """Let open turns end. Turns that outlast the step on purpose are cut here."""
         if not self.pattern.outlasts:
             await self._until(lambda: all(call.turn is None for call in self.calls), _TURN_S)
         for call in self.calls:
             call.give_up()
 
     async def _until(self, condition: Callable[[], bool], within_s: float) -> bool:
-        """Wait for a condition that a setup or the end of a turn makes true. False: it took too long."""
+        """Wait for a condition that a setup or the end of a turn makes true. Return False if it took too long."""
         try:
             async with asyncio.timeout(within_s):
                 while not condition():

@@ -1,6 +1,7 @@
-"""``talkspurt bench``: load on a real server, measured from outside: one object of ``commit machine settings steps``.
+"""``talkspurt bench`` puts load on a real server and measures it from outside.
 
-The server is a child process on a free port (or, with ``--server``, one that runs already); this process is the load.
+The result is one object of ``commit machine settings steps``. The server is a child process on a free port, or with
+``--server`` one that runs already. This process is the load.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _HISTOGRAMS = {
 """Metric of the server -> figure of a step."""
 
 _TEXTS = 40
-"""What `bench gateway` speaks: five minutes of speech, 30 MB in the engine's cache."""
+"""Number of texts that `bench gateway` speaks: five minutes of speech, 30 MB in the engine's cache."""
 _TEXT_CHARS = 120
 
 _CALLS = {"call": "1,10,50", "gateway": "300", "engine": "1,8,32"}
@@ -63,7 +64,7 @@ Step = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One run; goes into the result as it is."""
+    """The settings of one run. The result repeats them."""
 
     what: str
     load: str
@@ -77,18 +78,18 @@ class Settings:
     config: str
     server: str
     pinned: bool
-    """Gateway on core 0, engine and load on core 1."""
+    """Is the gateway pinned to core 0, and engine and load to core 1?"""
 
 
 def run(args: argparse.Namespace) -> int:
     """Run ``talkspurt bench``.
 
     Raises:
-        UsageError: the options make no run.
+        UsageError: the options are wrong together.
         JobError: the server or the load failed.
     """
     if args.transport == "webrtc":
-        from talkspurt.bench import webrtc as bench_webrtc  # aiortc takes its time to import
+        from talkspurt.bench import webrtc as bench_webrtc  # importing aiortc takes long
 
         return bench_webrtc.run(args)
     settings, calls, load = settings_of(args)
@@ -101,10 +102,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def settings_of(args: argparse.Namespace) -> tuple[Settings, list[int], Load]:
-    """What the options ask for.
+    """Return the settings, the calls of each step, and the load that the options name.
 
     Raises:
-        UsageError: they contradict each other.
+        UsageError: the options contradict each other.
     """
     what = args.what
     if args.idle and what != "gateway" or args.burst and what != "call":
@@ -130,7 +131,7 @@ def settings_of(args: argparse.Namespace) -> tuple[Settings, list[int], Load]:
         cancel_share=args.cancel_share,
         burst=args.burst,
         idle=args.idle,
-        # Carriers always send the caller's audio; the density of the sending side is stated without it.
+        # Carriers always send the caller's audio, but `bench gateway` measures the sending side alone.
         uplink=args.uplink if args.uplink is not None else what == "call",
         config=str(args.config or ""),
         server=args.server or "",
@@ -163,7 +164,7 @@ async def _steps(settings: Settings, calls: Sequence[int], load: Load, config: P
 
 @asynccontextmanager
 async def _engine(settings: Settings, config: Path | None) -> AsyncIterator[GrpcEngine]:
-    """The engine that ``--server`` or the configuration names, else one of our own."""
+    """Open the engine that ``--server`` or the configuration names, else one of our own."""
     engine = load_config(config).engine
     if settings.server:
         engine = engine.model_copy(update={"targets": (settings.server,)})
@@ -216,7 +217,7 @@ async def _call_step(settings: Settings, calls: int, load: Load, server: ServerU
         "gateway_core_share": round(gateway_s / settings.seconds, 4),
         "engine_core_share": round(engine_s / settings.seconds, 4),
         "gateway_us_per_frame": round(gateway_s / figures["frames"] * 1e6, 2) if figures["frames"] else None,
-        # Cores that were busy with something else: what competes with a measurement belongs beside it.
+        # Cores that were busy with something else. A reader has to know what competed with the measurement.
         "others_core_share": round(max(0.0, others_s) / settings.seconds, 4) if server.pid else None,
         "rss_mb": round(server.rss_mb(), 1),
     }
@@ -224,7 +225,7 @@ async def _call_step(settings: Settings, calls: int, load: Load, server: ServerU
 
 
 def _histograms(address: str) -> dict[str, Buckets]:
-    """The server's own histograms; empty where it shows none."""
+    """Return the server's own histograms. They are empty if the server shows none."""
     try:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as response:
             exposition = response.read().decode()
@@ -285,7 +286,7 @@ def _of(step: Step, figure: str, name: str) -> Any:
 
 
 def table(steps: Sequence[Step]) -> str:
-    """The steps as lines for people; columns that nothing fills are left out."""
+    """Return the steps as lines for people. Columns without any value are left out."""
     rows = [[column(step) for _, column in _COLUMNS] for step in steps]
     used = [index for index in range(len(_COLUMNS)) if any(row[index] is not None for row in rows)]
     cells = [[_COLUMNS[index][0] for index in used]]

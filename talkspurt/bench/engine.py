@@ -1,7 +1,7 @@
-"""Load on the speech engine alone, through its gRPC client: first chunk, gap-free share, throughput, freed work.
+"""Puts load on the speech engine alone, through its gRPC client. Measures first chunk, gaps, throughput, freed work.
 
-Playback is simulated: the listener begins with the first audible frame and hears silence whenever the next chunk is
-not there yet. Nothing here knows which voice model speaks, so the same load measures a laptop and a GPU.
+Playback is simulated: the listener begins with the first audible frame, and hears silence whenever the next chunk has
+not come yet. Nothing here knows which voice model speaks, so the same load measures a laptop and a GPU.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from voicecodecs.registry import AudioFormat, Decoder, decoder
 FREED = "talkspurt_engine_freed_seconds"
 
 _RETRY_S = 0.1
-"""A refused listener tries again after so long, so that a full engine is not asked in a tight loop."""
+"""A refused listener waits so long before it tries again, so that it does not ask a full engine in a tight loop."""
 
 
 @dataclass(slots=True)
 class Listener:
-    """Plays an utterance in real time and notices when it has nothing to play. Pure; times are seconds."""
+    """Plays an utterance in real time and notices when it has nothing to play. Times are arguments, in seconds."""
 
     format: AudioFormat
     started_at: float | None = None
-    """When the first audible frame came; None: nothing was audible yet."""
+    """When the first audible frame came. None: nothing was audible yet."""
     audio_s: float = 0.0
     """Audio from the first audible frame on."""
     gaps_s: list[float] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Listener:
     _runs_dry_at: float = 0.0
 
     def hear(self, frames: Sequence[bytes], hear: Decoder, *, now: float) -> None:
-        """The next chunk has come."""
+        """Take the next chunk."""
         self.chunks += 1
         if self.started_at is None:
             frames = list(itertools.dropwhile(lambda frame: not is_audible(hear.decode(frame)), frames))
@@ -59,7 +59,7 @@ class Listener:
         self._runs_dry_at += length_s
 
     def left_s(self, now: float) -> float:
-        """How long the listener still has something to hear."""
+        """Return for how long the listener still has something to hear."""
         return max(0.0, self._runs_dry_at - now)
 
 
@@ -78,7 +78,7 @@ class EngineLoad:
     seed: int = 1
     first_chunks_ms: list[float] = field(default_factory=list)
     listeners: list[Listener] = field(default_factory=list)
-    """Of utterances that were heard to their end, or to their cancel."""
+    """Listeners of the utterances that were heard to their end, or until they were cancelled."""
     errors: Counter[str] = field(default_factory=Counter)
     elapsed_s: float = 0.0
     _active: int = 0
@@ -93,7 +93,7 @@ class EngineLoad:
         try:
             await self._run(rng, began_at, until)
         except* LoadError as failed:
-            raise failed.exceptions[0] from None  # one is enough: they all say the same
+            raise failed.exceptions[0] from None  # one is enough, since all say the same
         self.elapsed_s = time.monotonic() - began_at
 
     async def _run(self, rng: random.Random, began_at: float, until: float) -> None:
@@ -102,14 +102,14 @@ class EngineLoad:
                 for number in range(self.calls):
                     group.create_task(self._call(random.Random(self.seed * 1000 + number), until))
             else:
-                # Absolute arrivals: a busy load does not thin out the stream that it measures with.
+                # Arrivals have absolute times, so that a busy load does not send fewer turns than it should.
                 at = began_at
                 while (at := at + rng.expovariate(self.rate)) < until:
                     await asyncio.sleep(max(0.0, at - time.monotonic()))
                     group.create_task(self._utterance(rng.random() < self.cancel_share, rng.uniform(0.2, 1.2)))
 
     def figures(self) -> dict[str, Any]:
-        """What the listeners have measured."""
+        """Return what the listeners have measured."""
         heard = self.listeners
         gaps = [gap * 1000 for listener in heard for gap in listener.gaps_s]
         return {
@@ -125,7 +125,7 @@ class EngineLoad:
         }
 
     async def _call(self, rng: random.Random, until: float) -> None:
-        """One listener after another; calls are at different points of their first answer."""
+        """Run one listener after another. Calls begin at different points of their first answer."""
         await asyncio.sleep(rng.uniform(0.0, min(3.0, self.seconds / 2)) if self.calls > 1 else 0.0)
         while time.monotonic() < until:
             await self._utterance(rng.random() < self.cancel_share, rng.uniform(0.2, 1.2))
@@ -156,7 +156,7 @@ class EngineLoad:
                                     played.reschedule(asyncio.get_running_loop().time() + cancel_after_s)
                         await asyncio.sleep(listener.left_s(time.monotonic()))
                 except TimeoutError:
-                    pass  # cut in mid-speech: leaving the block cancels what is not made yet
+                    pass  # cut in mid-speech; leaving the block cancels the rest of the utterance
             if listener.started_at is None:
                 self.errors["an utterance without sound"] += 1
             else:
@@ -168,12 +168,12 @@ class EngineLoad:
             self._active -= 1
 
     def _position(self, listener: Listener, chunk: AudioChunk, now: float) -> int:
-        """Samples of the utterance that were heard: all that came, less what is still to be played."""
+        """Return how many samples of the utterance were heard: all that came, less those still to be played."""
         return chunk.first_sample + chunk.samples - int(listener.left_s(now) * self.format.sample_rate)
 
 
 async def engine_step(load: EngineLoad) -> dict[str, Any]:
-    """Run a step against a gRPC engine; adds the engine's own time from cancel to its last step."""
+    """Run a step against a gRPC engine. The result also has the engine's own time from cancel to its last step."""
     engine = load.engine
     assert isinstance(engine, GrpcEngine)
     before = histograms((await engine.metrics()).decode(), [FREED])[FREED]

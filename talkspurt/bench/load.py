@@ -12,7 +12,7 @@ STANDARD = Path(__file__).parents[2] / "benchmarks" / "load" / "standard.jsonl"
 
 
 class LoadError(ValueError):
-    """The load cannot be read, or has no turn left that was not spoken yet."""
+    """The load cannot be read, or all its turns have been spoken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +21,23 @@ class LoadTurn:
 
     clauses: tuple[str, ...]
     pause_s: float
-    """Silence before it, seconds."""
+    """Silence before this turn, seconds."""
 
     @property
     def text(self) -> str:
         return " ".join(self.clauses)
 
     def tokens(self) -> tuple[list[str], int]:
-        """The text as a language model streams it, a word with the space before it a token, and the index of the
-        token that makes the first clause speakable: its last word, which brings the punctuation."""
+        """Return the text as a language model streams it, and the index of the token that completes the first clause.
+
+        A token is a word with the space before it. A clause is complete with its last word, which has the punctuation.
+        """
         words = self.text.split(" ")
         return [words[0], *(f" {word}" for word in words[1:])], len(self.clauses[0].split(" ")) - 1
 
 
 class Load:
-    """Hands out turns, each once: a text that was spoken before may come from a cache."""
+    """Hands out turns. Each turn comes once, because a text that was spoken before may come from a cache."""
 
     def __init__(self, turns: Iterator[LoadTurn], name: str) -> None:
         self._turns = turns
@@ -43,10 +45,10 @@ class Load:
         self.used = 0
 
     def next(self) -> LoadTurn:
-        """A turn that nobody has spoken yet.
+        """Return a turn that nobody has spoken yet.
 
         Raises:
-            LoadError: all are used.
+            LoadError: all turns are used.
         """
         turn = next(self._turns, None)
         if turn is None:
@@ -58,7 +60,7 @@ class Load:
         return turn
 
     def long_text(self, characters: int) -> str:
-        """Several turns as one text of at least so many characters."""
+        """Return several turns as one text of at least ``characters`` characters."""
         texts: list[str] = []
         while sum(map(len, texts)) < characters:
             texts.append(self.next().text)
@@ -69,7 +71,7 @@ def read_load(path: Path) -> Load:
     """Read a load file.
 
     Raises:
-        LoadError: no such file, or a line that is not a turn.
+        LoadError: there is no such file, or a line is not a turn.
     """
     try:
         lines = path.read_text().splitlines()

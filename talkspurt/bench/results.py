@@ -1,4 +1,4 @@
-"""The result of a benchmark: where it ran, on which commit, and where it is written."""
+"""The result of a benchmark: on which machine it ran, at which commit, and where it is written."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 
 def write(figures: Mapping[str, Any], json_path: str | None, table: str) -> None:
-    """Print the table, and write commit, machine and figures as one JSON object where it is asked for.
+    """Print the table, and write commit, machine and figures as one JSON object.
 
     Args:
-        json_path: a file; ``-`` prints the object instead of the table; None writes none.
+        json_path: the file of the object. ``-``: print the object instead of the table. None: write no object.
     """
     text = json.dumps({"commit": commit(), "machine": machine(), **figures})
     if json_path == "-":
@@ -27,7 +27,7 @@ def write(figures: Mapping[str, Any], json_path: str | None, table: str) -> None
 
 
 def commit() -> str:
-    """The commit that is measured, with ``+`` if the tree differs from it; empty outside a checkout."""
+    """Return the commit that is measured, with ``+`` if the tree differs from it. Empty: this is no checkout."""
     root = Path(__file__).parents[2]
     try:
         head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, text=True)
@@ -38,7 +38,7 @@ def commit() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Where it ran."""
+    """Return what is known about this machine."""
     model = ""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -50,6 +50,6 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "system": platform.platform(),
         "python": platform.python_version(),
-        # Others may use the machine: figures taken while they do say so.
+        # Others may use the machine; this figure shows it.
         "load_average_before": round(os.getloadavg()[0], 2),
     }

@@ -1,4 +1,4 @@
-"""The histograms of a Prometheus exposition, as what was counted between two readings. Pure."""
+"""Reads histograms from two Prometheus expositions and tells what was counted between them. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Buckets = dict[float, float]
 
 
 def histograms(exposition: str, names: Iterable[str]) -> dict[str, Buckets]:
-    """The named histograms, all labels summed; empty buckets for one that is not there."""
+    """Return the named histograms, summed over all labels. A histogram that is absent has empty buckets."""
     found: dict[str, Buckets] = {name: {} for name in names}
     for family in text_string_to_metric_families(exposition):
         if family.name in found:
@@ -24,9 +24,9 @@ def histograms(exposition: str, names: Iterable[str]) -> dict[str, Buckets]:
 
 
 def quantiles_ms(before: Buckets, after: Buckets) -> dict[str, float] | None:
-    """p50, p95 and p99 of what was counted in between, as the upper bounds of their buckets, milliseconds.
+    """Return p50, p95 and p99 of what was counted between two readings, in milliseconds.
 
-    None where nothing was counted.
+    Each is the upper bound of its bucket. None: nothing was counted.
     """
     counts = {bound: after[bound] - before.get(bound, 0.0) for bound in sorted(after)}
     total = max(counts.values(), default=0.0)

@@ -1,4 +1,4 @@
-"""A real ``talkspurt serve`` as a child process, and what the kernel says about it. Linux only."""
+"""Runs a real ``talkspurt serve`` as a child process, and reads what the kernel says about it. Linux only."""
 
 from __future__ import annotations
 
@@ -19,41 +19,42 @@ _STOP_S = 15.0
 
 
 class ServerFailed(Exception):
-    """The server did not come up, or is gone."""
+    """The server did not start, or has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerUnderTest:
-    """Where it listens, and its processes."""
+    """The server's address and its processes."""
 
     address: str
     """``host:port``."""
     pid: int
-    """The gateway; 0 where the server is not ours, and nothing is known of its processes."""
+    """The gateway's process id. 0: the server is not ours, and nothing is known about its processes."""
 
     def engine_pids(self) -> list[int]:
-        """All descendants of the gateway: the engine beside it."""
+        """Return all descendants of the gateway, which are the engine's processes."""
         return _descendants(self.pid) if self.pid else []
 
     def cpu_s(self) -> tuple[float, float]:
-        """Seconds of processor time used so far by the gateway and by the engine."""
+        """Return the processor time in seconds that the gateway and the engine have used so far."""
         return (_cpu_s(self.pid) if self.pid else 0.0), sum(map(_cpu_s, self.engine_pids()))
 
     def rss_mb(self) -> float:
-        """Resident memory of all its processes, MB (1e6 bytes)."""
+        """Return the resident memory of all its processes, MB (1e6 bytes)."""
         return sum(_rss_bytes(pid) for pid in [self.pid, *self.engine_pids()]) / 1e6 if self.pid else 0.0
 
     def pin(self, *, gateway: set[int], engine: set[int]) -> None:
-        """Bind the processes to cores, every thread of them."""
+        """Bind the processes, with all their threads, to cores."""
         for pid, cores in [(self.pid, gateway), *((pid, engine) for pid in self.engine_pids())]:
             for thread in os.listdir(f"/proc/{pid}/task"):
                 os.sched_setaffinity(int(thread), cores)
 
 
 def overrides(*, route: str, calls: int, **more: str) -> dict[str, str]:
-    """Environment that makes any configuration fit for a load: a route led by whoever dials in, room for the calls.
+    """Return an environment that prepares any configuration for a load: a route for a manager that dials in, enough
+    calls.
 
-    ``more`` are further keys, sections joined by two underscores: ``engine__kind="tone"``.
+    ``more`` are further keys; two underscores join sections: ``engine__kind="tone"``.
     """
     keys = {
         "server__host": "127.0.0.1",
@@ -73,7 +74,7 @@ async def serving(config: Path | None, environment: Mapping[str, str]) -> AsyncI
     """Run ``talkspurt serve`` on a free port until the block is left.
 
     Raises:
-        ServerFailed: it does not come up, or ends by itself.
+        ServerFailed: the server does not start, or ends by itself.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "talkspurt", "serve", "--port", "0", *(["-c", str(config)] if config else [])),
@@ -113,7 +114,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 
 def machine_cpu_s() -> float:
-    """Seconds of processor time that everything on this machine has used so far, all cores together."""
+    """Return the processor time in seconds that everything on this machine has used so far, over all cores."""
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, _first_line("/proc/stat").split()[1:9])
     return (user + nice + system + irq + softirq + steal) / _TICKS_PER_S
 
@@ -124,9 +125,9 @@ def _first_line(path: str) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of ``/proc/PID/stat`` from the third one (state) on; empty when it is gone."""
+    """Return the fields of ``/proc/PID/stat`` from the third one (state) on. Empty: the process is gone."""
     try:
-        # The second field is the name in parentheses and may hold anything.
+        # The second field is the name in parentheses, which may contain anything.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
@@ -146,7 +147,7 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _cpu_s(pid: int) -> float:
-    """User and system time of a process, all threads, seconds."""
+    """Return the user and system time of all threads of a process, seconds."""
     fields = _stat(pid)
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S if fields else 0.0
 

@@ -1,8 +1,8 @@
-"""WebRTC calls per core: the gateway against plain aiortc, in one run, counted by a receiver in another process.
+"""Compares WebRTC calls per core of the gateway and of plain aiortc, in one run.
 
-This process is the receiver: it connects every call itself (ICE, DTLS), then only stamps the packets that arrive and
-reads their clear RTP headers; the first call's packets are decrypted and decoded too. A step passes with
-|gap - 20 ms| <= 10 ms at p99 and 99.5 % of the packets; each server climbs until one fails.
+This process is the receiver. It connects every call (ICE, DTLS), then only notes the times of arriving packets and
+reads their clear RTP headers; the packets of the first call are decrypted and decoded too. A step passes with
+|gap - 20 ms| <= 10 ms at p99 and 99.5 % of the packets. Each server takes more and more calls until a step fails.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LADDERS = {
     "aiortc-packets": (80, 160, 200, 240, 320),
     "gateway": (160, 320, 400, 480, 560, 640, 800, 1000),
 }
-"""Calls at a time, tried in this order."""
+"""Server -> numbers of calls, tried in this order."""
 
 _PASS_P99_MS = 10.0
 _PASS_SHARE = 0.995
@@ -81,7 +81,7 @@ class _Path:
 
 
 class Ear:
-    """One receiving end."""
+    """The receiving end of one call."""
 
     def __init__(self, certificate: RTCCertificate, address: str, *, decode: bool) -> None:
         self.arrivals: list[float] = []
@@ -94,7 +94,7 @@ class Ear:
         self._dtls = RTCDtlsTransport(cast(RTCIceTransport, _Path(self._ice)), [certificate])
 
     async def connect(self, http: aiohttp.ClientSession, url: str) -> None:
-        """Offer, answer, ICE, DTLS."""
+        """Connect: offer, answer, ICE, DTLS."""
         await self._ice.gather_candidates()
         mine = self._ice.local_candidates[0]
         fingerprint = self._dtls.getLocalParameters().fingerprints[0]
@@ -165,7 +165,7 @@ async def _server(mode: str, core: int | None) -> AsyncIterator[str]:
 
 
 async def step(mode: str, calls: int, seconds: float, *, core: int | None) -> dict[str, Any]:
-    """Measure one server with that many calls speaking at once."""
+    """Measure one server with ``calls`` calls that speak at once."""
     certificate = RTCCertificate.generateCertificate()
     address = next(address for address in host_addresses() if ":" not in address)
     ears = [Ear(certificate, address, decode=index == 0) for index in range(calls)]
@@ -229,7 +229,7 @@ def _figures(
 async def compare(
     modes: Sequence[str], seconds: float, *, calls: Sequence[int] = (), tell: Any = lambda step: None
 ) -> list[dict[str, Any]]:
-    """All servers' ladders (or the ``calls`` given, for each of them); a failed step is tried once more."""
+    """Measure each server with the calls of its ladder, or with ``calls``. A failed step is tried once more."""
     cores = sorted(os.sched_getaffinity(0))
     core = cores[0] if len(cores) > 1 else None
     if core is not None:
@@ -251,7 +251,7 @@ async def compare(
 
 
 def verdict(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Most calls that passed, median cost of a packet, and the ratios to plain aiortc."""
+    """Return the most calls that passed, the median cost of a packet, and the ratios to plain aiortc."""
     found: dict[str, Any] = {}
     for mode in MODES:
         own = [step for step in steps if step["server"] == mode]
@@ -275,7 +275,7 @@ def run(args: argparse.Namespace) -> int:
     """Run ``talkspurt bench gateway --transport webrtc``.
 
     Raises:
-        UsageError: the options make no run.
+        UsageError: the options are wrong together.
         JobError: a server or a connection failed.
     """
     if args.what != "gateway" or args.idle or args.server:
@@ -309,7 +309,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def table(steps: Sequence[dict[str, Any]]) -> str:
-    """The steps as text."""
+    """Return the steps as text."""
     lines = [f"{'server':15} {'calls':>5} {'gap p99 ms':>10} {'packets':>8} {'CPU us/packet':>13} {'core':>5}  passed"]
     for one in steps:
         gap = one["gap_error_ms"]["p99"] if one["gap_error_ms"] else float("nan")

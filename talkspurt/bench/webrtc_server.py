@@ -1,9 +1,9 @@
-"""The servers that ``talkspurt bench gateway --transport webrtc`` compares, each a process of its own.
+"""The servers that ``talkspurt bench gateway --transport webrtc`` compares. Each is a process of its own.
 
 ``gateway`` is the product's own call (signalling, session, turns, playout, ticker, leg) on ready Opus frames.
-``aiortc`` is that library with a track of its own that hands over sound, which it encodes; ``aiortc-packets`` the same
-with a track that hands over ready packets. All run on uvloop and are paced by absolute time; calls begin to speak at
-times spread over a second, as unrelated calls do.
+``aiortc`` is that library with a track that returns sound, which aiortc encodes. ``aiortc-packets`` is the same with a
+track that returns ready packets. All run on uvloop and are paced by absolute time. Calls begin to speak at times that
+are spread over a second, as unrelated calls do.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SOUND_S = 10
 
 
 def _sound() -> np.ndarray[Any, np.dtype[np.int16]]:
-    """Noise shaped by syllables: as many bits as speech, frame for frame different."""
+    """Return noise in syllables. It takes as many bits as speech, and every frame is different."""
     time_s = np.arange(_SOUND_S * _RATE) / _RATE
     noise = np.random.default_rng(1).normal(0, 3000, len(time_s)) * np.abs(np.sin(2 * np.pi * 2 * time_s))
     return noise.astype(np.int16)
@@ -62,11 +62,11 @@ def _packets() -> list[bytes]:
 
 
 class _Track(MediaStreamTrack):
-    """Paced by its own timetable: the sender of aiortc sends as fast as ``recv`` answers.
+    """A track with a timetable, because aiortc's sender sends as fast as ``recv`` answers.
 
     Args:
-        make: the frame of that number.
-        offset_s: when to begin, after ``begin``.
+        make: returns the frame of a number.
+        offset_s: when to begin, in seconds after ``begin``.
     """
 
     kind = "audio"
@@ -95,7 +95,7 @@ class _Track(MediaStreamTrack):
 
 
 def _offset_s(call: int) -> float:
-    """Spreads calls over a second without a pattern (the golden ratio)."""
+    """Return a call's offset. The offsets spread calls over a second without a pattern (golden ratio)."""
     return call * 0.6180339887 % 1.0
 
 
@@ -140,7 +140,7 @@ class AiortcServer:
 
 
 class _Ready:
-    """An utterance whose frames are there already, a second at a time."""
+    """An utterance whose frames are ready. It returns a second of them at a time."""
 
     def __init__(self, packets: Sequence[bytes], seconds: float) -> None:
         self._packets = packets
@@ -167,7 +167,7 @@ class _Ready:
 
 
 class _ReadyEngine:
-    """A speech engine that has spoken already: what is measured is the gateway."""
+    """A speech engine whose speech is ready, so that only the gateway is measured."""
 
     def __init__(self) -> None:
         self.seconds = 1.0
@@ -195,7 +195,7 @@ class _ReadyEngine:
 
 
 class _Quiet:
-    """A dialogue manager that does not listen."""
+    """A line to a dialogue manager that ignores all messages."""
 
     def send(self, message: Outbound) -> None: ...
     def send_audio(self, pcm: bytes) -> None: ...
@@ -203,7 +203,7 @@ class _Quiet:
 
 
 class _Prompter:
-    """Every call's manager: all begin to speak when told to."""
+    """The manager of all calls. They all begin to speak at one command."""
 
     def __init__(self) -> None:
         self.sinks: list[DialogueSink] = []
@@ -214,7 +214,7 @@ class _Prompter:
 
 
 class GatewayServer:
-    """The product's call, without a listener for anything else."""
+    """The product's call, without the server's listener."""
 
     def __init__(self) -> None:
         self._engine = _ReadyEngine()
@@ -265,7 +265,7 @@ async def _serve(mode: str) -> None:
         return web.Response(text=await server.offer(await request.text()))
 
     async def begin(request: web.Request) -> web.Response:
-        # As `talkspurt serve` does; without it a full collection alone fails a step of aiortc's (70 ms measured).
+        # `talkspurt serve` does this too. Without it one full collection makes a step of aiortc fail (70 ms measured).
         gc.collect()
         gc.freeze()
         server.begin(float(request.query["seconds"]))
@@ -282,12 +282,12 @@ async def _serve(mode: str) -> None:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     print(runner.addresses[0][1], flush=True)
-    # The parent holds the other end of standard input: when it is gone, so is this.
+    # The parent holds the other end of standard input, so this process ends with its parent.
     await asyncio.to_thread(sys.stdin.read)
 
 
 def main() -> None:
-    """``python -m talkspurt.bench.webrtc_server MODE``: prints its port, ends with its standard input."""
+    """Run ``python -m talkspurt.bench.webrtc_server MODE``: print the port, and end with the standard input."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

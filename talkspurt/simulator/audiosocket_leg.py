@@ -1,4 +1,4 @@
-"""A simulated Asterisk with an AudioSocket: announces its call over HTTP, then sends and plays frames on TCP."""
+"""A simulated Asterisk with an AudioSocket. It announces its call over HTTP, then sends and plays frames on TCP."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from talkspurt.simulator.carriers.carrier import Command, Media, Message
 from talkspurt.simulator.peer_socket import PeerError
 
 _EARLY_S = 0.3
-"""Asterisk plays what it gets at once: a stream that runs so far ahead is heard fast or loses words. Less would blame
-the gateway for a pause of this process."""
+"""Most lead of the gateway that is no violation. Asterisk plays frames as they come, so a stream that is far ahead is
+heard too fast or loses words. With a smaller bound, a pause of this process would count against the gateway."""
 
 
 class AudioSocketLeg(Leg, asyncio.Protocol):
@@ -31,10 +31,11 @@ class AudioSocketLeg(Leg, asyncio.Protocol):
         self._over = asyncio.Event()
 
     async def connect(self, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0) -> None:
-        """``audiosocket://HOST:PORT[/ROUTE][?http=PORT]``; with a route, or parameters, the call is announced first.
+        """Connect to ``audiosocket://HOST:PORT[/ROUTE][?http=PORT]``. With a route or parameters, announce the call
+        first.
 
         Args:
-            headers: of the announcement.
+            headers: headers of the announcement.
         """
         at = urlsplit(url)
         route = at.path.strip("/")
@@ -65,7 +66,7 @@ class AudioSocketLeg(Leg, asyncio.Protocol):
         while len(self._pending) >= 3:
             size = 3 + int.from_bytes(self._pending[1:3], "big")
             if len(self._pending) < size:
-                # Asterisk takes a frame whose payload does not come with its header for an error.
+                # For Asterisk a frame is an error if its payload does not come together with its header.
                 self.violations["a frame came in two pieces"] += 1
                 return
             frame = bytes(self._pending[:size])
@@ -104,5 +105,5 @@ class AudioSocketLeg(Leg, asyncio.Protocol):
 
 
 def http_port(url: str) -> int:
-    """Port of the gateway's HTTP listener, as an ``audiosocket://`` URL has it."""
+    """Return the port of the gateway's HTTP listener from an ``audiosocket://`` URL."""
     return int(parse_qs(urlsplit(url).query).get("http", ["8080"])[0])

@@ -1,13 +1,13 @@
-"""What a simulated caller does, step by step: the YAML of ``talkspurt call --script``. Pure.
+"""The steps of a simulated caller: the YAML of ``talkspurt call --script``. Pure.
 
 - expect: {speech_ms: 3000}    # something audible within 3 s
 - wait: 800                    # milliseconds
-- say: question.wav            # beside the script
+- say: question.wav            # a file beside the script
 - dtmf: "12#"
 - text: "Hello."               # as the dialogue manager of the call
 - cancel: true                 # as the dialogue manager: stop speaking
-- expect: {clear_ms: 500}      # a clear since the step before
-- expect: {quiet_ms: 20000}    # all that is being said comes to its end
+- expect: {clear_ms: 500}      # a clear since the previous step
+- expect: {quiet_ms: 20000}    # everything that is being said ends
 - expect: {hang_up_ms: 5000}   # the other side closes
 - hang_up: true
 """
@@ -22,7 +22,7 @@ import yaml
 
 
 class ScriptError(ValueError):
-    """The script cannot be read; says in which step and what was expected."""
+    """The script cannot be read. The message says in which step, and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ Step = Wait | Say | Press | Text | Cancel | Expect | HangUp
 
 
 def check_digits(digits: str) -> str:
-    """The digits, if a telephone has those keys.
+    """Return the digits if a telephone can send them.
 
     Raises:
-        ScriptError: it has not.
+        ScriptError: a telephone has no such key.
     """
     if not digits or set(digits) - set("0123456789*#"):
         raise ScriptError(f"digits have to be 0-9, * and #, and at least one; got {len(digits)} characters")
@@ -83,10 +83,10 @@ def check_digits(digits: str) -> str:
 
 
 def read_script(path: Path) -> list[Step]:
-    """The steps of a script file.
+    """Read the steps of a script file.
 
     Raises:
-        ScriptError: not YAML, or a step that is not one of the above.
+        ScriptError: the file is not YAML, or a step is none of those above.
     """
     try:
         body = yaml.safe_load(path.read_text())

@@ -1,7 +1,8 @@
-"""``talkspurt call``: a simulated caller behind a simulated carrier, in real time, measured by its own clock.
+"""``talkspurt call``: a simulated caller behind a simulated carrier. It runs in real time and measures by its own
+clock.
 
-With ``text`` steps it also is the call's dialogue manager, over ``/v1/dialogue``; the route must have neither
-``url`` nor ``script`` then.
+With ``text`` steps it is also the call's dialogue manager, over ``/v1/dialogue``. The route must then have neither
+``url`` nor ``script``.
 """
 
 from __future__ import annotations
@@ -53,20 +54,20 @@ from voicecodecs.resample import Resampler
 
 DEFAULT_URL = "ws://127.0.0.1:8080/media/twilio"
 DEMO_ROUTE = "call"
-"""Route that the demo configuration leaves to whoever dials in."""
+"""The demo configuration's route for dialogue managers that dial in."""
 
 _SETUP_S = 5.0
-"""From the media socket's opening to ``setup`` at the dialogue manager."""
+"""Longest time from the opening of the media socket to ``setup`` at the dialogue manager."""
 _KEY_S = 0.25
-"""Between two keys."""
+"""Time between two digits."""
 _PAUSE_S = 0.5
-"""Where no dialogue manager tells turns apart, a shorter silence between two talkspurts is a gap."""
+"""If no dialogue manager tells turns apart, a shorter silence between two talkspurts counts as a gap."""
 _QUIET_S = 1.0
-"""Where no dialogue manager tells when a turn ends, so much silence ends it."""
+"""If no dialogue manager tells when a turn ends, so much silence ends it."""
 
 
 class CallFailed(Exception):
-    """The call could not be placed, or a step's expectation was not met."""
+    """The call could not be made, or a step did not find what it expects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +79,18 @@ class CallOptions:
     steps: tuple[Step, ...]
     parameters: dict[str, str] = field(default_factory=dict)
     api_key: str = ""
-    """For ``/v1/dialogue``."""
+    """API key for ``/v1/dialogue``."""
     carrier_secret: str = ""
-    """Signs the media connection as the carrier would."""
+    """Secret with which the media connection is signed, as the carrier would do it."""
 
     @property
     def managed(self) -> bool:
-        """Whether we lead the dialogue too."""
+        """Are we the dialogue manager too?"""
         return any(isinstance(step, Text | Cancel) for step in self.steps)
 
 
 def default_url(dialect: str) -> str:
-    """Where a gateway of this machine takes calls of a dialect."""
+    """Return the address at which a gateway on this machine takes calls of a dialect."""
     if dialect == AudioSocketCarrier.dialect:
         return "audiosocket://127.0.0.1:9092"
     if dialect == SipCarrier.dialect:
@@ -98,12 +99,12 @@ def default_url(dialect: str) -> str:
 
 
 def media_and_dialogue_urls(url: str, *, managed: bool) -> tuple[str, str]:
-    """Where the carrier connects, and where its dialogue manager does.
+    """Return the addresses to which the carrier and the dialogue manager connect.
 
-    A URL that names no route gets the demo's, when we lead the dialogue.
+    If we are the dialogue manager, a URL without a route gets the demo's route.
 
     Raises:
-        CallFailed: not a media URL of ours.
+        CallFailed: the URL is not a media URL of a gateway.
     """
     parts = urlsplit(url)
     if parts.scheme == "sip":
@@ -142,7 +143,7 @@ class Caller:
         else:
             self.leg = CarrierLeg(CARRIERS[options.dialect](number, options.parameters), record=True)
         self.first_packets_ms: list[float] = []
-        """From the stream's start, and then from each act of ours that may be answered, to the next audible frame."""
+        """Times from the stream's start, or from something that the caller did, to the next audible frame."""
         self._manager = Manager(self._on_setup)
         self._call: ManagedCall | None = None
         self._uplink = Uplink(self.leg.carrier.format.ptime_ms)
@@ -152,10 +153,10 @@ class Caller:
         self.leg.on_change = self._changed.set
 
     async def run(self) -> None:
-        """Place the call, take all steps, hang up.
+        """Make the call, take all steps, hang up.
 
         Raises:
-            CallFailed: says at which step.
+            CallFailed: the message says at which step.
         """
         options = self.options
         media, dialogue = media_and_dialogue_urls(options.url, managed=options.managed)
@@ -186,7 +187,7 @@ class Caller:
             await self._manager.aclose()
 
     def report(self) -> dict[str, Any]:
-        """What was measured, in milliseconds."""
+        """Return what was measured, in milliseconds."""
         leg, rate = self.leg, self.leg.playout.sample_rate
         spurts = leg.spurts
         breaks = [spurt.dry_samples for spurt in spurts[1:] if spurt.dry_samples < _PAUSE_S * rate]
@@ -217,7 +218,7 @@ class Caller:
         return report
 
     def write_wav(self, path: Path) -> None:
-        """What the caller heard until now: mono, 16 bit, from the start of the stream."""
+        """Write what the caller has heard since the start of the stream: mono, 16 bit."""
         playout = self.leg.playout
         heard = bytes(playout.heard[: playout.position(time.monotonic()) * self.leg.sample_bytes])
         with wave.open(str(path), "wb") as out:
@@ -229,7 +230,7 @@ class Caller:
     # --- steps ---
 
     async def _take(self, step: Step) -> bool:
-        """One step. False: an expectation was not met in time."""
+        """Take one step. Return False if something expected did not come in time."""
         leg = self.leg
         if not isinstance(step, Wait | Expect):
             self._clears_before = leg.clears
@@ -248,7 +249,7 @@ class Caller:
                 self._await_answer()
             case Text(text):
                 assert self._call is not None
-                if not self._call.open_turns:  # behind another turn, the first packet says nothing about latency
+                if not self._call.open_turns:  # the first packet of a turn behind another one is no latency
                     self._await_answer()
                 self._call.speak(text)
             case Cancel():
@@ -262,7 +263,7 @@ class Caller:
         return True
 
     def _await_answer(self) -> None:
-        """The next audible frame answers what was done just now."""
+        """Measure from now to the next audible frame."""
         asked_at = time.monotonic()
         self._answered = False
         self.leg.turn_under_way = False
@@ -289,7 +290,7 @@ class Caller:
         return bool(self.leg.spurts) and silent_s >= _QUIET_S
 
     async def _until(self, condition: Callable[[], bool], within_s: float) -> bool:
-        """Wait for a condition. False: it did not come true in time, or the call has ended without it."""
+        """Wait for a condition. Return False if it did not become true in time or the call ended before."""
         deadline = time.monotonic() + within_s
         while not condition():
             left = deadline - time.monotonic()
@@ -297,7 +298,7 @@ class Caller:
                 return condition()
             self._changed.clear()
             try:
-                # Also look again while nothing happens: silence is a condition too.
+                # Look again even if nothing happens, because silence is a condition too.
                 await asyncio.wait_for(self._changed.wait(), min(left, 0.02))
             except TimeoutError:
                 continue
@@ -319,10 +320,10 @@ class Caller:
 
 
 def read_wav_frames(path: Path, fmt: AudioFormat) -> list[bytes]:
-    """A WAV file as frames of a format, the last one padded with silence.
+    """Return a WAV file as frames of a format. The last frame is padded with silence.
 
     Raises:
-        CallFailed: not a 16-bit PCM WAV file.
+        CallFailed: the file is not a 16-bit PCM WAV file.
     """
     try:
         with wave.open(str(path), "rb") as source:
@@ -349,14 +350,14 @@ def _describe(step: Step) -> str:
         case Expect(what, within_ms):
             return f"expected {what} within {within_ms:g} ms"
         case _:
-            return type(step).__name__.lower()  # never its text or digits
+            return type(step).__name__.lower()  # the text and the digits are not for logs
 
 
 # --- the command ---
 
 
 def steps_of(args: argparse.Namespace) -> tuple[Step, ...]:
-    """The steps that the options stand for.
+    """Return the steps that the options stand for.
 
     Raises:
         ScriptError: an option or a script is wrong.
@@ -380,8 +381,8 @@ def run(args: argparse.Namespace) -> int:
     """Run ``talkspurt call``.
 
     Raises:
-        UsageError: the options make no call.
-        JobError: the call failed; what was measured until then is printed first.
+        UsageError: the options are wrong together.
+        JobError: the call failed. What was measured until then is printed first.
     """
     known = sorted((*CARRIERS, AudioSocketCarrier.dialect, SipCarrier.dialect))
     if args.dialect not in known:
@@ -422,7 +423,7 @@ async def _place(options: CallOptions, *, wav: Path | None, as_json: bool) -> No
 
 
 def readable(report: dict[str, Any]) -> str:
-    """The report as a few lines for people."""
+    """Return the report as a few lines for people."""
     lines = [
         f"first packet   {report['first_packet_ms']} ms" if report["first_packet_ms"] is not None else "",
         f"audio          {report['audio_ms'] / 1000:.2f} s",

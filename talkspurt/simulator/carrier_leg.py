@@ -1,6 +1,6 @@
-"""One simulated call's media: a carrier that plays what it gets, in real time, and notes when it came.
+"""The media of one simulated call: a carrier that plays what it gets in real time, and notes when each message came.
 
-Made for hundreds of calls on one core: no task per call, nothing awaited, one clock reading per message.
+It is made for hundreds of calls on one core: no task per call, nothing awaited, one clock reading per message.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from talkspurt.simulator.peer_socket import connect
 from voicecodecs import pcm, registry
 
 SLOTS = 10
-"""Phases of the uplink timetable: calls do not all send in the same instant."""
+"""Phases of the uplink timetable, so that not all calls send in the same instant."""
 
 
 class Leg:
-    """The carrier of one call, whatever its socket. Times are monotonic seconds of this process."""
+    """The carrier of one call, over any kind of socket. Times are monotonic seconds of this process."""
 
     def __init__(self, carrier: Carrier, *, record: bool = False) -> None:
         self.carrier = carrier
@@ -43,34 +43,34 @@ class Leg:
         self._decode = registry.decoder(fmt).decode
         self.spurts: list[Talkspurt] = []
         self.gaps: list[int] = []
-        """Samples of silence that the caller heard in the middle of a turn, each time."""
+        """The gaps in turns: for each, how many samples of silence the caller heard."""
         self.messages = 0
-        """Media messages that came."""
+        """Number of media messages that came."""
         self.messages_since_clear = 0
         self.timed_late = 0
-        """Messages whose arrival is when this process came to read them: the kernel's time is not known."""
+        """Number of messages without the kernel's time. Their arrival is the time at which this process read them."""
         self.utterances = 0
-        """Of the caller, that have begun."""
+        """Number of utterances that the caller has begun."""
         self.violations: Counter[str] = Counter()
         self.marks = 0
-        """Marks returned because their audio was played."""
+        """Number of marks that were returned because their audio was played."""
         self.clears = 0
         self.cleared_at = 0.0
-        """When the last of them came."""
+        """When the last clear came."""
         self.tones = ""
-        """Keys that the gateway had us press."""
+        """Digits that the gateway made the carrier send."""
         self.cuts_ms: list[float] = []
-        """From each ``interrupt`` to the clear that answered it."""
+        """Times from each ``interrupt`` to the clear that answered it."""
         self.closed_at: float | None = None
         self.close_reason = ""
         self.hung_up = False
-        """Whether it was us who ended the call."""
+        """Did this side end the call?"""
         self.turn_under_way = False
-        """Set by whoever knows the turns: silence from now on is a gap."""
+        """Is a turn being spoken, so that silence is a gap? The code that knows the turns sets this."""
         self.ambience: Callable[[], bytes] | None = None
-        """Makes the next frame where nothing is said: noise, echo. None: silence."""
+        """Makes the next frame while the caller says nothing, for example noise or echo. None: silence."""
         self.on_audible: Callable[[float], None] | None = None
-        """Called once with the arrival of the next audible frame, then forgotten."""
+        """Called once with the arrival time of the next audible frame, then removed."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after a command, a returned mark or the end of the leg."""
         self.on_closed: Callable[[], None] = lambda: None
@@ -79,7 +79,7 @@ class Leg:
         self._interrupted_at: float | None = None
         self._mark_timer: asyncio.TimerHandle | None = None
         self._dry_timer: asyncio.TimerHandle | None = None
-        # Asked once: asking a protocol costs 5 us, which every frame of every call would pay.
+        # This is checked once, because checking a protocol takes 5 us, which every frame of every call would cost.
         self._told = carrier if isinstance(carrier, TellsPlayback) else None
 
     # --- the socket ---
@@ -88,13 +88,13 @@ class Leg:
         """Open the socket and start the stream.
 
         Raises:
-            PeerError: nobody there, or refused.
+            PeerError: nobody listens there, or the connection was refused.
         """
         raise NotImplementedError
 
     @property
     def _open(self) -> bool:
-        """Whether anything can still be sent."""
+        """Can anything still be sent?"""
         raise NotImplementedError
 
     def _write(self, message: Message) -> None:
@@ -105,7 +105,7 @@ class Leg:
         raise NotImplementedError
 
     async def _gone(self, timeout_s: float) -> None:
-        """Wait until the socket is gone, and see to it in the end."""
+        """Wait until the socket is closed, and close it after ``timeout_s``."""
         raise NotImplementedError
 
     def _connected(self) -> None:
@@ -124,13 +124,14 @@ class Leg:
     # --- what the caller does ---
 
     def say(self, frames: Sequence[bytes]) -> None:
-        """Queue caller audio, frames of one ptime; the uplink sends them, and cuts in with the first audible one."""
+        """Queue caller audio, frames of one ptime. The uplink sends them; the first audible one counts as an
+        interrupt."""
         self._uplink.extend(frames)
         self._onset_pending = True
 
     @property
     def saying(self) -> bool:
-        """Whether queued caller audio is left."""
+        """Is queued caller audio left?"""
         return bool(self._uplink)
 
     def press(self, digit: str) -> None:
@@ -138,13 +139,13 @@ class Leg:
         self._send(self.carrier.dtmf(digit))
 
     def interrupt(self) -> None:
-        """Someone cuts in now: what is playing, if anything, should be cleared. The first of several counts."""
+        """Note that the caller cuts in now, so what is playing should be cleared. Of several times the first counts."""
         now = time.monotonic()
         if self._interrupted_at is None and self.playout.playing(now):
             self._interrupted_at = now
 
     def send_uplink(self) -> None:
-        """The next frame of caller audio. Called by the uplink timetable."""
+        """Send the next frame of caller audio. The uplink timetable calls this."""
         if self._uplink:
             frame = self._uplink.popleft()
             if self._onset_pending and pcm.is_audible(self._decode(frame)):
@@ -164,7 +165,7 @@ class Leg:
             self._shut()
 
     async def aclose(self, timeout_s: float = 1.0) -> None:
-        """Hang up, and wait until the other side has closed too, so that it has read everything."""
+        """Hang up, and wait until the other side has closed too, so that everything has been read."""
         self.hang_up()
         await self._gone(timeout_s)
 
@@ -179,10 +180,10 @@ class Leg:
         elif isinstance(command, Clear):
             self.clears += 1
             self.cleared_at = now
-            self.turn_under_way = False  # what may still come is a fade, and no gap lies before it
+            self.turn_under_way = False  # only a fade may still come, and silence before it is no gap
             self.messages_since_clear = 0
             if self._interrupted_at is not None:
-                if now >= self._interrupted_at:  # else it was under way already, and answers something else
+                if now >= self._interrupted_at:  # an earlier clear answers something else
                     self.cuts_ms.append((now - self._interrupted_at) * 1000)
                 self._interrupted_at = None
             for answer in self.carrier.cleared(self.playout.clear(now=now)):
@@ -217,7 +218,7 @@ class Leg:
             heard(now)
 
     def _tell_playback(self) -> None:
-        """Where the carrier says when it has played all, say so then."""
+        """If the carrier reports when it has played everything, report it at that time."""
         if self._told is not None:
             if self._dry_timer is not None:
                 self._dry_timer.cancel()
@@ -226,7 +227,7 @@ class Leg:
             self._dry_timer = asyncio.get_running_loop().call_later(left_s, lambda: self._send(told(started=False)))
 
     def _return_marks(self) -> None:
-        """Report the marks that are due, and come back for the next one."""
+        """Report the marks that are due, and set a timer for the next one."""
         now = time.monotonic()
         for name in self.playout.due_marks(now):
             self.marks += 1
@@ -236,7 +237,7 @@ class Leg:
             self._mark_timer.cancel()
             self._mark_timer = None
         if (at := self.playout.next_mark_at()) is not None:
-            # Not call_at: uvloop's clock is cached per turn of the loop.
+            # call_at is not used, because uvloop caches its clock for a whole turn of the loop.
             self._mark_timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._return_marks)
 
     def _send(self, message: Message) -> None:
@@ -311,7 +312,7 @@ class CarrierLeg(Leg, WSListener):
 
 
 class Uplink:
-    """Sends every joined call's audio, one frame per 20 ms, on one absolute timetable for all."""
+    """Sends the audio of all joined calls, one frame per 20 ms, on one absolute timetable."""
 
     def __init__(self, ptime_ms: int = 20) -> None:
         self._slot_s = ptime_ms / 1000 / SLOTS
@@ -339,7 +340,7 @@ class Uplink:
         self._timer = asyncio.get_running_loop().call_later(max(0.0, due - time.monotonic()), self._fire)
 
     def _fire(self) -> None:
-        # uvloop rounds timers to 1 ms: without the tolerance an early wake-up would find nothing due and spin.
+        # uvloop rounds timers to 1 ms. Without a tolerance, an early wake-up would find nothing due and spin.
         now = time.monotonic() + 0.0006
         while self._started_at + self._tick * self._slot_s <= now:
             slot = self._slots[self._tick % SLOTS]

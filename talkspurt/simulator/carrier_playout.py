@@ -1,8 +1,8 @@
-"""The buffer between a media stream and the caller's ear, modelled sample by sample. Pure; time is an argument.
+"""A model of the buffer between a media stream and the caller's ear, sample by sample. Pure; time is an argument.
 
-A carrier plays what it is sent, in order, at exactly the sample rate, and silence while it has nothing. So the
-caller's timeline is a row of samples that begins with the stream, and everything follows from one number: the
-sample at which the buffer runs dry.
+A carrier plays what it gets, in order, at exactly the sample rate, and plays silence while it has nothing. So the
+caller's timeline is a row of samples that begins with the stream. Everything follows from one number: the sample at
+which the buffer runs dry.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class CarrierPlayout:
     sample_bytes: int = 1
     """Bytes a sample."""
     record: bool = False
-    """Keep what the caller hears, in ``heard``."""
+    """Is the audio that the caller hears kept in ``heard``?"""
 
     end: int = 0
     """Position at which the buffer runs dry."""
     heard: bytearray = field(default_factory=bytearray)
-    """All samples up to ``end``, silence where the buffer was dry; empty unless ``record``."""
+    """All samples up to ``end``, with silence where the buffer was dry. Empty unless ``record``."""
     _marks: deque[tuple[int, str]] = field(default_factory=deque)
 
     def position(self, now: float) -> int:
-        """The sample that the caller hears at ``now``, the nearest one."""
+        """Return the sample that the caller hears at ``now``, rounded to the nearest."""
         return round((now - self.started_at) * self.sample_rate)
 
     def write(self, payload: bytes, *, now: float) -> int:
-        """Append audio. Returns for how many samples the buffer had been dry before it."""
+        """Append audio. Return for how many samples the buffer had been dry before."""
         dry = max(0, self.position(now) - self.end)
         if self.record:
             self.heard += bytes((self.silence,)) * (dry * self.sample_bytes) + payload
@@ -50,7 +50,7 @@ class CarrierPlayout:
         self._marks.append((self.end, name))
 
     def due_marks(self, now: float) -> list[str]:
-        """Marks whose audio has been played; at once where nothing is buffered."""
+        """Return the marks whose audio has been played. If nothing is buffered, a mark is due at once."""
         position = self.position(now)
         due = []
         while self._marks and self._marks[0][0] <= position:
@@ -58,11 +58,11 @@ class CarrierPlayout:
         return due
 
     def next_mark_at(self) -> float | None:
-        """When ``due_marks`` has something to return, seconds; None without pending marks."""
+        """Return when ``due_marks`` will have something to return, seconds. None: no mark is pending."""
         return self.started_at + self._marks[0][0] / self.sample_rate if self._marks else None
 
     def clear(self, *, now: float) -> list[str]:
-        """Throw away what is not played yet. Returns all pending marks, which a carrier reports at once."""
+        """Drop what has not been played. Return all pending marks, which a carrier reports at once."""
         marks = [name for _, name in self._marks]
         self._marks.clear()
         if (position := self.position(now)) < self.end:
@@ -72,9 +72,9 @@ class CarrierPlayout:
         return marks
 
     def runs_dry_at(self) -> float:
-        """When the caller has heard everything, seconds."""
+        """Return when the caller has heard everything, seconds."""
         return self.started_at + self.end / self.sample_rate
 
     def playing(self, now: float) -> bool:
-        """Whether audio is being played."""
+        """Is audio being played?"""
         return self.position(now) < self.end

@@ -1,7 +1,7 @@
-"""A simulated dialogue manager: dials in to ``/v1/dialogue`` or lets the gateway dial out to it.
+"""A simulated dialogue manager. It dials in to ``/v1/dialogue``, or lets the gateway dial out to it.
 
-Speaks the dialogue protocol by itself, shares nothing with ``gateway.dialogue``. Every time is this process's own
-monotonic clock; what the gateway says about its times is kept beside it, not believed.
+It has its own implementation of the dialogue protocol and shares nothing with ``gateway.dialogue``. Every time is of
+this process's own monotonic clock. What the gateway reports about times is kept beside it, but not relied on.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _ENDS = ("finished", "interrupted", "failed")
 
 @dataclass(slots=True)
 class Turn:
-    """One turn that was sent, and what became of it. Times are monotonic seconds."""
+    """One turn that was sent, and its outcome. Times are monotonic seconds."""
 
     turn: str
     text: str
     sent_at: float
-    """When the message left that made the first clause speakable."""
+    """When the message that completes the first clause was sent."""
     ended_at: float | None = None
     outcome: str = ""
-    """``finished``, ``interrupted`` or ``failed``; empty while it is under way."""
+    """``finished``, ``interrupted`` or ``failed``. Empty: the turn has not ended."""
     reported: dict[str, Any] = field(default_factory=dict)
     """The gateway's own fields of all its events: ``firstPacketMs stages audioMs gaps heardMs code description``."""
     heard_text: str = ""
@@ -54,18 +54,18 @@ class ManagedCall:
         self.call_sid = str(setup["callSid"])
         self.turns: dict[str, Turn] = {}
         self.errors: list[str] = []
-        """Descriptions of the ``error`` messages that came."""
+        """Descriptions in the ``error`` messages that came."""
         self.ended = ""
-        """Reason of the call's end, once it has ended."""
+        """Reason of the call's end. Empty: the call has not ended."""
         self.on_turn_end: Callable[[Turn], None] = lambda turn: None
         self.on_message: Callable[[Mapping[str, Any], float], None] = lambda message, now: None
-        """Every message after ``setup``, with its arrival."""
+        """Called with every message after ``setup`` and its arrival time."""
         self.on_audio: Callable[[bytes], None] = lambda pcm: None
-        """Caller audio after ``subscribe``, s16le."""
+        """Called with caller audio after ``subscribe``, s16le."""
         self._send = send
 
     def send(self, type_: str, **fields: Any) -> None:
-        """Any message of the protocol, e.g. ``send("sendDigits", digits="12#")``."""
+        """Send any message of the protocol, e.g. ``send("sendDigits", digits="12#")``."""
         self._send({"type": type_, **fields})
 
     def speak(self, text: str, **fields: Any) -> Turn:
@@ -75,18 +75,18 @@ class ManagedCall:
         return turn
 
     def open_turn(self, text: str) -> Turn:
-        """Begin a turn whose tokens the caller sends by itself, tagged with ``turn.turn``."""
+        """Begin a turn whose tokens are sent with ``send``, tagged with ``turn.turn``."""
         name = f"m{len(self.turns) + 1}"
         self.turns[name] = Turn(name, text, time.monotonic())
         return self.turns[name]
 
     @property
     def open_turns(self) -> int:
-        """Turns that have not ended."""
+        """Number of turns that have not ended."""
         return sum(not turn.outcome for turn in self.turns.values())
 
     def receive(self, message: Mapping[str, Any], now: float) -> None:
-        """One message of the gateway."""
+        """Take one message of the gateway."""
         match message.get("type"):
             case "turn":
                 self._turn_event(message, now)
@@ -115,7 +115,7 @@ class ManagedCall:
 
 
 class _Socket(WSListener):
-    """One WebSocket of the protocol, either way round."""
+    """One WebSocket of the protocol, dialled in or dialled out."""
 
     def __init__(self, manager: Manager, *, multiplexed: bool) -> None:
         self._manager = manager
@@ -139,7 +139,7 @@ class _Socket(WSListener):
                 call.receive(message, now)
         elif frame.msg_type == WSMsgType.BINARY:
             data = frame.get_payload_as_bytes()
-            if self._multiplexed:  # headed by the 16 bytes of the session id
+            if self._multiplexed:  # the first 16 bytes are the session id
                 call, data = self._calls.get("VX" + data[:16].hex()), data[16:]
             else:
                 call = next(iter(self._calls.values()), None)
@@ -189,21 +189,21 @@ class Manager:
         self.calls: dict[str, ManagedCall] = {}
         self.sockets: set[_Socket] = set()
         self.lost = asyncio.Event()
-        """Set when a dialled-in socket has closed."""
+        """Set when a dialled-in socket is closed."""
         self._server: asyncio.Server | None = None
 
     async def dial_in(self, url: str, *, headers: Mapping[str, str] | None = None) -> None:
         """Connect to ``/v1/dialogue?route=R`` and take that route's calls.
 
         Raises:
-            PeerError: nobody there, or refused.
+            PeerError: nobody listens there, or the connection was refused.
         """
         socket = _Socket(self, multiplexed=True)
         await connect(socket, url, headers=headers)
         self.sockets.add(socket)
 
     async def listen(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Serve gateways that dial out, one socket a call. Returns the address for ``dialogue.url``."""
+        """Serve gateways that dial out, one socket a call. Return the address for ``dialogue.url``."""
 
         def accept(request: WSUpgradeRequest) -> _Socket:
             socket = _Socket(self, multiplexed=False)

@@ -1,4 +1,4 @@
-"""Opening a WebSocket to a gateway, with one clear error when that does not work."""
+"""Opens a WebSocket to a gateway, and raises one clear error if that fails."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ MAX_MESSAGE_BYTES = 1 << 20
 
 
 class PeerError(Exception):
-    """The gateway cannot be reached or does not play its part; says where and why."""
+    """The gateway cannot be reached or breaks the protocol. The message says where and why."""
 
 
 async def connect(
     listener: WSListener, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0
 ) -> None:
-    """Connect ``listener``; its ``on_ws_connected`` has run when this returns.
+    """Connect ``listener``. Its ``on_ws_connected`` has run when this returns.
 
     Raises:
-        PeerError: nobody there, or the upgrade was refused.
+        PeerError: nobody listens there, or the upgrade was refused.
     """
     try:
         await ws_connect(
@@ -38,7 +38,7 @@ async def connect(
 
 
 def _reason(exc: WSHandshakeError) -> str:
-    """The status, and what the gateway said about it."""
+    """Return the status, and what the gateway said about it."""
     if exc.response is None:
         return str(exc)
     try:

@@ -1,5 +1,5 @@
-"""A simulated phone that calls by SIP over UDP (RFC 3261), as little of it as one call needs; shares nothing with
-``sip_bridge``. Its ear plays what comes, when it comes, as a phone without a jitter buffer would.
+"""A simulated phone that calls by SIP over UDP (RFC 3261), with only what one call needs. It shares nothing with
+``sip_bridge``. It plays what comes when it comes, as a phone without a jitter buffer does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SipLeg(Leg):
         self._sockets: list[asyncio.DatagramTransport] = []
         self._target = ""
         self._remote = ""
-        """Where requests within the call go: the other side's Contact."""
+        """The other side's Contact, to which requests within the call go."""
         self._to = ""
         self._tag = secrets.token_hex(4)
         self._branch = f"z9hG4bK{secrets.token_hex(8)}"
@@ -50,7 +50,8 @@ class SipLeg(Leg):
         self._away = ("", 0)
 
     async def connect(self, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0) -> None:
-        """``sip:USER@HOST:PORT``, without what follows a ``?``; the call's parameters become headers ``X-NAME``."""
+        """Call ``sip:USER@HOST:PORT``; what follows a ``?`` is ignored. The call's parameters become headers
+        ``X-NAME``."""
         self._target = url.partition("?")[0]
         at = urlsplit("sip://" + self._target.removeprefix("sip:"))
         server = (at.hostname or "127.0.0.1", at.port or 5060)
@@ -161,7 +162,7 @@ class SipLeg(Leg):
     # --- media ---
 
     def _address(self, answer: str) -> tuple[str, int]:
-        """Where the answer wants audio."""
+        """Return the address at which the answer wants audio."""
         port = re.search(r"^m=audio (\d+) ", answer, flags=re.M)
         host = re.search(r"^c=IN IP4 (\S+)", answer, flags=re.M)
         if port is None or host is None:

@@ -1,7 +1,7 @@
 """The carrier's half of each wire format, for the simulated caller. Pure; shares nothing with ``gateway.carriers``.
 
-What the gateway sends is read strictly, as the carrier documents it: whatever a carrier would warn about or
-refuse becomes a ``Violation``, so that our own peer is not kinder to us than the real one.
+What the gateway sends is read strictly, as the carrier documents it. Whatever a carrier would warn about or refuse
+becomes a ``Violation``, so that the simulated carrier accepts no more than the real one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asterisk chan_websocket, the switch's side: binary slin16, JSON control; a flush loses the marks."""
+"""The switch's side of Asterisk's chan_websocket: binary slin16 and JSON control messages. A flush drops the marks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asterisk AudioSocket, the switch's side: frames of type, length and payload on TCP; nothing is buffered."""
+"""The switch's side of Asterisk's AudioSocket: frames of type, length and payload on TCP. Nothing is buffered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a carrier says to a media server and what it is told: values and one Protocol."""
+"""What a carrier and a media server say to each other: values, and one Protocol."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Say so when everything before this has been played."""
+    """A request to report when everything before it has been played."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Throw away what is buffered."""
+    """A request to drop what is buffered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,34 +40,35 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Tones:
-    """Keys to be sent to the caller."""
+    """Digits that the carrier shall send to the caller as touch tones."""
 
     digits: str
 
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """End the call: ``answers`` go back first, then the carrier closes the socket."""
+    """A request to end the call. The carrier sends ``answers`` back, then closes the socket."""
 
     answers: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Part of a handshake; nothing to be heard."""
+    """Part of a handshake, without audio."""
 
 
 Command = Media | Mark | Clear | Tones | HangUp | Noted | Violation
 
 
 class Carrier(Protocol):
-    """One call's carrier. Makes what is sent, reads what comes; holds the counters of one stream, no clock."""
+    """The carrier of one call. It makes what is sent and reads what comes. It holds a stream's counters and no
+    clock."""
 
     dialect: ClassVar[str]
     format: ClassVar[AudioFormat]
-    """Of the audio both ways; its ``ptime_ms`` is that of an uplink message."""
+    """Format of the audio both ways. Its ``ptime_ms`` is the length of an uplink message."""
     subprotocol: ClassVar[str]
-    """Offered in the upgrade, where not empty; the server has to select it."""
+    """WebSocket subprotocol that the upgrade offers and the server has to select. Empty: none."""
     call_sid: str
 
     def __init__(self, call_number: int, parameters: Mapping[str, str]) -> None:
@@ -75,39 +76,39 @@ class Carrier(Protocol):
         ...
 
     def opening(self) -> Sequence[Message]:
-        """The messages that come before any audio."""
+        """Return the messages that come before any audio."""
         ...
 
     def media(self, payload: bytes) -> Message:
-        """The next uplink frame of one ptime."""
+        """Return the next uplink frame of one ptime."""
         ...
 
     def dtmf(self, digit: str) -> Message: ...
 
     def mark(self, name: str) -> Message:
-        """A mark has been played."""
+        """Return the message that says that a mark has been played."""
         ...
 
     def cleared(self, marks: Sequence[str]) -> Sequence[Message]:
-        """The buffer was emptied, with these marks in it."""
+        """Return the messages that say that the buffer was emptied with these marks in it."""
         ...
 
     def stop(self) -> Message | None:
-        """The caller has hung up. None: only the socket says so."""
+        """Return the message that says that the caller has hung up. None: the carrier only closes the socket."""
         ...
 
     def read(self, message: bytes, *, binary: bool = False) -> Command:
-        """One message of the media server."""
+        """Read one message of the media server."""
         ...
 
     @staticmethod
     def signature(url: str, secret: str) -> Mapping[str, str]:
-        """Request headers that prove who connects; ``url`` as the carrier was told it."""
+        """Return the request headers that prove who connects. ``url`` is the address as the carrier knows it."""
         ...
 
 
 @runtime_checkable
 class TellsPlayback(Protocol):
-    """A carrier that says when it begins to play after silence, and when it has played all."""
+    """A carrier that reports when it begins to play after silence, and when it has played everything."""
 
     def playback(self, *, started: bool) -> Message: ...

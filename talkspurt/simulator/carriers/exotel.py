@@ -1,4 +1,4 @@
-"""Exotel Voicebot applet, the carrier's side: s16le at 8 kHz, 100 ms a message; all numbers are strings."""
+"""The carrier's side of Exotel's Voicebot applet: s16le at 8 kHz, 100 ms a message. All numbers are strings."""
 
 from __future__ import annotations
 

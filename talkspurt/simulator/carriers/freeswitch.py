@@ -1,6 +1,6 @@
-"""FreeSWITCH mod_audio_stream 1.0.3 or later, the switch's side: binary s16le at 8 kHz, no marks, no clear.
+"""The switch's side of FreeSWITCH's mod_audio_stream 1.0.3 or later: binary s16le at 8 kHz, no marks, no clear.
 
-An ESL application is assumed that forwards keys with ``send_text``.
+It assumes an ESL application that forwards digits with ``send_text``.
 """
 
 from __future__ import annotations

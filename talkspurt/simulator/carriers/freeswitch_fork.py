@@ -1,4 +1,5 @@
-"""FreeSWITCH mod_audio_fork, the switch's side: jambonz's engine; the first message is the start command's metadata."""
+"""The switch's side of FreeSWITCH's mod_audio_fork. It is jambonz's engine; the first message is the start's
+metadata."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class FreeSwitchForkCarrier(JambonzCarrier):
 
     def read(self, message: bytes, *, binary: bool = False) -> Command:
         command = super().read(message, binary=binary)
-        return Noted() if isinstance(command, HangUp) else command  # only an event for the ESL application
+        return Noted() if isinstance(command, HangUp) else command  # here it is only an event for the ESL application
 
 
 CARRIER = FreeSwitchForkCarrier

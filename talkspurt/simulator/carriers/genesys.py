@@ -1,4 +1,4 @@
-"""Genesys Cloud Audio Connector, the platform's side: numbered JSON texts, binary PCMU, 200 ms a message."""
+"""The platform's side of Genesys Cloud's Audio Connector: numbered JSON texts, binary PCMU, 200 ms a message."""
 
 from __future__ import annotations
 

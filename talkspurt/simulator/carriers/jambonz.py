@@ -1,4 +1,5 @@
-"""jambonz ``listen`` with streaming bidirectional audio, the platform's side: binary s16le at 16 kHz, JSON control."""
+"""The platform's side of jambonz's ``listen`` with streaming bidirectional audio: binary s16le at 16 kHz, JSON
+control."""
 
 from __future__ import annotations
 

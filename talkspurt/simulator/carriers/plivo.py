@@ -1,4 +1,4 @@
-"""Plivo Audio Streaming, the carrier's side: L16 at 16 kHz; numbers are numbers; a clear loses the checkpoints."""
+"""The carrier's side of Plivo Audio Streaming: L16 at 16 kHz. Numbers are numbers. A clear drops the checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading what the media server says, to the letter: exact keys, exact types."""
+"""Reads what the media server says, to the letter: exact keys, exact types."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import orjson
 from talkspurt.simulator.carriers.carrier import Command, Media, Violation
 
 Shape = Mapping[str, Any]
-"""Key -> its type, the one value it may have, or the shape of the object there."""
+"""Key -> the type of its value, its only allowed value, or the shape of the object there."""
 
 
 def parsed(message: bytes, shapes: Mapping[str, Shape], key: str) -> dict[str, Any] | Violation:
-    """A text message of one of these shapes, told apart by the string at ``key``."""
+    """Parse a text message that has one of these shapes. The string at ``key`` tells which."""
     try:
         body = orjson.loads(message)
     except orjson.JSONDecodeError:
@@ -47,7 +47,7 @@ def _problem(body: Any, shape: Shape, where: str) -> str:
 
 
 def audio(payload: str, *, sample_bytes: int = 1) -> Command:
-    """Base64 audio of whole samples."""
+    """Read base64 audio of whole samples."""
     try:
         data = binascii.a2b_base64(payload, strict_mode=True)
     except ValueError:
@@ -56,7 +56,7 @@ def audio(payload: str, *, sample_bytes: int = 1) -> Command:
 
 
 def whole(data: bytes, sample_bytes: int) -> Command:
-    """Audio of whole samples, and not nothing."""
+    """Read audio of whole samples, at least one."""
     if not data or len(data) % sample_bytes:
         return Violation(f"audio of {len(data)} bytes, expected a whole number of samples of {sample_bytes}")
     return Media(data)

@@ -1,6 +1,6 @@
-"""SignalWire, the carrier's side: cXML ``<Connect><Stream codec="L16@24000h">``.
+"""The carrier's side of SignalWire: cXML ``<Connect><Stream codec="L16@24000h">``.
 
-Twilio's messages with UUIDs, without a stream id in ``media`` and ``stop``; takes ``dtmf`` too.
+The messages are Twilio's with UUIDs, without a stream id in ``media`` and ``stop``. It takes ``dtmf`` too.
 """
 
 from __future__ import annotations

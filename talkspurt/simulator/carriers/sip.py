@@ -1,4 +1,5 @@
-"""A SIP phone's media: PCMU in RTP (RFC 3550, RFC 3551), a message is one packet. Its signalling: ``sip_leg``."""
+"""The media of a SIP phone: PCMU in RTP (RFC 3550, RFC 3551). A message is one packet. ``sip_leg`` has the
+signalling."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class SipCarrier:
         return packet
 
     def dtmf(self, digit: str) -> bytes:
-        """The end of a key of 100 ms (RFC 4733 section 2.3): enough to be taken for the whole."""
+        """Return the end of an event of 100 ms (RFC 4733 section 2.3), which a receiver takes for the whole event."""
         code = "0123456789*#ABCD".index(digit)
         return self._packet(EVENTS, struct.pack(">BBH", code, 0x80 | 10, 800))
 

@@ -1,4 +1,4 @@
-"""Telnyx media streaming in ``rtp`` mode, the carrier's side: PCMU both ways, snake_case, numbers as strings."""
+"""The carrier's side of Telnyx media streaming in ``rtp`` mode: PCMU both ways, snake_case, numbers as strings."""
 
 from __future__ import annotations
 

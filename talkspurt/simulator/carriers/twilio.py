@@ -1,7 +1,7 @@
-"""Twilio Media Streams, the carrier's side: ``<Connect><Stream>``, mu-law at 8000 Hz, JSON text both ways.
+"""The carrier's side of Twilio Media Streams: ``<Connect><Stream>``, mu-law at 8000 Hz, JSON text both ways.
 
-Sends ``connected start media dtmf mark stop``; takes ``media mark clear``. Twilio warns (31951) about keys that it
-does not know and does not understand binary messages (31950).
+It sends ``connected start media dtmf mark stop`` and takes ``media mark clear``. Twilio warns (31951) about unknown
+keys and does not understand binary messages (31950).
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class TwilioCarrier:
         self._parameters = dict(parameters)
         self._sequence = 0
         self._chunk = 0
-        # The hot message is built from these pieces; json.dumps costs more than the rest of an uplink frame.
+        # The most frequent message is built from these pieces; json.dumps takes longer than the rest of an uplink
+        # frame.
         self._media_tail = f'"}},"streamSid":"{self.stream_sid}"}}'
 
     def opening(self) -> Sequence[str]:

@@ -1,4 +1,5 @@
-"""Vonage Voice API WebSocket, the platform's side: binary s16le at 16 kHz, 20 ms a message, and a few JSON texts."""
+"""The platform's side of Vonage's Voice API WebSocket: binary s16le at 16 kHz, 20 ms a message, and a few JSON
+texts."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _SHAPES: Mapping[str, Mapping[str, Any]] = {"notify": {"payload": {"name": str}}
 
 
 class VonageCarrier:
-    """One WebSocket endpoint of one call. The id of the call travels among the endpoint's ``headers``."""
+    """One WebSocket endpoint of one call. The endpoint's ``headers`` contain the call's id."""
 
     dialect: ClassVar = "vonage"
     format: ClassVar = AudioFormat("L16", 16000)
