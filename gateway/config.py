@@ -182,7 +182,8 @@ class RouteConfig(Section):
     hints: tuple[str, ...] = ()
     """Phrases that the recogniser should expect; the embedded one has no use for them."""
     events: tuple[Literal["speaker-events", "tokens-played", "debugging"], ...] = ()
-    """Which `info` messages are sent."""
+    """Which `info` messages are sent: `agentSpeaking` and `clientSpeaking`; `tokensPlayed`; `roundTripDelayMs`, the way
+    to the peer and back, of RTP by its reports, of a media WebSocket by a ping every 5 s (not of AudioSocket)."""
     fallback: str = ""
     """Spoken while the dialogue manager is lost."""
     recording: bool = False

@@ -26,13 +26,11 @@ class Metrics(Collector):
 
     Args:
         version: of the gateway, for ``talkspurt_build_info``.
-        engine: kind of the speech engine, the label of the first packet.
         calls_limit: ``limits.calls``.
     """
 
-    def __init__(self, *, version: str = "", engine: str = "", calls_limit: int = 0) -> None:
+    def __init__(self, *, version: str = "", calls_limit: int = 0) -> None:
         self.registry = registry = CollectorRegistry()
-        self._engine = engine
         self.tick_lateness = Histogram(PACING_BUCKETS_S)
         """How late a tick was, seconds; observed by the ticker."""
         self._pacing_errors: dict[str, Histogram] = {}
@@ -125,7 +123,7 @@ class Metrics(Collector):
         self._calls_active.labels(transport).dec()
         self._calls.labels(transport, outcome).inc()
 
-    def call_rejected(self, *, reason: str) -> None:
+    def call_rejected(self, reason: str) -> None:
         """A call was refused; ``reason`` is the code of ``Rejected``."""
         self._calls_rejected.labels(reason).inc()
 
@@ -142,9 +140,9 @@ class Metrics(Collector):
 
     # --- per turn --------------------------------------------------------------------------------------------------
 
-    def first_packet(self, *, transport: str, seconds: float, stages_ms: dict[str, float]) -> None:
-        """A turn is heard. ``stages_ms``: text, queue, engine, codec, send."""
-        self._first_packet.labels(transport, self._engine).observe(seconds)
+    def first_packet(self, *, transport: str, engine: str, seconds: float, stages_ms: dict[str, float]) -> None:
+        """A turn is heard. ``engine``: what made its sound; ``stages_ms``: text, queue, engine, codec, send."""
+        self._first_packet.labels(transport, engine).observe(seconds)
         for stage, milliseconds in stages_ms.items():
             self._first_packet_stage.labels(stage).observe(milliseconds / 1000)
 
@@ -166,7 +164,7 @@ class Metrics(Collector):
         self._mark_delay.observe(seconds)
 
     def playout_buffer(self, *, seconds: float) -> None:
-        """A speaking call has ``seconds`` of sound in hand."""
+        """A chunk came for a turn that is being heard, and found ``seconds`` of sound in hand."""
         self._playout_buffer.observe(seconds)
 
     def stalled(self, *, transport: str) -> None:

@@ -324,6 +324,11 @@ class SipCall:
         """A key as RTP event."""
         self._digit(digit, "RTP")
 
+    def on_round_trip(self, seconds: float) -> None:
+        """The peer's report shows how far it is."""
+        if self.session is not None:
+            self.session.on_round_trip(seconds)
+
     def on_audio(self, payload: bytes) -> None:
         """The caller's audio."""
         if self.session is not None:

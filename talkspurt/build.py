@@ -71,7 +71,7 @@ class Gateway:
         self.config = config
         self.engine = engine
         self.carriers = config.carriers.configured()
-        self.metrics = Metrics(version=__version__, engine=config.engine.kind, calls_limit=config.limits.calls)
+        self.metrics = Metrics(version=__version__, calls_limit=config.limits.calls)
         self.directory: LocalDirectory[Session] = LocalDirectory(limit=config.limits.calls)
         self.handoffs = Handoffs()
         self.observers = Observers(limits=config.limits)
@@ -102,6 +102,7 @@ class Gateway:
             new_call_id=self.directory.new_call_id,
             check_room=self.directory.check_room,
             begin=lambda leg: self.calls.begin(leg.incoming(), leg),
+            on_rejected=self.metrics.call_rejected,
             on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
             trusted_proxies=config.server.trusted_proxies,
         )
@@ -112,7 +113,7 @@ class Gateway:
                 begin=lambda call: self.calls.begin(incoming_call(call), call),
                 check_room=self.directory.check_room,
                 on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
-                on_rejected=lambda reason: self.metrics.call_rejected(reason=reason),
+                on_rejected=self.metrics.call_rejected,
                 new_call_id=self.directory.new_call_id,
                 routes=config.routes,
             )
@@ -124,7 +125,7 @@ class Gateway:
                 config.limits,
                 expected,
                 lambda leg, call: self.calls.begin(call, leg),
-                on_rejected=lambda code: self.metrics.call_rejected(reason=code),
+                on_rejected=self.metrics.call_rejected,
             )
         self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
         self.services = Services(
@@ -174,6 +175,7 @@ class Gateway:
             authorise=admission.check,
             sites=self.sites,
             call_apis=self.switches.call_apis,
+            on_rejected=self.metrics.call_rejected,
         )
 
     def _recorder(self, call_id: str, route: str) -> Recorder | None:
@@ -197,6 +199,7 @@ class Gateway:
             metrics=self.exposition if config.metrics.enabled else None,
             version=__version__,
             sites=self.sites,
+            on_call_rejected=self.metrics.call_rejected,
             call_origins=config.webrtc.allowed_origins if config.webrtc is not None else (),
             more=[
                 *self.webrtc.routes(),

@@ -58,6 +58,8 @@ class AudioChunk:
     spans: Sequence[TextSpan] = ()
     stages_ms: dict[str, float] = field(default_factory=dict)
     """Where the time of this chunk went: ``text``, ``queue``, ``engine``, ``codec``; milliseconds."""
+    engine: str = ""
+    """What made it: the name of the voice model (``embedded``, ``cosyvoice3`` ...), or ``clip``."""
 
 
 class Utterance(Protocol):

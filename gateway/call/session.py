@@ -51,7 +51,8 @@ class Meter(Protocol):
     """What a session counts. ``gateway.metrics`` implements it."""
 
     def pacing_error(self, transport: str) -> Histogram: ...
-    def first_packet(self, *, transport: str, seconds: float, stages_ms: dict[str, float]) -> None: ...
+    def first_packet(self, *, transport: str, engine: str, seconds: float, stages_ms: dict[str, float]) -> None: ...
+    def playout_buffer(self, *, seconds: float) -> None: ...
     def gap(self, *, transport: str, seconds: float) -> None: ...
     def turn_ended(self, *, outcome: str) -> None: ...
     def cut(self, *, reason: str, seconds: float) -> None: ...
@@ -130,6 +131,8 @@ class _Making:
     utterance: Utterance | None = None
     pending: list[str] = field(default_factory=list)
     ended: bool = False
+    engine: str = ""
+    """What makes the sound, as its chunks say."""
 
 
 def interruptible_word(value: Interruptible | bool) -> Interruptible:
@@ -204,6 +207,8 @@ class Session:
         heard = services.hearing.get(call.route)
         self._listening = Listening(heard, self.turns, tell=self.tell, decide=self._decide) if heard else None
         self._keys_told = False
+        self.wants_round_trip = "debugging" in route.events
+        """Whether ``on_round_trip`` is of use; a leg that would have to measure it for this alone may ask."""
         self._transfer: Transfer | None = None
         self.listening = False
         """Whether anybody wants the caller's audio now; read for every frame that comes."""
@@ -296,6 +301,11 @@ class Session:
             self._services.meter.mark_delay(seconds=max(0.0, self.playout.last_mark_delay_s))
             self.playout.last_mark_delay_s = None
         self._after_visit(now)
+
+    def on_round_trip(self, seconds: float) -> None:
+        """The way to the caller and back takes so long now."""
+        if self.wants_round_trip:
+            self.tell(Info(name="roundTripDelayMs", value=str(round(seconds * 1000))))
 
     def on_held(self, held: bool) -> None:
         """The leg can carry no sound now (not answered yet, or put on hold), or can again.
@@ -557,7 +567,10 @@ class Session:
             self.stats.first_packet_ms.append(round(measured.total_s * 1000, 1))
             del self.stats.first_packet_ms[:-100]
             self._services.meter.first_packet(
-                transport=self.call.transport, seconds=measured.total_s, stages_ms=measured.stages_ms
+                transport=self.call.transport,
+                engine=self._making[measured.turn.id].engine,
+                seconds=measured.total_s,
+                stages_ms=measured.stages_ms,
             )
         self._report_position(measured.turn, self._now())
         self._want()
@@ -618,6 +631,10 @@ class Session:
                 if making.ended:
                     utterance.end_text()
                 async for chunk in utterance:
+                    making.engine = chunk.engine
+                    if turn.track.sent:
+                        in_hand_s = len(turn.track.frames) * self.playout.pacer.ptime_s
+                        self._services.meter.playout_buffer(seconds=in_hand_s)
                     self.turns.on_chunk(turn, chunk, self._now())
                     if len(turn.track.frames) * self.playout.pacer.ptime_s > self._services.playout.buffer_s:
                         self._room.clear()

@@ -374,7 +374,9 @@ class _Sound:
                 continue
             samples = len(frames) * self._format.frame_samples
             stages_ms = {**self._stages_ms, "codec": (time.monotonic() - started) * 1000}
-            yield AudioChunk(frames=frames, first_sample=first_sample, samples=samples, stages_ms=stages_ms)
+            yield AudioChunk(
+                frames=frames, first_sample=first_sample, samples=samples, stages_ms=stages_ms, engine="clip"
+            )
             first_sample += samples
             self._stages_ms = {}
 

@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from aiohttp import web
+from pydantic import ValidationError
 
 from gateway.config import LimitsConfig
 from gateway.dialogue.hub import DialogueHub
+from gateway.errors import ProtocolError, Rejected
 from gateway.http import errors
 from gateway.http.auth import Authenticator
 from gateway.http.calls import AttemptView, CallList, Calls, CallView, PlaceCallBody
@@ -48,6 +50,22 @@ def _guarded_by(sites: Sites, call_origins: Sequence[str]) -> Any:
     return guard
 
 
+def _counted(handler: Handler, on_call_rejected: Callable[[str], None]) -> Handler:
+    """The same handler; what it refuses is told."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except (Rejected, ProtocolError) as exc:
+            on_call_rejected(exc.code)
+            raise
+        except ValidationError:
+            on_call_rejected("invalid_body")
+            raise
+
+    return handle
+
+
 def make_app(
     *,
     auth: Authenticator,
@@ -60,6 +78,7 @@ def make_app(
     version: str,
     sites: Sites,
     call_origins: Sequence[str] = (),
+    on_call_rejected: Callable[[str], None] = lambda code: None,
     more: Sequence[Route] = (),
 ) -> web.Application:
     """Build the application.
@@ -68,6 +87,7 @@ def make_app(
         metrics: the Prometheus exposition, or None where it is switched off.
         sites: tells pages of other sites from our own.
         call_origins: sites whose pages may call us.
+        on_call_rejected: told why a call was refused, by code.
         more: routes of parts that are present (speech API, console, WebRTC).
     """
     routes = [
@@ -79,7 +99,7 @@ def make_app(
         ),
         Route(
             method="POST", path="/v1/calls", handler=calls.place, summary="Place a call by SIP", body=PlaceCallBody,
-            answer=AttemptView, tags=["calls"],
+            answer=AttemptView, tags=["calls"], begins_call=True,
         ),
         Route(
             method="GET", path="/v1/calls/{id}", handler=calls.show, summary="A call", answer=CallView, tags=["calls"]
@@ -114,7 +134,7 @@ def make_app(
                 routes.append(
                     Route(
                         method=method, path=path + suffix, handler=hook, summary=summary, protected=False,
-                        content_type="text/xml", tags=["webhooks"],
+                        content_type="text/xml", tags=["webhooks"], begins_call=hook == webhooks.start,
                     )
                 )  # fmt: skip
     routes.sort(key=lambda route: route.path.count("{"))  # /webhooks/twilio/after before /webhooks/{dialect}/{route}
@@ -140,5 +160,7 @@ def make_app(
     )
     for route in routes:
         handler = auth.guard(route.handler) if route.protected else route.handler
+        if route.begins_call:
+            handler = _counted(handler, on_call_rejected)
         app.router.add_route(route.method, route.path, handler)
     return app

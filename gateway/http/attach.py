@@ -43,6 +43,7 @@ class AttachRoutes:
         return [
             Route(
                 method="POST", path="/v1/calls/attach", handler=self.attach, body=AttachBody, tags=["calls"],
+                begins_call=True,
                 summary="Let the bot join a call on a switch; as JSON, or as a form for dialplans",
             )
         ]  # fmt: skip

@@ -22,6 +22,8 @@ class Route:
     summary: str
     protected: bool = True
     """Needs a key beyond loopback."""
+    begins_call: bool = False
+    """Its refusals are refused calls, and are counted as such."""
     body: type[BaseModel] | None = None
     answer: type[BaseModel] | None = None
     content_type: str = "application/json"

@@ -11,6 +11,8 @@ import contextlib
 import logging
 import os
 import socket
+import struct
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -46,6 +48,8 @@ _CLOSE_S = 5.0  # how long a peer that was told to hang up may take to close the
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
 _MAX_FRAGMENTS = 1024  # of a message: one may be empty, and then no limit of bytes ends the message
 _PONG_S = 1.0  # a peer that pings more often gets one answer for all (RFC 6455 section 5.5.3)
+_PING = struct.Struct("!d")
+_PING_S = 5.0  # between two pings of ours, where somebody asks for the round trip
 _WRITE_BUFFER_BYTES = 64 * 1024  # about four seconds of base64 mu-law: a peer that far behind is gone
 
 
@@ -65,6 +69,7 @@ class MediaConnection(WSListener):
         max_message_bytes: larger messages, also in fragments, close the socket with 1009.
         max_errors: unreadable messages in a row that close the socket with 1007.
         open_api: opens what leads the call beside its stream, where there is such a thing.
+        on_rejected: told why a stream that had started was refused, by code.
     """
 
     def __init__(
@@ -79,6 +84,7 @@ class MediaConnection(WSListener):
         on_closed: Callable[[MediaConnection], None],
         max_lead_ms: int | None = None,
         open_api: OpenCallApi | None = None,
+        on_rejected: Callable[[str], None] = lambda code: None,
     ) -> None:
         self.dialect = dialect
         self.route = route
@@ -95,6 +101,7 @@ class MediaConnection(WSListener):
         self._max_errors = max_errors
         self._on_closed = on_closed
         self._open_api = open_api
+        self._on_rejected = on_rejected
         self._api: CallApi | None = None
         self._transferred = False
         self._transport: WSTransport | None = None
@@ -111,6 +118,7 @@ class MediaConnection(WSListener):
         self._media_type = WSMsgType.TEXT if dialect.media_is_text else WSMsgType.BINARY
         self._setup_timer: asyncio.TimerHandle | None = None
         self._close_timer: asyncio.TimerHandle | None = None
+        self._ping_timer: asyncio.TimerHandle | None = None
 
     # --- picows ----------------------------------------------------------------------------------------------------
 
@@ -152,6 +160,8 @@ class MediaConnection(WSListener):
             self._received(kind, payload)
         elif kind is WSMsgType.PING:
             self._answer_ping(transport, frame)
+        elif kind is WSMsgType.PONG:
+            self._pong_received(frame.get_payload_as_bytes())
         elif kind is WSMsgType.CLOSE:
             transport.send_close(frame.get_close_code())
             transport.disconnect()
@@ -184,12 +194,29 @@ class MediaConnection(WSListener):
             self._pong_at = now + _PONG_S
             transport.send_pong(frame.get_payload_as_bytes())
 
+    def _ping(self) -> None:
+        """Measure the round trip, as long as the socket is there."""
+        if self._transport is None:
+            return
+        if self._receiving is not None:
+            self._receiving.wake()  # else the answer would wait for audio that nobody listens to
+        loop = asyncio.get_running_loop()
+        self._transport.send_ping(_PING.pack(time.monotonic()))
+        self._ping_timer = loop.call_later(_PING_S, self._ping)
+
+    def _pong_received(self, payload: bytes) -> None:
+        if self._session is not None and len(payload) == _PING.size:
+            seconds = time.monotonic() - _PING.unpack(payload)[0]
+            if 0 <= seconds < _PING_S:  # else it answers nothing of ours
+                self._session.on_round_trip(seconds)
+
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         """The socket is gone, whoever closed it."""
         if self._setup_timer is not None:
             self._setup_timer.cancel()
-        if self._close_timer is not None:
-            self._close_timer.cancel()
+        for timer in (self._close_timer, self._ping_timer):
+            if timer is not None:
+                timer.cancel()
         self._transport = None
         if self._receiving is not None:
             self._receiving.close()
@@ -222,6 +249,7 @@ class MediaConnection(WSListener):
             self._bad(exc)
         except Rejected as exc:
             log.info("call rejected", extra={"why": exc.code, "transport": self.dialect.name})
+            self._on_rejected(exc.code)
             self.close(WSCloseCode.TRY_AGAIN_LATER if exc.status == 503 else WSCloseCode.POLICY_VIOLATION, str(exc))
 
     def _bad(self, exc: GatewayError) -> None:
@@ -243,6 +271,8 @@ class MediaConnection(WSListener):
             self._session = session = self._accept(
                 self, incoming_call(message, route=self.route, transport=self.dialect.name)
             )
+            if session.wants_round_trip:
+                self._ping()
             if self._open_api is not None:
                 self._api = self._open_api(message, session.on_digit)
         elif isinstance(message, Reply):

@@ -97,6 +97,7 @@ class GatewayServer:
             rests on, if it does; raises ``Rejected``.
         sites: tells pages of other sites from whoever may open a media socket.
         call_apis: by dialect, what leads its calls beside their streams.
+        on_rejected: told why a media stream was refused, by code.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class GatewayServer:
         authorise: Callable[[str, str, WSUpgradeRequest, str], StreamToken | None],
         sites: Sites,
         call_apis: Mapping[str, OpenCallApi] | None = None,
+        on_rejected: Callable[[str], None] = lambda code: None,
     ) -> None:
         self.config = server
         self.limits = limits
@@ -118,6 +120,7 @@ class GatewayServer:
         self._authorise = authorise
         self._sites = sites
         self._call_apis = call_apis or {}
+        self._on_rejected = on_rejected
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         self._listener: asyncio.Server | None = None
         self._connections: set[MediaConnection] = set()
@@ -193,6 +196,7 @@ class GatewayServer:
             max_errors=self.limits.errors_in_a_row,
             on_closed=self._connections.discard,
             open_api=self._call_apis.get(dialect),
+            on_rejected=self._on_rejected,
         )  # fmt: skip
         self._connections.add(connection)
         return connection
@@ -216,6 +220,7 @@ class GatewayServer:
             given = {name: value for name, value in parse_qsl(query) if name != "token"}
             connection = self.connection(parts[0], route, given)
         except Rejected as exc:
+            self._on_rejected(exc.code)
             return WSUpgradeResponseWithListener(
                 WSUpgradeResponse.create_error_response(exc.status, str(exc).encode()), None
             )

@@ -199,14 +199,14 @@ class Reporter:
         """The last packet of a leg: a report, and BYE at its end (section 6.6)."""
         return self.report(incoming, now=now, share=0.0) + serialise(Goodbye((self._outgoing.ssrc,)))
 
-    def received(self, data: bytes, *, now: float) -> list[Report]:
-        """Read the peer's packet, and keep what it says of our stream.
+    def received(self, data: bytes, *, now: float) -> float | None:
+        """Read the peer's packet, and keep what it says of our stream; returns the round trip that it shows, seconds.
 
         Raises:
             ProtocolError: as ``parse``.
         """
-        reports = parse(data)
-        for report in reports:
+        trip_s = None
+        for report in parse(data):
             if isinstance(report, Goodbye):
                 continue
             if isinstance(report, SenderReport):
@@ -214,15 +214,16 @@ class Reporter:
             for block in report.blocks:
                 if block.ssrc == self._outgoing.ssrc:
                     self.remote = block
-                    self._measure(block, now)
-        return reports
+                    trip_s = self._trip_s(block, now)
+        if trip_s is not None:
+            self.round_trip_s = trip_s
+        return trip_s
 
-    def _measure(self, block: ReportBlock, now: float) -> None:
+    def _trip_s(self, block: ReportBlock, now: float) -> float | None:
         if not block.last_report:
-            return
+            return None
         units = (self._ntp(now) >> 16) - block.last_report - block.delay & 0xFFFFFFFF
-        if units < _LONGEST_TRIP_S << 16:
-            self.round_trip_s = units / 65536
+        return units / 65536 if units < _LONGEST_TRIP_S << 16 else None
 
     def _ntp(self, now: float) -> int:
         return int((now + self._wall_s + _NTP_EPOCH_S) * 65536) << 16 & 0xFFFFFFFFFFFFFFFF

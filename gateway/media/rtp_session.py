@@ -51,6 +51,10 @@ class RtpEvents(Protocol):
 
     def on_digit(self, digit: str) -> None: ...
 
+    def on_round_trip(self, seconds: float) -> None:
+        """The way to the peer and back takes so long, as its report shows."""
+        ...
+
 
 class RtpPath(Protocol):
     """Where a session's datagrams leave."""
@@ -308,9 +312,12 @@ class RtpSession:
         if self._latch is not None and not (source and self._latch.knows(source[0])):
             return
         try:
-            self.reporter.received(self.srtp.unprotect_rtcp(datagram) if self.srtp else datagram, now=now)
+            trip_s = self.reporter.received(self.srtp.unprotect_rtcp(datagram) if self.srtp else datagram, now=now)
         except ProtocolError:
             self.unreadable += 1
+            return
+        if trip_s is not None:
+            self._events.on_round_trip(trip_s)
 
     def _hand_on(self, frames: Iterable[bytes]) -> None:
         if self._events.listening:

@@ -88,6 +88,10 @@ class CallEvents(Protocol):
 
     def on_mark(self, name: str) -> None: ...
 
+    def on_round_trip(self, seconds: float) -> None:
+        """The way to the peer and back takes so long now."""
+        ...
+
     def on_leg_closed(self, reason: str) -> None:
         """The caller hung up, or the media path is gone. Called once."""
         ...

@@ -187,6 +187,11 @@ class WebRtcLeg:
         if self._session is not None:
             self._session.on_digit(digit)
 
+    def on_round_trip(self, seconds: float) -> None:
+        """The browser's report shows how far it is."""
+        if self._session is not None:
+            self._session.on_round_trip(seconds)
+
     def on_audio(self, payload: bytes) -> None:
         """The caller's audio."""
         if self._session is not None:

@@ -21,6 +21,7 @@ from gateway.config import IceServerConfig, LimitsConfig, RouteConfig, WebRtcCon
 from gateway.errors import ProtocolError, Rejected
 from gateway.http.routes import Route
 from gateway.listener.forwarded import Proxies
+from gateway.seams.leg import CallEvents
 from gateway.webrtc.dialogue import BrowserDialogue
 from gateway.webrtc.ice import IceSettings
 from gateway.webrtc.leg import Begin, WebRtcLeg
@@ -77,6 +78,7 @@ class WebRtc:
         new_call_id: the directory's.
         check_room: raises ``Rejected`` when the process takes no more calls.
         begin: makes a session.
+        on_rejected: told why a call was refused whose offer had been answered, by code.
         on_report: told of every connection once a second: packets lost since the last time, jitter in seconds.
         trusted_proxies: networks whose ``X-Forwarded-For`` is believed.
     """
@@ -90,6 +92,7 @@ class WebRtc:
         new_call_id: Callable[[], str],
         check_room: Callable[[], None],
         begin: Begin,
+        on_rejected: Callable[[str], None] = lambda code: None,
         on_report: Callable[[int, float], None] = lambda lost, jitter_s: None,
         trusted_proxies: Sequence[str] = (),
     ) -> None:
@@ -99,6 +102,7 @@ class WebRtc:
         self._new_call_id = new_call_id
         self._check_room = check_room
         self._begin = begin
+        self._on_rejected = on_rejected
         self._on_report = on_report
         self._proxies = Proxies(trusted_proxies)
         self._legs: dict[str, WebRtcLeg] = {}
@@ -112,7 +116,7 @@ class WebRtc:
         return [
             Route(
                 method="POST", path=offer, handler=self.offer, summary="A browser's call: offer in, answer out",
-                body=OfferBody, answer=AnswerBody, tags=tags,
+                body=OfferBody, answer=AnswerBody, tags=tags, begins_call=True,
             ),
             Route(
                 method="GET", path=ice, handler=self.ice, summary="ICE servers with time-limited credentials",
@@ -120,7 +124,7 @@ class WebRtc:
             ),
             Route(
                 method="POST", path=publish, handler=self.whip_offer, summary="WHIP: offer in, answer out",
-                content_type="application/sdp", tags=tags,
+                content_type="application/sdp", tags=tags, begins_call=True,
             ),
             Route(
                 method="PATCH", path=resource, handler=self.whip_trickle, summary="WHIP: more candidates", tags=tags
@@ -264,13 +268,20 @@ class WebRtc:
         leg = WebRtcLeg(
             self._new_call_id(), route, address, offer.codecs[0],
             parameters=dict(parameters or {}), make_peer=self._make_peer,
-            begin=self._begin, forget=self._forget, later=self._later,
+            begin=self._begin_call, forget=self._forget, later=self._later,
             browser=BrowserDialogue(self._limits) if joins else None, restart_s=self._config.restart_s,
             lead_ms=self._config.lead_ms,
         )  # fmt: skip
         self._legs[leg.call_id] = leg
         self._by_address[address] += 1
         return leg, await leg.connect(offer)
+
+    def _begin_call(self, leg: WebRtcLeg) -> CallEvents:
+        try:
+            return self._begin(leg)
+        except Rejected as exc:
+            self._on_rejected(exc.code)
+            raise
 
     def _make_peer(self, offer: Offer, codec: Codec, leg: WebRtcLeg) -> Peer:
         config = self._config

@@ -33,12 +33,12 @@ LATENCY = "0.01 0.025 0.05 0.075 0.1 0.15 0.2 0.25 0.3 0.4 0.5 0.75 1.0 2.0 +Inf
 
 def used() -> Metrics:
     """A gateway on which everything has happened once."""
-    metrics = Metrics(version="1.2.3", engine="embedded", calls_limit=7)
+    metrics = Metrics(version="1.2.3", calls_limit=7)
     metrics.call_started(transport="twilio")
     metrics.call_started(transport="twilio")
     metrics.call_ended(transport="twilio", outcome="completed")
-    metrics.call_rejected(reason="full")
-    metrics.first_packet(transport="twilio", seconds=0.06, stages_ms={"engine": 20.0, "send": 1.0})
+    metrics.call_rejected("full")
+    metrics.first_packet(transport="twilio", engine="embedded", seconds=0.06, stages_ms={"engine": 20.0, "send": 1.0})
     metrics.gap(transport="twilio", seconds=0.3)
     metrics.cut(reason="dtmf", seconds=0.004)
     metrics.turn_ended(outcome="finished")

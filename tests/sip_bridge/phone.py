@@ -55,6 +55,8 @@ class Told:
 
     def on_mark(self, name: str) -> None: ...
 
+    def on_round_trip(self, seconds: float) -> None: ...
+
     def on_held(self, held: bool) -> None:
         self.held = held
 

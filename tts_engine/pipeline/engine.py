@@ -622,7 +622,14 @@ class _Utterance:
         samples = packetizer.samples_out - first_sample
         seconds = samples / self._request.format.sample_rate
         stages = {"text": times.text, "queue": times.queue, "engine": times.engine, "codec": times.codec}
-        chunk = AudioChunk(frames=frames, first_sample=first_sample, samples=samples, spans=spans, stages_ms=stages)
+        chunk = AudioChunk(
+            frames=frames,
+            first_sample=first_sample,
+            samples=samples,
+            spans=spans,
+            stages_ms=stages,
+            engine=self._synthesizer.name,
+        )
         playhead = self._playhead
         playhead.delivered_s += seconds
         if playhead.played_at is None and not playhead.ahead:

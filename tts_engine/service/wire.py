@@ -78,6 +78,7 @@ def encode_chunk(chunk: AudioChunk) -> pb.SpeakResponse:
         first_sample=chunk.first_sample,
         samples=chunk.samples,
         stages_ms=chunk.stages_ms,
+        engine=chunk.engine,
     )
     for span in chunk.spans:
         message.spans.add(
@@ -114,6 +115,7 @@ def decode_chunk(message: pb.SpeakResponse) -> AudioChunk:
         samples=message.samples,
         spans=[TextSpan(s.start_char, s.end_char, s.first_sample, s.end_sample, s.exact) for s in message.spans],
         stages_ms=dict(message.stages_ms),
+        engine=message.engine,
     )
 
 

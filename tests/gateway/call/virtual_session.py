@@ -358,8 +358,11 @@ class VirtualSession:
     def pacing_error(self, transport: str) -> Histogram:
         return Histogram()
 
-    def first_packet(self, *, transport: str, seconds: float, stages_ms: dict[str, float]) -> None:
+    def first_packet(self, *, transport: str, engine: str, seconds: float, stages_ms: dict[str, float]) -> None:
         self.note(f"first packet {seconds:.3f} {sorted(stages_ms)}")
+
+    def playout_buffer(self, *, seconds: float) -> None:
+        pass
 
     def gap(self, *, transport: str, seconds: float) -> None:
         self.note(f"gap {seconds:.3f}")

@@ -14,6 +14,7 @@ from tts_engine.api import UtteranceRequest, VoiceInfo
 from tts_engine.config import EngineConfig
 from tts_engine.cosyvoice.voices import VoiceRegistry
 from tts_engine.errors import InvalidRequest
+from tts_engine.metrics import PrometheusObserver
 from tts_engine.pipeline.engine import Engine
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.server import SpeechServer
@@ -35,7 +36,7 @@ class CloningEngine(Engine):
     """Hums, and keeps registered voices in a real registry."""
 
     def __init__(self, folder: Path, synthesizer: ToneSynthesizer) -> None:
-        super().__init__(synthesizer)
+        super().__init__(synthesizer, observer=PrometheusObserver())
         self.asked: list[UtteranceRequest] = []
         self.registry = VoiceRegistry(folder, engine="tone", builtin=synthesizer.voices(), extractor=Loudness())
 
@@ -64,7 +65,9 @@ async def api_gateway(
     """The gateway, its engine and its address."""
     synthesizer = synthesizer or ToneSynthesizer()
     server = SpeechServer(EngineConfig(listen=f"unix:{folder}/engine.sock"))
-    engine = CloningEngine(folder / "voices", synthesizer) if clones else Engine(synthesizer)
+    engine: Engine = CloningEngine(folder / "voices", synthesizer)
+    if not clones:
+        engine = Engine(synthesizer, observer=PrometheusObserver())
     await engine.start()
     await server.start()
     await server.serve(engine)

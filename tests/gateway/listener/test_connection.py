@@ -1,6 +1,7 @@
 """The media socket itself, with every simulated carrier at its other end."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -12,6 +13,7 @@ from gateway.call.session import Session
 from gateway.carriers.table import CARRIERS as SERVED
 from gateway.carriers.table import CarriersConfig
 from gateway.config import LimitsConfig, ServerConfig
+from gateway.errors import Rejected
 from gateway.listener.connection import MediaConnection
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.server import GatewayServer
@@ -19,6 +21,7 @@ from gateway.listener.sites import Sites
 from gateway.seams.incoming import IncomingCall
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
+from talkspurt.simulator.peer_socket import PeerError
 from tests.waiting import until
 
 every = pytest.mark.parametrize("dialect", SERVED)
@@ -34,6 +37,8 @@ class Listener:
         self.connection = connection
         self.incoming = incoming
         self.listening = True
+        self.wants_round_trip = True
+        self.trips: list[float] = []
         self.audio = bytearray()
         self.digits = ""
         self.marks: list[str] = []
@@ -48,6 +53,9 @@ class Listener:
 
     def on_mark(self, name: str) -> None:
         self.marks.append(name)
+
+    def on_round_trip(self, seconds: float) -> None:
+        self.trips.append(seconds)
 
     def on_playback(self, *, started: bool) -> None:
         self.playback.append(started)
@@ -214,3 +222,31 @@ async def test_many_pings_get_one_pong(line: Line, monkeypatch: pytest.MonkeyPat
         stranger.send(9, b"%d" % number)
     stranger.send(8, (1000).to_bytes(2))
     assert await stranger.frames_until_close() == [(10, b"0"), (8, (1000).to_bytes(2))]
+
+
+async def test_the_round_trip_is_measured_where_somebody_wants_it(line: Line) -> None:
+    leg, call = await line.call("twilio")
+    await until(lambda: bool(call.trips))
+    assert 0 <= call.trips[0] < 5
+    call.connection._pong_received(bytes(8))  # what no ping of ours asked for
+    call.connection._pong_received(b"?")
+    assert len(call.trips) == 1
+    await leg.aclose()
+
+
+async def test_a_refused_stream_is_counted_by_its_reason() -> None:
+    refused: list[str] = []
+
+    def refuse(connection: MediaConnection, incoming: IncomingCall) -> Session:
+        raise Rejected("no", status=503, code="full")
+
+    made = Line()
+    made.server._accept, made.server._on_rejected = refuse, refused.append
+    await made.server.start()
+    for path, reason in (("twilio/default", "full"), ("nosuch", "not_found")):
+        leg = CarrierLeg(CARRIERS["twilio"](7, {}))
+        with contextlib.suppress(PeerError):
+            await leg.connect(f"ws://127.0.0.1:{made.server.port}/media/{path}")
+        await until(lambda reason=reason: refused[-1:] == [reason])  # type: ignore[misc]
+        await leg.aclose()
+    await made.server.aclose()

@@ -59,6 +59,7 @@ class Call:
     def __init__(self, terms: Terms = SIP, *, sip: bool = True) -> None:
         self.out = Transcript()
         self.listening = False
+        self.trips: list[float] = []
         self.told: list[tuple[int, float]] = []
         self._sip = self._telling = sip
         self._terms = terms
@@ -134,6 +135,9 @@ class Call:
 
     def on_digit(self, digit: str) -> None:
         self.out.add(f"digit {digit}")
+
+    def on_round_trip(self, seconds: float) -> None:
+        self.trips.append(seconds)
 
     def on_report(self, lost: int, jitter_s: float) -> None:
         if self._telling:  # a browser's connection forgot the losses of a stream that another one followed
@@ -249,3 +253,13 @@ def test_packets_whose_source_is_unknown_are_not_the_calls_where_sources_count()
     call = Call()
     call.session.receive(scripts.Far().packet(), BEGIN_S)
     assert call.session.stats.packets_received == 0
+
+
+def test_the_round_trip_is_told_when_a_report_of_the_peer_shows_it() -> None:
+    call = Call()
+    far = scripts.Far()
+    for at, told_at in ((2.0, 1.5), (3.0, 2.75)):
+        block = scripts.about_us(last_report=scripts.ours_at(told_at), delay=0x2000)  # it waited 125 ms
+        call.session.receive(far.report(at, block)[2], BEGIN_S + at, scripts.HOME)
+    call.session.receive(far.report(4.0)[2], BEGIN_S + 4.0, scripts.HOME)
+    assert call.trips == [pytest.approx(0.375, abs=1e-4), pytest.approx(0.125, abs=1e-4)]

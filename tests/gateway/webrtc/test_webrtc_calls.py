@@ -79,7 +79,8 @@ async def test_cancel_stops_the_voice() -> None:
 
 
 async def test_reports_of_both_sides_are_kept() -> None:
-    async with gateway() as made, calling(made.url, microphone=SilentMicrophone()) as phone:
+    route = RouteConfig(dialogue=DialogueConfig(give_up_s=0.2), events=("debugging",))
+    async with gateway(default=route) as made, calling(made.url, microphone=SilentMicrophone()) as phone:
         leg = next(iter(made.webrtc._legs.values()))
         peer = leg.peer
         assert peer is not None
@@ -92,6 +93,9 @@ async def test_reports_of_both_sides_are_kept() -> None:
         assert (seen[0].packetsLost, peer.stats.remote_lost, peer.stats.lost) == (0, 0, 0)
         assert peer.stats.packets_received > 20
         assert peer.stats.round_trip_s is not None and peer.stats.round_trip_s < 1
+        await until(lambda: phone.of_type("info"), "the round trip")
+        told = phone.of_type("info")[0]
+        assert told["name"] == "roundTripDelayMs" and 0 <= int(told["value"]) < 1000
 
 
 async def settled_resources() -> dict[str, int]:

@@ -52,6 +52,8 @@ class Listener:
     def on_mark(self, name: str) -> None:
         raise AssertionError("AudioSocket has no marks")
 
+    def on_round_trip(self, seconds: float) -> None: ...
+
     def on_leg_closed(self, reason: str) -> None:
         self.closed.append(reason)
 

@@ -45,6 +45,8 @@ class Heard:
 
     def on_mark(self, name: str) -> None: ...
 
+    def on_round_trip(self, seconds: float) -> None: ...
+
     def on_leg_closed(self, reason: str) -> None:
         self.closed.append(reason)
         self.changed.set()

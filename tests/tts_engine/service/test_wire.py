@@ -89,6 +89,7 @@ def test_frames_survive_the_wire(frames: list[bytes], sizes: list[int]) -> None:
         samples=480,
         spans=[TextSpan(0, 5, 0, 240), TextSpan(6, 9, 240, 480, exact=False)],
         stages_ms={"text": 0.25, "engine": 12.5},
+        engine="cosyvoice3",
     )
     message = pb.SpeakResponse.FromString(wire.encode_chunk(chunk).SerializeToString())
     assert list(message.frame_bytes) == sizes

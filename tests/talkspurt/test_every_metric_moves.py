@@ -1,0 +1,210 @@
+"""Real calls over real sockets, by Twilio's media stream and by SIP, and what they leave in ``/metrics``.
+
+Nothing here feeds a series itself: one that nobody feeds stays where it was, and is named.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from prometheus_client.parser import text_string_to_metric_families
+
+from talkspurt.build import Gateway
+from talkspurt.simulator.carrier_leg import CarrierLeg
+from talkspurt.simulator.carriers import TwilioCarrier
+from talkspurt.simulator.peer_socket import PeerError
+from tests.gateway.http.api_gateway import api_gateway
+from tests.peers.live_server import TestCall
+from tests.sip_bridge.phone import FAST, Phone
+from tests.waiting import until
+from tts_engine.tone import ToneSynthesizer
+
+MOVES = """
+talkspurt_calls_active talkspurt_calls_total talkspurt_calls_rejected_total talkspurt_first_packet_seconds_count
+talkspurt_first_packet_stage_seconds_count talkspurt_pacing_error_seconds_count talkspurt_tick_lateness_seconds_count
+talkspurt_gaps_total talkspurt_gap_seconds_count talkspurt_cut_seconds_count talkspurt_turns_total
+talkspurt_dialogue_connected talkspurt_dialogue_reconnects_total talkspurt_playout_buffer_seconds_count
+talkspurt_carrier_mark_delay_seconds_count talkspurt_rtp_lost_total talkspurt_rtp_jitter_seconds_count
+talkspurt_stale_tokens_total talkspurt_sip_kept
+talkspurt_engine_first_chunk_seconds_count talkspurt_engine_queue_seconds_count talkspurt_engine_freed_seconds_count
+talkspurt_engine_realtime_factor_count talkspurt_engine_cache_bytes talkspurt_text_cache_requests_total
+cv_audio_first_byte_seconds_count
+""".split()
+STANDS = {"talkspurt_build_info", "talkspurt_calls_limit", "talkspurt_tasks"}
+OTHERWISE = {
+    "talkspurt_engine_batch_size_count": "only CosyVoice works in batches",
+    "talkspurt_send_stalls_total": "loopback takes every frame",
+}
+
+SECTIONS: dict[str, Any] = {
+    "engine": {"kind": "embedded"},  # what is configured; what speaks is the tone
+    "carriers": {"twilio": {"verify": False}},
+    "sip": {
+        "port": 0,
+        "rtp_ports": "44000-44999",
+        "timeouts": FAST,
+        "trunks": {"office": {"addresses": ["127.0.0.0/8"], "answer_at_once": True}},
+    },
+}
+LONG = "One two three four five six seven eight nine ten eleven twelve."
+
+
+Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
+"""By name and labels."""
+
+
+async def read(made: Gateway) -> Samples:
+    samples: Samples = {}
+    for family in text_string_to_metric_families((await made.exposition()).decode()):
+        for sample in family.samples:
+            samples.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return samples
+
+
+class Voice:
+    """Hums. The first clause of three chunks stops in its middle until its listener has run dry; each one after it
+    stops there for good, so only a cut ends it."""
+
+    def __init__(self) -> None:
+        self.made: Gateway | None = None
+        self.synthesizer = ToneSynthesizer(delay_s=lambda chunk: float(chunk == 2), sleep=self._pause)
+        self._pauses = 0
+
+    async def _pause(self, seconds: float) -> None:
+        if not seconds:
+            return
+        self._pauses += 1
+        if self._pauses > 1:
+            await asyncio.Event().wait()
+        assert self.made is not None
+        (session,) = self.made.directory
+        await until(lambda: session.stats.first_packet_ms and not session.playout.buffered_s(), "an empty playout")
+        await asyncio.sleep(0.5)  # longer than what is sent ahead
+
+
+async def a_managed_call(url: str) -> None:
+    """A turn with a gap, the same again, one that a key cuts, one that its manager cuts; tokens of both come late."""
+    live: Any = SimpleNamespace(ws=url.replace("http", "ws"))
+    async with TestCall(live, "bot") as call:
+        await until(lambda: any(message.get("name") == "roundTripDelayMs" for message in call.messages), "an info")
+        for _ in range(2):
+            assert (await call.spoken(LONG)).outcome == "finished"
+        for cut in ("dtmf", "cancel"):
+            turn = call.call.open_turn("")
+            call.call.send("text", token=f"{cut} {LONG} ", last=False, turn=turn.turn)
+            await until(lambda turn=turn: "firstPacketMs" in turn.reported, "its first packet")
+            if cut == "dtmf":
+                call.leg.press("5")
+            else:
+                call.call.send("cancel")
+            await until(lambda turn=turn: turn.outcome, "the cut")
+            call.call.send("text", token="Late.", last=True, turn=turn.turn)
+        assert [turn.outcome for turn in call.call.turns.values()] == ["finished"] * 2 + ["interrupted"] * 2
+
+
+async def a_sip_call(made: Gateway) -> Samples:
+    """Two packets of five are lost. Returns the figures while it lasts."""
+    assert made.sip is not None
+    with Phone(made.sip.endpoint.port) as phone:
+        await phone.call()
+        for sequence in (1, 2, 5):
+            phone.speak(bytes(160), sequence=sequence, timestamp=160 * sequence)
+        (session,) = made.directory
+        leg: Any = session._leg
+        await until(lambda: leg.rtp.session.stats.packets_received == 3, "the packets")
+        during = await read(made)
+        await phone.bye()
+    await until(lambda: not len(made.directory), "the end")
+    return during
+
+
+async def a_call_whose_manager_is_lost_once(made: Gateway, url: str) -> None:
+    leg = CarrierLeg(TwilioCarrier(2, {}))
+    await leg.connect(f"{url.replace('http', 'ws')}/media/twilio/out")
+    await until(lambda: made.dialogue_stats.reconnects, "the manager's return")
+    await leg.aclose()
+    await until(lambda: not len(made.directory), "the end")
+
+
+async def refused_calls(url: str) -> None:
+    """One at its webhook, one at its media socket, one at a browser's offer."""
+    async with aiohttp.ClientSession(url) as http:
+        async with http.get("/webhooks/twilio/nosuch") as answer:
+            assert answer.status == 404
+        async with http.post("/v1/webrtc/offer", json={"sdp": "no", "type": "offer"}) as answer:
+            assert answer.status == 422
+    with pytest.raises(PeerError):
+        await CarrierLeg(TwilioCarrier(3, {})).connect(f"{url.replace('http', 'ws')}/media/twilio/nosuch")
+
+
+@asynccontextmanager
+async def manager_that_is_lost_once() -> AsyncIterator[str]:
+    """The address of a dialogue manager that closes its first line as a server does that breaks down."""
+    lines: list[web.WebSocketResponse] = []
+
+    async def answer(request: web.Request) -> web.WebSocketResponse:
+        line = web.WebSocketResponse()
+        await line.prepare(request)
+        lines.append(line)
+        await line.receive()  # setup
+        if len(lines) == 1:
+            await line.close(code=1011)
+        async for _ in line:
+            pass
+        return line
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"ws://127.0.0.1:{runner.addresses[0][1]}/"
+    await runner.cleanup()
+
+
+async def test_every_series_that_calls_can_move_moves(tmp_path: Path) -> None:
+    voice = Voice()
+    async with manager_that_is_lost_once() as manager:
+        routes = {
+            "default": {"dialogue": {"give_up_s": 60}},
+            "bot": {"events": ["debugging"]},
+            "out": {"dialogue": {"url": manager, "reconnect_first_s": 0.01}},
+        }
+        async with api_gateway(tmp_path, clones=False, synthesizer=voice.synthesizer, routes=routes, **SECTIONS) as (
+            made,
+            _,
+            url,
+        ):
+            voice.made = made
+            before = await read(made)
+            await a_managed_call(url)
+            during = await a_sip_call(made)
+            await a_call_whose_manager_is_lost_once(made, url)
+            await refused_calls(url)
+            after: Samples = {}
+            still = set(MOVES)
+
+            async def moved() -> bool:
+                after.update(await read(made))
+                still.difference_update(
+                    name for name in MOVES if not before.get(name) == during.get(name) == after[name]
+                )
+                return not still
+
+            with suppress(AssertionError):
+                await until(moved)
+            assert not still
+
+    assert all(sum(after[name].values()) > 0 for name in STANDS)
+    ours = {name for name in after if name.startswith(("talkspurt_", "cv_"))}
+    counts = {name for name in ours if not name.endswith(("_created", "_bucket", "_sum"))}
+    assert counts <= {*MOVES, *STANDS, *OTHERWISE}
+    assert {dict(labels)["engine"] for labels in after["talkspurt_first_packet_seconds_count"]} == {"tone"}
+    refused = {labels[0][1]: value for labels, value in after["talkspurt_calls_rejected_total"].items()}
+    assert refused == {"unknown_route": 2, "invalid_sdp": 1}
