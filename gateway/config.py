@@ -376,8 +376,15 @@ class LimitsConfig(Section):
     """Bad dialogue messages in a row that close the socket with 1007."""
     setup_timeout_s: float = Field(10.0, gt=0)
     """From the media socket's opening to its start message."""
+    connections: int = Field(0, ge=0)
+    """TCP connections of the HTTP listener; where there are as many, the one that is idle for longest makes room. 0:
+    three quarters of the files that the system lets us open."""
     connections_per_address: int = Field(1000, gt=0)
     """Sockets of one remote address."""
+    idle_s: float = Field(75.0, gt=0)
+    """How long an HTTP connection may stay open without a request. Longer saves regular clients a handshake."""
+    body_s: float = Field(60.0, gt=0)
+    """How long the body of a request may take. Longer lets slow clients upload long reference audio."""
 
 
 class IceServerConfig(Section):

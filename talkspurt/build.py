@@ -44,7 +44,7 @@ from gateway.http.voices import Voices
 from gateway.http.webhooks import Webhooks
 from gateway.listener.audiosocket import AudioSocketServer
 from gateway.listener.forwarded import PublicUrl
-from gateway.listener.server import GatewayServer
+from gateway.listener.server import GatewayServer, raise_open_files
 from gateway.listener.sites import Sites
 from gateway.listener.stream_admission import StreamAdmission
 from gateway.media.playout import StartPolicy
@@ -295,6 +295,7 @@ async def _serve(config: Config) -> int:
 
 def serve(config: Config) -> int:
     """Run the gateway until SIGTERM or SIGINT; returns the exit code."""
+    raise_open_files()
     if sys.version_info >= (3, 12):
         return uvloop.run(_serve(config))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -175,7 +175,7 @@ def check_port(config: Config) -> Finding:
 
 def check_files(config: Config) -> Finding:
     """Open files that the system allows, against the calls that the configuration allows."""
-    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)  # `serve` takes what it may
     calls = config.limits.calls
     if allowed == resource.RLIM_INFINITY or allowed >= calls * _FILES_PER_CALL + 64:
         return Finding("open files", "ok", f"{allowed} allowed, enough for limits.calls {calls}")

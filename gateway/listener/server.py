@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import ssl
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 from urllib.parse import parse_qsl
 
@@ -26,11 +26,28 @@ from gateway.errors import Rejected
 from gateway.listener.connection import Accept, MediaConnection
 from gateway.listener.outgoing import open_socket
 from gateway.listener.sites import Sites
+from gateway.listener.sockets import Sockets
 from gateway.seams.call_api import OpenCallApi
 
 log = logging.getLogger(__name__)
 
 _HEAD_BYTES = 16 * 1024
+_SWEEP_S = 1.0
+MAX_OPEN_FILES = 65536
+
+
+def _open_files() -> int:
+    """How many the system lets this process open now."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_open_files() -> None:
+    """Take what the system's hard limit lets us have: the soft one, often 1024, is for programs that use ``select``."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class _Switch(asyncio.Protocol):
@@ -48,7 +65,7 @@ class _Switch(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
         peer = transport.get_extra_info("peername")
-        if peer is not None and not self._server.admit(str(peer[0]), transport):
+        if peer is not None and not self._server.sockets.admit(str(peer[0]), self._transport, now=self._server.now()):
             self._transport.abort()
             return
         self._timer = asyncio.get_running_loop().call_later(self._server.limits.setup_timeout_s, self._transport.abort)
@@ -69,6 +86,7 @@ class _Switch(asyncio.Protocol):
         path = bytes(self._head[:end]).partition(b"\r\n")[0].split(b" ")[1:2]
         if path and path[0].startswith(b"/media/"):
             peer = self._transport.get_extra_info("peername")
+            self._server.sockets.begin(self._transport, now=self._server.now())
             media = self._server.media_protocol(str(peer[0]) if peer is not None else "")
             self._transport.set_protocol(media)
             media.connection_made(self._transport)
@@ -124,7 +142,14 @@ class GatewayServer:
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         self._listener: asyncio.Server | None = None
         self._connections: set[MediaConnection] = set()
-        self._by_address: dict[str, weakref.WeakSet[asyncio.BaseTransport]] = {}
+        self.sockets = Sockets(
+            most=limits.connections or _open_files() * 3 // 4,
+            per_address=limits.connections_per_address,
+            idle_s=limits.idle_s,
+            body_s=limits.body_s,
+        )
+        self._sweeper: asyncio.TimerHandle | None = None
+        app.middlewares.insert(0, self._watched())
         self.port = 0
 
     async def start(self) -> None:
@@ -138,6 +163,7 @@ class GatewayServer:
             lambda: _Switch(self), self.config.host, self.config.port, ssl=tls, backlog=1024
         )
         self.port = self._listener.sockets[0].getsockname()[1]
+        self._sweep()
 
     async def stop_accepting(self) -> None:
         """Take no new connections; the ones there live on."""
@@ -148,19 +174,37 @@ class GatewayServer:
         """Close everything."""
         await self.stop_accepting()
         await self._runner.cleanup()
-        for sockets in self._by_address.values():
-            for transport in list(sockets):  # browsers open some ahead, without a request: neither stack has those
-                transport.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self.sockets.close()  # browsers open some ahead, without a request: neither stack has those
 
-    def admit(self, address: str, transport: asyncio.BaseTransport) -> bool:
-        """Whether one more socket of this remote address may stay."""
-        for known in [known for known, sockets in self._by_address.items() if not sockets]:
-            del self._by_address[known]
-        sockets = self._by_address.setdefault(address, weakref.WeakSet())
-        if sum(not socket.is_closing() for socket in sockets) >= self.limits.connections_per_address:
-            return False
-        sockets.add(transport)
-        return True
+    @staticmethod
+    def now() -> float:
+        """The clock of all deadlines here."""
+        return asyncio.get_running_loop().time()
+
+    def _sweep(self) -> None:
+        if ended := self.sockets.sweep(now=self.now()):
+            log.info("connections that were of no use have been closed", extra={"count": ended})
+        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+
+    def _watched(self) -> Any:
+        """A middleware that says which connections are of use."""
+
+        @web.middleware
+        async def watch(
+            request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+        ) -> web.StreamResponse:
+            transport = request.transport
+            if transport is None:
+                return await handler(request)
+            self.sockets.begin(transport, now=self.now(), whole=request.content.is_eof)
+            try:
+                return await handler(request)
+            finally:
+                self.sockets.end(transport, now=self.now())
+
+        return watch
 
     def http_protocol(self) -> Any:
         """A protocol of the HTTP application for one connection."""

@@ -1,0 +1,126 @@
+"""Connections that are of no use: how many may be open, for how long, and who makes room."""
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from gateway.config import LimitsConfig
+from gateway.listener.sockets import Sockets
+from tests.gateway.http.api_gateway import api_gateway
+
+
+class Socket:
+    def __init__(self) -> None:
+        self.aborted = self.closed = False
+
+    def is_closing(self) -> bool:
+        return self.aborted or self.closed
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def sockets(**more: float) -> Sockets:
+    settings = {"most": 4, "per_address": 100, "idle_s": 10.0, "body_s": 5.0} | more
+    return Sockets(**settings)  # type: ignore[arg-type]
+
+
+def test_the_one_that_is_idle_for_longest_makes_room() -> None:
+    held, opened = sockets(), [Socket() for _ in range(6)]
+    for at, socket in enumerate(opened[:4]):
+        assert held.admit("a", socket, now=at)
+    held.begin(opened[0], now=4.0)  # is worked on
+    held.begin(opened[1], now=4.0)
+    held.end(opened[1], now=5.0)  # has been, and waits for its next request
+    assert held.admit("b", opened[4], now=6.0)
+    assert [socket.aborted for socket in opened] == [False, False, True, False, False, False]
+    assert held.admit("b", opened[5], now=7.0)
+    assert [socket.aborted for socket in opened] == [False, False, True, True, False, False]
+
+
+def test_a_body_that_comes_slowly_makes_room_when_nobody_is_idle() -> None:
+    held, opened = sockets(most=2), [Socket() for _ in range(3)]
+    for socket in opened[:2]:
+        held.admit("a", socket, now=0.0)
+    held.begin(opened[0], now=1.0)
+    held.begin(opened[1], now=1.0, whole=lambda: False)
+    assert held.admit("b", opened[2], now=2.0)
+    assert [socket.aborted for socket in opened] == [False, True, False]
+
+
+def test_where_all_are_of_use_one_more_may_not_stay() -> None:
+    held, opened = sockets(most=2), [Socket() for _ in range(3)]
+    for socket in opened[:2]:
+        held.admit("a", socket, now=0.0)
+        held.begin(socket, now=0.0)
+    assert not held.admit("b", opened[2], now=1.0)
+    opened[0].close()  # its peer has gone
+    assert held.admit("b", opened[2], now=2.0)
+
+
+def test_an_address_has_a_bound_of_its_own() -> None:
+    held, opened = sockets(most=10, per_address=2), [Socket() for _ in range(4)]
+    assert [held.admit("a", socket, now=0.0) for socket in opened[:3]] == [True, True, False]
+    assert held.admit("b", opened[3], now=0.0)
+
+
+def test_idle_connections_and_slow_bodies_have_a_deadline() -> None:
+    held, (idle, drips, whole, used) = sockets(), [Socket() for _ in range(4)]
+    come = False
+    for socket in (idle, drips, whole, used):
+        held.admit("a", socket, now=0.0)
+    held.begin(drips, now=1.0, whole=lambda: False)
+    held.begin(whole, now=1.0, whole=lambda: come)
+    held.begin(used, now=1.0)
+    assert held.sweep(now=5.9) == 0
+    come = True
+    assert held.sweep(now=6.1) == 1 and drips.aborted
+    assert held.sweep(now=10.1) == 1 and idle.aborted
+    assert held.sweep(now=1000.0) == 0  # a handler, or a call, takes as long as it takes
+    held.end(used, now=1000.0)
+    assert held.sweep(now=1009.0) == 0
+    assert held.sweep(now=1011.0) == 1 and used.aborted
+
+
+LIMITS = LimitsConfig(connections=20, setup_timeout_s=30, idle_s=30, body_s=30)
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        b"",
+        b"GET /healthz HTTP/1.1\r\nHost: h",
+        b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n",
+        b"POST /v1/tts HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{",
+    ],
+)
+async def test_sockets_that_are_left_open_lock_nobody_out(tmp_path: Path, beginning: bytes) -> None:
+    """Silent, in mid-head, behind an answer, in mid-body: more than there may be, and all requests are answered."""
+    async with api_gateway(tmp_path, limits=LIMITS) as (made, _, url), asyncio.timeout(30):
+        strangers = []
+        for _ in range(50):
+            strangers.append(await asyncio.open_connection("127.0.0.1", made.server.port))
+            strangers[-1][1].write(beginning)
+        for _ in range(30):
+            async with aiohttp.ClientSession() as http, http.get(f"{url}/healthz") as answer:
+                assert answer.status == 200
+        assert len(made.server.sockets) <= 20
+        for _, writer in strangers:
+            writer.close()
+
+
+async def test_an_idle_connection_is_ended_and_a_stream_of_events_is_not(tmp_path: Path) -> None:
+    limits = LimitsConfig(idle_s=0.01)
+    async with api_gateway(tmp_path, limits=limits) as (made, _, url), asyncio.timeout(30):
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.server.port)
+        async with aiohttp.ClientSession() as http, http.get(f"{url}/v1/events") as events:
+            assert await reader.read() == b""  # closed by the server
+            made.server.sockets.sweep(now=made.server.now() + 1000)
+            assert not events.content.at_eof()
+            assert made.server.sockets.sweep(now=made.server.now() + 1000) == 0
+        writer.close()
