@@ -276,6 +276,8 @@ class CallLink:
         self._line: Line | None = None
         # Half: on a new line what has waited must leave room for what comes.
         self._pending: deque[str] = deque(maxlen=queue_messages // 2)
+        self._introduction = ""
+        """The ``setup`` that was queued on the line."""
         self._lost = False
         self.closed = False
 
@@ -303,6 +305,7 @@ class CallLink:
         text = encode(self._setup, extensions=self._extensions, session_id=self._named)
         assert text is not None  # setup is no extension
         line.put(self.session_id, text)
+        self._introduction = text
         for waiting in self._pending:
             line.put(self.session_id, waiting)
         self._pending.clear()
@@ -319,7 +322,8 @@ class CallLink:
         """Keep what did not leave; tell the session once per loss."""
         self._line = None
         for text in leftover:
-            self._keep(text)
+            if text != self._introduction:  # the next line begins with a setup of its own
+                self._keep(text)
         if not self._lost and not self.closed:
             self._lost = True
             self.sink.on_dialogue_lost()
