@@ -14,7 +14,7 @@ from aiohttp import web
 from gateway.config import EmbeddedRecogniserConfig, RecogniserConfig, RouteConfig
 from gateway.recognition import moonshine
 from gateway.recognition.client import ListenRecogniser
-from gateway.recognition.process import EmbeddedRecogniser, knows
+from gateway.recognition.process import EmbeddedRecogniser, knows, socket_beside
 from gateway.recognition.server import ListenServer
 from gateway.seams.recogniser import Recogniser
 from tts_engine.service.child import die_with, yield_cpu
@@ -57,7 +57,7 @@ async def recognisers_for_gateway(
         if "embedded" in wanted:
             embedded = EmbeddedRecogniser("talkspurt.recognisers", config)
             stack.push_async_callback(embedded.aclose)
-            embedded.start()
+            embedded.begin()
             made["embedded"] = embedded
         if "external" in wanted:
             external = ListenRecogniser(config.url, config)
@@ -81,12 +81,12 @@ async def _serve(config: EmbeddedRecogniserConfig, socket: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The child process: the file with its configuration, its socket, and its parent's process id."""
-    file, socket, parent_pid = arguments
+    """The child process: the file with its configuration, and its parent's process id."""
+    file, parent_pid = arguments
     config = EmbeddedRecogniserConfig.model_validate_json(Path(file).read_bytes())
     die_with(int(parent_pid))
     yield_cpu(config.nice)
-    asyncio.run(_serve(config, socket))
+    asyncio.run(_serve(config, str(socket_beside(Path(file)))))
     return 0
 
 

@@ -1,15 +1,203 @@
-"""What a child process of the gateway does to itself: end with its parent, and take less of the CPU."""
+"""A child process of the gateway, from both sides: who starts it, watches it, starts it anew and ends it; and what it
+does to itself. Knows neither speech nor recognition: the engine and the embedded recogniser are each one.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import logging
 import os
+import shutil
 import signal
 import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
 
+from tts_engine.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+_MAX_BACKOFF_FACTOR = 32
 _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that this process gets when the thread that started it ends."""
+
+
+# -- from outside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildTimes:
+    """How long a child may take for what, seconds."""
+
+    start_s: float
+    """From its start until it serves; then it is killed."""
+    hang_s: float
+    """For an answer while it serves; then it is killed. It is asked every quarter of that."""
+    end_s: float
+    """From SIGTERM until it is killed."""
+    restart_backoff_s: float
+    """Before it is started anew; doubles with each failure in a row, up to 32 times that."""
+
+
+class ChildProcess(ABC):
+    """A process of ours that is started anew when it ends or hangs.
+
+    Start it from the main thread: the kernel ends the child with the thread that started it.
+    """
+
+    def __init__(self, name: str, module: str, *, times: ChildTimes) -> None:
+        """
+        Args:
+            name: for log and errors.
+            module: what ``python -m`` runs in the child, with two arguments: the file that holds ``settings``, and the
+                process id of the parent; begins with ``die_with``.
+        """
+        self.name = name
+        self.folder = Path(tempfile.mkdtemp(prefix="talkspurt-"))  # mode 0700
+        """Private to both; gone after ``aclose``."""
+        self.restarts = 0
+        self.ready = False
+        """True while a process serves."""
+        self._module, self._times = module, times
+        self._process: asyncio.subprocess.Process | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    def settings(self) -> str:
+        """What the child is told, as JSON."""
+
+    @abstractmethod
+    async def warm(self) -> None:
+        """Return when the process serves; never for another reason: one that ends breaks the wait off."""
+
+    @abstractmethod
+    async def answers(self) -> bool:
+        """Whether a process that serves still lives, within ``hang_s``."""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the living child, None between two."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    async def start(self) -> None:
+        """Start the child and wait until it serves.
+
+        Raises:
+            Unavailable: it ended, or did not serve within ``start_s``; nothing is left behind.
+        """
+        try:
+            await self._spawn()
+        except BaseException:
+            await self.aclose()
+            raise
+        self.begin()
+
+    def begin(self) -> None:
+        """Start the child without waiting for it, if ``start`` has not; one that does not come up is tried again."""
+        self._supervisor = asyncio.create_task(self._supervise(), name=f"{self.name} supervisor")
+
+    async def aclose(self) -> None:
+        """End the child; kill it if that takes longer than ``end_s``. Idempotent."""
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.wait([self._supervisor])
+        self.ready = False
+        process = self._process
+        if process is not None and process.returncode is None:
+            process.terminate()
+            try:
+                async with asyncio.timeout(self._times.end_s):
+                    await process.wait()
+            except TimeoutError:
+                log.error("child process did not end, killed", extra={"child": self.name, "pid": process.pid})
+            finally:
+                await _kill(process)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    async def _spawn(self) -> None:
+        """Start a process and wait until it serves. Raises Unavailable."""
+        file = self.folder / "settings.json"
+        file.write_text(self.settings())
+        # The child imports from where we did: an installed package, or a source tree that a tool put into sys.path.
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        command = (sys.executable, "-m", self._module, str(file), str(os.getpid()))
+        # A session of its own: Ctrl-C in the gateway's terminal reaches the gateway only, which then ends the child.
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, env=env, start_new_session=True
+        )
+        self._process = process
+        ended = asyncio.create_task(process.wait())
+        warm = asyncio.create_task(self.warm())
+        try:
+            async with asyncio.timeout(self._times.start_s):
+                await asyncio.wait({ended, warm}, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            await _kill(process)
+            raise Unavailable(f"{self.name} was not warm within {self._times.start_s:g} s (start_s)") from None
+        finally:
+            ended.cancel()
+            warm.cancel()
+            await asyncio.wait({ended, warm})
+        if process.returncode is not None:
+            raise Unavailable(f"{self.name} process ended with code {process.returncode} before it was warm")
+        self.ready = True
+
+    async def _supervise(self) -> None:
+        first_s = backoff_s = self._times.restart_backoff_s
+        longest_s = first_s * _MAX_BACKOFF_FACTOR
+        while True:
+            begun = time.monotonic()
+            try:
+                if not self.ready:
+                    await self._spawn()
+                    log.log(
+                        logging.WARNING if self.restarts else logging.INFO,
+                        "child process serves",
+                        extra={"child": self.name, "pid": self.pid, "restarts": self.restarts},
+                    )
+                await self._until_it_ends()
+                self.ready = False
+                if time.monotonic() - begun > longest_s:
+                    backoff_s = first_s  # it ran well: not one more of a row
+            except Unavailable as exc:
+                extra = {"child": self.name, "error": str(exc), "next_try_s": backoff_s}
+                log.error("child process did not start", extra=extra)
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, longest_s)
+            self.restarts += 1
+
+    async def _until_it_ends(self) -> None:
+        process = self._process
+        assert process is not None
+        ended = asyncio.create_task(process.wait())
+        try:
+            while True:
+                await asyncio.wait({ended}, timeout=self._times.hang_s / 4)
+                if ended.done():
+                    break
+                if not await self.answers() and process.returncode is None:
+                    log.error("child process does not answer, killed", extra={"child": self.name, "pid": process.pid})
+                    await _kill(process)
+        finally:
+            ended.cancel()
+        extra = {"child": self.name, "pid": process.pid, "code": process.returncode}
+        log.error("child process ended", extra=extra)
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        try:
+            process.kill()
+        except ProcessLookupError:
+            pass
+        await process.wait()
+
+
+# -- from inside
 
 
 def die_with(parent_pid: int) -> None:

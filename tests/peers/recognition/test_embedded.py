@@ -29,7 +29,7 @@ CONFIG = RecogniserConfig.model_validate(
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def recogniser() -> AsyncIterator[EmbeddedRecogniser]:
     made = EmbeddedRecogniser("talkspurt.recognisers", CONFIG)
-    made.start()
+    made.begin()
     yield made
     pid = made.pid
     await made.aclose()
@@ -118,7 +118,7 @@ async def test_process_that_hangs_is_killed_and_started_anew() -> None:
         "talkspurt.recognisers",
         CONFIG.model_copy(update={"embedded": CONFIG.embedded.model_copy(update={"hang_s": 1.5})}),
     )
-    made.start()
+    made.begin()
     ear = Ear()
     stream = opened(made, ear)
     try:
