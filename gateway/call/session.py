@@ -179,7 +179,7 @@ class Session:
         self._room = asyncio.Event()
         self._room.set()
         self._next_position = 0.0
-        self._next_caption = 0.0
+        self._next_words = 0.0
         self._flushed_at = 0.0
         self._decision: asyncio.TimerHandle | None = None
         self._decision_due: float | None = None
@@ -686,9 +686,9 @@ class Session:
     def _after_visit(self, now: float) -> None:
         if self.playout.events:
             self.turns.settle(now)
-            self._next_caption = now
-        if now >= self._next_caption:
-            self._next_caption = self.turns.caption(now)
+            self._next_words = now
+        if now >= self._next_words:
+            self._next_words = self.turns.follow(now)
         if now >= self._next_position:
             self._next_position = now + self._POSITION_EVERY_S
             self.turns.settle(now)

@@ -8,7 +8,7 @@ caller has heard. It is told the time, and acts through ``Effects``; the session
 from __future__ import annotations
 
 import enum
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -108,8 +108,8 @@ class Turn:
         self.engine_done = False
         self.track = Track(self)
         self.spans: list[TextSpan] = []
-        self.chunks: list[tuple[int, int]] = []
-        """(sample, character) at which each chunk ends: the segments of ``tokensPlayed``."""
+        self.segments: deque[tuple[int, int]] = deque()
+        """(sample, character) at which the words of each chunk end, until ``tokensPlayed`` has told them."""
         self.reported_chars = 0
         self.captioned_spans = 0
         self.captioned_chars = 0
@@ -271,13 +271,13 @@ class Turns:
         return int(self.playout.heard_frames(turn.track, now) * self._frame_samples)
 
     def heard_chars(self, turn: Turn, now: float) -> int:
-        """Characters of the turn that the caller has heard, the word under way included."""
+        """Characters of the turn that the caller has heard, the word under way included, and what was told before."""
         heard = self.heard_samples(turn, now)
-        chars = 0
+        chars = turn.reported_chars
         for span in turn.spans:
             if span.first_sample >= heard:
                 break
-            chars = span.end_char
+            chars = max(chars, span.end_char)
         return chars
 
     def _heard_ms(self, turn: Turn, now: float) -> int:
@@ -685,8 +685,8 @@ class Turns:
             turn.first_chunk_at = now
             turn.first_stages_ms = chunk.stages_ms
             turn.first_chunk_chars = chunk.spans[-1].end_char if chunk.spans else 0
-        end_char = chunk.spans[-1].end_char if chunk.spans else (turn.chunks[-1][1] if turn.chunks else 0)
-        turn.chunks.append((chunk.first_sample + chunk.samples, end_char))
+        if chunk.spans:  # the words of a whole clause may come with its first sound
+            turn.segments.append((chunk.spans[-1].end_sample, chunk.spans[-1].end_char))
         turn.track.push(chunk.frames, now=now, ptime_s=self.playout.pacer.ptime_s)
         self._effects.wake()
 
@@ -739,13 +739,8 @@ class Turns:
                 case Gap():
                     self._effects.gap(turn, event.length_s)
         speaking = self.speaking()
-        if speaking is not None:
-            if self.defaults.tokens_played:
-                heard = self.heard_samples(speaking, now)
-                segments = (char for sample, char in speaking.chunks if sample <= heard)
-                self._report_played(speaking, max(segments, default=0))
-            if speaking.marks:
-                self._pass_marks(speaking, now)
+        if speaking is not None and speaking.marks:
+            self._pass_marks(speaking, now)
         self._advance(now)
 
     def _started(self, turn: Turn, event: FirstFrame) -> None:
@@ -821,19 +816,41 @@ class Turns:
             turn.marks.pop(0)
             self._effects.tell(MarkReached(name=name, cleared=False))
 
-    def caption(self, now: float) -> float:
-        """Tell the words that have begun to sound since the last time; returns when to look again."""
+    def follow(self, now: float) -> float:
+        """Tell the words that have begun to sound since the last time, and the segments that have been heard.
+
+        Returns:
+            When to look again; ``now`` where that is not known.
+        """
         turn = self.speaking()
         if turn is None:
             return now
         heard = self.heard_samples(turn, now)
+        following = [self._follow_words(turn, heard), self._follow_segments(turn, heard)]
+        return min((now + (sample - heard) / self._rate for sample in following if sample is not None), default=now)
+
+    def _follow_words(self, turn: Turn, heard: int) -> int | None:
+        """Captions; returns the sample at which the next word begins."""
         while turn.captioned_spans < len(turn.spans):
             span = turn.spans[turn.captioned_spans]
             if span.first_sample >= heard:
-                return now + (span.first_sample - heard) / self._rate
+                return span.first_sample
             turn.captioned_spans += 1
             self._caption(turn, span.end_char)
-        return now
+        return None
+
+    def _follow_segments(self, turn: Turn, heard: int) -> int | None:
+        """``tokensPlayed``; returns the sample at which the next segment ends.
+
+        The last one of a turn is told with what stands behind its words when the turn has been heard to its end.
+        """
+        while len(turn.segments) > turn.track.done:
+            end_sample, end_char = turn.segments[0]
+            if end_sample > heard:
+                return end_sample
+            turn.segments.popleft()
+            self._report_played(turn, end_char)
+        return None
 
     def _caption(self, turn: Turn, end_char: int) -> None:
         if end_char > turn.captioned_chars and not turn.silent:

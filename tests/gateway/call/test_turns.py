@@ -24,6 +24,7 @@ from gateway.seams.messages import (
     TurnEvent,
 )
 from tests.gateway.call.virtual_call import VirtualCall
+from tts_engine.api import AudioChunk, TextSpan
 
 
 def told(call: VirtualCall, kind: type) -> list:
@@ -74,7 +75,7 @@ def test_captions_follow_the_sound_word_by_word_and_joined_are_what_was_heard() 
     seen = []
     for _ in range(8):
         call.run(0.098)  # half a word
-        call.turns.caption(call.now)
+        call.turns.follow(call.now)
         seen.append("".join(caption.text for caption in told(call, Caption)))
     assert seen[1] == "one" and "one two," in seen and seen == sorted(seen, key=len)
     call = VirtualCall()
@@ -483,6 +484,52 @@ def test_segments_of_tokens_played_join_to_the_tokens() -> None:
     infos = [(info.name, info.value) for info in told(call, Info)]
     assert "".join(value for name, value in infos if name == "tokensPlayed") == "Hello there, how are you? "
     assert infos[0] == ("agentSpeaking", "on") and infos[-1] == ("agentSpeaking", "off")
+
+
+def played(call: VirtualCall) -> str:
+    return "".join(info.value for info in told(call, Info) if info.name == "tokensPlayed")
+
+
+def clause(call: VirtualCall) -> None:
+    """Three words of 0.2 s that all came with the first 20 ms of their clause, as the engine has them; and a fourth."""
+    call.say(Text(token="one two three, four", last=True))
+    turn = call.jobs["t1"].turn
+    ends = (3, 7, 14)
+    spans = [TextSpan(end - 3, end, at * 1600, (at + 1) * 1600) for at, end in enumerate(ends)]
+    chunks = [AudioChunk(frames=[b"a"], first_sample=0, samples=160, spans=spans)]
+    chunks.append(AudioChunk(frames=[b"b"] * 29, first_sample=160, samples=29 * 160))
+    chunks.append(AudioChunk(frames=[b"c"] * 10, first_sample=4800, samples=1600, spans=[TextSpan(15, 19, 4800, 6000)]))
+    for chunk in chunks:
+        call.turns.on_chunk(turn, chunk, call.now)
+    call.turns.on_engine_done(turn, call.now)
+
+
+def test_tokens_are_played_when_the_last_word_of_their_segment_has_been_heard() -> None:
+    call = VirtualCall(TurnDefaults(tokens_played=True))
+    clause(call)
+    begin = call.now
+    seen = {}
+    for _ in range(500):
+        call.run(0.002)
+        call.turns.follow(call.now)
+        seen.setdefault(played(call), call.now - begin)
+    assert list(seen) == ["", "one two three,", "one two three, four"]
+    assert seen["one two three,"] == pytest.approx(0.6, abs=0.005)
+    assert seen["one two three, four"] == pytest.approx(0.8, abs=0.005), "with the end of the turn"
+
+
+@pytest.mark.parametrize("heard_s", [0.05, 0.3, 0.59, 0.61, 0.7])
+def test_tokens_played_agree_with_the_interrupt_behind_them(heard_s: float) -> None:
+    call = VirtualCall(TurnDefaults(tokens_played=True))
+    clause(call)
+    call.run(heard_s)
+    call.turns.follow(call.now)
+    before = played(call)
+    call.playout.pacer.path_delay_s = 0.05  # a mark came late: less has been heard than was thought
+    call.turns.on_digit("1", call.now)
+    (interrupt,) = told(call, Interrupt)
+    assert interrupt.utterance_until_interrupt == played(call)
+    assert before == ("one two three," if heard_s > 0.6 else "")
 
 
 def test_text_over_the_limit_is_refused_and_the_call_goes_on() -> None:

@@ -154,6 +154,7 @@ class VirtualCall:
             self.sent.append((self.now, frame))
             self.playout.frame_sent()
         self.turns.settle(self.now)
+        self.turns.follow(self.now)
 
     def run(self, seconds: float, *, step_s: float = 0.002) -> None:
         """Let time pass, in ticks. The peer returns marks when it has played up to them."""
