@@ -35,7 +35,7 @@ class Switches:
         self._server = server
         self._tokens = tokens
         made = {
-            name: configured.carrier.switch(
+            name: configured.vendor.switch(
                 configured.settings,
                 SwitchTools(media_url=partial(self._media_url, name), open_stream=partial(open_stream, name)),
             )

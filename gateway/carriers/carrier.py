@@ -45,12 +45,12 @@ class Carrier(Generic[S]):
 class ConfiguredCarrier:
     """A carrier that the configuration lists, and what it says of it."""
 
-    carrier: Carrier[Any]
+    vendor: Carrier[Any]
     settings: CarrierSection
 
     def dialect(self, query: Query) -> Dialect:
         """A serializer for one stream."""
-        return self.carrier.dialect(self.settings, query)
+        return self.vendor.dialect(self.settings, query)
 
     def check_upgrade(self, tokens: StreamTokens, route: str, upgrade: Upgrade) -> StreamToken | None:
         """The token of ours that the address holds; None where the carrier proves itself, or need not.
@@ -60,8 +60,8 @@ class ConfiguredCarrier:
         """
         if not self.settings.verify:
             return None
-        name = self.carrier.name
-        proven = self.carrier.proof.upgrade(self.settings, upgrade)
+        name = self.vendor.name
+        proven = self.vendor.proof.upgrade(self.settings, upgrade)
         if proven:
             return None
         if proven is False:

@@ -43,7 +43,7 @@ class _Request:
 
     @property
     def dialect(self) -> str:
-        return self.carrier.carrier.name
+        return self.carrier.vendor.name
 
 
 class Webhooks:
@@ -129,7 +129,7 @@ class Webhooks:
         """Raises ``Rejected``: no such carrier or route, or not proven where that is asked for."""
         dialect, route = request.match_info["dialect"], request.match_info.get("route", "default")
         configured = self._carriers.get(dialect)
-        control = None if configured is None else configured.carrier.call_control
+        control = None if configured is None else configured.vendor.call_control
         if configured is None or control is None:
             raise Rejected(f"no carrier {dialect[:40]!r} with webhooks is configured", status=404, code="not_found")
         if route not in self._routes:
@@ -150,7 +150,7 @@ class Webhooks:
                 form=fields,
                 now=time.time(),
             )
-            proof = configured.carrier.proof
+            proof = configured.vendor.proof
             signed = proof.webhook(configured.settings, hook)
             if signed is False:
                 if proof.covers_address:
@@ -161,7 +161,7 @@ class Webhooks:
             proven = bool(signed)
         if not proven and not self._public_url.is_local(request.remote or "", request.headers):
             raise Rejected(
-                f"{dialect}: nothing is configured that proves who asks (carriers.{configured.carrier.key})",
+                f"{dialect}: nothing is configured that proves who asks (carriers.{configured.vendor.key})",
                 status=403, code="unproven",
             )  # fmt: skip
         form: Mapping[str, str]

@@ -7,8 +7,10 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
 
 from gateway.config import ServerConfig, is_loopback
+from gateway.errors import Rejected
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,9 @@ class PublicUrl:
 
         Args:
             peer: address at the other end of the connection.
+
+        Raises:
+            Rejected: 400, what the request calls us is no host.
         """
         if self._fixed:
             return self._fixed
@@ -59,6 +64,11 @@ class PublicUrl:
         if self._proxies.trusts(peer):
             scheme = headers.get("X-Forwarded-Proto", scheme).partition(",")[0].strip()
             host = headers.get("X-Forwarded-Host", host).partition(",")[0].strip()
+        if not _is_authority(host):
+            raise Rejected(
+                f"Host is {host[:80]!r}, expected a name or address, perhaps with a port",
+                status=400, code="invalid_host",
+            )  # fmt: skip
         return f"{scheme}://{host}"
 
     def is_local(self, peer: str, headers: Headers) -> bool:
@@ -86,6 +96,14 @@ class PublicUrl:
                 "headers": ", ".join(forwarded)[:80],
             },
         )
+
+
+def _is_authority(text: str) -> bool:
+    try:
+        parts = urlsplit(f"//{text}")
+        return parts.netloc == text and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, a bracket that is not closed
+        return False
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

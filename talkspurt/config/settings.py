@@ -96,7 +96,7 @@ class Config(Section):
             )
         reachable = bool(server.public_url) or not is_loopback(server.host)
         unchecked = [
-            carrier.carrier.key for carrier in self.carriers.configured().values() if not carrier.settings.verify
+            carrier.vendor.key for carrier in self.carriers.configured().values() if not carrier.settings.verify
         ]
         if unchecked and reachable and not server.insecure:
             raise ValueError(

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -27,6 +28,8 @@ from gateway.errors import Rejected
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
 from gateway.seams.media_messages import StreamStarted
+from talkspurt.config.settings import load
+from tests.talkspurt.config.test_settings import EXAMPLES, SECRETS
 
 SECRET = "a-secret-of-at-least-thirty-two-bytes"
 PUBLIC = "https://voice.example.com"
@@ -208,9 +211,25 @@ async def test_what_nobody_can_prove_is_refused_where_the_outside_reaches_us(
             assert await statuses(harness, dialect) == [403, 403, 403]
 
 
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+async def test_no_shipped_configuration_answers_a_stranger(example: Path) -> None:
+    config = load(example, environment=SECRETS)
+    async with serving(config.carriers.configured(), config.server) as harness:
+        for dialect in ASKING:  # nobody has signed, and a proxy has passed it on
+            found = await statuses(harness, dialect, **{"X-Forwarded-For": "192.0.2.1"})
+            assert found in ([403] * 3, [404] * 3), dialect
+
+
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "Via"])
 async def test_a_request_that_a_tunnel_passed_on_comes_from_outside(harness: Harness, header: str) -> None:
     assert await statuses(harness, "twilio", **{header: "127.0.0.1"}) == [403, 403, 403]
+
+
+@pytest.mark.parametrize("host", ["x:99999", "x:y", "[", "[::1", ":", "x/y"])
+async def test_a_host_that_is_none_is_a_bad_request(host: str) -> None:
+    async with serving(PROVEN, ServerConfig(host="0.0.0.0")) as harness:
+        for dialect in ("twilio", "signalwire", "plivo"):
+            assert await statuses(harness, dialect, Host=host) == [400, 400, 400]
 
 
 async def test_signed_requests_are_let_in() -> None:
