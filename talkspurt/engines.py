@@ -1,4 +1,4 @@
-"""From an engine configuration to a running engine: in this process, in a child, or elsewhere on the network."""
+"""Makes an engine from its configuration: in this process, in a child process, or elsewhere on the network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def make_synthesizer(config: ModelConfig, whole: EngineConfig, *, name: str = "engine") -> Synthesizer:
-    """The voice model of a section of the configuration, whose ``name`` is for messages."""
+    """Make the voice model of a section of the configuration. ``name`` is the section's name, for messages."""
     if config.kind == "tone":
         from tts_engine.tone import ToneSynthesizer
 
@@ -77,7 +77,7 @@ def _user_data() -> Path:
 
 
 async def make_engine(config: EngineConfig) -> SpeechEngine:
-    """A warm engine in this process, with all its models."""
+    """Make a warm engine in this process, with all its models."""
     begun = time.monotonic()
     was_warm = compile_cache.keep(config.cache_folder)
     made: dict[str, Synthesizer] = {}
@@ -85,7 +85,7 @@ async def make_engine(config: EngineConfig) -> SpeechEngine:
         if name in made:
             raise Unavailable(f"engine.more_models.{name} has the name of the first model")
         section = "engine" if model is config else f"engine.more_models.{name}"
-        # In a thread: health checks and a signal to end are answered meanwhile.
+        # This runs in a thread, so that health checks and a signal to end are answered meanwhile.
         made[name] = await asyncio.to_thread(make_synthesizer, model, config, name=section)
     engine = Engine(made, config.speech, observer=PrometheusObserver())
     try:
@@ -100,7 +100,7 @@ async def make_engine(config: EngineConfig) -> SpeechEngine:
 
 @asynccontextmanager
 async def local_engine(config: EngineConfig) -> AsyncIterator[SpeechEngine]:
-    """A warm engine in this process, closed at the end."""
+    """Make a warm engine in this process, and close it at the end."""
     engine = await make_engine(config)
     try:
         yield engine
@@ -109,12 +109,12 @@ async def local_engine(config: EngineConfig) -> AsyncIterator[SpeechEngine]:
 
 
 def engine_process(config: EngineConfig) -> EngineProcess:
-    """The engine as a child process; ``start()`` it, then reach it at ``target``."""
+    """Return the engine as a child process. Call ``start()``; then the engine is at ``target``."""
     return EngineProcess("talkspurt.engines", config)
 
 
 def _by_device(config: EngineConfig) -> list[EngineConfig]:
-    """A configuration for each engine process; ``metrics_port`` counts up."""
+    """Return a configuration for each engine process. Each has the next ``metrics_port``."""
     first = config.metrics_port
     return [
         config.model_copy(update={"device": device, "metrics_port": first and first + number})
@@ -124,7 +124,8 @@ def _by_device(config: EngineConfig) -> list[EngineConfig]:
 
 @asynccontextmanager
 async def engine_for_gateway(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
-    """The engine as the gateway uses it: over gRPC, in children of ours, one a device, unless targets are configured.
+    """Open the engine as the gateway uses it: over gRPC, at the configured targets, else in child processes, one a
+    device.
 
     Raises:
         Unavailable: the child did not start.
@@ -143,12 +144,12 @@ async def engine_for_gateway(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
 
 
 def run_engine(config: EngineConfig) -> int:
-    """Serve an engine alone until SIGTERM or SIGINT; returns the exit code."""
+    """Serve only an engine until SIGTERM or SIGINT. Return the exit code."""
     return runner.run(config, make_engine)
 
 
 def main(arguments: list[str]) -> int:
-    """The child process: the file with its configuration, and its parent's process id."""
+    """Run the child process. Arguments: the file with its configuration, and its parent's process id."""
     file, parent_pid = arguments
     config = EngineConfig.model_validate_json(Path(file).read_bytes())
     return runner.run_child(config, make_engine, parent_pid=int(parent_pid))

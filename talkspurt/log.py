@@ -1,6 +1,6 @@
-"""Logging set-up: a constant message and its `extra` fields, as text or as JSON lines, on standard error.
+"""Sets up logging: a constant message and its `extra` fields, as text or as JSON lines, on standard error.
 
-Nothing here looks for caller data: callers of `log` never put audio, text or digits into a message or a field.
+Nothing here filters caller data. Code that calls `log` never puts audio, text or digits into a message or a field.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TextIO
 from gateway.config import LogConfig
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every record has; the rest came as ``extra``."""
+"""Attributes that every record has. All others come from ``extra``."""
 
 
 def configure(config: LogConfig, stream: TextIO | None = None) -> None:
@@ -23,9 +23,9 @@ def configure(config: LogConfig, stream: TextIO | None = None) -> None:
     handler.setFormatter(JsonFormatter() if config.json_lines else TextFormatter())
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
-    # One line per HTTP request is the metrics' business, and its URL may carry a token.
+    # A line per HTTP request is not needed, since metrics count requests; and its URL may contain a token.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
-    # A dozen lines per connectivity check, with callers' addresses and, at the lowest level, what they said.
+    # It logs a dozen lines per connectivity check, with callers' addresses and, at the lowest level, what they said.
     for library in ("aioice", "aiortc"):
         logging.getLogger(library).setLevel(logging.WARNING)
 
@@ -34,7 +34,7 @@ class TextFormatter(logging.Formatter):
     """``2026-01-31T12:00:00.000Z INFO gateway.call.session: call ended call=VX… reason=end``"""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, then the traceback if there is one."""
+        """Return one line, then the traceback if there is one."""
         fields = "".join(f" {key}={_plain(value)}" for key, value in _extra(record).items())
         line = f"{_timestamp(record)} {record.levelname} {record.name}: {_one_line(record.getMessage())}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
@@ -44,7 +44,7 @@ class JsonFormatter(logging.Formatter):
     """One object a line: ``time level logger message``, the fields, and ``traceback``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Always exactly one line."""
+        """Return exactly one line."""
         entry: dict[str, object] = {
             "time": _timestamp(record),
             "level": record.levelname.lower(),
@@ -66,7 +66,7 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 
 def _plain(value: object) -> str:
-    """A field that cannot break the line or be taken for two."""
+    """Return a field's value so that it can neither break the line nor look like two fields."""
     text = str(value)
     return json.dumps(text, ensure_ascii=False) if not text or set(text) & set(" =\"'\n\r\t") else text
 

@@ -1,4 +1,4 @@
-"""Progress of long work on standard error: a bar on a terminal, now and then a plain line in a pipe."""
+"""Shows the progress of long work on standard error: a bar on a terminal, sometimes a plain line in a pipe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE_S = 1.0
 _LINE_EVERY_S = 5.0
 
 Report = Callable[[float], None]
-"""Takes how much is done, in the units of ``total``."""
+"""A function that takes how much is done, in the unit of ``total``."""
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def progress(
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Report]:
-    """Show how ``what`` goes on, from 0 to ``total`` (0: the total is not known)."""
+    """Show the progress of ``what`` from 0 to ``total`` (0: the total is not known)."""
     stream = sys.stderr if stream is None else stream
     show = _bar if stream.isatty() else _lines
     with show(what, total, unit, stream, clock) as report:

@@ -1,4 +1,4 @@
-"""From a configuration to running recognisers, by route; and the embedded one's process, seen from inside."""
+"""Starts the recognisers that the configuration's routes name. It is also the main program of the embedded one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOW_TO_ADD = "pip install 'talkspurt[recogniser]'"
 
 
 def problem(route: RouteConfig, config: RecogniserConfig) -> str:
-    """Why a route cannot have the recogniser that it names; empty if it can."""
+    """Return why a route cannot have the recogniser that it names. Empty: it can."""
     if route.recogniser == "external" and not config.url:
         return "external needs recogniser.url"
     if route.recogniser == "embedded":
@@ -35,14 +35,14 @@ def problem(route: RouteConfig, config: RecogniserConfig) -> str:
 
 
 def chosen(route: RouteConfig) -> str:
-    """``embedded``, ``external`` or nothing, after ``auto``."""
+    """Return the recogniser that a route gets, ``embedded``, ``external`` or nothing, with ``auto`` resolved."""
     if route.recogniser == "auto":
         return "embedded" if moonshine.installed() and knows(route.language) else ""
     return route.recogniser
 
 
 def unheard(routes: Mapping[str, RouteConfig]) -> list[str]:
-    """Routes that would have a recogniser if the extra were installed."""
+    """Return the routes that would have a recogniser if the extra were installed."""
     return [name for name, route in routes.items() if route.recogniser == "auto" and not moonshine.installed()]
 
 
@@ -50,7 +50,7 @@ def unheard(routes: Mapping[str, RouteConfig]) -> list[str]:
 async def recognisers_for_gateway(
     routes: Mapping[str, RouteConfig], config: RecogniserConfig
 ) -> AsyncIterator[dict[str, Recogniser]]:
-    """A recogniser for each route that has one; none that no route asks for is started."""
+    """Start the recognisers that routes name, and yield them by route."""
     made: dict[str, Recogniser] = {}
     async with AsyncExitStack() as stack:
         wanted = {chosen(route) for route in routes.values()}
@@ -70,7 +70,7 @@ async def _serve(config: EmbeddedRecogniserConfig, socket: str) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    # Loaded before anybody can connect: what is said until then waits in the gateway.
+    # The network is loaded before anybody can connect. Until then, caller speech waits in the gateway.
     runner = web.AppRunner(ListenServer(moonshine.Moonshine(), config).app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -81,7 +81,7 @@ async def _serve(config: EmbeddedRecogniserConfig, socket: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The child process: the file with its configuration, and its parent's process id."""
+    """Run the child process. Arguments: the file with its configuration, and its parent's process id."""
     file, parent_pid = arguments
     config = EmbeddedRecogniserConfig.model_validate_json(Path(file).read_bytes())
     die_with(int(parent_pid))

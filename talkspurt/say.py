@@ -1,4 +1,4 @@
-"""``talkspurt say``: one utterance to a file, and how fast it came."""
+"""``talkspurt say`` writes one utterance to a file, and tells how fast it came."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _DEFAULT_RATES = {"pcmu": 8000, "pcma": 8000, "g722": 16000, "opus": 48000, "l16
 
 @dataclass
 class Speech:
-    """An utterance as it came."""
+    """One utterance, with the times at which its sound came."""
 
     format: AudioFormat
     frames: list[bytes] = field(default_factory=list)
     first_chunk_s: float = 0.0
-    """From the text to its first sound."""
+    """Time from the text to its first sound."""
     total_s: float = 0.0
-    """From the text to its last sound."""
+    """Time from the text to its last sound."""
 
     @property
     def audio_s(self) -> float:
@@ -45,7 +45,7 @@ class Speech:
         return len(self.frames) * self.format.ptime_ms / 1000
 
     def figures(self) -> dict[str, object]:
-        """What ``--json`` prints."""
+        """Return what ``--json`` prints."""
         return {
             "first_chunk_ms": round(self.first_chunk_s * 1000, 1),
             "audio_ms": round(self.audio_s * 1000),
@@ -55,12 +55,12 @@ class Speech:
         }
 
     def pcm(self) -> NDArray[np.int16]:
-        """What a listener hears: shape ``(samples,)``, int16, mono, at the format's ``sample_rate``."""
+        """Return what a listener hears: shape ``(samples,)``, int16, mono, at the format's ``sample_rate``."""
         hear = decoder(self.format)
         return np.concatenate([hear.decode(frame) for frame in self.frames])
 
     def wav(self) -> bytes:
-        """``pcm`` as a 16-bit WAV file."""
+        """Return ``pcm`` as a 16-bit WAV file."""
         data = io.BytesIO()
         with wave.open(data, "wb") as out:
             out.setnchannels(1)
@@ -71,17 +71,17 @@ class Speech:
 
 
 def opened(config: EngineConfig, target: str | None) -> AbstractAsyncContextManager[SpeechEngine]:
-    """The engine at a gRPC target, at the configured ones, or else a warm one in this process."""
+    """Open the engine at a gRPC target, or at the configured ones, or else a warm one in this process."""
     if target:
         config = config.model_copy(update={"targets": (target,)})
     return engine_for_gateway(config) if config.targets else local_engine(config)
 
 
 async def speak(engine: SpeechEngine, request: UtteranceRequest, text: str) -> Speech:
-    """Speak one text, all of it at once.
+    """Speak one text that is given as a whole.
 
     Raises:
-        EngineError: it cannot be spoken.
+        EngineError: the text cannot be spoken.
     """
     speech = Speech(request.format)
     begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""``talkspurt voices``: the voice registry, through an engine."""
+"""``talkspurt voices`` lists and changes the voice registry through an engine."""
 
 from __future__ import annotations
 

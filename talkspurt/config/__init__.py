@@ -1,3 +1,3 @@
-"""The configuration file: read with line numbers, checked against each package's own model, described for people and
-editors.
+"""The configuration file: this room reads it with line numbers, checks it against each package's own model, and
+describes it for people and editors.
 """

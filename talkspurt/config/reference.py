@@ -1,4 +1,4 @@
-"""What the models say about themselves: the JSON Schema for editors, and the reference page for people."""
+"""Describes the configuration from its models: a JSON Schema for editors, and the reference page for people."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ stops the start with the file, the line and what was expected; `talkspurt config
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of the file, with the descriptions of the models."""
+    """Return the JSON Schema (draft 2020-12) of the file, with the descriptions of the models."""
     schema = Config.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "talkspurt configuration"} | {
         key: value for key, value in schema.items() if key != "title"
@@ -38,7 +38,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def markdown() -> str:
-    """The reference page: one table per section, in the order of the file."""
+    """Return the reference page: one table per section, in the order of the file."""
     parts = [_HEAD]
     for path, model, about in _sections(Config, "", ""):
         rows = [_row(name, info) for name, info in model.model_fields.items()]
@@ -58,7 +58,7 @@ def _sections(model: type[BaseModel], path: str, about: str) -> Iterator[tuple[s
 
 
 def _models(annotation: Any, suffix: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
-    """The sections inside an annotation, with what stands between them and the key: ``.NAME`` or ``[]``."""
+    """Yield the sections inside an annotation, each with the text between the key and it: ``.NAME`` or ``[]``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield suffix, annotation
     origin = get_origin(annotation)

@@ -1,4 +1,4 @@
-"""The configuration: every package's model under its section's name, and the way from a file to it."""
+"""The configuration: every package's model under the name of its section, and how a file is read into it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tts_engine.config import EngineConfig
 OVERRIDE_PREFIX = "TALKSPURT__"
 
 RouteName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-"""A route's name stands in addresses (`/media/twilio/{route}`) and metric labels."""
+"""A route's name is part of addresses (`/media/twilio/{route}`) and metric labels."""
 
 
 class Config(Section):
@@ -125,15 +125,15 @@ class Config(Section):
 def load(
     path: Path | None, *, environment: Mapping[str, str] | None = None, overrides: Mapping[str, str] | None = None
 ) -> Config:
-    """Read a file (None: the defaults), lay the environment's overrides over it and check all of it.
+    """Read a file (None: the defaults), apply the overrides of the environment and check the result.
 
     Args:
-        path: YAML file; paths in it are relative to its folder.
-        environment: for ``${NAME}`` and ``TALKSPURT__SECTION__KEY``; default: the process's own.
-        overrides: the same by dotted key, from the command line: ``{"server.port": "0"}``. They win.
+        path: YAML file. Paths in it are relative to its folder.
+        environment: variables for ``${NAME}`` and ``TALKSPURT__SECTION__KEY``. Default: those of the process.
+        overrides: overrides of the command line by dotted key: ``{"server.port": "0"}``. They come last.
 
     Raises:
-        ConfigError: with the file and line, or the variable, of everything that is wrong.
+        ConfigError: lists everything that is wrong, each with file and line, or variable.
     """
     environment = os.environ if environment is None else environment
     document = parse("", "configuration", environment) if path is None else read(path, environment)
@@ -149,14 +149,14 @@ def load(
     try:
         config = Config.model_validate(document.root, context=context)
     except ValidationError as exc:
-        raise ConfigError(_problems(exc, document)) from None  # the cause would print secrets
+        raise ConfigError(_problems(exc, document)) from None  # the original error would print secrets
     if missing := [*_missing_files(config, document), *_missing_recognisers(config, document)]:
         raise ConfigError(missing)
     return config
 
 
 def effective_yaml(config: Config) -> str:
-    """Every key with its effective value, as YAML. Secrets, header values and passwords in URLs are masked."""
+    """Return every key with its effective value, as YAML. Secrets, header values and passwords in URLs are masked."""
     data = config.model_dump(mode="json")
     text = yaml.safe_dump(_masked(data), sort_keys=False, allow_unicode=True, width=120)
     return re.sub(r"(://[^\s/:@]*):[^\s/@]+@", r"\1:**********@", text)
@@ -166,7 +166,7 @@ def effective_yaml(config: Config) -> str:
 
 
 def _override(document: Document, keys: list[str], text: str, variable: str, problems: list[Problem]) -> None:
-    """Put one value at ``keys``. Names meet existing ones whatever their case, since variables are in capitals."""
+    """Put one value at ``keys``. Names match existing ones in any case, because variables are in capitals."""
     here: Value = document.root
     location: Location = ()
     for depth, name in enumerate(keys):
@@ -196,7 +196,7 @@ def _override(document: Document, keys: list[str], text: str, variable: str, pro
 
 
 def _typed(text: str, location: Location, variable: str) -> Value:
-    """Text for a plain field; YAML (`[a, b]`, `{key: value}`) where the model has a list or section."""
+    """Return the text for a plain field. If the model has a list or section there, parse it as YAML (`[a, b]`)."""
     if not _is_container(_type_at(location)):
         return text
     return parse(f"value: {text}", variable, None).root.get("value", {})
@@ -206,7 +206,7 @@ def _typed(text: str, location: Location, variable: str) -> Value:
 
 
 def _type_at(location: Location) -> Any:
-    """The annotation at a path of keys and indices; None where the models know none."""
+    """Return the annotation at a path of keys and indices. None: the models have nothing there."""
     here: Any = Config
     for step in location:
         here = _inner(here, step)
@@ -269,7 +269,7 @@ _KINDS = {
 
 
 def _problems(error: ValidationError, document: Document) -> list[Problem]:
-    """One problem per value, in the order of the file; the alternatives of a union are joined."""
+    """Return one problem per value, in the order of the file. The alternatives of a union become one problem."""
     at: dict[Location, list[ErrorDetails]] = {}
     for detail in error.errors():
         location = detail["loc"]

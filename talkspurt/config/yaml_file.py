@@ -1,7 +1,7 @@
-"""A YAML file as plain data that remembers where each value was written. Knows no section and no type.
+"""Reads a YAML file into plain data that remembers the place of each value. It knows no section and no type.
 
-A scalar stays the text that is in the file; the model that takes it says what it means. So `language: no` is the
-Norwegian tag and not a boolean, a PIN keeps its leading zero, and a value from the file, from `${NAME}` and from an
+A scalar stays the text that is in the file, and the model that takes it decides what it means. So `language: no` is the
+Norwegian tag and not a boolean, a PIN keeps its leading zero, and values from the file, from `${NAME}` and from an
 override variable are all read the same way.
 """
 
@@ -25,7 +25,7 @@ _NULLS = {"null", "Null", "NULL", "~"}
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, and where: ``demo.yaml:12``, or the name of an environment variable."""
+    """One thing that is wrong, and its place: ``demo.yaml:12``, or the name of an environment variable."""
 
     place: str
     message: str
@@ -35,7 +35,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. ``problems`` in the order of the file, at least one."""
+    """The configuration cannot be used. ``problems`` has at least one entry, in the order of the file."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
@@ -52,7 +52,7 @@ class Document:
     places: dict[Location, str] = field(default_factory=dict)
 
     def place(self, location: Location) -> str:
-        """Where the value, or else the nearest value around it, was written."""
+        """Return the place of the value, or else of the nearest value around it."""
         while location and location not in self.places:
             location = location[:-1]
         return self.places.get(location, self.name)
@@ -62,7 +62,7 @@ def read(path: Path, environment: Mapping[str, str]) -> Document:
     """Read a file, with ``${NAME}`` filled in from ``environment``.
 
     Raises:
-        ConfigError: unreadable, not YAML, a key twice, or a variable that is not set.
+        ConfigError: the file is unreadable or no YAML, has a key twice, or names a variable that is not set.
     """
     try:
         data = path.read_bytes()
@@ -72,7 +72,7 @@ def read(path: Path, environment: Mapping[str, str]) -> Document:
 
 
 def parse(data: bytes | str, name: str, environment: Mapping[str, str] | None) -> Document:
-    """The same for text that is already here; ``name`` stands in the places. None: ``${NAME}`` means nothing."""
+    """Do the same for a text. ``name`` is its name in places. ``environment`` None: ``${NAME}`` has no meaning."""
     try:
         node = yaml.compose(data, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as exc:
@@ -96,10 +96,10 @@ def parse(data: bytes | str, name: str, environment: Mapping[str, str] | None) -
 
 
 def expand(text: str, environment: Mapping[str, str]) -> str:
-    """Replace ``${NAME}``; ``$$`` is a dollar sign.
+    """Replace ``${NAME}``. ``$$`` is a dollar sign.
 
     Raises:
-        ValueError: the variable is not set or empty, or the braces hold no name.
+        ValueError: the variable is not set or empty, or there is no name between the braces.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -146,12 +146,12 @@ class _Reader:
                 self._problem(key, f"{_dotted((*at, key.value))} is here twice, first in line {line}")
             else:
                 first[key.value] = key
-                if not _is_empty(value):  # all its entries commented out: the same as no key
+                if not _is_empty(value):  # a key whose entries are all commented out counts as absent
                     own[key.value] = self._value(value, (*at, key.value), key)
         return merged | own
 
     def _merge(self, node: yaml.Node, at: Location) -> dict[str, Value]:
-        """``<<: *shared``; of several, the first one wins (YAML 1.1 merge keys)."""
+        """Read the merge key ``<<: *shared``. Of several, the first one wins (YAML 1.1)."""
         parts = node.value if isinstance(node, yaml.SequenceNode) else [node]
         merged: dict[str, Value] = {}
         for part in reversed(parts):
