@@ -1,8 +1,9 @@
 """Sound that is not synthesised, as utterances: audio files from https or the clip folder, and touch tones.
 
-Three steps, each bounded: fetch or read the bytes (``clips.max_bytes``, ``clips.timeout_s``), decode them to mono PCM
-(``CLIP_S``, in a thread), encode frames piece by piece as the session asks for them (in a thread). Decoded clips are
-kept for a while (``CACHE_BYTES``, ``CACHE_S``), and calls that ask for the same clip at once share one fetch.
+There are three steps, each with a bound: fetch or read the bytes (``clips.max_bytes``, ``clips.timeout_s``), decode
+them to mono PCM in a thread (``CLIP_S``), and encode frames in a thread, piece by piece, when the session asks for
+them. Decoded clips are kept for a while (``CACHE_BYTES``, ``CACHE_S``). Calls that ask for the same clip at once share
+one fetch.
 """
 
 from __future__ import annotations
@@ -38,24 +39,24 @@ from voicecodecs.pcm import to_float32, to_int16
 from voicecodecs.registry import AudioFormat
 
 CLIP_S = 600
-"""Longest clip, seconds of audio: a small compressed file can hold days of silence."""
+"""Longest clip, seconds of audio. Without a bound, a small compressed file could hold days of silence."""
 
 CACHE_BYTES = 64 * 1024 * 1024
-"""Decoded clips kept, int16."""
+"""Most bytes of decoded clips (int16) that are kept."""
 
 CACHE_S = 300.0
-"""How long a fetched clip is used again without asking its server."""
+"""For so long a fetched clip is used again without asking its server."""
 
 REDIRECTS = 5
 FETCHES = 8
-"""Fetches at a time; more wait, within their own ``timeout_s``."""
+"""Most fetches at a time. More wait, within their own ``timeout_s``."""
 
 FIRST_PIECE_MS = 100
 PIECE_MS = 1000
-"""Encoded at a time: a short first piece, so that the clip starts at once."""
+"""Audio that is encoded at a time. The first piece is shorter, so that the clip starts at once."""
 
 NATIVE_RATES_HZ = (8000, 16000, 22050, 24000, 44100, 48000)
-"""Kept as they are; the resampler knows them. Other rates are decoded to the last one."""
+"""Rates that stay, because the resampler knows them. Clips of other rates are decoded at the last of these."""
 
 _NOT_PUBLIC = "not a public address"
 
@@ -63,12 +64,12 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def is_public(address: Address) -> bool:
-    """Whether a clip may be fetched from here: global unicast, and no IPv4 address in an IPv6 disguise."""
+    """May a clip be fetched from this address? It must be global unicast, and no IPv4 address in IPv6 form."""
     if not address.is_global or address.is_multicast:
         return False
     if isinstance(address, ipaddress.IPv4Address):
         return True
-    # Outside 2000::/3 lie mapped and translated IPv4 addresses (NAT64), inside it 6to4 and Teredo (RFC 6890).
+    # Mapped and translated IPv4 addresses (NAT64) are outside 2000::/3; 6to4 and Teredo are inside (RFC 6890).
     in_global_unicast = int(address) >> 125 == 1
     return in_global_unicast and address.sixtofour is None and address.teredo is None
 
@@ -84,11 +85,11 @@ class _Clip:
 
 
 class Clips:
-    """Opens clips and tones. Made before the loop runs; ``aclose`` it last.
+    """Opens clips and tones. It is made before the loop runs; call ``aclose`` last.
 
     Args:
-        allowed: which addresses may be connected to; tests allow loopback.
-        tls: context for https, else the system's authorities.
+        allowed: tells whether an address may be connected to. Tests allow loopback.
+        tls: context for https. None: the system's authorities.
     """
 
     def __init__(
@@ -104,14 +105,14 @@ class Clips:
         self._cache: OrderedDict[str, _Clip] = OrderedDict()
 
     async def open(self, source: str, fmt: AudioFormat, loop: int) -> Utterance:
-        """Load a clip; its frames are made as they are asked for.
+        """Load a clip. Its frames are made when they are needed.
 
         Args:
             source: an https URL, or the path of a file below the clip folder.
-            loop: how often; 0 is up to 1000 times.
+            loop: how often the clip is played. 0: up to 1000 times.
 
         Raises:
-            ClipError: not allowed, not there, too large, too slow, or no audio that we decode.
+            ClipError: the clip is not allowed, missing, too large, too slow, or no audio that we decode.
         """
         started = time.monotonic()
         clip = await self._load(source)
@@ -119,13 +120,13 @@ class Clips:
         return _Sound(clip.pcm, clip.rate, fmt, loop or LOOP_MAX, self._threads, stages_ms)
 
     async def digits(self, digits: str, fmt: AudioFormat, *, silent: bool = False) -> Utterance:
-        """Touch tones for legs that carry no digits of their own; ``w`` is half a second.
+        """Return touch tones as an utterance, for legs that carry no digits. ``w`` is half a second of silence.
 
         Args:
-            silent: only the time that they take, for legs that carry them beside the audio.
+            silent: return silence of the same length, for legs that carry digits beside the audio.
 
         Raises:
-            ClipError: a character that is no key.
+            ClipError: a character stands for no tone.
         """
         try:
             pcm = await self._in_thread(lambda: to_int16(tones(digits, fmt.sample_rate)))
@@ -161,7 +162,7 @@ class Clips:
         if task is None:
             task = self._loading[key] = asyncio.create_task(self._loaded(key, loader), name="clip-load")
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, even if nobody waits
-        # Shielded: the caller that asked first may hang up while others wait for the same clip.
+        # Shielded, because the call that asked first may end while others wait for the same clip.
         return await asyncio.shield(task)
 
     async def _loaded(self, key: str, loader: Callable[[], Awaitable[_Clip]]) -> _Clip:
@@ -188,7 +189,7 @@ class Clips:
     # --- the clip folder ---------------------------------------------------------------------------------------------
 
     def _find(self, source: str) -> tuple[Path, int]:
-        """The file of a source, links followed, and its version. In a thread."""
+        """Return the file of a source, with links followed, and its version. Runs in a thread."""
         if not self._config.folder:
             raise ClipError("play.source is a file name, but no clip folder is configured; expected an https URL")
         folder = Path(self._config.folder).resolve()
@@ -199,7 +200,7 @@ class Clips:
             if not path.is_file():
                 raise ClipError("play.source is no file of the clip folder")
             status = path.stat()
-        except (OSError, ValueError, RuntimeError) as exc:  # not there, a zero byte, a loop of links
+        except (OSError, ValueError, RuntimeError) as exc:  # a missing file, a zero byte, a loop of links
             raise ClipError("play.source is no file of the clip folder") from exc
         if status.st_size > self._config.max_bytes:
             raise ClipError(f"play.source is {status.st_size} bytes, expected at most {self._config.max_bytes}")
@@ -230,18 +231,20 @@ class Clips:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": "talkspurt", "Accept": "audio/*", "Accept-Encoding": "identity"},
                 auto_decompress=False,
-                timeout=aiohttp.ClientTimeout(total=None),  # bounded around the whole fetch
+                timeout=aiohttp.ClientTimeout(total=None),  # the bound is around the whole fetch
             )
         return self._http
 
     def _socket(self, address_info: Any) -> socket.socket:
-        """The one door: every connection, whatever the URL, name or redirect, asks here with its final address.
+        """Make a socket. Every connection, whatever its URL, name or redirect, gets its socket here, for its final
+        address.
 
-        The check is on what is connected to, not on an earlier look-up, so a name that changes its mind gains nothing.
+        The check is on the address that is connected to, not on an earlier look-up. So a name that changes its address
+        gains nothing.
         """
         family, kind, protocol, _, address = address_info
         if not self._allowed(ipaddress.ip_address(address[0].partition("%")[0])):
-            raise OSError(_NOT_PUBLIC)  # an OSError: the next address of the name is tried
+            raise OSError(_NOT_PUBLIC)  # after an OSError, the next address of the name is tried
         return socket.socket(family=family, type=kind, proto=protocol)
 
     async def _fetch(self, url: str) -> _Clip:
@@ -262,7 +265,7 @@ class Clips:
         return _Clip(clip.pcm, clip.rate, fetched_at=time.monotonic(), keep=keep)
 
     async def _get(self, url: str) -> tuple[bytes, bool]:
-        """The body, and whether it may be kept."""
+        """Return the body, and whether it may be kept."""
         for _ in range(REDIRECTS + 1):
             scheme = urlsplit(url).scheme
             if scheme != "https":
@@ -287,9 +290,9 @@ class Clips:
 
 
 def _container(data: bytes) -> str:
-    """FFmpeg's name of the format, by its first bytes.
+    """Return FFmpeg's name of the format by the first bytes.
 
-    Named and not guessed: among the formats that FFmpeg recognises are playlists, which open further addresses.
+    FFmpeg must not guess the format, because it also recognises playlists, which open further addresses.
     """
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
         return "wav"
@@ -304,7 +307,7 @@ def decode(data: bytes) -> _Clip:
     """Decode wav, mp3, ogg or opus to mono.
 
     Raises:
-        ClipError: something else, damaged, empty, or over ``CLIP_S``.
+        ClipError: the data is something else, damaged, empty, or longer than ``CLIP_S``.
     """
     blocks: list[NDArray[np.int16]] = []
     samples = 0
@@ -330,12 +333,12 @@ def decode(data: bytes) -> _Clip:
 
 
 def _mono(block: av.AudioFrame) -> NDArray[np.int16]:
-    """The samples of an s16 mono frame."""
+    """Return the samples of an s16 mono frame."""
     return block.to_ndarray().reshape(-1).astype(np.int16, copy=False)
 
 
 class _Sound:
-    """PCM as an ``Utterance``: frames are encoded in a thread, piece by piece, when the session asks for them."""
+    """PCM as an ``Utterance``. Frames are encoded in a thread, piece by piece, when the session asks for them."""
 
     def __init__(
         self,
@@ -381,7 +384,7 @@ class _Sound:
             self._stages_ms = {}
 
     def _pieces(self) -> Iterator[tuple[int, int]]:
-        """(start, end) of each piece, all rounds through; (0, 0) at the end is what the codec still holds."""
+        """Yield (start, end) of each piece, for all rounds. (0, 0) at the end stands for what the codec still has."""
         length = FIRST_PIECE_MS
         for _ in range(self._loop):
             start = 0

@@ -1,1 +1,2 @@
-"""REST, webhooks and pages: requests in, answers out. Decides who may ask; calls go by way of the directory."""
+"""REST, webhooks and pages. This room answers requests and decides who may ask. It finds calls through the
+directory."""

@@ -1,4 +1,5 @@
-"""Speech as a file or a stream of one: raw samples, WAV, or what FFmpeg encodes. Blocks; call it in a thread."""
+"""Writes speech as a file, at once or as a stream: raw samples, WAV, or what FFmpeg encodes. It blocks: use a
+thread."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import numpy as np
 from voicecodecs.registry import AudioFormat
 
 _UNKNOWN_BYTES = 0xFFFFFFFF
-"""What a WAV header says where the length is not known yet; players then read to the end of the stream."""
+"""Length in a WAV header while the real length is not known. Players then read to the end of the stream."""
 
 RATES_HZ = (8000, 16000, 22050, 24000, 32000, 44100, 48000)
 
@@ -26,11 +27,11 @@ class FileFormat:
     rates_hz: tuple[int, ...] = RATES_HZ
     default_hz: int = 24000
     codec: str = ""
-    """FFmpeg's encoder; empty: the samples as they are."""
+    """FFmpeg's encoder. Empty: the samples are not encoded."""
     container: str = ""
     """FFmpeg's muxer."""
     bitrate: int = 0
-    """Bits per second; 0 where the codec is lossless."""
+    """Bits per second. 0: the codec is lossless."""
 
 
 FORMATS = {
@@ -45,31 +46,31 @@ FORMATS = {
     "aac": FileFormat(content_type="audio/aac", codec="aac", container="adts", bitrate=64_000),
     "flac": FileFormat(content_type="audio/flac", codec="flac", container="flac"),
 }  # fmt: skip
-"""By name. ``pcm`` is s16le, ``ulaw`` bare PCMU; all are mono."""
+"""Formats by name. ``pcm`` is s16le, ``ulaw`` is PCMU without a header. All are mono."""
 
 
 def engine_format(name: str, rate: int) -> AudioFormat:
-    """What the engine has to make for a file of that format and rate."""
+    """Return the format that the engine has to make for a file of that format and rate."""
     return AudioFormat("PCMU" if name == "ulaw" else "L16", rate, 20)
 
 
 class Writer(Protocol):
-    """Frames of ``engine_format`` in, bytes of the file out as soon as they are ready."""
+    """Turns frames of ``engine_format`` into bytes of the file, as soon as they are ready."""
 
     def write(self, frames: Sequence[bytes]) -> bytes: ...
 
     def close(self) -> bytes:
-        """What the encoder still holds. Nothing may follow."""
+        """Return the bytes that the encoder still has. Nothing may follow."""
         ...
 
 
 def writer(name: str, rate: int, *, whole: bool = False) -> Writer:
-    """A writer of one file.
+    """Return a writer of one file.
 
     Args:
         name: one of ``FORMATS``.
-        rate: Hz, one of the format's.
-        whole: hand all of it out at the end, so that a header can tell the length.
+        rate: Hz, one of the format's rates.
+        whole: return everything at the end, so that the header can tell the length.
     """
     if FORMATS[name].codec:
         return _Encoded(FORMATS[name], rate)
@@ -79,7 +80,7 @@ def writer(name: str, rate: int, *, whole: bool = False) -> Writer:
 
 
 def wav_header(rate: int, data_bytes: int = _UNKNOWN_BYTES) -> bytes:
-    """44 bytes in front of mono s16le samples (RIFF WAVE, format 1)."""
+    """Return the 44 bytes in front of mono s16le samples (RIFF WAVE, format 1)."""
     riff_bytes = min(data_bytes + 36, _UNKNOWN_BYTES)
     head = struct.pack("<4sI4s4sIHHIIHH", b"RIFF", riff_bytes, b"WAVE", b"fmt ", 16, 1, 1, rate, rate * 2, 2, 16)
     return head + struct.pack("<4sI", b"data", data_bytes)
@@ -116,7 +117,7 @@ class _WholeWav:
 
 
 class _Sink:
-    """A file that can only be written to: muxers then need no way back."""
+    """A file that can only be written, so that muxers do not seek back."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -131,11 +132,11 @@ class _Sink:
 
 
 class _Encoded:
-    """A compressed file, by FFmpeg."""
+    """Writes a compressed file with FFmpeg."""
 
     def __init__(self, fmt: FileFormat, rate: int) -> None:
         self._sink = _Sink()
-        # Each packet leaves at once, and Ogg pages hold 0.2 s: a listener starts with the first ones.
+        # Each packet is written at once, and an Ogg page holds 0.2 s, so that a listener can start early.
         options = {"flush_packets": "1"}
         options |= {"ogg": {"page_duration": "200000"}, "mp3": {"write_xing": "0"}}.get(fmt.container, {})
         self._container = av.open(self._sink, "w", format=fmt.container, options=options)

@@ -1,4 +1,4 @@
-"""Who may use ``/``, ``/v1`` and ``/metrics``: API keys of tenants, with a sliding window and a limit of live calls."""
+"""Decides who may use ``/``, ``/v1`` and ``/metrics``: API keys of tenants, rate limits, limits of live calls."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from gateway.listener.forwarded import Proxies
 from gateway.listener.source_limit import SourceLimit
 
 COOKIE = "talkspurt_key"
-"""Holds the key of a browser that has signed in (``gateway.http.pages``): HttpOnly, and SameSite=Strict, so that no
-request which another site causes carries it."""
+"""Name of the cookie with the key of a browser that has signed in (``gateway.http.pages``). It is HttpOnly and
+SameSite=Strict, so a request that another site causes does not carry it."""
 
 _REMEMBERED = 10_000
-"""Addresses that sent unknown keys, and keys that were asked for; a few hundred bytes each."""
+"""How many addresses that sent unknown keys, and how many keys, are remembered. Each takes a few hundred bytes."""
 
 
 def source(address: str) -> str:
-    """What is limited as one: an IPv4 address, or the /64 that every IPv6 customer has at least."""
+    """Return what is limited together: an IPv4 address, or the /64 network that an IPv6 customer has at least."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -49,7 +49,11 @@ class Tenant:
         self._live = 0
 
     def admit(self, now: float) -> None:
-        """Count a request in the sliding window. Raises ``Rejected`` (429)."""
+        """Count a request in the sliding window.
+
+        Raises:
+            Rejected: 429, there were too many.
+        """
         while self._recent and self._recent[0] <= now - 60:
             self._recent.popleft()
         if len(self._recent) >= self._per_minute:
@@ -61,7 +65,11 @@ class Tenant:
 
     @contextmanager
     def occupied(self) -> Iterator[None]:
-        """Count a live call or speech request while it lasts. Raises ``Rejected`` (429)."""
+        """Count a live call or speech request while it lasts.
+
+        Raises:
+            Rejected: 429, there are too many.
+        """
         if self._live >= self._concurrent:
             raise Rejected(
                 f"{self._concurrent} calls at a time are allowed", status=429, code="too_many_calls", retry_after_s=1
@@ -96,10 +104,14 @@ class Authenticator:
             per_s=auth.failures_per_minute / 60, burst=auth.failures_burst, sources=_REMEMBERED
         )
         self._asked: OrderedDict[tuple[str, bytes], None] = OrderedDict()
-        """Address and digest of each key; the one unused for longest is forgotten first."""
+        """Address and digest of each key. The entry that was unused for longest is forgotten first."""
 
     def check(self, request: web.Request) -> Tenant:
-        """The request's tenant; where no keys are asked for, one for all. Raises ``Rejected`` (401, 403, 429)."""
+        """Return the tenant of a request. If no keys are required, all requests have the same tenant.
+
+        Raises:
+            Rejected: 401, 403 or 429.
+        """
         if not self._tenants:
             if self._open:
                 return self._anyone
@@ -117,7 +129,11 @@ class Authenticator:
         return found
 
     def tenant(self, request: web.Request, key: str) -> Tenant | None:
-        """Whose key the request brings; an empty one is none. Raises ``Rejected`` (429): too many unknown ones came."""
+        """Return the tenant whose key the request has. An empty key counts as none.
+
+        Raises:
+            Rejected: 429, too many unknown keys came from this address.
+        """
         if not key:
             return None
         address, now = source(self._proxies.client(request.remote or "", request.headers)), time.monotonic()
@@ -148,7 +164,7 @@ class Authenticator:
     def guard(
         self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """A handler behind the check; the tenant is in ``request[TENANT]``."""
+        """Return a handler that checks the request first. The tenant is in ``request[TENANT]``."""
 
         async def guarded(request: web.Request) -> web.StreamResponse:
             request[TENANT] = self.check(request)

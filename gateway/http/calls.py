@@ -1,4 +1,4 @@
-"""REST over live calls: list, show, hang up, messages of the dialogue protocol, server-sent events."""
+"""The REST interface to live calls: list, show, hang up, messages of the dialogue protocol, server-sent events."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CallView(BaseModel):
     """Seconds since the epoch."""
     turns: int
     firstPacketMs: list[float]
-    """Of the latest turns, at most 100."""
+    """First packets of the latest turns, at most 100."""
     gaps: int
     """How often the caller heard nothing in mid-turn, and for how long in all."""
     gapS: float
@@ -45,13 +45,13 @@ class CallView(BaseModel):
     bufferedMs: int
     """Sound that waits to be sent."""
     turn: str
-    """The turn that is heard, else the last one."""
+    """The turn that is being heard, else the last one."""
     outcome: str
-    """How that turn ended; empty while it is heard."""
+    """How that turn ended. Empty while it is being heard."""
     playedText: str
-    """What the caller has heard of it, its last 500 characters."""
+    """The last 500 characters that the caller has heard of that turn."""
     queuedText: str
-    """What is to come, its first 500 characters; turns stand on lines of their own."""
+    """The first 500 characters of the text to come. Each turn has its own line."""
 
 
 class CallList(BaseModel):
@@ -68,17 +68,19 @@ class PlaceCallBody(BaseModel):
     to: str = Field("", max_length=500)
     """SIP URI or number, one of ``sip.allowed_targets``."""
     target: str = Field("", max_length=500)
-    """The same under its other name."""
+    """Another name of ``to``."""
     route: str = "default"
     """What happens to the call when it is answered."""
     from_: str = Field("", alias="from", max_length=500)
     """SIP URI or number that the callee sees; empty: the trunk's own."""
     trunk: str = ""
-    """By which trunk; empty: the one whose proxy the target names, for a number the first with a proxy."""
+    """The trunk that carries the call. Empty: the one whose proxy the target names; for a number, the first with a
+    proxy."""
     headers: dict[str, str] = Field({}, max_length=50)
     """SIP headers for the callee."""
     customParameters: dict[str, str] = Field({}, max_length=100)
-    """For the dialogue manager's ``setup``; those that the trunk's ``headers`` name are SIP headers too."""
+    """Parameters for the dialogue manager's ``setup``. Those that the trunk's ``headers`` name become SIP headers
+    too."""
 
     @model_validator(mode="after")
     def _one_target(self) -> PlaceCallBody:
@@ -88,15 +90,15 @@ class PlaceCallBody(BaseModel):
 
 
 class AttemptView(BaseModel):
-    """A call that was placed and is not answered, or was not."""
+    """A call that was placed and has not been answered (yet)."""
 
     callId: str
-    """Of the call that it becomes."""
+    """Id of the call that this attempt becomes."""
     route: str
     state: str
     """``calling``, ``ringing``, ``early_media``, ``answered``, ``failed``."""
     sipStatus: int
-    """The callee's last answer; 0: none yet."""
+    """Status of the callee's last answer. 0: there is none yet."""
     reason: str
     """Why it failed: ``busy``, ``no_answer``, ``declined``, ``not_found``, ``no_common_codec``, ``not_authorised``,
     ``redirected``, ``unreachable``, ``unavailable``, ``cancelled``, ``refused``."""
@@ -105,7 +107,7 @@ class AttemptView(BaseModel):
 
 
 class HandoffView(BaseModel):
-    """What a call left for whoever goes on with it."""
+    """What a call left for the dialplan that continues it."""
 
     sessionId: str
     reason: str
@@ -115,7 +117,7 @@ class HandoffView(BaseModel):
 
 
 class Left:
-    """Handler of ``/v1/handoffs``: a dialplan asks what a call left when our stream has ended."""
+    """Handler of ``/v1/handoffs``. When our stream has ended, a dialplan asks here what the call left."""
 
     def __init__(self, handoffs: Handoffs) -> None:
         self._handoffs = handoffs
@@ -130,7 +132,7 @@ class Left:
         ]  # fmt: skip
 
     async def take(self, request: web.Request) -> web.Response:
-        """What the call left, once; 404 where it left nothing (the caller hung up) or was asked before."""
+        """Return what the call left, once. 404: the call left nothing (the caller hung up), or it was asked before."""
         call_sid = request.match_info["callSid"]
         left = self._handoffs.take_of_any(call_sid)
         if left is None:
@@ -171,21 +173,21 @@ class Calls:
         return web.Response(body=orjson.dumps({"calls": views}), content_type="application/json")
 
     async def show(self, request: web.Request) -> web.Response:
-        """One call with its statistics, or what became of one that was placed."""
+        """Return one call with its statistics, or the state of a call that was placed."""
         attempt = self._attempt(request)
         if attempt is not None:
             return web.json_response(_attempt_view(attempt))
         return web.json_response(view(self._call(request)))
 
     async def hang_up(self, request: web.Request) -> web.Response:
-        """End a call now, or give up calling."""
+        """End a call now, or stop calling."""
         if self._originator and self._originator.cancel(request.match_info["id"]):
             return web.Response(status=204)
         self._call(request).end("hangup_by_api", hang_up=True)
         return web.Response(status=204)
 
     async def place(self, request: web.Request) -> web.Response:
-        """Call somebody. The answer comes at once; ``GET /v1/calls/{id}`` tells how it goes."""
+        """Call somebody. The answer comes at once; ``GET /v1/calls/{id}`` tells the state of the call."""
         body = PlaceCallBody.model_validate_json(await request.read())
         if self._originator is None:
             raise Rejected("calls cannot be placed: section sip is not configured", status=503, code="not_configured")
@@ -209,12 +211,12 @@ class Calls:
         return self._originator.attempt(call_id)
 
     async def message(self, request: web.Request) -> web.Response:
-        """Any dialogue-manager message, for one call."""
+        """Take any message of a dialogue manager for one call."""
         self._observers.inject(self._call(request).call_id, await request.read())
         return web.Response(status=202)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events: the gateway's messages of one call, or of all."""
+        """Send the gateway's messages of one call, or of all calls, as server-sent events."""
         call_id = self._call(request).call_id if "id" in request.match_info else ""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
@@ -237,7 +239,7 @@ def _attempt_view(attempt: Attempt) -> dict[str, Any]:
 
 
 def view(session: Session) -> dict[str, Any]:
-    """A call's public state."""
+    """Return a call's public state."""
     stats, call = session.stats, session.call
     speaking, text = session.turns.speaking(), session.spoken_text()
     return CallView(

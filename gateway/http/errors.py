@@ -1,4 +1,4 @@
-"""Faults as HTTP says them: body ``{"error": {"type", "code", "message", "param"}}``, one place for all routes."""
+"""Turns errors into HTTP answers with the body ``{"error": {"type", "code", "message", "param"}}``, for all routes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _ENGINE_STATUS = {
 
 
 def retry_after(seconds: float) -> str:
-    """The value of ``Retry-After`` (RFC 9110 section 10.2.3): whole seconds, not less than asked for."""
+    """Return the value of ``Retry-After`` (RFC 9110 section 10.2.3): ``seconds``, rounded up to whole seconds."""
     return str(max(1, math.ceil(seconds)))
 
 
 def failure(
     status: int, code: str, message: str, *, param: str = "", retry_after_s: float = 0.0, kind: str = ""
 ) -> web.Response:
-    """An error answer."""
+    """Return an error answer."""
     body = {
         "error": {
             "type": kind or ("server_error" if status >= 500 else "invalid_request_error"),
@@ -46,10 +46,10 @@ def failure(
 
 
 def of(exc: Exception) -> web.Response:
-    """The answer to a fault.
+    """Return the answer to an error.
 
     Raises:
-        Exception: ``exc`` itself where it is no fault of the peer.
+        Exception: ``exc`` itself, if the error is not the peer's.
     """
     match exc:
         case Rejected():
@@ -77,7 +77,7 @@ def of(exc: Exception) -> web.Response:
 async def middleware(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Every fault leaves as JSON; a bug of ours is logged and leaves as 500 without its details."""
+    """Answer every error as JSON. A bug of ours is logged and answered with 500, without details."""
     try:
         return await handler(request)
     except web.HTTPException as exc:
@@ -87,6 +87,6 @@ async def middleware(
     except Exception as exc:
         try:
             return of(exc)
-        except Exception:  # ``of`` raised it again: no fault of the peer
+        except Exception:  # ``of`` raised it again, so the error is not the peer's
             log.exception("request failed", extra={"method": request.method, "path": request.path})
             return failure(500, "internal", "internal error")

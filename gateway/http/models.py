@@ -1,4 +1,4 @@
-"""The engine's models over HTTP: which there are, which one speaks."""
+"""The engine's models over HTTP: which models are loaded, and which one speaks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tts_engine.api import SpeechEngine
 
 
 class ModelView(BaseModel):
-    """A loaded model, as OpenAI lists them."""
+    """A loaded model, in the form in which OpenAI lists models."""
 
     id: str
     object: str = "model"
     owned_by: str
     """The engine that runs it."""
     active: bool
-    """New utterances are spoken by it."""
+    """Does this model speak new utterances?"""
 
 
 class ModelList(BaseModel):
@@ -59,7 +59,7 @@ class Models:
         return web.json_response(ModelList(data=data).model_dump())
 
     async def activate(self, request: web.Request) -> web.Response:
-        """New utterances are spoken by that model; those under way finish on theirs."""
+        """Let that model speak new utterances. Utterances under way finish on theirs."""
         body = ActiveModelBody.model_validate_json(await request.read())
         status = await self._engine.status()
         if body.model not in (loaded := status.models or (status.model,)):

@@ -1,9 +1,9 @@
-"""The web pages and the files they load, read once from the package and answered from memory.
+"""The web pages and the files that they load. All are read once from the package and served from memory.
 
-Files below ``/web/`` are public: every installation has the same ones, and pages of other origins may import
+Files below ``/web/`` are public, because every installation has the same ones; pages of other origins may import
 ``talkspurt.js``. The pages themselves need a key wherever ``/v1`` does. A browser cannot send ``Authorization`` with a
-page, an EventSource or a script, so one that comes without a key gets a form, and its key goes into a cookie that
-scripts cannot read and other sites cannot use.
+page, an EventSource or a script. So a browser without a key gets a form, and its key goes into a cookie that scripts
+cannot read and other sites cannot use.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".
 _LOGIN = "login.html"
 _PROBLEM = "<!-- problem -->"
 _ASKED_PAGE = "ASKED-PAGE"
-"""What is filled into the form."""
+"""The form contains this text where the requested page is filled in."""
 _UNKNOWN = "This key is not known here."
 
 _HEADERS = {
-    # Asked for again each time, answered with 304: an update is never seen in parts.
+    # Browsers ask again each time and get 304, so an update is never seen in parts.
     "Cache-Control": "no-cache",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -56,7 +56,7 @@ class _File:
 
 
 def _read() -> dict[str, _File]:
-    """What the package has for browsers, by name."""
+    """Return the package's files for browsers by name."""
     found = {}
     for entry in files("gateway.web").iterdir():
         content_type = _TYPES.get(PurePath(entry.name).suffix)
@@ -70,7 +70,7 @@ class Pages:
     """Handlers of the pages, their files, and the form that asks for a key.
 
     Args:
-        secure: the cookie goes over TLS only.
+        secure: is the cookie sent over TLS only?
     """
 
     def __init__(self, auth: Authenticator, *, secure: bool) -> None:
@@ -79,7 +79,7 @@ class Pages:
         self._files = _read()
 
     def routes(self) -> list[Route]:
-        """For ``make_app``. Pages check the key themselves: who has none is asked for it."""
+        """Return the routes for ``make_app``. Pages check the key themselves, since they ask a browser without one."""
         return [
             *(
                 Route(
@@ -99,7 +99,7 @@ class Pages:
         ]  # fmt: skip
 
     async def page(self, request: web.Request) -> web.StreamResponse:
-        """A page, or the form. A key in the address (``access_token``) moves into the cookie."""
+        """Return a page, or the form. A key in the address (``access_token``) moves into the cookie."""
         try:
             self._auth.check(request)
         except Rejected as exc:
@@ -112,7 +112,7 @@ class Pages:
         return self._answer(request, self._files[PAGES[request.path]], _PAGE_HEADERS)
 
     async def file(self, request: web.Request) -> web.StreamResponse:
-        """A file that pages load."""
+        """Return a file that pages load."""
         name = request.match_info["name"]
         found = self._files.get(name)
         if found is None:
@@ -120,10 +120,10 @@ class Pages:
         return self._answer(request, found, {**_HEADERS, "Access-Control-Allow-Origin": "*"})
 
     async def login(self, request: web.Request) -> web.StreamResponse:
-        """The key that was typed: into the cookie, and on to the page that asked for it."""
+        """Put the typed key into the cookie, and go on to the page that needed the key."""
         form = await request.post()
         key, page = str(form.get("key", "")).strip(), str(form.get("page", ""))
-        if page not in PAGES:  # a path of ours, whatever the form says: no way out to another site
+        if page not in PAGES:  # only our own pages, so that the form cannot lead to another site
             raise Rejected(f"no page {page[:40]!r}", status=422, code="unknown_page", param="page")
         try:
             known = self._auth.tenant(request, key) is not None

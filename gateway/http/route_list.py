@@ -1,4 +1,4 @@
-"""Which routes there are, for a page that offers them: names and how they lead a dialogue, no address and no secret."""
+"""Lists the routes for a page that offers them: names and how they lead a dialogue, without addresses and secrets."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class RouteView(BaseModel):
 
     name: str
     dialogue: Literal["script", "dial-out", "dial-in"]
-    """Who leads its calls: the built-in script, a manager that we dial, a manager that dials in."""
+    """Who leads the route's calls: the built-in script, a manager that we dial, or a manager that dials in."""
     language: str
     recogniser: bool
-    """Whether callers are understood, not only heard."""
+    """Does the route have a recogniser, so that callers' words are understood?"""
 
 
 class RouteListView(BaseModel):

@@ -1,4 +1,4 @@
-"""How an HTTP route is declared: once, for the application and for its description."""
+"""The declaration of an HTTP route. The application and its description are both made from it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Route:
     handler: Handler
     summary: str
     protected: bool = True
-    """Needs a key beyond loopback."""
+    """Does the route need a key beyond loopback?"""
     begins_call: bool = False
-    """Its refusals are refused calls, and are counted as such."""
+    """Does the route begin calls, so that its refusals count as refused calls?"""
     body: type[BaseModel] | None = None
     answer: type[BaseModel] | None = None
     content_type: str = "application/json"
@@ -31,7 +31,7 @@ class Route:
 
 
 def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
-    """OpenAPI 3.1 of the routes; schemas come from the pydantic models that also check the bodies."""
+    """Return the OpenAPI 3.1 description of the routes. Schemas come from the models that also check the bodies."""
     paths: dict[str, dict[str, Any]] = {}
     schemas: dict[str, Any] = {}
 

@@ -1,4 +1,4 @@
-"""The speech API: a text becomes a file, or a stream of one as it is made."""
+"""The speech API: it turns a text into an audio file, whole or as a stream while it is made."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ from tts_engine.errors import EngineError, InvalidRequest
 log = logging.getLogger(__name__)
 
 ENCODERS = 2
-"""Threads that encode files; more requests at a time take turns, chunk by chunk."""
+"""Number of threads that encode files. With more requests at a time, these take turns, chunk by chunk."""
 
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
 OPENAI_VOICES = frozenset(
     ("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse")
 )
-"""Clients that were written for OpenAI have to name one: where the engine has none of that name, its default speaks."""
+"""Voices of OpenAI. Its clients have to name one; if the engine has no voice of that name, its default voice speaks."""
 
 GENERIC_VOICES = OPENAI_VOICES | {"default", "female", "male"}
-"""Names that say no more than "some voice": the default one speaks, where the engine has none of that name."""
+"""Names that mean any voice. If the engine has no voice of that name, its default voice speaks."""
 
 SILENT_FRAMES = 5
-"""What a text without anything to speak (emoji, punctuation) becomes. An error would end a client's whole answer."""
+"""Length of the silence for a text without anything to speak (emoji, punctuation). An error would end the client's
+whole answer."""
 
 Speed = Annotated[float, Field(ge=0.25, le=4)]
 
@@ -52,13 +53,13 @@ class SpeechBody(BaseModel):
 
     text: str = Field(min_length=1)
     speaker: str = ""
-    """Voice id; empty is the engine's default."""
+    """Voice id. Empty: the engine's default."""
     format: Literal["wav", "pcm", "mp3", "opus", "ulaw"] = "wav"
     """``pcm`` is s16le, ``ulaw`` bare PCMU at 8000 Hz, ``opus`` Ogg."""
     sample_rate: int | None = None
-    """Hz; 24000 where it is left out, 8000 for ``ulaw``."""
+    """Hz. Default: 24000, for ``ulaw`` 8000."""
     language: str = ""
-    """BCP 47 tag; empty is the voice's own."""
+    """BCP 47 tag. Empty: the voice's own."""
     speed: Speed = 1.0
     instruct: str = ""
     """Style instruction, for models that take one."""
@@ -71,10 +72,10 @@ class OpenAiVoice(BaseModel):
 
 
 class OpenAiBody(BaseModel):
-    """Body of ``POST /v1/audio/speech``, as OpenAI has it."""
+    """Body of ``POST /v1/audio/speech``, as OpenAI defines it."""
 
     model: str
-    """``tts-1``, ``tts-1-hd`` and ``gpt-4o-mini-tts`` are the active model; else its own name."""
+    """``tts-1``, ``tts-1-hd`` and ``gpt-4o-mini-tts`` mean the active model. Else its own name."""
     input: str = Field(min_length=1, max_length=4096)
     voice: str | OpenAiVoice = ""
     response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = "mp3"
@@ -86,7 +87,7 @@ class OpenAiBody(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is to be spoken, and how it is to be delivered."""
+    """What to speak, and how to deliver it."""
 
     text: str
     format: str
@@ -125,25 +126,25 @@ class Speech:
         ]  # fmt: skip
 
     async def aclose(self) -> None:
-        """End the threads; a piece under way is still encoded."""
+        """End the threads. A piece under way is still encoded."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # --- handlers --------------------------------------------------------------------------------------------------
 
     async def file(self, request: web.Request) -> web.Response:
-        """The whole file."""
+        """Return the whole file."""
         order = await self._order(SpeechBody.model_validate_json(await request.read()))
         with request[TENANT].occupied():
             body = b"".join([piece async for piece in self.spoken(order, request[TENANT], whole=True)])
         return web.Response(body=body, content_type=FORMATS[order.format].content_type)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """The file in chunks, as it is made."""
+        """Return the file in chunks, as it is made."""
         order = await self._order(SpeechBody.model_validate_json(await request.read()))
         return await self._stream(request, order, FORMATS[order.format].content_type)
 
     async def openai(self, request: web.Request) -> web.StreamResponse:
-        """OpenAI's ``audio/speech``."""
+        """Handle OpenAI's ``audio/speech``."""
         body = OpenAiBody.model_validate_json(await request.read())
         status = await self._engine.status()
         if body.model not in (*OPENAI_MODELS, status.model, *status.models):
@@ -163,7 +164,7 @@ class Speech:
     async def _openai(self, request: web.Request, order: Order, body: OpenAiBody) -> web.StreamResponse:
         if body.stream_format == "audio":
             return await self._stream(request, order, FORMATS[order.format].content_type)
-        # Usage is told in tokens there: we count characters of text and 20 ms frames of speech.
+        # OpenAI reports usage in tokens. We report characters of text and 20 ms frames of speech in their place.
         tokens = {"input_tokens": len(order.text), "output_tokens": 0}
 
         def delta(piece: bytes) -> bytes:
@@ -199,14 +200,14 @@ class Speech:
     async def spoken(
         self, order: Order, tenant: Tenant, *, whole: bool = False, on_audio: Callable[[float], None] = lambda s: None
     ) -> AsyncGenerator[bytes, None]:
-        """The file in pieces, none of them empty; counted in the tenant's usage.
+        """Yield the file in pieces, none of them empty, and count it in the tenant's usage.
 
         Args:
-            whole: it will be kept as one file: its header can then tell the length.
-            on_audio: told of the seconds of sound made so far.
+            whole: is the file returned as one? Its header can then tell the length.
+            on_audio: called with the seconds of sound made so far.
 
         Raises:
-            EngineError: it cannot be spoken.
+            EngineError: the text cannot be spoken.
         """
         fmt = engine_format(order.format, order.rate)
         asked = UtteranceRequest(
@@ -253,7 +254,7 @@ class Speech:
 
         with request[TENANT].occupied():
             async with aclosing(self.spoken(order, request[TENANT], on_audio=on_audio)) as pieces:
-                # Only with the first piece in hand is it certain that the status is 200.
+                # The status is certain to be 200 only when the first piece has been made.
                 first = await anext(pieces)
                 response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-store"})
                 await response.prepare(request)
@@ -262,7 +263,7 @@ class Speech:
                     async for piece in pieces:
                         await response.write(wrap(piece))
                 except EngineError as exc:
-                    # The status is out: a body without its end is the only way left to tell.
+                    # The status has been sent, so only a body without its end can still tell of an error.
                     log.warning("speech broke off", extra={"code": exc.code, "why": str(exc)})
                     if request.transport is not None:
                         request.transport.abort()
@@ -273,7 +274,7 @@ class Speech:
 
 
 async def voice_id(engine: SpeechEngine, name: str) -> str:
-    """The id of the voice that a client means; empty for the engine's default."""
+    """Return the id of the voice that a client means. Empty: the engine's default."""
     if name in GENERIC_VOICES and name not in {voice.voice_id for voice in await engine.list_voices()}:
         return ""
     return name

@@ -1,7 +1,8 @@
-"""Speech over a WebSocket: a text, or tokens as a language model makes them, in; PCM with its words out.
+"""Speech over a WebSocket. The client sends a text, or tokens as a language model makes them, and gets PCM with its
+words.
 
-In: ``{"text": …, "speaker"?: …}``, or ``{"delta": …}`` … ``{"end": true}``; ``{"type": "cancel"}`` stops. Out:
-``audio_chunk`` … ``done``, or ``error``. One utterance at a time; the socket may make many.
+The client sends ``{"text": …, "speaker"?: …}``, or ``{"delta": …}`` … ``{"end": true}``; ``{"type": "cancel"}`` stops.
+It gets ``audio_chunk`` … ``done``, or ``error``. A socket may make many utterances, one at a time.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
 from tts_engine.errors import EngineError
 
 PING_S = 20.0
-"""Between WebSocket pings; a client silent for twice that is gone."""
+"""Time between WebSocket pings. A client that is silent for twice that time counts as gone."""
 
 
 class SpeechMessage(BaseModel):
-    """What a client says. The voice and its manner are those of the message that begins an utterance."""
+    """A message of a client. The message that begins an utterance decides its voice and manner."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -40,9 +41,9 @@ class SpeechMessage(BaseModel):
     text: str = ""
     """A whole utterance."""
     delta: str = ""
-    """More of an utterance; the first one begins it."""
+    """More text of an utterance. The first delta begins it."""
     end: bool = False
-    """No more deltas."""
+    """Is this the end of the deltas?"""
     speaker: str = ""
     sample_rate: int = 24000
     """Hz of the PCM that comes back."""
@@ -70,7 +71,7 @@ class SpeechSocket:
         ]  # fmt: skip
 
     async def aclose(self) -> None:
-        """End all connections: the process shuts down."""
+        """End all connections, because the process shuts down."""
         await asyncio.gather(
             *(socket.close(code=WSCloseCode.GOING_AWAY) for socket in list(self._sockets)), return_exceptions=True
         )
@@ -101,12 +102,12 @@ class SpeechSocket:
 
 
 def error_of(exc: Exception) -> Any:
-    """The same object as in the body of an HTTP error."""
+    """Return the object that the body of an HTTP error has too."""
     return orjson.loads(http_errors.of(exc).text or "")["error"]
 
 
 class _Client:
-    """One connection, and the utterance that it has under way."""
+    """One connection and its utterance under way."""
 
     def __init__(
         self, socket: web.WebSocketResponse, engine: SpeechEngine, limits: LimitsConfig, usage: Usage, tenant: Tenant
@@ -121,15 +122,15 @@ class _Client:
         self._characters = 0
 
     async def send(self, **fields: Any) -> None:
-        """Send a message; nothing where the client is gone."""
+        """Send a message. If the client is gone, do nothing."""
         with contextlib.suppress(ConnectionError):
             await self._socket.send_str(orjson.dumps(fields).decode())
 
     async def on_message(self, message: SpeechMessage) -> None:
-        """Do what it says.
+        """Do what a message says.
 
         Raises:
-            ProtocolError: not possible now, or nothing is asked for.
+            ProtocolError: this is not possible now, or the message asks for nothing.
             EngineError: the text cannot be taken.
         """
         if message.type == "cancel":
@@ -151,7 +152,7 @@ class _Client:
             raise ProtocolError("the message holds neither text, delta, end nor type", field="text")
 
     async def stop(self) -> None:
-        """Cancel the utterance, if there is one; returns when nothing is spent on it any more."""
+        """Cancel the utterance, if there is one. Return when no more work is done for it."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -184,7 +185,7 @@ class _Client:
             self._utterance.end_text()
 
     async def _speak(self, utterance: Utterance, rate: int) -> None:
-        """Pass the sound on as it comes; a slow client slows the engine down."""
+        """Pass the sound on as it comes. A slow client slows the engine down."""
         samples = 0
         try:
             async with utterance:

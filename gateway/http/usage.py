@@ -1,4 +1,4 @@
-"""What each tenant had spoken, day by day. Kept in memory: a restart begins anew."""
+"""Counts what each tenant had spoken, day by day. The counts are in memory and start again with the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.http.auth import TENANT
 from gateway.http.routes import Route
 
 DAYS = 92
-"""Kept a tenant; the oldest go first."""
+"""How many days are kept for each tenant. The oldest are dropped first."""
 
 
 class UsageDay(BaseModel):
@@ -46,7 +46,7 @@ class Usage:
         self._tenants: dict[str, OrderedDict[str, _Day]] = {}
 
     def count(self, tenant: str, *, characters: int, audio_s: float) -> None:
-        """A request has been answered, in full or in part."""
+        """Count a request that was answered in full or in part."""
         days = self._tenants.setdefault(tenant, OrderedDict())
         day = days.setdefault(datetime.datetime.now(datetime.UTC).date().isoformat(), _Day())
         day.requests += 1
@@ -56,7 +56,7 @@ class Usage:
             days.popitem(last=False)
 
     async def show(self, request: web.Request) -> web.Response:
-        """The usage of the tenant that asks."""
+        """Return the usage of the tenant that asks."""
         tenant = request[TENANT].name
         days = [
             UsageDay(day=day, requests=d.requests, characters=d.characters, audioSeconds=round(d.audio_s, 2))

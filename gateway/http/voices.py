@@ -17,7 +17,7 @@ from tts_engine.api import SpeechEngine, VoiceInfo
 from tts_engine.errors import NotFound
 
 _FIELD_BYTES = 16 * 1024
-"""Of one text field of a form."""
+"""Most bytes of one text field of a form."""
 
 
 def _from_base64(value: object) -> object:
@@ -25,18 +25,18 @@ def _from_base64(value: object) -> object:
 
 
 class VoiceView(BaseModel):
-    """A voice that can be named as ``speaker``, in a route, or in a ``text`` message."""
+    """A voice. Its id can be a ``speaker``, the ``voice`` of a route, or the ``voice`` of a ``text`` message."""
 
     voice_id: str
     name: str
     languages: list[str]
     engine: str
     registered: bool
-    """Added by a user; only these can be removed."""
+    """Was this voice added by a user? Only such voices can be removed."""
 
 
 class VoiceList(BaseModel):
-    """``GET /v1/voices``: built-in ones first."""
+    """``GET /v1/voices``: built-in voices first."""
 
     voices: list[VoiceView]
 
@@ -47,14 +47,13 @@ class VoiceBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     audio: Annotated[bytes, BeforeValidator(_from_base64), Field(min_length=1)]
-    """Reference audio, in JSON as base64: a WAV file of 16 kHz or more. 5 to 15 seconds of one speaker serve
-    best."""
+    """Reference audio: a WAV file of 16 kHz or more, in JSON as base64. 5 to 15 seconds of one speaker are best."""
     transcript: str = ""
-    """What is said in it, word for word."""
+    """What is said in the audio, word for word."""
     voice_id: str = ""
-    """Letters, digits, ``_`` and ``-``; made up where it is left out."""
+    """Letters, digits, ``_`` and ``-``. Empty: an id is made up."""
     name: str = ""
-    """Shown to people; the id where it is left out."""
+    """The name that people see. Empty: the id."""
     language: str = ""
     """BCP 47 tag of the speaker."""
 
@@ -93,7 +92,7 @@ class Voices:
         return web.json_response(_view(found).model_dump())
 
     async def add(self, request: web.Request) -> web.Response:
-        """Register a voice; takes as long as the engine needs for its features."""
+        """Register a voice. This takes as long as the engine needs for the voice's features."""
         body = await self._body(request)
         if not (body.audio[:4] == b"RIFF" and body.audio[8:12] == b"WAVE"):
             raise Rejected(
@@ -111,7 +110,7 @@ class Voices:
         return web.json_response(_view(voice).model_dump(), status=201, headers=headers)
 
     async def remove(self, request: web.Request) -> web.Response:
-        """Remove a registered voice; utterances that use it finish."""
+        """Remove a registered voice. Utterances that use it finish."""
         await self._engine.remove_voice(request.match_info["voice_id"])
         return web.Response(status=204)
 
@@ -123,7 +122,7 @@ class Voices:
         if request.content_type == "multipart/form-data":
             return await _form(request, most)
         data = bytearray()
-        # Base64 takes four bytes for three, the other fields a little more.
+        # Base64 takes four bytes for three; the other fields take a little more.
         async for piece in request.content.iter_chunked(65536):
             data += piece
             if len(data) > most * 4 // 3 + _FIELD_BYTES:
@@ -135,7 +134,7 @@ class Voices:
 
 
 async def _form(request: web.Request, most: int) -> VoiceBody:
-    """Read a form part by part, each within its bound."""
+    """Read a form part by part. Each part has its bound."""
     fields: dict[str, str | bytes] = {}
     try:
         async for part in await request.multipart():

@@ -1,1 +1,1 @@
-"""From caller speech to words: the embedded recogniser and external ones. Knows nothing of turns."""
+"""Turns caller speech into words, by the embedded recogniser or an external one. Knows nothing of turns."""

@@ -1,7 +1,7 @@
-"""A streaming recogniser at the other end of a WebSocket (``listen.py``): one connection per call.
+"""A streaming recogniser at the other end of a WebSocket (``listen.py``), with one connection per call.
 
-What the caller says is kept until its words have come. A connection that breaks in mid-utterance is made anew and gets
-the utterance again, once: audio that brings the recogniser down costs its own prompt, not those after it.
+Caller audio is kept until its words have come. If a connection breaks in mid-utterance, a new one gets the utterance
+again, but only once. So audio that makes the recogniser fail costs its own prompt and not those after it.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from gateway.seams.recogniser import FRAME_BYTES, SAMPLE_RATE, RecognitionEvents
 
 log = logging.getLogger(__name__)
 
-_UTTERANCES = 4  # kept per call while the recogniser is slow; the oldest is given up
+_UTTERANCES = 4  # so many are kept per call while the recogniser is slow; the oldest is given up
 _MESSAGE_BYTES = 1 << 20
 _CLOSE_S = 1.0
 
 
 class _Utterance:
-    """What the caller said between two ``finish``."""
+    """What the caller said between two calls of ``finish``."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
         self.sent = 0
         self.paused = False
-        """A pause is still to be told."""
+        """Does the recogniser still have to be told of a pause?"""
         self.finished = False
         self.finalized = False
         self.tries = 0
         self.settled = ""
-        """The words of finals."""
+        """The words of final results."""
         self.interim = ""
 
     def again(self) -> None:
-        """To be sent again from its beginning, once."""
+        """Mark the utterance to be sent again from its beginning. This happens only once."""
         if self.tries:
             self.frames.clear()
         self.tries += 1
@@ -55,7 +55,7 @@ class _Utterance:
 
 
 class ListenStream:
-    """One call's connection; see ``RecognitionStream``."""
+    """One call's connection; it is a ``RecognitionStream``."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class ListenStream:
         self._broken = False
         self._closed = False
         self.dropped = 0
-        """Frames that had no room."""
+        """Number of frames that were dropped for lack of room."""
         self._task = asyncio.create_task(self._run(), name="recogniser stream")
 
     def push(self, pcm: bytes) -> None:
@@ -127,14 +127,14 @@ class ListenStream:
         if utterance not in self._waiting or self._closed:
             return
         log.warning("recogniser is late", extra={"url": str(self._url.with_query(None))})
-        # What it still says about this utterance must not be taken for words of the next one.
+        # Later results about this utterance must not count as words of the next one.
         self._broken = self._broken or utterance.sent > 0
         self._complete(utterance)
         self._wake.set()
 
     def _heard(self, results: listen.Results) -> None:
         if not self._waiting or not self._waiting[0].sent:
-            return  # words after the last answer: about nothing that is still waited for
+            return  # nothing waits for words any more
         utterance = self._waiting[0]
         if results.final:
             utterance.settled = f"{utterance.settled} {results.text}".strip()
@@ -170,7 +170,7 @@ class ListenStream:
                 why = f"no connection within {config.connect_timeout_s:g} s"
             except (aiohttp.ClientError, OSError, ProtocolError) as exc:
                 why = str(exc)
-            except Exception:  # a bug of ours must not deafen the call for good
+            except Exception:  # after a bug of ours, the call must still be able to hear
                 log.exception("recogniser stream")
                 why = "internal error"
             if loop.time() - begun > config.reconnect_max_s:
@@ -180,7 +180,7 @@ class ListenStream:
             pause_s = min(2 * pause_s, config.reconnect_max_s)
 
     async def _talk(self, websocket: aiohttp.ClientWebSocketResponse) -> str:
-        """Use one connection to its end; returns why it ended."""
+        """Use one connection to its end. Return why it ended."""
         self._broken = False
         if self._waiting and self._waiting[0].sent:
             self._waiting[0].again()
@@ -201,7 +201,7 @@ class ListenStream:
     async def _write(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
         try:
             await self._send_all(websocket)
-        finally:  # whoever reads must not wait for answers to what nobody sends
+        finally:  # the reading side must not wait for answers to messages that are never sent
             await websocket.close()
 
     async def _send_all(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
@@ -213,7 +213,7 @@ class ListenStream:
                 utterance.sent = len(utterance.frames)
                 await websocket.send_bytes(piece)
             elif utterance is not None and utterance.finished and not utterance.finalized:
-                if not utterance.sent:  # finished without a frame
+                if not utterance.sent:  # the utterance ended without a frame
                     self._complete(utterance)
                     continue
                 utterance.finalized = True
@@ -230,11 +230,11 @@ class ListenStream:
 
 
 class ListenRecogniser:
-    """The recogniser at an address; see ``Recogniser``.
+    """The recogniser at an address; it is a ``Recogniser``.
 
     Args:
-        url: ``ws://`` or ``wss://``, its query included; ours is added.
-        connector: another way there than by TCP.
+        url: ``ws://`` or ``wss://`` with its query, to which ours is added.
+        connector: connects in another way than by TCP.
     """
 
     def __init__(self, url: str, config: RecogniserConfig, *, connector: aiohttp.BaseConnector | None = None) -> None:

@@ -1,8 +1,8 @@
 """The messages between a gateway and a streaming recogniser: those of Deepgram's ``/v1/listen``. Pure.
 
-Up go binary messages with s16le audio and the JSON messages ``Finalize``, ``KeepAlive`` and ``CloseStream``; down come
-``Results``, final or not. ``docs/recogniser.md`` has the part of it that is used. The embedded recogniser is reached
-the same way, on a unix socket.
+The gateway sends binary messages with s16le audio and the JSON messages ``Finalize``, ``KeepAlive`` and
+``CloseStream``. It gets ``Results``, final or not. ``docs/recogniser.md`` describes the part of the protocol that is
+used. The embedded recogniser speaks the same protocol on a unix socket.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Results:
 
     text: str
     final: bool
-    """These words stay; what comes later is about later audio."""
+    """Are these words final? Later results are then about later audio."""
     from_finalize: bool = False
-    """All audio before the ``Finalize`` has been worked on."""
+    """Has all audio before the ``Finalize`` been worked on?"""
 
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A message that says nothing about words: ``Metadata``, ``SpeechStarted``, ..."""
+    """A message without words: ``Metadata``, ``SpeechStarted``, ..."""
 
     kind: str
 
@@ -45,24 +45,24 @@ class Other:
 def query(
     *, language: str, hints: Sequence[str], hints_parameter: str, partials: bool, parameters: Mapping[str, str]
 ) -> Query:
-    """The query of the address: what the audio is and what is wanted. ``parameters`` replace ours of the same name."""
+    """Return the query of the address: the audio's format and what is wanted. ``parameters`` replace ours."""
     ours = {
         "encoding": "linear16",
         "sample_rate": str(SAMPLE_RATE),
         "channels": "1",
         "language": language,
         "interim_results": "true" if partials else "false",
-        "endpointing": "false",  # our VAD says when the caller has finished
+        "endpointing": "false",  # our VAD decides when the caller has finished
         **parameters,
     }
     return [*ours.items(), *((hints_parameter, hint) for hint in hints)]
 
 
 def decode(data: str | bytes) -> Results | Other:
-    """A text message of the recogniser.
+    """Read a text message of the recogniser.
 
     Raises:
-        ProtocolError: it is no JSON object with a type, or ``Results`` of another shape.
+        ProtocolError: the message is no JSON object with a type, or is ``Results`` of another shape.
     """
     try:
         body = orjson.loads(data)
@@ -80,7 +80,7 @@ def decode(data: str | bytes) -> Results | Other:
 
 
 def encode(results: Results, *, start_s: float, duration_s: float) -> str:
-    """``Results`` as a recogniser sends them."""
+    """Write ``Results`` as a recogniser sends them."""
     body: dict[str, Any] = {
         "type": "Results",
         "channel_index": [0, 1],

@@ -1,7 +1,8 @@
-"""English words by Moonshine tiny (MIT), from the model files that the package ``moonshine-voice`` carries: the extra
-``[recogniser]``. Nothing of that package is imported: its library keeps 2 MB of every utterance for good, and takes
-four times the CPU (measured). Architecture: Jeffries et al., *Moonshine: Speech Recognition for Live Transcription and
-Voice Commands* (2024): an encoder over the whole utterance, a decoder that writes a token at a time.
+"""Recognises English words with Moonshine tiny (MIT), from the model files in the package ``moonshine-voice`` (the
+extra ``[recogniser]``). The package itself is not imported, because its library keeps 2 MB of every utterance for good
+and takes four times the CPU (measured). Architecture: Jeffries et al., *Moonshine: Speech Recognition for Live
+Transcription and Voice Commands* (2024), an encoder over the whole utterance and a decoder that writes a token at a
+time.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ _FOLDER = "assets/tiny-en"
 
 _BEGIN, _END = 1, 2
 _TOKENS = 32768
-_TOKENS_PER_S = 6.5  # nobody speaks faster; more is the decoder going in circles (the paper's bound)
-_SHORTEST = 1600  # samples: less has no frame to look at
+_TOKENS_PER_S = 6.5  # nobody speaks faster; with more tokens the decoder repeats itself (the paper's bound)
+_SHORTEST = 1600  # samples; less audio has no frame
 _HEADS, _HEAD_SIZE = 8, 36
 
 
 def installed() -> bool:
-    """Whether the extra is here."""
+    """Is the extra installed?"""
     return importlib.util.find_spec(PACKAGE) is not None
 
 
 def model_folder() -> Path:
-    """The folder with the network and its tokens.
+    """Return the folder with the network and its tokens.
 
     Raises:
-        FileNotFoundError: the package is not there, or has no model (later versions download theirs).
+        FileNotFoundError: the package is not installed, or has no model (later versions download theirs).
     """
     spec = importlib.util.find_spec(PACKAGE)
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
@@ -45,7 +46,7 @@ def model_folder() -> Path:
 
 
 class Moonshine:
-    """The network, loaded and warm: a function from sound to words.
+    """The network, loaded and warm. It is a function from sound to words.
 
     Raises:
         FileNotFoundError: there is no model.
@@ -56,7 +57,7 @@ class Moonshine:
 
         folder = model_folder()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # one utterance at a time, beside a gateway that must not wait
+        options.intra_op_num_threads = 1  # the gateway beside it must not wait for a core
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
 
@@ -66,14 +67,14 @@ class Moonshine:
         self._encoder, self._decoder = session("encoder_model.ort"), session("decoder_model_merged.ort")
         self._cache = [i.name for i in self._decoder.get_inputs() if i.name.startswith("past_key_values")]
         self._vocabulary = read_tokens((folder / "tokenizer.bin").read_bytes())
-        self(np.zeros(SAMPLE_RATE, np.float32))  # the first run allocates
+        self(np.zeros(SAMPLE_RATE, np.float32))  # the first run allocates memory
 
     def __call__(self, pcm: NDArray[np.float32]) -> str:
-        """Words of speech; shape ``(samples,)``, 16 kHz. Empty where there are none."""
+        """Return the words of speech of shape ``(samples,)``, 16 kHz. Empty: there are none."""
         if len(pcm) < _SHORTEST:
             return ""
         text = self._text(self._tokens(pcm))
-        # What it says of silence, hiss and coughs, always (measured); nobody says this alone.
+        # The network always says this for silence, hiss and coughs (measured). Nobody says it alone.
         return "" if text.strip(" .,!?").lower() == "you" else text
 
     def _tokens(self, pcm: NDArray[np.float32]) -> list[int]:
@@ -99,7 +100,7 @@ class Moonshine:
                 break
             tokens.append(token)
             for name, value in zip(self._cache, after, strict=True):
-                if step == 0 or ".decoder." in name:  # the encoder's part is made once
+                if step == 0 or ".decoder." in name:  # the encoder's part is computed once
                     cache[name] = value
         return tokens
 
@@ -109,7 +110,8 @@ class Moonshine:
 
 
 def read_tokens(data: bytes) -> list[bytes]:
-    """The bytes of each token: each is preceded by its length, 7 bits a byte, the low ones first; 0: it is unused."""
+    """Return the bytes of each token. In the file a token follows its length, 7 bits a byte, low bits first. 0:
+    unused."""
     tokens, at = [], 0
     while at < len(data):
         length, at = data[at], at + 1

@@ -1,6 +1,6 @@
-"""The embedded recogniser's own process, seen from the gateway.
+"""Starts and watches the embedded recogniser's process for the gateway.
 
-Calls never wait for it: their streams connect when it listens, and bring what was said meanwhile.
+Calls never wait for this process. Their streams connect when it listens, and send what was said meanwhile.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from gateway.recognition.client import ListenRecogniser
 from gateway.seams.recogniser import RecognitionError, RecognitionEvents, RecognitionStream
 from tts_engine.service.child import ChildProcess, ChildTimes
 
-_START_S = 60.0  # to load the network, on a machine that does much else
+_START_S = 60.0  # bound for loading the network, also on a busy machine
 _END_S = 5.0
-_LOOK_S = 0.1  # between two looks whether it listens
-_RECONNECT_S = 0.5  # a socket of this machine costs next to nothing to try
+_LOOK_S = 0.1  # time between two checks whether it listens
+_RECONNECT_S = 0.5  # trying a socket on this machine costs almost nothing
 
 
 def socket_beside(settings: Path) -> Path:
-    """Where the child listens: beside the file with its settings."""
+    """Return the socket at which the child listens. It is beside the file with the child's settings."""
     return settings.with_name("recogniser.sock")
 
 
 class EmbeddedRecogniser(ChildProcess):
-    """A recogniser in a child process, behind a unix socket in a private folder; see ``Recogniser``. ``begin`` it."""
+    """A ``Recogniser`` in a child process, behind a unix socket in a private folder. Call ``begin`` to start it."""
 
     def __init__(self, module: str, config: RecogniserConfig) -> None:
-        """``module``: see ``ChildProcess``; listens once it has loaded, at ``socket_beside`` its settings."""
+        """``module`` is ``ChildProcess``'s. It listens at ``socket_beside`` its settings as soon as it has loaded."""
         embedded = config.embedded
         times = ChildTimes(
             start_s=_START_S, hang_s=embedded.hang_s, end_s=_END_S, restart_backoff_s=embedded.restart_backoff_s

@@ -1,9 +1,11 @@
-"""The embedded recogniser, seen from inside its process: ``listen.py``'s server on a function from sound to words.
+"""The server inside the embedded recogniser's process: the protocol of ``listen.py`` over a function from sound to
+words.
 
-The function sees whole utterances: it is called again over all of one for every partial result, and once more when the
-caller pauses (``KeepAlive``), since that is when the last word is usually there already; ``Finalize`` then finds its
-answer ready. Of a long utterance, what was said before such a pause is not worked on again. One call at a time, final
-results first, then the partial ones of whoever has waited longest; a stream never waits for more than one of those.
+The function sees whole utterances. For every partial result it runs again over the whole utterance. It also runs when
+the caller pauses (``KeepAlive``), because the last word has usually been said by then; the answer to ``Finalize`` is
+then ready. In a long utterance, audio before such a pause is not worked on again. The function runs for one call at a
+time: final results first, then the partial result of the call that has waited longest. So a final result never waits
+for more than one partial result.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ from voicecodecs.pcm import to_float32
 log = logging.getLogger(__name__)
 
 Transcribe = Callable[[NDArray[np.float32]], str]
-"""Words of mono audio at 16 kHz, shape ``(samples,)``, float32 in [-1, 1]. Called in one thread."""
+"""A function from mono audio at 16 kHz, shape ``(samples,)``, float32 in [-1, 1], to words. It runs in one thread."""
 
-_LONG_S = 5.0  # an utterance longer than this at a pause is cut there: the work grows with the length
-_MOST_S = 61  # of one utterance; the gateway's own bound is reached first
+_LONG_S = 5.0  # a longer utterance is cut at a pause, because the work grows with the length
+_MOST_S = 61  # longest utterance; the gateway's own bound is reached first
 _MESSAGE_BYTES = 1 << 20
-_FINALS = 8  # that a connection may wait for; one more ends it
+_FINALS = 8  # most final results that a connection may wait for; one more ends it
 
 
 class _Segment:
@@ -42,15 +44,15 @@ class _Segment:
         self.pcm = bytearray()
         self.text = ""
         self.done_bytes = 0
-        """Up to where ``text`` goes."""
+        """``text`` has the words up to this byte."""
         self.settled = ""
         self.settled_bytes = 0
-        """Up to where ``settled`` goes: no more work is done on that."""
+        """``settled`` has the words up to this byte. No more work is done on them."""
         self.paused_bytes = 0
-        """Where the caller paused last."""
+        """The byte at which the caller paused last."""
 
     async def read(self, transcribe: Callable[[NDArray[np.float32]], Awaitable[str]]) -> None:
-        """Bring ``text`` up to the audio that is here."""
+        """Update ``text`` with the words of all audio that has come."""
         size = len(self.pcm) & ~1
         if size - self.done_bytes < FRAME_BYTES:
             return
@@ -70,7 +72,7 @@ class _Connection:
         self.segment = _Segment()
         self.start_s = 0.0
         self.finals = 0
-        """Segments whose final result is still to come."""
+        """Number of segments whose final result is still to come."""
 
     async def send(self, segment: _Segment, *, final: bool) -> None:
         duration_s = len(segment.pcm) / 2 / SAMPLE_RATE
@@ -82,7 +84,7 @@ class _Connection:
 
 
 class ListenServer:
-    """The server; put ``app`` behind a listener."""
+    """The server. Put ``app`` behind a listener."""
 
     def __init__(self, transcribe: Transcribe, config: EmbeddedRecogniserConfig) -> None:
         self._transcribe = transcribe
@@ -112,7 +114,7 @@ class ListenServer:
         await asyncio.gather(*(connection.websocket.close() for connection in self._connections))
 
     async def _health(self, request: web.Request) -> web.Response:
-        """200 unless the network has been at one utterance for ``hang_s``."""
+        """Answer 200, unless the network has worked on one utterance for ``hang_s``."""
         loop = asyncio.get_running_loop()
         hangs = self._busy_since is not None and loop.time() - self._busy_since > self._hang_s
         return web.Response(status=503 if hangs else 200)
@@ -139,14 +141,14 @@ class ListenServer:
     def _hear(self, connection: _Connection, pcm: bytes) -> None:
         segment = connection.segment
         segment.pcm += pcm
-        if len(segment.pcm) > _MOST_S * SAMPLE_RATE * 2:  # no gateway of ours: it may have what it said so far
+        if len(segment.pcm) > _MOST_S * SAMPLE_RATE * 2:  # our gateway never sends so much; recognise what came so far
             self._finalize(connection)
             return
         if connection.partials and len(segment.pcm) - segment.done_bytes >= self._partial_bytes:
             self._want(connection)
 
     def _told(self, connection: _Connection, data: str) -> bool:
-        """A text message; False: the connection ends."""
+        """Take a text message. Return False if the connection ends."""
         try:
             kind = orjson.loads(data)["type"]
         except (ValueError, KeyError, TypeError):
@@ -154,7 +156,7 @@ class ListenServer:
             return False
         if kind == "Finalize":
             self._finalize(connection)
-        elif kind == "KeepAlive":  # no audio for now: the caller pauses
+        elif kind == "KeepAlive":  # the caller pauses
             connection.segment.paused_bytes = len(connection.segment.pcm)
             self._want(connection)
         return kind != "CloseStream" and connection.finals <= _FINALS
@@ -187,7 +189,7 @@ class ListenServer:
                 before = segment.text
                 try:
                     await segment.read(self._run)
-                except Exception:  # one utterance that the network cannot take must not end the others
+                except Exception:  # an utterance on which the network fails must not end the others
                     log.exception("recogniser")
                 if final or (connection.partials and connection.segment is segment and segment.text != before):
                     try:
@@ -205,7 +207,7 @@ class ListenServer:
 
 
 def _unsupported(request: web.Request) -> str:
-    """Why this stream cannot be recognised; empty if it can."""
+    """Return why this stream cannot be recognised. Empty: it can."""
     expected = {"encoding": "linear16", "sample_rate": str(SAMPLE_RATE), "channels": "1"}
     for name, value in expected.items():
         if request.query.get(name, value) != value:

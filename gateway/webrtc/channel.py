@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 LABEL = "talkspurt"
 
 _SEND_BUFFER_BYTES = 256_000
-"""What may wait for a slow peer; more closes the channel."""
+"""Most bytes that wait for a slow peer. More closes the channel."""
 
 _CHANNELS = 16
-"""Data channels a peer may open, of which one is used; more ends SCTP."""
+"""Most data channels that a peer may open. One of them is used. More end SCTP."""
 
 _DRAIN_S = 0.5
 
@@ -39,16 +39,16 @@ class Channel:
         channel.on("message", self._received)
 
     def read(self, take: Callable[[str | bytes], None]) -> None:
-        """Hand every further message to ``take``: text, or bytes of a binary one."""
+        """Pass every further message to ``take``: text, or the bytes of a binary message."""
         self._take = take
 
     @property
     def open(self) -> bool:
-        """Whether messages can be sent."""
+        """Can messages be sent?"""
         return self._channel.readyState == "open"
 
     def send(self, text: str) -> None:
-        """Queue a message. A peer that does not read is left without a channel."""
+        """Queue a message. If the peer does not read, the channel is closed."""
         if not self.open:
             return
         if self._channel.bufferedAmount > _SEND_BUFFER_BYTES:
@@ -58,7 +58,7 @@ class Channel:
         self._channel.send(text)
 
     def close(self) -> None:
-        """Close the channel; the call goes on."""
+        """Close the channel. The call goes on."""
         self._take = lambda data: None
         if self.open:
             self._channel.close()
@@ -82,10 +82,10 @@ class Channel:
 
 
 class ChannelTransport(RTCSctpTransport):
-    """SCTP of one connection. aiortc keeps fragments without end for a message without end; here they are bounded.
+    """SCTP of one connection. aiortc keeps any number of fragments of an endless message; here they are bounded.
 
     Args:
-        on_channel: told once, of the first channel with our label; others are closed.
+        on_channel: called once with the first channel that has our label. Other channels are closed.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class ChannelTransport(RTCSctpTransport):
             await self.stop()
 
     async def drain(self) -> None:
-        """Wait a moment for what is queued to be acknowledged."""
+        """Wait a moment until queued messages have been acknowledged."""
         deadline = asyncio.get_running_loop().time() + _DRAIN_S
         while self._data_channel_queue or self._outbound_queue or self._sent_queue:
             if self.state != "connected" or asyncio.get_running_loop().time() > deadline:

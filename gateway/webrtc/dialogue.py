@@ -1,5 +1,6 @@
-"""The browser in its own call's dialogue: it hears what the manager is told, extensions included, and may say whatever
-a manager may say. On routes where managers dial in it counts as one, so a bot can live in the page alone.
+"""The browser's part in the dialogue of its own call. It gets all messages that the manager gets, extensions included,
+and may send all messages that a manager may send. On routes where managers dial in, the browser counts as one, so a web
+page alone can be the bot.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from gateway.webrtc.channel import Channel
 log = logging.getLogger(__name__)
 
 _WAITING_MESSAGES = 256
-"""Kept while the browser has no channel (not open yet, or reconnecting); then the oldest go."""
+"""Most messages that are kept while the browser has no channel (not open yet, or reconnecting). Then the oldest are
+dropped."""
 
 
 class BrowserDialogue:
-    """One call's messages to and from its browser, over one data channel after another."""
+    """The messages of one call to and from its browser, over one data channel after another."""
 
     def __init__(self, limits: LimitsConfig) -> None:
         self._limits = limits
@@ -36,14 +38,14 @@ class BrowserDialogue:
         self._errors = 0
 
     def begin(self, setup: Setup, sink: DialogueSink) -> None:
-        """The call's session is there."""
+        """Begin; the call has a session now."""
         self._setup = setup
         self._sink = sink
         if self._channel is not None:
             self._greet()
 
     def attach(self, channel: Channel) -> None:
-        """The browser opened its channel, or a new one after a reconnect."""
+        """Use the channel that the browser opened, at first or after a reconnect."""
         self._channel = channel
         channel.read(self._received)
         if self._setup is not None:
@@ -57,7 +59,7 @@ class BrowserDialogue:
             self._write(self._waiting.popleft())
 
     def send(self, message: Outbound) -> None:
-        """Tell the browser, now or when its channel is there."""
+        """Send the browser a message, now or when it has a channel."""
         if self._channel is None or not self._channel.open:
             self._waiting.append(message)
         else:
@@ -86,7 +88,7 @@ class BrowserDialogue:
 
 
 class _SharedSink:
-    """The session as other managers of the call see it: their absence does not end a call that its browser leads."""
+    """The session for other managers of the call. A call that its browser leads does not end when they are absent."""
 
     def __init__(self, sink: DialogueSink) -> None:
         self._sink = sink
@@ -122,7 +124,7 @@ class _SharedLink:
         self._browser.send(message)
 
     def send_audio(self, pcm: bytes) -> None:
-        """Caller audio is not sent back to the caller."""
+        """Send caller audio to the manager, and not back to the browser."""
         self._link.send_audio(pcm)
 
     async def aclose(self) -> None:
@@ -130,12 +132,12 @@ class _SharedLink:
 
 
 class BrowserDialogues:
-    """``Dialogues`` that let browsers join those of another.
+    """``Dialogues`` that add browsers to the dialogues of another ``Dialogues``.
 
     Args:
         inner: gives each call its manager.
-        browser: a call's browser, by call id; None where it has no data channel.
-        version: of this server, for ``setup``.
+        browser: returns a call's browser by call id, or None if it has no data channel.
+        version: version of this server, for ``setup``.
     """
 
     def __init__(
@@ -152,7 +154,7 @@ class BrowserDialogues:
         self._version = version
 
     async def attach(self, call: CallInfo, sink: DialogueSink, *, codec: str) -> DialogueLink:
-        """Connect a call to its manager, and to its browser where it has one."""
+        """Connect a call to its manager, and to its browser if it has one."""
         browser = self._browser(call.call_id)
         if browser is None:
             return await self._inner.attach(call, sink, codec=codec)

@@ -1,7 +1,7 @@
-"""One call's sockets and connectivity checks: aioice with our ports, our addresses, and bounds.
+"""The sockets and connectivity checks of one call: aioice with our ports, our addresses, and bounds.
 
-Datagrams are told apart by their first byte (RFC 7983): media goes straight to the peer, which needs no queue and no
-task for it; STUN and DTLS go the library's way, counted.
+The first byte of a datagram tells its kind (RFC 7983). Media goes directly to the peer object, without queue and task.
+STUN and DTLS go through the library, within bounds.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from gateway.errors import Rejected
 log = logging.getLogger(__name__)
 
 _STUN_PER_S = 200
-"""STUN messages of one socket that are looked at per second; a browser sends about ten while it connects."""
+"""Most STUN messages per second that are read on one socket. A browser sends about ten while it connects."""
 
 _REMOTE_CANDIDATES = 64
-"""Remote addresses of one call, told or learnt; each costs checks."""
+"""Most remote addresses of one call, told or learnt. Each costs checks."""
 
 _QUEUED = 256
-"""DTLS datagrams that wait for the handshake or for SCTP; one more is dropped, as a network would."""
+"""Most DTLS datagrams that wait for the handshake or for SCTP. One more is dropped, as a network would do."""
 
 _RECEIVE_BUFFER_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IceSettings:
-    """Where our side of a call is reached."""
+    """The addresses at which our side of a call is reached."""
 
     addresses: Sequence[str] = ()
-    """Local addresses to bind; empty: all of the machine's but loopback, or loopback if it has no other."""
+    """Local addresses to bind. Empty: all of the machine except loopback, or loopback if there is no other."""
     ports: tuple[int, int] | None = None
-    """Lowest and highest UDP port; None: the system's choice."""
+    """Lowest and highest UDP port. None: the system chooses."""
     public_address: str = ""
-    """Told to peers in place of the local ones: this machine is behind a one-to-one NAT."""
+    """Address that peers are told in place of the local ones, for a machine behind a one-to-one NAT."""
     stun_server: tuple[str, int] | None = None
     turn: dict[str, Any] | None = None
     """aioice's ``turn_*`` arguments."""
@@ -63,7 +63,7 @@ class _Socket(StunProtocol):
         self.budget = _STUN_PER_S
 
     def datagram_received(self, data: bytes | str, addr: tuple[Any, ...]) -> None:
-        """Sort a datagram by its first byte."""
+        """Pass a datagram on by its first byte."""
         assert isinstance(data, bytes)
         if not data:
             return
@@ -80,11 +80,13 @@ class _Socket(StunProtocol):
 
 
 class IceConnection(Connection):
-    """ICE of one call, as the controlled side. End-of-candidates is never signalled to aioice: a peer may be learnt
-    from its own checks at any time, and the call's own timeout ends a vain wait.
+    """ICE of one call, as the controlled side.
+
+    aioice never gets end-of-candidates, because a peer may be learnt from its own checks at any time. The call's own
+    timeout ends a wait without result.
 
     Args:
-        on_media: takes each RTP or RTCP datagram, still encrypted, from whoever sent it.
+        on_media: takes each RTP or RTCP datagram, still encrypted, from any sender.
     """
 
     def __init__(self, settings: IceSettings, *, on_media: Callable[[bytes], None]) -> None:
@@ -94,27 +96,27 @@ class IceConnection(Connection):
         self._settings = settings
         self.on_media = on_media
         self.heard = False
-        """Something came from the peer since this was last set to False."""
+        """Has anything come from the peer since this was last set to False?"""
 
     @property
     def queued(self) -> int:
-        """DTLS datagrams that wait."""
+        """Number of DTLS datagrams that wait."""
         return self._queue.qsize()
 
     @property
     def gave_up(self) -> bool:
-        """The peer has not answered consent checks for 30 s (RFC 7675), or we closed."""
+        """Has the peer not answered consent checks for 30 s (RFC 7675), or have we closed?"""
         return self._closing
 
     # --- gathering -------------------------------------------------------------------------------------------------
 
     async def get_component_candidates(self, component: int, addresses: list[str], timeout: int = 5) -> list[Candidate]:
-        """Bind our sockets and ask the servers; called by ``gather_candidates``."""
+        """Bind our sockets and ask the servers. ``gather_candidates`` calls this."""
         sockets = []
         for address in self._settings.addresses or addresses or ["127.0.0.1"]:
             try:
                 protocol = await self._bind(address)
-            except OSError as exc:  # an interface that has just gone
+            except OSError as exc:  # the interface has just gone
                 log.warning("cannot bind for webrtc", extra={"address": address, "why": str(exc)})
                 continue
             self._protocols.append(protocol)
@@ -134,7 +136,7 @@ class IceConnection(Connection):
             for answer in await asyncio.gather(*(asyncio.wait_for(a, timeout) for a in asked), return_exceptions=True):
                 if isinstance(answer, tuple):
                     candidates.append(answer[0])
-        # Without addresses, what is left for aioice is the relay.
+        # Without addresses, aioice has only the relay left to ask.
         return candidates + await super().get_component_candidates(component, [], timeout)
 
     async def _bind(self, address: str) -> _Socket:
@@ -170,7 +172,7 @@ class IceConnection(Connection):
         raise Rejected(f"all {count} UDP ports of webrtc.ports are taken", status=503, code="full", retry_after_s=5)
 
     def told_candidates(self) -> list[RTCIceCandidate]:
-        """Our candidates as the answer names them."""
+        """Return our candidates for the answer."""
         told = [candidate_from_aioice(candidate) for candidate in self.local_candidates]
         public = self._settings.public_address
         if public:
@@ -184,8 +186,11 @@ class IceConnection(Connection):
     # --- connecting ------------------------------------------------------------------------------------------------
 
     async def add(self, candidate: RTCIceCandidate) -> None:
-        """A candidate of the peer. Names (mDNS) are left out: they are a browser's on its own network, and its checks
-        tell us its address anyway. So is what is not UDP."""
+        """Add a candidate of the peer.
+
+        Names (mDNS) are ignored: they belong to a browser on its own network, and its checks tell us its address
+        anyway. Candidates other than UDP are ignored too.
+        """
         try:
             ipaddress.ip_address(candidate.ip)
         except ValueError:
@@ -198,7 +203,7 @@ class IceConnection(Connection):
         """Check pairs until one is nominated.
 
         Raises:
-            ConnectionError: none works.
+            ConnectionError: no pair works.
         """
         self.remote_is_lite = remote.iceLite
         self.ice_controlling = remote.iceLite
@@ -207,7 +212,7 @@ class IceConnection(Connection):
         await self.connect()
 
     def request_received(self, message: stun.Message, addr: tuple[str, int], protocol: StunProtocol) -> None:
-        """A check of the peer; from addresses without end only the first are learnt."""
+        """Answer a check of the peer. Of very many addresses, only the first ones are learnt."""
         self.heard = True
         if len(self._remote_candidates) >= _REMOTE_CANDIDATES and not any(
             (c._network_host, c.port) == addr for c in self._remote_candidates
@@ -216,7 +221,7 @@ class IceConnection(Connection):
         super().request_received(message, addr, protocol)
 
     def refill(self) -> None:
-        """Once a second: the sockets may take STUN messages again."""
+        """Let the sockets read STUN messages again. Called once a second."""
         for protocol in self._protocols:
             if isinstance(protocol, _Socket):
                 protocol.budget = _STUN_PER_S
@@ -224,7 +229,7 @@ class IceConnection(Connection):
     # --- sending ---------------------------------------------------------------------------------------------------
 
     def send_now(self, data: bytes) -> bool:
-        """Hand a datagram to the socket at once. False: its buffer is full, or there is no path."""
+        """Pass a datagram to the socket at once. Return False if its buffer is full or there is no path."""
         pair = self._nominated.get(1)
         if pair is None:
             return False
@@ -234,11 +239,11 @@ class IceConnection(Connection):
                 protocol.sock.sendto(data, pair.remote_addr)
             else:
                 protocol.transport.sendto(data, pair.remote_addr)  # through the relay
-        except OSError:  # full, or the network says that nobody is there: consent checks decide about that
+        except OSError:  # the buffer is full; or the network says that nobody is there, which consent checks decide
             return False
         return True
 
 
 def host_addresses() -> list[str]:
-    """This machine's addresses that calls use where none are configured."""
+    """Return the addresses of this machine that calls use if none are configured."""
     return get_host_addresses(use_ipv4=True, use_ipv6=True) or ["127.0.0.1"]

@@ -1,4 +1,4 @@
-"""A browser's offer read and answered (RFC 8866, RFC 9429): one audio stream, one data channel, one transport."""
+"""Reads and answers a browser's offer (RFC 8866, RFC 9429): one audio stream, one data channel, one transport."""
 
 from __future__ import annotations
 
@@ -16,64 +16,67 @@ from voicecodecs.registry import AudioFormat
 
 MAX_BYTES = 64_000
 MAX_LINES = 700
-"""A browser's offer of audio, video and data has about 300. The parser takes quadratic time in some of them."""
+"""Most lines of an offer. A browser's offer of audio, video and data has about 300. For some lines the parser takes
+quadratic time."""
 
 MAX_CANDIDATES = 32
-"""Remote candidates of one call: each makes us send checks to an address that the peer names."""
+"""Most remote candidates of one call. Each makes us send checks to an address that the peer names."""
 
 _INBOUND_OPUS_HZ = 24_000
-"""Opus decodes to any of its rates; nobody behind a call asks for more than 24 kHz."""
+"""Rate to which Opus from callers is decoded. Opus decodes to any of its rates, and nothing here needs more than 24
+kHz."""
 
 _ICE_TEXT = re.compile(r"[A-Za-z0-9+/]{4,256}")
 _DIRECTIONS = {"sendrecv": "sendrecv", "recvonly": "sendonly", "sendonly": "recvonly"}
-_STATIC = {0: "PCMU", 8: "PCMA"}  # RFC 3551 table 4: need no rtpmap
+_STATIC = {0: "PCMU", 8: "PCMA"}  # RFC 3551 table 4: these need no rtpmap
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """What both sides speak."""
+    """A codec that both sides speak."""
 
     encoding: str
     payload_type: int
     event_type: int | None
-    """Payload type of telephone-event, where the peer offers it."""
+    """Payload type of telephone-event. None: the peer does not offer it."""
     event_hz: int = 8000
-    """Its clock: the codec's, as RFC 4733 section 2.1 wants it, else the 8000 Hz that Firefox offers beside Opus."""
+    """Clock of telephone-event: the codec's (RFC 4733 section 2.1), else the 8000 Hz that Firefox offers beside
+    Opus."""
 
     @property
     def outbound(self) -> AudioFormat:
-        """What we send: Opus encoded from 48 kHz mono, or G.711."""
+        """The format that we send: Opus encoded from 48 kHz mono, or G.711."""
         return AudioFormat("OPUS", 48_000) if self.encoding == "OPUS" else AudioFormat(self.encoding)
 
     @property
     def inbound(self) -> AudioFormat:
-        """How what we receive is decoded."""
+        """The format to which received audio is decoded."""
         return AudioFormat("OPUS", _INBOUND_OPUS_HZ) if self.encoding == "OPUS" else AudioFormat(self.encoding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What we need of an offer."""
+    """The parts of an offer that we need."""
 
     media: Sequence[MediaDescription]
     audio: int
     """Index of the audio section that we take."""
     channel: int | None
-    """Index of the data channel section, where there is one on the same transport."""
+    """Index of the data channel section. None: there is none on the same transport."""
     bundled: bool
-    """Whether the audio section is in a BUNDLE group; answering with a group that was not offered is an error."""
+    """Is the audio section in a BUNDLE group? An answer must not have a group that was not offered."""
     codecs: Sequence[Codec]
-    """Those we speak too, in the peer's order; never empty."""
+    """The codecs that we speak too, in the peer's order; never empty."""
     direction: str
-    """Ours: sendrecv, sendonly or recvonly."""
+    """Our direction: sendrecv, sendonly or recvonly."""
     dtls_role: str
-    """Ours: client or server."""
+    """Our DTLS role: client or server."""
     candidates: Sequence[RTCIceCandidate]
 
     ice: RTCIceParameters
     """The peer's user fragment and password."""
     dtls: RTCDtlsParameters
-    """What the peer's certificate must hash to."""
+    """The fingerprints that the peer's certificate must match."""
 
 
 def _bad(message: str) -> ProtocolError:
@@ -81,10 +84,10 @@ def _bad(message: str) -> ProtocolError:
 
 
 def read_offer(text: str) -> Offer:
-    """Check an offer.
+    """Read and check an offer.
 
     Raises:
-        ProtocolError: and nothing else, whatever arrives.
+        ProtocolError: the offer is wrong. Nothing else is raised, whatever arrives.
     """
     if len(text) > MAX_BYTES or text.count("\n") > MAX_LINES:
         raise _bad(
@@ -94,7 +97,7 @@ def read_offer(text: str) -> Offer:
         raise _bad(f"SDP of {len(text)} characters does not start with v=0")
     try:
         description = SessionDescription.parse(text)
-    except Exception as exc:  # the parser indexes, asserts and converts: any of Python's errors is a bad offer
+    except Exception as exc:  # the parser indexes, asserts and converts, so any error means a bad offer
         raise _bad(f"SDP of {len(text)} characters cannot be read: {type(exc).__name__} {str(exc)[:80]}") from exc
     media = description.media
     audio = next((i for i, m in enumerate(media) if m.kind == "audio" and m.port and "SAVPF" in m.profile), None)
@@ -126,7 +129,7 @@ def read_offer(text: str) -> Offer:
     if len(section.ice_candidates) > MAX_CANDIDATES:
         raise _bad(f"SDP has {len(section.ice_candidates)} candidates, expected at most {MAX_CANDIDATES}")
     bundled = next((group.items for group in description.group if group.semantic == "BUNDLE"), [])
-    # A section that is only ever bundled has port 0 too (RFC 9143 section 6): it is offered all the same.
+    # A section with bundle-only has port 0 too (RFC 9143 section 6), but it is offered.
     parts = re.split(r"^m=", text, flags=re.M)[1:]
     channel = next(
         (
@@ -167,10 +170,10 @@ def _codecs(section: MediaDescription) -> list[Codec]:
 
 
 def read_fragment(text: str) -> tuple[str, list[RTCIceCandidate]]:
-    """Read trickled candidates (RFC 8840): the user fragment they belong to (empty: not said), and the candidates.
+    """Read trickled candidates (RFC 8840). Return their user fragment (empty: not given) and the candidates.
 
     Raises:
-        ProtocolError: and nothing else.
+        ProtocolError: the fragment is wrong. Nothing else is raised.
     """
     if len(text) > MAX_BYTES:
         raise _bad(f"SDP fragment is {len(text)} characters, expected at most {MAX_BYTES}")
@@ -200,13 +203,13 @@ def write_answer(
     max_message_bytes: int,
     channel: bool,
 ) -> str:
-    """The answer to an offer; what we do not take is refused with port 0 (RFC 3264 section 6).
+    """Return the answer to an offer. Sections that we do not take are refused with port 0 (RFC 3264 section 6).
 
     Args:
-        candidates: all of ours.
-        label: names the stream and the sender (CNAME).
+        candidates: all our candidates.
+        label: name of the stream and the sender (CNAME).
         max_message_bytes: largest data channel message that we read.
-        channel: take the offered data channel.
+        channel: do we take the offered data channel?
     """
     description = SessionDescription()
     description.origin = f"- {ssrc} 1 IN IP4 0.0.0.0"

@@ -44,11 +44,11 @@ class OfferBody(BaseModel):
     )
     """Custom parameters of the call."""
     callId: str = ""
-    """A call of this browser's that the new connection takes over."""
+    """Id of a call of this browser that the new connection takes over."""
 
 
 class AnswerBody(BaseModel):
-    """The answer to it."""
+    """The answer to an offer."""
 
     sdp: str
     type: Literal["answer"] = "answer"
@@ -56,7 +56,7 @@ class AnswerBody(BaseModel):
 
 
 class IceServer(BaseModel):
-    """As ``RTCPeerConnection`` takes it."""
+    """An ICE server in the form that ``RTCPeerConnection`` takes."""
 
     urls: list[str]
     username: str = ""
@@ -68,18 +68,18 @@ class IceServers(BaseModel):
 
     iceServers: list[IceServer]
     ttl: int
-    """Seconds that the credentials last."""
+    """Lifetime of the credentials, seconds."""
 
 
 class WebRtc:
     """All WebRTC calls of a process, and the handlers that make and end them.
 
     Args:
-        new_call_id: the directory's.
-        check_room: raises ``Rejected`` when the process takes no more calls.
+        new_call_id: makes a call id, from the directory.
+        check_room: raises ``Rejected`` if the process takes no more calls.
         begin: makes a session.
-        on_rejected: told why a call was refused whose offer had been answered, by code.
-        on_report: told of every connection once a second: packets lost since the last time, jitter in seconds.
+        on_rejected: called with the code of the refusal if a call is refused after its offer was answered.
+        on_report: called for every connection once a second: packets lost since the last time, jitter in seconds.
         trusted_proxies: networks whose ``X-Forwarded-For`` is believed.
     """
 
@@ -137,7 +137,7 @@ class WebRtc:
         ]  # fmt: skip
 
     def browser(self, call_id: str) -> BrowserDialogue | None:
-        """The browser's part in a call's dialogue, where it has one."""
+        """Return the browser's part in a call's dialogue. None: it has none."""
         leg = self._legs.get(call_id)
         return None if leg is None else leg.browser
 
@@ -145,7 +145,7 @@ class WebRtc:
         return len(self._legs)
 
     async def aclose(self) -> None:
-        """End all calls here, and wait until their connections are closed."""
+        """End all calls of browsers, and wait until their connections are closed."""
         for leg in list(self._legs.values()):
             leg.end("shutdown")
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -153,7 +153,7 @@ class WebRtc:
     # --- handlers --------------------------------------------------------------------------------------------------
 
     async def offer(self, request: web.Request) -> web.Response:
-        """A call from a browser, or a new connection of one."""
+        """Take a call from a browser, or a new connection of a call."""
         body = OfferBody.model_validate_json(await request.read())
         leg, answer = await self.answer(
             body.sdp, route=body.route, parameters=body.params, call_id=body.callId, address=self._address(request)
@@ -163,7 +163,7 @@ class WebRtc:
         )
 
     async def whip_offer(self, request: web.Request) -> web.Response:
-        """The same as WHIP has it; query parameters are the call's custom parameters, ``callId`` takes a call over."""
+        """Take a WHIP offer. Query parameters are the call's custom parameters; ``callId`` takes a call over."""
         _require(request, "application/sdp")
         parameters = {name: value for name, value in request.query.items() if name not in ("callId", "access_token")}
         text = await _text(request)
@@ -183,7 +183,7 @@ class WebRtc:
         return response
 
     async def whip_trickle(self, request: web.Request) -> web.Response:
-        """More candidates of the browser's ICE session that ``If-Match`` names."""
+        """Take more candidates of the browser's ICE session that ``If-Match`` names."""
         _require(request, "application/trickle-ice-sdpfrag")
         leg = self._leg(request.match_info["id"])
         peer = leg.latest
@@ -202,12 +202,12 @@ class WebRtc:
         return web.Response(status=200)
 
     async def ice(self, request: web.Request) -> web.Response:
-        """ICE servers for the browser."""
+        """Return ICE servers for the browser."""
         answer = IceServers(iceServers=self._servers(), ttl=self._config.credential_s)
         return web.json_response(answer.model_dump(), headers={"Cache-Control": "no-store"})
 
     async def preflight(self, request: web.Request) -> web.Response:
-        """What other origins may do; the headers come from ``add_cors``."""
+        """Answer what other origins may do. ``add_cors`` adds the headers."""
         if not self._allowed(request):
             raise Rejected("this origin is not in webrtc.allowed_origins", status=403, code="origin_not_allowed")
         return web.Response(
@@ -220,7 +220,7 @@ class WebRtc:
         )
 
     async def add_cors(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Signal ``on_response_prepare``: errors too must be readable by an allowed page."""
+        """Add CORS headers at the signal ``on_response_prepare``, so that an allowed page can read errors too."""
         if request.path.startswith(_PATHS) and self._allowed(request):
             response.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
             response.headers["Access-Control-Expose-Headers"] = "ETag, Link, Location, Retry-After"
@@ -241,14 +241,14 @@ class WebRtc:
         call_id: str = "",
         address: str = "",
     ) -> tuple[WebRtcLeg, str]:
-        """Take a call, or a new connection of call ``call_id``; returns its leg and the answer's SDP.
+        """Take a call, or a new connection of call ``call_id``. Return its leg and the answer's SDP.
 
         Args:
-            address: of the peer, for the limit per address.
+            address: the peer's address, for the limit per address.
 
         Raises:
-            ProtocolError: the offer cannot be read, or we have nothing in common.
-            Rejected: unknown route or call, or too many calls.
+            ProtocolError: the offer cannot be read, or there is no common codec.
+            Rejected: the route or the call is unknown, or there are too many calls.
         """
         offer = read_offer(text)
         if call_id:
@@ -336,9 +336,11 @@ class WebRtc:
 
 
 def ice_server(server: IceServerConfig, lifetime_s: int, *, now: float) -> IceServer:
-    """A server as a browser is told it. With a shared secret, the user name is the time at which the credential ends
-    (seconds since the epoch) and the credential its HMAC-SHA1, as TURN servers check it without a database
-    (draft-uberti-behave-turn-rest)."""
+    """Return a server in the form for a browser.
+
+    With a shared secret, the user name is the time at which the credential ends (seconds since the epoch), and the
+    credential is its HMAC-SHA1. TURN servers can check this without a database (draft-uberti-behave-turn-rest).
+    """
     if server.secret is None:
         credential = server.credential.get_secret_value() if server.credential is not None else ""
         return IceServer(urls=list(server.urls), username=server.username, credential=credential)
