@@ -46,9 +46,18 @@ def transcript_of(recording: Path) -> str:
 
 def understood(phrase: str, heard: str) -> bool:
     """Whether a transcript has a phrase in it, but for a share of its letters."""
+    return times_understood(phrase, heard) > 0
+
+
+def times_understood(phrase: str, heard: str) -> int:
+    """How often a transcript has the phrase in it."""
     wanted, text = _letters(phrase), _letters(heard)
+    times, earliest = 0, 0
     # Sellers, 1980: the phrase may begin and end anywhere in the text.
-    return min(_edits(wanted, text, [0] * (len(text) + 1))) <= _WRONG * len(wanted)
+    for end, edits in enumerate(_edits(wanted, text, [0] * (len(text) + 1))):
+        if edits <= _WRONG * len(wanted) and end >= earliest:
+            times, earliest = times + 1, end + len(wanted)
+    return times
 
 
 def words_until_end(sentence: str, heard: str) -> int:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.peers.ears import understood, words_until_end
+from tests.peers.ears import times_understood, understood, words_until_end
 
 SENTENCE = "Your parcel was shipped on Friday and will arrive by Monday morning at the latest."
 
@@ -31,6 +31,10 @@ def test_letters_may_be_wrong(phrase: str, heard: str) -> None:
 )
 def test_another_phrase_and_half_of_one_are_not_it(phrase: str, heard: str) -> None:
     assert not understood(phrase, heard)
+
+
+def test_a_phrase_is_counted_as_often_as_it_is_said() -> None:
+    assert times_understood("we are open", "We are open from nine. Where open, from nine? We are closed.") == 2
 
 
 @pytest.mark.parametrize(("heard", "words"), [("", 0), ("Your partial was", 3), ("your parcel was shipped on frid", 6)])

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.peers.programs import ASTERISK
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 LIBRARIES = ASTERISK / "usr/lib/x86_64-linux-gnu"
 LOADER = ASTERISK / "usr/lib64/ld-linux-x86-64.so.2"
@@ -61,7 +61,12 @@ class Asterisk:
 
     async def originate(self, ear: str, mouth: str) -> None:
         """Connect two places of the dialplan, each ``EXTENSION@CONTEXT``."""
+        await self.cli("dialplan set global PRESS later")
         await self.cli(f"channel originate Local/{ear}/n extension {mouth}")
+
+    async def press(self) -> None:
+        """Let an ear that waits for it press its keys."""
+        await self.cli("dialplan set global PRESS now")
 
 
 @asynccontextmanager
@@ -113,7 +118,7 @@ defaultlanguage = en_US_f_Allison
         if process.returncode is None:
             process.terminate()
             try:
-                await asyncio.wait_for(process.wait(), 10)
+                await asyncio.wait_for(process.wait(), PATIENCE_S)
             except TimeoutError:
                 process.kill()
                 await process.wait()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import time
 from functools import cache
 
 import numpy as np
@@ -12,10 +10,9 @@ from hibari import Hibari
 from numpy.typing import NDArray
 
 from gateway.seams.recogniser import FRAME_BYTES
+from tests.waiting import until
 from voicecodecs.pcm import to_int16
 from voicecodecs.resample import Resampler
-
-PATIENCE_S = 30.0
 
 
 @cache
@@ -66,7 +63,4 @@ class Ear:
         self.finals.append(text)
 
     async def until_finals(self, count: int) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while len(self.finals) < count:
-            assert time.monotonic() < deadline, f"{self.finals} after {PATIENCE_S:g} s, expected {count}"
-            await asyncio.sleep(0.01)
+        await until(lambda: len(self.finals) >= count, f"{count} finals")

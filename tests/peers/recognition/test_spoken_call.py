@@ -7,8 +7,9 @@ import asyncio
 import os
 import re
 import signal
+import time
 import wave
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,14 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from gateway.dialogue.script import spoken_digits
 from talkspurt.simulator.call_script import Expect, Press, Say, Step, Wait
 from talkspurt.simulator.caller import Caller, CallOptions, read_wav_frames
+from tests.peers.ears import times_understood, transcript_of, understood
 from tests.peers.live_server import Live, TestCall, child_environment, serve
 from tests.peers.recognition.heard import speech, words
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from voicecodecs import registry
-from voicecodecs.pcm import to_float32, to_int16
-from voicecodecs.resample import Resampler
+from voicecodecs.pcm import to_int16
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[3]
 CONFIG = f"""
 carriers: {{twilio: {{verify: false}}}}
 playout: {{lead_ms: 500}}  # a test machine that does much else may stop for a moment
-recogniser: {{final_timeout_ms: 20000, embedded: {{partial_ms: 400, restart_backoff_s: 0.05}}}}
+recogniser: {{final_timeout_ms: 60000, embedded: {{partial_ms: 400, restart_backoff_s: 0.05}}}}
 routes:
   demo:
     dialogue: {{script: "{ROOT}/configs/demo-script.yaml"}}
@@ -42,27 +42,9 @@ routes:
   polite: {{recogniser: embedded, ignore_backchannel: true}}
   deaf: {{}}
 """
-PATIENT_MS = 20_000
-LONG = "This is a long story about a telephone. It was invented in a house near the sea, and nobody knew why. " * 4
-
-
-@pytest.fixture(scope="module")
-def transcribe() -> Iterator[Callable[[Path], str]]:
-    """The words of a WAV file."""
-    from moonshine_voice import ModelArch, Transcriber, get_model_path
-
-    network = Transcriber(str(get_model_path("tiny-en")), ModelArch.TINY)
-
-    def transcribed(path: Path) -> str:
-        with wave.open(str(path), "rb") as source:
-            pcm = to_float32(np.frombuffer(source.readframes(source.getnframes()), "<i2").astype(np.int16))
-            up = Resampler(source.getframerate(), 16000)
-        sound = np.concatenate((up.process(pcm), up.flush()))
-        lines = network.transcribe_without_streaming(sound.tolist(), 16000).lines
-        return " ".join(words(" ".join(line.text for line in lines)))
-
-    yield transcribed
-    network.close()
+PATIENT_MS = round(1000 * PATIENCE_S)
+LONG = "This is a long story about a telephone. It was invented in a house near the sea, and nobody knew why. " * 12
+"""It outlasts the recogniser on a machine that does much else: the words come while we speak."""
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +81,9 @@ def speak(call: TestCall, sound: Path) -> None:
     call.leg.say(read_wav_frames(sound, call.leg.carrier.format))
 
 
-async def interject(call: TestCall, sound: Path) -> None:
-    """Speak over our voice as people do: again, where that went under."""
-    for _ in range(4):
-        speak(call, sound)
-        for _ in range(200):
-            await asyncio.sleep(0.02)
-            if of(call, "interrupt", "prompt"):
-                return
-    raise AssertionError("not heard at all")
+async def a_second_of_us(call: TestCall) -> None:
+    """Wait until the caller has heard a second of our voice."""
+    await until(lambda: call.leg.spurts and call.leg.playout.position(time.monotonic()) > 8000, "our voice")
 
 
 def of(call: TestCall, *kinds: str) -> list[Mapping[str, Any]]:
@@ -138,9 +114,7 @@ async def converse(live: Live, questions: Sequence[Path], heard: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_spoken_questions_get_spoken_answers(
-    live: Live, said: Callable[[str], Path], transcribe: Callable[[Path], str], tmp_path: Path
-) -> None:
+async def test_spoken_questions_get_spoken_answers(live: Live, said: Callable[[str], Path], tmp_path: Path) -> None:
     talks = {
         "hours": ["What are your opening hours?", "Can you repeat that?"],
         "order": ["Where is my package?", "four seven one one"],
@@ -149,11 +123,12 @@ async def test_spoken_questions_get_spoken_answers(
     await asyncio.gather(
         *(converse(live, [said(text) for text in texts], tmp_path / f"{name}.wav") for name, texts in talks.items())
     )
-    heard = {name: transcribe(tmp_path / f"{name}.wav") for name in talks}
-    assert heard["hours"].count("we are open") >= 3, heard["hours"]
-    assert "what is the order number" in heard["order"] and "arrive on friday" in heard["order"], heard["order"]
-    assert "4711" in spoken_digits(heard["order"]), heard["order"]
-    assert "banana" in heard["other"] and "nobody else is here" in heard["other"], heard["other"]
+    heard = {name: transcript_of(tmp_path / f"{name}.wav") for name in talks}
+    assert times_understood("We are open from Monday to Friday", heard["hours"]) >= 3, heard["hours"]
+    for answer in ("What is the order number", "arrive on Friday", "4711"):
+        assert understood(answer, heard["order"]), heard["order"]
+    for answer in ("banana", "nobody else is here"):
+        assert understood(answer, heard["other"]), heard["other"]
 
 
 async def test_manager_gets_partial_prompts_then_the_final_one(live: Live, said: Callable[[str], Path]) -> None:
@@ -161,9 +136,9 @@ async def test_manager_gets_partial_prompts_then_the_final_one(live: Live, said:
         speak(call, said("I would like to know when my package will arrive."))
         await until(lambda: finals(call), "a final prompt")
         prompts = of(call, "prompt")
-        assert "package" in words(prompts[-1]["voicePrompt"])
+        assert understood("when my package will arrive", prompts[-1]["voicePrompt"]), prompts
         assert len(prompts) >= 2 and all(prompt["lang"] == "en-US" for prompt in prompts)
-        assert words(prompts[-2]["voicePrompt"])[:2] == ["i", "would"] and not prompts[-2]["last"]
+        assert understood("I would", prompts[-2]["voicePrompt"]) and not prompts[-2]["last"]
         told = [message.get("value") or message["type"] for message in of(call, "prompt", "info")]
         assert told[0] == "on" and told[-2:] == ["off", "prompt"], told
         await call.spoken("It will arrive on Friday.")
@@ -175,13 +150,12 @@ async def test_manager_gets_partial_prompts_then_the_final_one(live: Live, said:
 async def test_interruption_comes_before_the_words_that_made_it(live: Live, said: Callable[[str], Path]) -> None:
     async with TestCall(live, "managed", number=12, uplink=True) as call:
         turn = call.call.speak(LONG)
-        await until(lambda: call.leg.spurts, "our voice")
-        await asyncio.sleep(1.0)
-        await interject(call, said("Wait a moment, I have a question."))
+        await a_second_of_us(call)
+        speak(call, said("Wait a moment, I have a question."))
         await until(lambda: finals(call), "a final prompt")
         kinds = [message["type"] for message in of(call, "interrupt", "prompt")]
         assert kinds[0] == "interrupt" and kinds.count("interrupt") == 1
-        assert turn.outcome == "interrupted" and "question" in words(finals(call)[0])
+        assert turn.outcome == "interrupted" and understood("I have a question", finals(call)[0]), finals(call)
 
 
 async def test_acknowledgement_lets_the_voice_go_on_and_a_question_does_not(
@@ -189,15 +163,14 @@ async def test_acknowledgement_lets_the_voice_go_on_and_a_question_does_not(
 ) -> None:
     async with TestCall(live, "polite", number=13, uplink=True) as call:
         turn = call.call.speak(LONG)
-        await until(lambda: call.leg.spurts, "our voice")
-        await asyncio.sleep(0.7)
+        await a_second_of_us(call)
         speak(call, said("Yeah."))
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(2.5)  # nothing comes, which has no event
         assert not turn.outcome and of(call, "interrupt", "prompt") == []
-        await interject(call, said("No, I want to speak to a person."))
+        speak(call, said("No, I want to speak to a person."))
         await until(lambda: finals(call), "a final prompt")
         assert [message["type"] for message in of(call, "interrupt", "prompt")] == ["interrupt", "prompt"]
-        assert "person" in words(finals(call)[0])
+        assert understood("speak to a person", finals(call)[0]), finals(call)
 
 
 async def test_noise_is_no_prompt(live: Live) -> None:
@@ -207,7 +180,7 @@ async def test_noise_is_no_prompt(live: Live) -> None:
         call.leg.say([noise[i : i + 160] for i in range(0, len(noise), 160)])
         await call.spoken("Nobody has said anything yet, and so I go on.")
         await until(lambda: not call.leg.saying, "the end of the noise")
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(1.0)  # nothing comes, which has no event
         assert of(call, "prompt", "interrupt") == []
 
 
@@ -224,7 +197,7 @@ async def test_recogniser_that_dies_costs_a_prompt_at_most_and_no_call(live: Liv
         await until(lambda: recogniser_pid(live) not in (pid, None), "another process")
         speak(call, question)
         await until(lambda: len(finals(call)) == 2, "a prompt after")
-        assert "opening" in words(finals(call)[1])
+        assert understood("opening hours", finals(call)[1]), finals(call)
     assert "recogniser process ended" in live.logged()
 
 
@@ -232,9 +205,7 @@ async def test_nothing_that_was_said_is_in_the_log(live: Live) -> None:
     assert not {"package", "banana", "opening", "question"} & set(words(live.logged()))
 
 
-async def test_demo_works_with_keys_where_the_extra_is_missing(
-    transcribe: Callable[[Path], str], tmp_path: Path
-) -> None:
+async def test_demo_works_with_keys_where_the_extra_is_missing(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['moonshine_voice'] = None\n")
     path = os.pathsep.join((str(tmp_path), child_environment()["PYTHONPATH"]))
     async with serve(tmp_path / "server", ROOT / "configs/demo.yaml", {"PYTHONPATH": path}) as live:
@@ -242,7 +213,7 @@ async def test_demo_works_with_keys_where_the_extra_is_missing(
         caller = Caller(CallOptions(url=f"{live.ws}/media/twilio", steps=steps))
         await caller.run()
         await asyncio.to_thread(caller.write_wav, tmp_path / "keys.wav")
-        assert "we are open" in transcribe(tmp_path / "keys.wav")
+        assert understood("We are open", transcript_of(tmp_path / "keys.wav"))
         assert recogniser_pid(live) is None
         assert live.process.stdout is not None
         told = (await live.process.stdout.read(4096)).decode()
