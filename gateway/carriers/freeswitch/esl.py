@@ -42,7 +42,8 @@ class EslClient:
         self._under_way = 0
         self._up = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._staying: asyncio.Task[None] | None = None
+        self._running: set[asyncio.Task[None]] = set()
 
     @property
     def connected(self) -> bool:
@@ -51,20 +52,22 @@ class EslClient:
 
     def start(self) -> None:
         """Connect, and stay connected."""
-        self._own(asyncio.create_task(self._stay(), name=f"event socket {self.config.host}"))
+        self._staying = asyncio.create_task(self._stay(), name=f"event socket {self.config.host}")
 
     async def aclose(self) -> None:
         """Disconnect; commands that have begun get their time."""
-        stay, *running = sorted(self._tasks, key=lambda task: not task.get_name().startswith("event socket"))
-        if running:
-            await asyncio.wait(running, timeout=self.config.command_timeout_s)
-        for task in (stay, *running):
+        if self._running:
+            await asyncio.wait(self._running, timeout=self.config.command_timeout_s)
+        tasks = [*self._running, *([self._staying] if self._staying is not None else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(stay, *running, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def run(self, *commands: str) -> None:
         """Run commands one after another in the background; a failure is logged and does not stop the others."""
-        self._own(asyncio.create_task(self._run(commands), name="event socket commands"))
+        task = asyncio.create_task(self._run(commands), name="event socket commands")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
     async def command(self, command: str) -> str:
         """Run one command (``uuid_kill …``), also across a short loss of the connection; returns what it answered.
@@ -106,10 +109,6 @@ class EslClient:
                 await self.command(command)
             except EslError as exc:
                 log.warning("switch command failed", extra={"why": str(exc)})
-
-    def _own(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     # --- the connection --------------------------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ import pytest_asyncio
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.manager import ManagedCall, Manager
+from tests.gateway.carriers.freeswitch_peer import PASSWORD, FreeSwitch
 from tests.peers.live_server import Live, serve
-from tests.peers.server.freeswitch_peer import PASSWORD, FreeSwitch
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

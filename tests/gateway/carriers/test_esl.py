@@ -13,8 +13,8 @@ from gateway.carriers.freeswitch.esl import EslClient, EslError
 from gateway.carriers.freeswitch.esl_messages import EslReader
 from gateway.carriers.freeswitch.settings import EslConfig
 from gateway.errors import ProtocolError
-from tests.peers.server.freeswitch_peer import FreeSwitch, kept
-from tests.waiting import until
+from tests.gateway.carriers.freeswitch_peer import FreeSwitch, kept
+from tests.waiting import PATIENCE_S, until
 
 
 def test_messages_come_in_any_pieces() -> None:
@@ -63,12 +63,12 @@ async def test_commands_and_events() -> None:
 
 
 async def test_failures_say_what_the_switch_said() -> None:
-    async with FreeSwitch() as switch, client(switch, command_timeout_s=0.2, commands=1) as (esl, _):
-        await until(lambda: esl.connected)
+    async with FreeSwitch() as switch, client(switch) as (esl, _):
         with pytest.raises(EslError, match="uuid_kill: -ERR No such channel!"):
             await esl.command("uuid_kill 7")
         with pytest.raises(EslError, match="line break"):
             await esl.command("echo a\n\nexit")
+    async with FreeSwitch() as switch, client(switch, command_timeout_s=0.2, commands=1) as (esl, _):
         switch.mute = True
         waiting = asyncio.create_task(esl.command("echo"))
         await asyncio.sleep(0)
@@ -104,7 +104,7 @@ async def test_a_command_under_way_fails_with_its_connection() -> None:
         await until(lambda: esl.connected)
         switch.mute = True
         waiting = asyncio.create_task(esl.command("echo"))
-        await asyncio.sleep(0.02)
+        await until(lambda: switch.asked == ["echo"], "the command")
         await switch.go_down()
         with pytest.raises(EslError, match="the connection was lost"):
             await waiting
@@ -115,10 +115,11 @@ async def test_silence_is_a_lost_connection() -> None:
         await until(lambda: switch.logins >= 2)
 
 
-async def test_leaving_lets_what_has_begun_finish() -> None:
-    async with FreeSwitch() as switch:
-        switch.channels["7"] = {}
-        async with client(switch) as (esl, _):
-            esl.run("uuid_break 8 all", "uuid_kill 7")
-        assert switch.commands == ["uuid_break 8 all", "uuid_kill 7"]
+async def test_leaving_lets_what_has_begun_finish_and_waits_for_nothing_else() -> None:
+    async with FreeSwitch() as switch, asyncio.timeout(PATIENCE_S):
+        switch.channels = {uuid: {} for uuid in "12345678"}
+        async with client(switch, command_timeout_s=10 * PATIENCE_S) as (esl, _):
+            for uuid in switch.channels:
+                esl.run(f"uuid_break {uuid}9 all", f"uuid_kill {uuid}")
         assert not switch.channels
+        assert len(switch.commands) == 16

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
+from tests.waiting import until
+
 PASSWORD = "ClueCon"
 
 
@@ -20,7 +22,10 @@ class FreeSwitch:
 
     def __init__(self) -> None:
         self.port = 0
+        self.asked: list[str] = []
+        """Commands that have come."""
         self.commands: list[str] = []
+        """Those that were carried out."""
         self.channels: dict[str, dict[str, str]] = {}
         """Variables of each channel, by UUID."""
         self.subscribed: list[str] = []
@@ -49,8 +54,7 @@ class FreeSwitch:
         self._server.close()
         for writer in list(self._writers):
             writer.close()
-        while self._writers:
-            await asyncio.sleep(0.01)
+        await until(lambda: not self._writers, "the end of the connections")
 
     def event(self, name: str, uuid: str = "", body: str | None = None, **fields: str) -> None:
         """Tell everyone of an event; header names with underscores for dashes."""
@@ -85,6 +89,7 @@ class FreeSwitch:
                 elif word == "bgapi":
                     job = dict(line.split(": ", 1) for line in headers)["Job-UUID"]
                     self._reply(writer, f"+OK Job-UUID: {job}", job)
+                    self.asked.append(rest)
                     if not self.mute:
                         task = asyncio.create_task(self._job(job, rest))
                         jobs.add(task)
