@@ -1,4 +1,4 @@
-"""What the recognition tests share: telephone speech of the embedded voice, and an ear that remembers."""
+"""What the recognition tests share: telephone speech of the embedded voice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from hibari import Hibari
 from numpy.typing import NDArray
 
 from gateway.seams.recogniser import FRAME_BYTES
-from tests.waiting import until
 from voicecodecs.pcm import to_int16
 from voicecodecs.resample import Resampler
 
@@ -47,20 +46,3 @@ def frames(pcm: NDArray[np.float32]) -> list[bytes]:
 
 def words(text: str) -> list[str]:
     return re.findall(r"[a-z0-9']+", text.lower())
-
-
-class Ear:
-    """Remembers what a recogniser tells."""
-
-    def __init__(self) -> None:
-        self.partials: list[str] = []
-        self.finals: list[str] = []
-
-    def on_partial(self, text: str) -> None:
-        self.partials.append(text)
-
-    def on_final(self, text: str) -> None:
-        self.finals.append(text)
-
-    async def until_finals(self, count: int) -> None:
-        await until(lambda: len(self.finals) >= count, f"{count} finals")

@@ -1,4 +1,4 @@
-"""The embedded recogniser as calls meet it: the real network in its real process."""
+"""The embedded recogniser as calls meet it, in its own process, and its network in the place of an external one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ import pytest_asyncio
 from numpy.typing import NDArray
 
 from gateway.config import RecogniserConfig
+from gateway.recognition.moonshine import Moonshine
 from gateway.recognition.process import EmbeddedRecogniser
 from gateway.seams.recogniser import RecognitionError, RecognitionStream
+from tests.gateway.recognition.ear import Ear
+from tests.gateway.recognition.test_client import config, serving, ws
+from tests.gateway.recognition.test_client import stream as external
 from tests.peers.ears import understood
-from tests.peers.recognition.heard import Ear, frames, speech
+from tests.peers.recognition.heard import frames, speech
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -144,3 +148,18 @@ async def test_process_that_hangs_is_killed_and_started_anew() -> None:
 async def test_other_languages_are_refused(recogniser: EmbeddedRecogniser) -> None:
     with pytest.raises(RecognitionError, match="English only, not 'de-DE'"):
         recogniser.open(Ear(), language="de-DE", hints=(), partials=False)
+
+
+async def test_external_recogniser_with_the_real_network_understands_telephone_speech() -> None:
+    network = await asyncio.to_thread(Moonshine)
+    ear = Ear()
+    settings = config(headers={"Authorization": "Token secret"})
+    async with serving(network, key="secret") as server, external(ws(server), settings, ear, partials=True) as made:
+        for text in ("What are your opening hours?", "I would like to speak to a person."):
+            for frame in frames(speech(text, rate=16000)):
+                made.push(frame)
+                await asyncio.sleep(0)
+            made.finish()
+        await ear.until_finals(2)
+    assert understood("What are your opening hours", ear.finals[0]), ear.finals
+    assert understood("speak to a person", ear.finals[1]), ear.finals
