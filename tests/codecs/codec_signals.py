@@ -10,7 +10,7 @@ def tone(hz: float, seconds: float, sample_rate: int, *, amplitude: float = 0.5)
 
 
 def peak_hz(pcm: NDArray[np.generic], sample_rate: int) -> float:
-    spectrum = np.abs(np.fft.rfft(pcm * np.hanning(len(pcm))))
+    spectrum = np.abs(np.fft.rfft(np.asarray(pcm, np.float64) * np.hanning(len(pcm))))
     return float(spectrum.argmax() * sample_rate / len(pcm))
 
 
@@ -18,9 +18,11 @@ def amplitude_at(pcm: NDArray[np.generic], hz: float, sample_rate: int) -> float
     """Amplitude of the sine of that frequency, by correlation under a window with side lobes below -90 dB."""
     n = np.arange(len(pcm))
     window = np.kaiser(len(pcm), 14)
-    return float(2 * abs(np.dot(pcm * window, np.exp(-2j * np.pi * hz * n / sample_rate))) / window.sum())
+    turned = np.asarray(pcm, np.float64) * window * np.exp(-2j * np.pi * hz * n / sample_rate)
+    return float(2 * abs(turned.sum()) / window.sum())
 
 
 def snr_db(reference: NDArray[np.generic], heard: NDArray[np.generic]) -> float:
-    reference, heard = reference.astype(np.float64), heard.astype(np.float64)
-    return float(10 * np.log10(np.sum(reference**2) / max(np.sum((reference - heard) ** 2), 1e-9)))
+    signal = reference.astype(np.float64)
+    noise = signal - heard.astype(np.float64)
+    return float(10 * np.log10(np.sum(signal**2) / max(np.sum(noise**2), 1e-9)))

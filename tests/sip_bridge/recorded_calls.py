@@ -833,7 +833,7 @@ for _order, _config in ORDERS.items():
     for _callee, _answers in UNANSWERED.items():
         _placed(f"ours, {_callee}, {_order}", _config, _answers, bye)
     for _script in CALLING:
-        for _before, _answers in {"at once": [], "ringing": [(180, [])], "early": [(183, [], description())]}.items():
+        for _before, _answers in {"at once": [], "ringing": [(180, [])], "early": [(183, [], description())]}.items():  # type: ignore[assignment]
             _placed(f"ours, {_script.__name__} {_before}, {_order}", _config, _answers, _script)
 
 

@@ -16,7 +16,7 @@ from sip_bridge.message.digest import ServerAuth, Verdict
 from sip_bridge.message.sip import Message, Request, Response, parse, response_to
 from tests.sip_bridge.phone import FAST, Bridge, Phone, bridge, offer, until
 
-ANYWHERE = {"allowed_targets": ["*@127.0.0.1"]}
+ANYWHERE: dict[str, Any] = {"allowed_targets": ["*@127.0.0.1"]}
 """Loopback only."""
 
 

@@ -11,7 +11,7 @@ from sip_bridge.transfer import fragment_status
 from tests.sip_bridge.phone import Bridge, Phone, Told, bridge, offer, until
 from tests.sip_bridge.test_outgoing import fresh, next_of, reply
 
-ALLOWED = {"allowed_targets": ["*@pbx.example", "*@127.0.0.1"]}
+ALLOWED: dict[str, Any] = {"allowed_targets": ["*@pbx.example", "*@127.0.0.1"]}
 TARGET = "sip:sales@pbx.example"
 
 

@@ -193,7 +193,7 @@ class VirtualBridge:
         self.note(f"-> {to[0]}:{to[1]}", self._text(message))
         self.sent.append(message)
         if isinstance(message, Request) and self.answers.get(message.method) and message.method != "ACK":
-            self._loop.call_soon(self.answer, message, self.answers[message.method])
+            self._loop.call_soon(self.answer, message, self.answers[message.method])  # type: ignore[arg-type]
 
     def take(self, message: Message, source: tuple[str, int] = FAR) -> None:
         """A message of the far end."""

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,10 +50,10 @@ class Speech:
     def __init__(self, engine: SpeechEngine, voice: HeldTone) -> None:
         self.engine, self.voice = engine, voice
 
-    def open(self, **fields: object) -> Utterance:
+    def open(self, **fields: Any) -> Utterance:
         return self.engine.open(UtteranceRequest(**{"utterance_id": "u"} | fields))  # type: ignore[arg-type]
 
-    async def speak(self, *deltas: str, **fields: object) -> list[AudioChunk]:
+    async def speak(self, *deltas: str, **fields: Any) -> list[AudioChunk]:
         async with self.open(**fields) as utterance:
             for delta in deltas:
                 utterance.feed(delta)

@@ -262,7 +262,7 @@ def _act(call: VirtualSession, rng: random.Random) -> None:
     def one_of(*ids: str) -> str:
         return rng.choice([*ids, *(turn.id for turn in call.session.turns.live)])
 
-    interruptible = rng.choice([None, None, "any", "speech", "dtmf", "none"])
+    interruptible: Any = rng.choice([None, None, "any", "speech", "dtmf", "none"])
     token = rng.choice(["", " ", "word ", "two words ", "end.", "a b c d ", LONG])
     match rng.randrange(24):
         case 0 | 1 | 2:
@@ -272,7 +272,8 @@ def _act(call: VirtualSession, rng: random.Random) -> None:
         case 4:
             call.say(Text(token=token, last=rng.random() < 0.7, turn=f"h{rng.randrange(4)}", hold=True))
         case 5:
-            call.say(rng.choice([Commit(turn=one_of("h0", "h1")), Discard(turn=one_of("h0", "h1"))]))
+            decisions: list[Inbound] = [Commit(turn=one_of("h0", "h1")), Discard(turn=one_of("h0", "h1"))]
+            call.say(rng.choice(decisions))
         case 6:
             call.say(Cancel(turn=rng.choice(["", "", one_of("nobody")])))
         case 7:
@@ -283,7 +284,8 @@ def _act(call: VirtualSession, rng: random.Random) -> None:
             call.say(Mark(name=f"m{rng.randrange(1000)}"))
         case 10:
             clip = Play(source=rng.choice(["clip", "missing"]), preemptible=rng.choice([None, True]))
-            call.say(rng.choice([clip, SendDigits(digits=rng.choice(["12", "beside"]))]))
+            others: list[Inbound] = [clip, SendDigits(digits=rng.choice(["12", "beside"]))]
+            call.say(rng.choice(others))
         case 11 if call.spoken:
             rng.choice(call.spoken).fail()
         case 12 if rng.random() < 0.3:

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from gateway.seams.messages import (
     Commit,
     Discard,
     End,
+    Inbound,
     Interrupt,
     Mark,
     MarkReached,
@@ -32,7 +34,7 @@ def some_text(rng: random.Random) -> str:
 
 def act(call: VirtualCall, rng: random.Random) -> None:
     ids = [turn.id for turn in call.turns.live] + ["nobody", f"x{rng.randrange(6)}"]
-    interruptible = rng.choice([None, "any", "speech", "dtmf", "none"])
+    interruptible: Any = rng.choice([None, "any", "speech", "dtmf", "none"])
     preemptible = rng.choice([None, True, False])
     match rng.randrange(17):
         case 0 | 1 | 2:
@@ -46,7 +48,8 @@ def act(call: VirtualCall, rng: random.Random) -> None:
         case 4:
             call.say(Text(token=some_text(rng), last=rng.random() < 0.7, turn=f"x{rng.randrange(6)}", hold=True))
         case 5:
-            call.say(rng.choice([Commit(turn=rng.choice(ids)), Discard(turn=rng.choice(ids))]))
+            decisions: list[Inbound] = [Commit(turn=rng.choice(ids)), Discard(turn=rng.choice(ids))]
+            call.say(rng.choice(decisions))
         case 6:
             call.say(Cancel(turn=rng.choice(["", *ids])))
         case 7:
@@ -59,7 +62,8 @@ def act(call: VirtualCall, rng: random.Random) -> None:
         case 9:
             call.say(Mark(name=f"m{rng.randrange(1000)}"))
         case 10:
-            call.say(rng.choice([Play(source="clip", preemptible=preemptible), SendDigits(digits="1w2")]))
+            others: list[Inbound] = [Play(source="clip", preemptible=preemptible), SendDigits(digits="1w2")]
+            call.say(rng.choice(others))
         case 11 if call.jobs:
             job = call.jobs[rng.choice(list(call.jobs))]  # the engine crashes under one turn
             if not job.stopped:
@@ -121,7 +125,7 @@ def check(call: VirtualCall) -> None:
     for message in call.told:
         if isinstance(message, Interrupt):
             turn_text = message.utterance_until_interrupt + message.utterance_remaining
-            job = call.jobs.get(message.turn)
-            if job is not None and job.turn.kind == "text":
-                assert job.turn.text == turn_text, "heard and remaining text are the turn's own, verbatim"
+            known = call.jobs.get(message.turn)
+            if known is not None and known.turn.kind == "text":
+                assert known.turn.text == turn_text, "heard and remaining text are the turn's own, verbatim"
     assert call.playout.buffered_s() == 0

@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -62,7 +63,7 @@ def b64(audio: bytes) -> str:
     return base64.b64encode(audio).decode()
 
 
-def event(name: str, /, **more: object) -> str:
+def event(name: str, /, **more: Any) -> str:
     return json.dumps({"event": name, **more}, separators=(",", ":"))
 
 
@@ -76,7 +77,7 @@ def payload_at(*keys: str) -> Callable[[bytes], bytes]:
     return unpack
 
 
-def genesys(kind: str, seq: int, **parameters: object) -> str:
+def genesys(kind: str, seq: int, **parameters: Any) -> str:
     return json.dumps(
         {"version": "2", "type": kind, "seq": seq, "serverseq": 1, "id": "s1", "position": "PT1S"}
         | {"parameters": parameters}
@@ -95,7 +96,7 @@ def l16_media(audio: bytes) -> bytes:
     return audio
 
 
-def twilio_start(encoding: str, rate: int, **more: object) -> str:
+def twilio_start(encoding: str, rate: int, **more: Any) -> str:
     start = {"accountSid": "AC1", "streamSid": "st", "callSid": "call-1", "tracks": ["inbound"]}
     media = {"encoding": encoding, "sampleRate": rate, "channels": 1}
     start |= {"mediaFormat": media, "customParameters": {"bot": "billing"}}  # type: ignore[dict-item]
@@ -516,7 +517,7 @@ def test_telnyx_media_is_put_in_order_and_a_lost_piece_is_not_waited_for_without
 
 @pytest.mark.parametrize("name", ["signalwire", "telnyx"])
 def test_the_byte_order_of_l16_is_a_switch(name: str) -> None:
-    l16 = {"codec": "L16", "sample_rate": 16000} if name == "telnyx" else {}
+    l16: dict[str, Any] = {"codec": "L16", "sample_rate": 16000} if name == "telnyx" else {}
     dialect = serializer(name, l16_byte_order="big", **l16)
     for data in PEERS[name].opening:
         dialect.decode(str(data).replace('"PCMA","sample_rate":8000', '"L16","sample_rate":16000'))

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -41,9 +42,9 @@ def encoded(pcm: NDArray[np.int16], rate: int, container: str, codec: str) -> by
         stream = sink.add_stream(codec, rate=rate, layout=layout, options={"strict": "experimental"})
         frame = av.AudioFrame.from_ndarray(pcm.reshape(1, -1), format="s16", layout="mono")
         frame.sample_rate = rate
-        resampler = av.AudioResampler(stream.format, layout, rate, frame_size=stream.codec_context.frame_size)
+        resampler = av.AudioResampler(stream.format, layout, rate, frame_size=stream.codec_context.frame_size)  # type: ignore[arg-type]
         for piece in [*resampler.resample(frame), *resampler.resample(None)]:
-            sink.mux(stream.encode(piece))
+            sink.mux(stream.encode(piece))  # type: ignore[arg-type]
         sink.mux(stream.encode(None))
     return out.getvalue()
 
@@ -68,7 +69,7 @@ def strongest_hz(pcm: NDArray[np.float32]) -> float:
 
 
 @asynccontextmanager
-async def clips_in(folder: Path, **config: object) -> AsyncIterator[Clips]:
+async def clips_in(folder: Path, **config: Any) -> AsyncIterator[Clips]:
     made = Clips(ClipsConfig(folder=str(folder), **config))  # type: ignore[arg-type]
     yield made
     await made.aclose()
@@ -269,7 +270,7 @@ async def site() -> AsyncIterator[Site]:
 
 
 @asynccontextmanager
-async def fetching(site: Site, loopback: bool = True, **config: object) -> AsyncIterator[Clips]:
+async def fetching(site: Site, loopback: bool = True, **config: Any) -> AsyncIterator[Clips]:
     def allowed(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
         return is_public(address) or (loopback and address == ipaddress.ip_address("127.0.0.1"))
 
@@ -305,8 +306,8 @@ async def test_loopback_in_any_spelling_is_not_connected_to(site: Site, host: st
 async def test_name_that_resolves_to_loopback_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     real = socket.getaddrinfo
 
-    def rebound(host: object, *args: object, **more: object) -> object:
-        return real("127.0.0.1" if host == "clips.example.com" else host, *args, **more)  # type: ignore[call-overload]
+    def rebound(host: Any, *args: Any, **more: Any) -> Any:
+        return real("127.0.0.1" if host == "clips.example.com" else host, *args, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", rebound)
     async with fetching(site, loopback=False) as clips:

@@ -321,7 +321,7 @@ async def test_json_that_is_no_voice(api: Api) -> None:
 
 async def test_an_engine_with_fixed_voices_says_which_one_takes_new_ones(tmp_path: Path) -> None:
     async with api_gateway(tmp_path, clones=False) as (_, engine, url), aiohttp.ClientSession(url) as http:
-        api = Api(http, engine)
+        api = Api(http, engine)  # type: ignore[arg-type]
         fields = {"audio": reference_wav(), "transcript": "One.", "voice_id": "anna"}
         status, answer = await api.ask("POST", "/v1/voices", data=form(**fields))
         assert status == 422

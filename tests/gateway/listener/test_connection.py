@@ -69,7 +69,7 @@ class Line:
         self.calls: list[Listener] = []
         self.server = GatewayServer(
             ServerConfig(port=0), LimitsConfig(), web.Application(), ALL,
-            accept=self._accept, authorise=lambda dialect, route, request, peer: None,
+            accept=self._accept, authorise=lambda dialect, route, request, peer: None,  # type: ignore[arg-type]
             sites=Sites(ServerConfig(), PublicUrl(ServerConfig())),
         )  # fmt: skip
 
@@ -241,7 +241,7 @@ async def test_a_refused_stream_is_counted_by_its_reason() -> None:
         raise Rejected("no", status=503, code="full")
 
     made = Line()
-    made.server._accept, made.server._on_rejected = refuse, refused.append
+    made.server._accept, made.server._on_rejected = refuse, refused.append  # type: ignore[assignment]
     await made.server.start()
     for path, reason in (("twilio/default", "full"), ("nosuch", "not_found")):
         leg = CarrierLeg(CARRIERS["twilio"](7, {}))

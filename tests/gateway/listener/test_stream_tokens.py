@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
@@ -57,7 +58,7 @@ class Carrier:
 
 @pytest.fixture
 async def carrier(tmp_path: Path) -> AsyncIterator[Carrier]:
-    sections = {"carriers": {"twilio": {}}, "routes": {"default": {}, "other": {}}}
+    sections: dict[str, Any] = {"carriers": {"twilio": {}}, "routes": {"default": {}, "other": {}}}
     async with api_gateway(tmp_path, **sections) as (made, _, url):
         fresh = aiohttp.TCPConnector(force_close=True)  # media sockets come on connections of their own
         async with aiohttp.ClientSession(url, connector=fresh) as http:

@@ -1,5 +1,7 @@
 """The timetable and the played position, on the virtual clock."""
 
+from typing import Any
+
 import pytest
 
 from gateway.media.pacer import Pacer
@@ -8,7 +10,7 @@ from gateway.media.playout import FirstFrame, PlayedOut, Playout, StartPolicy, T
 P = 0.02
 
 
-def playout(*frames: bytes, lead_s: float = 0.0, done: bool = True, now: float = 10.0, **kw: object) -> tuple:
+def playout(*frames: bytes, lead_s: float = 0.0, done: bool = True, now: float = 10.0, **kw: Any) -> tuple:
     made = Playout(ptime_s=P, lead_s=lead_s, **kw)  # type: ignore[arg-type]
     track = Track()
     track.push(frames, now=now, ptime_s=P)

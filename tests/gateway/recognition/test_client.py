@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 import numpy as np
@@ -31,13 +32,13 @@ def count(pcm: NDArray[np.float32]) -> str:
     return f"{len(pcm) * 2 // FRAME_BYTES} frames"
 
 
-def config(**more: object) -> RecogniserConfig:
+def config(**more: Any) -> RecogniserConfig:
     return RecogniserConfig.model_validate({"reconnect_first_s": 0.01, "final_timeout_ms": 20_000, **more})
 
 
 @asynccontextmanager
 async def serving(
-    transcribe: Callable[[NDArray[np.float32]], str] = count, key: str = "", port: int = 0, **embedded: object
+    transcribe: Callable[[NDArray[np.float32]], str] = count, key: str = "", port: int = 0, **embedded: Any
 ) -> AsyncIterator[TestServer]:
     """The recogniser on a TCP port; with a key, as a paid one would ask for it."""
     listening = ListenServer(transcribe, EmbeddedRecogniserConfig.model_validate(embedded))
@@ -58,7 +59,7 @@ async def serving(
 
 
 @asynccontextmanager
-async def stream(url: str, settings: RecogniserConfig, ear: Ear, **more: object) -> AsyncIterator[ListenStream]:
+async def stream(url: str, settings: RecogniserConfig, ear: Ear, **more: Any) -> AsyncIterator[ListenStream]:
     recogniser = ListenRecogniser(url, settings)
     options: dict[str, object] = {"language": "en-US", "hints": (), "partials": False, **more}
     opened = recogniser.open(ear, **options)  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ async def listen(
     assert stream.needed
     for index in range(len(caller) // FRAME):
         now = (index + 1) * 0.02
-        mine = ours[index * FRAME : (index + 1) * FRAME] if ours is not None else ()
+        mine = ours[index * FRAME : (index + 1) * FRAME] if ours is not None else caller[:0]
         if len(mine) == FRAME and (np.any(mine) or not skip_silence):
             stream.spoke(encode_ulaw(to_int16(mine)), now=now - 0.02)
         payload = encode_ulaw(to_int16(caller[index * FRAME : (index + 1) * FRAME]))
@@ -187,7 +187,7 @@ async def test_who_spoke_when_nobody_listened_any_more_does_not_speak_for_ever()
 async def test_people_in_the_background_do_not_cut() -> None:
     lines = ["Can I talk to somebody?", "No, that is wrong.", "Wait, stop please.", "Hello there.", BOT]
     people = [np.resize(np.roll(speech(text), 1777 * index), 8000 * 12) for index, text in enumerate(lines)]
-    babble = np.sum(people, axis=0, dtype=np.float32)
+    babble: Pcm = np.sum(people, axis=0, dtype=np.float32)
     babble *= np.float32(10 ** (-35 / 20) / np.sqrt(np.mean(babble**2)))
     assert (await listen(babble, speech(BOT))).onsets == []
 

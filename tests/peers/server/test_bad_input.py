@@ -166,7 +166,7 @@ async def test_an_unreadable_media_message_costs_nothing_but_itself(world: World
     async with dialogue(world) as (manager, carrier, setup):
         data = HARMLESS[what]
         opcode = BINARY if what == "a binary message" else TEXT
-        carrier.frame(data, opcode=opcode)
+        carrier.frame(data, opcode=opcode)  # type: ignore[arg-type]
         carrier.json(event="dtmf", streamSid=STREAM, dtmf={"digit": "5"})
         assert (await manager.message("dtmf"))["digit"] == "5"
         manager.json(type="text", sessionId=setup["sessionId"], token="Still here.", last=True)

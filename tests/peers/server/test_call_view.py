@@ -35,7 +35,7 @@ class Watched:
 
 @asynccontextmanager
 async def watched(folder: Path) -> AsyncIterator[Watched]:
-    sections = {"carriers": {"twilio": {"verify": False}}, "routes": {"default": {}}}
+    sections: dict[str, Any] = {"carriers": {"twilio": {"verify": False}}, "routes": {"default": {}}}
     async with api_gateway(folder, **sections) as (_, _, url), aiohttp.ClientSession(url) as http:
         live = Live(url.removeprefix("http://"), None, folder)  # type: ignore[arg-type]  # the same process
         async with TestCall(live, "default") as call:

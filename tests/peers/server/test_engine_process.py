@@ -25,6 +25,11 @@ from tts_engine.service.process import EngineProcess
 CONFIG = EngineConfig(kind="tone", drain_s=5.0, restart_backoff_s=0.01)
 
 
+def running(child: EngineProcess) -> int:
+    assert child.pid is not None
+    return child.pid
+
+
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -57,7 +62,7 @@ async def speak(engine: GrpcEngine, text: str) -> list:
 async def test_a_crash_fails_the_live_utterance_and_the_next_one_is_spoken(
     child: EngineProcess, client: GrpcEngine
 ) -> None:
-    first_pid = child.pid
+    first_pid = running(child)
     async with client.open(UtteranceRequest(utterance_id="live")) as utterance:
         utterance.feed("one hold")
         utterance.end_text()
@@ -75,7 +80,7 @@ async def test_a_process_that_hangs_is_killed_and_replaced() -> None:
     config = CONFIG.model_copy(update={"timeouts": CONFIG.timeouts.model_copy(update={"hang_s": 0.5})})
     child = EngineProcess("tests.tts_engine.service.scripted", config)
     await child.start()
-    first_pid = child.pid
+    first_pid = running(child)
     os.kill(first_pid, signal.SIGSTOP)
     await until(lambda: child.restarts >= 1 and child.ready)
     assert not alive(first_pid)
@@ -83,7 +88,7 @@ async def test_a_process_that_hangs_is_killed_and_replaced() -> None:
 
 
 async def test_it_runs_at_lower_priority_in_a_private_folder(child: EngineProcess) -> None:
-    assert os.getpriority(os.PRIO_PROCESS, child.pid) == os.getpriority(os.PRIO_PROCESS, 0) + CONFIG.nice
+    assert os.getpriority(os.PRIO_PROCESS, running(child)) == os.getpriority(os.PRIO_PROCESS, 0) + CONFIG.nice
     group = Path(f"/proc/{child.pid}/autogroup")
     if group.exists():
         assert group.read_text().split()[-1] == str(CONFIG.nice), "a session of its own has an autogroup of its own"
@@ -97,7 +102,7 @@ async def test_closing_lets_the_live_utterance_finish_and_leaves_nothing(
     utterance = client.open(UtteranceRequest(utterance_id="live"))
     utterance.feed("one two ")
     assert await anext(utterance) == chunk_of("one", 0)
-    pid, folder = child.pid, Path(child.target.removeprefix("unix:")).parent
+    pid, folder = running(child), Path(child.target.removeprefix("unix:")).parent
     closing = asyncio.create_task(child.aclose())
     await until(lambda: not child.ready)
     await asyncio.sleep(0)

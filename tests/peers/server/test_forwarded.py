@@ -19,7 +19,7 @@ from tests.peers.live_server import RawSocket, Refused
 TOKEN = "carrier secret, thirty-two bytes or more"
 FORM = {"CallSid": "CA1", "From": "+15550100"}
 FORWARDED = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "voice.example.com"}
-TWILIO = {"carriers": {"twilio": {"auth_token": TOKEN}}}
+TWILIO: dict[str, Any] = {"carriers": {"twilio": {"auth_token": TOKEN}}}
 
 
 def signed(url: str, form: dict[str, str] | None = None) -> dict[str, str]:

@@ -113,7 +113,7 @@ async def test_a_call_goes_from_the_ivr_to_the_bot_and_back(
     assert stream is not None and then is not None and then.text is not None
     parameters = {p.get("name", ""): p.get("value", "") for p in stream.findall("Parameter")}
     leg = CarrierLeg(TwilioCarrier(7, parameters))
-    await leg.connect(live.ws + urlsplit(stream.get("url")).path)
+    await leg.connect(live.ws + urlsplit(stream.get("url")).path)  # type: ignore[operator]
 
     await until(lambda: calls, "setup")
     assert calls[0].setup["customParameters"] == {"account": "4711", "lang": "de"}

@@ -8,6 +8,7 @@ import sys
 import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from tts_engine.config import EngineConfig
 from tts_engine.service.server import SpeechServer
 from tts_engine.tone import tone_hz
 
-TONE = {"TALKSPURT__ENGINE__KIND": "tone"}
+TONE: dict[str, Any] = {"TALKSPURT__ENGINE__KIND": "tone"}
 
 
 def read_wav(data: bytes) -> tuple[int, np.ndarray]:

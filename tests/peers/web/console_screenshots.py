@@ -7,6 +7,7 @@ import base64
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tests.peers.web.browsers import Page, chromium
 from tests.peers.web.busy_gateway import busy_gateway
@@ -19,7 +20,7 @@ async def take(folder: Path, warm_up_s: float) -> None:
     """Let calls talk for a while, call from the page, have it say something, and take the pictures."""
     with tempfile.TemporaryDirectory() as work, chromium("hide-scrollbars") as driver:
 
-        async def command(name: str, **parameters: object) -> dict[str, str]:
+        async def command(name: str, **parameters: Any) -> dict[str, str]:
             answer: dict[str, str] = await asyncio.to_thread(driver.execute_cdp_cmd, name, parameters)
             return answer
 

@@ -27,7 +27,7 @@ pytestmark = needs_chromium
 
 TEXT = "One two three four five six seven eight nine ten."
 LONG = "And on it goes, on and on, for quite a while, until somebody has heard enough of it and says so."
-SECTIONS = {"carriers": {"twilio": {"verify": False}}, "routes": {"default": {}, "talk": {}}}
+SECTIONS: dict[str, Any] = {"carriers": {"twilio": {"verify": False}}, "routes": {"default": {}, "talk": {}}}
 
 
 def tone(seconds: float = 2.0) -> bytes:

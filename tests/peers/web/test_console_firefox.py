@@ -16,7 +16,7 @@ from tests.waiting import until
 
 pytestmark = [needs_firefox, pytest.mark.slow]
 
-SECTIONS = {"carriers": {"twilio": {"verify": False}}, "routes": {"default": {}}}
+SECTIONS: dict[str, Any] = {"carriers": {"twilio": {"verify": False}}, "routes": {"default": {}}}
 
 
 async def page_until(page: Firefox, script: str) -> Any:

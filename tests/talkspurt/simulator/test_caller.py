@@ -86,7 +86,8 @@ async def test_two_turns_apart_are_no_gap() -> None:
 @pytest.mark.parametrize("act", [Cancel(), Press("5")])
 async def test_an_interruption_is_timed_from_the_act_to_the_clear(act: Step) -> None:
     async with serving(ToyGateway(frames=500)) as gateway:
-        steps = [Text("Hello"), Expect("speech", 5000), Wait(50), act, Expect("clear", 2000), Expect("quiet", 2000)]
+        interrupted = [Expect("clear", 2000), Expect("quiet", 2000)]
+        steps: list[Step] = [Text("Hello"), Expect("speech", 5000), Wait(50), act, *interrupted]
         report = (await call(gateway, steps)).report()
     assert len(report["cut_ms"]) == 1
     assert report["turns"][0]["outcome"] == "interrupted"

@@ -1,5 +1,6 @@
 import base64
 import json
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ def twilio() -> Carrier:
     return TwilioCarrier(7, {"bot": "billing"})
 
 
-def gateway_says(carrier: Carrier, event: str, **inner: object) -> bytes:
+def gateway_says(carrier: Carrier, event: str, **inner: Any) -> bytes:
     body: dict[str, object] = {"event": event, "streamSid": "MZ" + f"{7:032x}"}
     return json.dumps(body | ({event: inner} if inner else {})).encode()
 

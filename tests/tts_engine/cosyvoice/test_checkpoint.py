@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -42,7 +43,7 @@ def copy(made: tuple[Path, ModelConfig], tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
-def load_small(folder: Path, **options: object) -> Model:
+def load_small(folder: Path, **options: Any) -> Model:
     return load(folder, noise_seconds=1, **options)  # type: ignore[arg-type]
 
 

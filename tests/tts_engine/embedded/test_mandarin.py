@@ -44,7 +44,7 @@ async def voice(cache: Path) -> AsyncIterator[EmbeddedSynthesizer]:
     await synthesizer.aclose()
 
 
-async def speak(engine: SpeechEngine, text: str, **fields: object) -> list[AudioChunk]:
+async def speak(engine: SpeechEngine, text: str, **fields: Any) -> list[AudioChunk]:
     request = UtteranceRequest(**{"utterance_id": "u", "format": L16, "language": "zh-CN"} | fields)  # type: ignore[arg-type]
     async with engine.open(request) as utterance:
         utterance.feed(text)
@@ -61,7 +61,7 @@ def pcm(chunks: Sequence[AudioChunk]) -> np.ndarray:
     return to_float32(np.frombuffer(b"".join(f for c in chunks for f in c.frames), "<i2"))
 
 
-def clause(text: str, **fields: object) -> ClauseRequest:
+def clause(text: str, **fields: Any) -> ClauseRequest:
     given = {"text": text, "voice": "", "language": "zh-CN", "speed": 1.0, "instruct": "", "first": True} | fields
     return ClauseRequest(**given)  # type: ignore[arg-type]
 

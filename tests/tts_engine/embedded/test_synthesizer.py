@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from difflib import SequenceMatcher
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ async def voice() -> AsyncIterator[EmbeddedSynthesizer]:
     await synthesizer.aclose()
 
 
-async def speak(voice: EmbeddedSynthesizer, text: str, /, **fields: object) -> list[AudioChunk]:
+async def speak(voice: EmbeddedSynthesizer, text: str, /, **fields: Any) -> list[AudioChunk]:
     engine = Engine(voice, SpeechConfig(cache_bytes=0))
     request = UtteranceRequest(**{"utterance_id": "u", "format": L16} | fields)  # type: ignore[arg-type]
     async with engine.open(request) as utterance:

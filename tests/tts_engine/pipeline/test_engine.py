@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +19,11 @@ L16 = AudioFormat("L16", 16000)
 TEXT = "Thank you very much, your order is on the way. Is that all?"
 
 
-def request(**fields: object) -> UtteranceRequest:
+def request(**fields: Any) -> UtteranceRequest:
     return UtteranceRequest(**{"utterance_id": "u", "format": L16} | fields)  # type: ignore[arg-type]
 
 
-async def speak(engine: Engine, *deltas: str, **fields: object) -> list[AudioChunk]:
+async def speak(engine: Engine, *deltas: str, **fields: Any) -> list[AudioChunk]:
     async with engine.open(request(**fields)) as utterance:
         for delta in deltas:
             utterance.feed(delta)

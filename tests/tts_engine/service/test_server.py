@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -35,7 +36,7 @@ class Pair:
     def __init__(self, server: SpeechServer, scripted: ScriptedEngine, client: GrpcEngine) -> None:
         self.server, self.scripted, self.client = server, scripted, client
 
-    async def speak(self, text: str, **request: object) -> list:
+    async def speak(self, text: str, **request: Any) -> list:
         async with self.client.open(UtteranceRequest(utterance_id="u", **request)) as utterance:
             utterance.feed(text)
             utterance.end_text()
@@ -51,9 +52,9 @@ class Pair:
 async def connect(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Pair]]]:
     pairs = []
 
-    async def make(*, warm: bool = True, **settings: object) -> Pair:
+    async def make(*, warm: bool = True, **settings: Any) -> Pair:
         config = EngineConfig.model_validate({"listen": f"unix:{tmp_path}/{len(pairs)}.sock"} | settings)
-        pair = Pair(SpeechServer(config), ScriptedEngine(), None)
+        pair = Pair(SpeechServer(config), ScriptedEngine(), None)  # type: ignore[arg-type]
         pairs.append(pair)
         await pair.server.start()
         pair.client = GrpcEngine(pair.server.address, config)
@@ -72,7 +73,7 @@ async def pair(connect: Callable[..., Awaitable[Pair]]) -> Pair:
     return await connect()
 
 
-async def held(pair: Pair, text: str = "one hold two", **request: object) -> tuple:
+async def held(pair: Pair, text: str = "one hold two", **request: Any) -> tuple:
     """An utterance that stands still after its first word: the client's end and the engine's."""
     utterance = pair.client.open(UtteranceRequest(utterance_id="held", **request))
     utterance.feed(text)
@@ -84,7 +85,7 @@ async def held(pair: Pair, text: str = "one hold two", **request: object) -> tup
 
 
 async def test_request_and_audio_arrive_as_they_were_sent(pair: Pair) -> None:
-    request = {
+    request: dict[str, Any] = {
         "format": AudioFormat(encoding="L16", sample_rate=16000, ptime_ms=40),
         "voice": "heart",
         "language": "en-GB",

@@ -77,8 +77,8 @@ def test_language_model_steps_give_the_logits_and_ids_of_the_plain_network(versi
     slots, seeds = torch.tensor([[1, 2], [1234, 1235]], device=DEVICE)
     least = torch.full_like(slots, 3)
     padded = torch.zeros(2, int(length.max()), dtype=torch.long, device=DEVICE)
-    for row, ids in zip(padded, joined, strict=True):
-        row[: len(ids)] = torch.tensor(ids, device=DEVICE)
+    for row, prompt_ids in zip(padded, joined, strict=True):
+        row[: len(prompt_ids)] = torch.tensor(prompt_ids, device=DEVICE)
     fused.state.begin(slots, length, seeds, least)
     got = fused.prefill_logits(padded, slots, length)
 
@@ -180,7 +180,7 @@ def test_chunks_attend_to_their_pages_and_whole_rows_to_themselves() -> None:
     for row in range(3):
         n, older = int(length[row]), table[row, : start[row] // page_frames]
         kv = [torch.cat([before[part, older].flatten(0, 1), fed[row, :n, part + 1]]) for part in range(2)]
-        torch.testing.assert_close(got[row, :n], _attended(fed[row, :n, 0], *kv, heads), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(got[row, :n], _attended(heads, fed[row, :n, 0], *kv), atol=1e-5, rtol=1e-5)
         own = table[row, start[row] // page_frames]
         torch.testing.assert_close(after[:, own, :n].transpose(0, 1), fed[row, :n, 1:])
         before[:, own, :n] = after[:, own, :n]
@@ -193,7 +193,7 @@ def test_chunks_attend_to_their_pages_and_whole_rows_to_themselves() -> None:
         fed = _turned(qkv, 0 * length, turned, size)
         got = kernels.span_attention(qkv.clone(), Span.whole(length, chunk=None), 0, turned, heads)
         for row, n in enumerate((150, 64)):
-            torch.testing.assert_close(got[row, :n], _attended(*fed[row, :n].unbind(1), heads), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(got[row, :n], _attended(heads, *fed[row, :n].unbind(1)), atol=1e-5, rtol=1e-5)
         assert got.isfinite().all()
 
 
@@ -211,8 +211,8 @@ def _turned(qkv: Tensor, start: Tensor, turn: tuple[Tensor, Tensor] | None, size
     return torch.stack([q, k, v], 2)
 
 
-def _attended(q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
-    parts = (x.unflatten(-1, (heads, -1)).transpose(0, 1) for x in (q, k, v))
+def _attended(heads: int, *qkv: Tensor) -> Tensor:
+    parts = (x.unflatten(-1, (heads, -1)).transpose(0, 1) for x in qkv)
     return F.scaled_dot_product_attention(*parts).transpose(0, 1).flatten(1)
 
 

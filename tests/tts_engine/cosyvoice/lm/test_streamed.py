@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,7 +147,10 @@ async def test_a_clause_is_left_while_it_waits_for_text(version: int) -> None:
         for count in (0, 2, 12):
 
             async def listen(count: int = count) -> None:
-                prompts = {"prompt_text": want["prompt_text"], "prompt_speech": want["prompt_speech_token"]}
+                prompts: dict[str, Any] = {
+                    "prompt_text": want["prompt_text"],
+                    "prompt_speech": want["prompt_speech_token"],
+                }
                 async with aclosing(lm.generate_streamed(few(count), **prompts, seed=1)) as tokens:
                     async for _ in tokens:
                         pass

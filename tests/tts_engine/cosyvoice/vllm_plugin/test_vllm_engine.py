@@ -210,7 +210,11 @@ async def test_streamed_text_draws_what_the_torch_model_draws(backend: Any, size
     try:
         for case in ("bistream0", "bistream1"):
             parts = {name: ids(version, f"{case}.{name}") for name in ("prompt_text", "prompt_speech_token", "text")}
-            prompts = {"prompt_text": parts["prompt_text"], "prompt_speech": parts["prompt_speech_token"], "seed": 5}
+            prompts: dict[str, Any] = {
+                "prompt_text": parts["prompt_text"],
+                "prompt_speech": parts["prompt_speech_token"],
+                "seed": 5,
+            }
             want, got = [
                 [token async for token in lm.generate_streamed(pieces(parts["text"], size), **prompts)]
                 for lm in (torch_lm, backend)
