@@ -21,11 +21,12 @@ from sip_bridge.call import CallSession, IncomingCall, Invitation, SipCall, invi
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog import Dialog, DialogId, Refusal, dialog_id
 from sip_bridge.errors import NotAcceptable, NotAllowed, PortsExhausted, ProtocolError
-from sip_bridge.io.client import Client, LocalAddress
-from sip_bridge.io.endpoint import Endpoint, Limits, Peer
+from sip_bridge.io.client import Client
+from sip_bridge.io.endpoint import Endpoint, Limits
 from sip_bridge.io.pings import Pings
 from sip_bridge.io.ports import PortPair, PortPool
 from sip_bridge.io.tls import client_context, server_context
+from sip_bridge.local import LocalAddress, Peer
 from sip_bridge.message.digest import ServerAuth
 from sip_bridge.message.sip import Request, Response, Uri, response_to
 from sip_bridge.outgoing import Outgoing

@@ -29,11 +29,11 @@ from sip_bridge.dialog import (
     session_answer,
 )
 from sip_bridge.errors import NotAcceptable, ProtocolError, SipError
-from sip_bridge.io.client import HeaderItems, LocalAddress, authorization
-from sip_bridge.io.endpoint import ALLOW, SUPPORTED, Endpoint, Peer
+from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.io.ports import PortPair
 from sip_bridge.io.rtp_leg import RtpLeg
-from sip_bridge.message.digest import ClientAuth
+from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
+from sip_bridge.message.digest import ClientAuth, authorization
 from sip_bridge.message.parameters import Caller, caller_of, route_of, user_to_user
 from sip_bridge.message.sdp import Agreed, Negotiation, SessionDescription
 from sip_bridge.message.sdp import parse as parse_sdp

@@ -24,10 +24,11 @@ from sip_bridge.call import Host, SipCall, State, description_of
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog import Dialog, SessionTimer, min_session_s, session_agreed, session_offer
 from sip_bridge.errors import NotAcceptable, ProtocolError, SipError, Unreachable
-from sip_bridge.io.client import HeaderItems, authorization, wants_fresh_nonce
-from sip_bridge.io.endpoint import ALLOW, SUPPORTED, Endpoint, Peer
+from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.io.locate import locate
 from sip_bridge.io.ports import PortPair
+from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, Peer
+from sip_bridge.message.digest import authorization, wants_fresh_nonce
 from sip_bridge.message.parameters import Caller, headers_of, is_own, number_of
 from sip_bridge.message.sdp import Agreed, SessionDescription
 from sip_bridge.message.sip import REASONS, Address, Headers, Request, Response, Uri

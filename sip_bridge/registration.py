@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from sip_bridge.config import RegistrationConfig
 from sip_bridge.errors import ProtocolError, Unreachable
-from sip_bridge.io.client import Client, HeaderItems, LocalAddress
-from sip_bridge.io.endpoint import Peer
+from sip_bridge.io.client import Client
 from sip_bridge.io.locate import locate
+from sip_bridge.local import HeaderItems, LocalAddress, Peer
 from sip_bridge.message.digest import ClientAuth
 from sip_bridge.message.sip import Address, Headers, Request, Response, Uri
 

@@ -6,67 +6,13 @@ An INVITE is more than that (provisional answers, forks, its ACK): it has its ow
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable
 
-from sip_bridge.errors import ProtocolError
-from sip_bridge.io.endpoint import Endpoint, Peer
-from sip_bridge.message.digest import ClientAuth, is_stale
-from sip_bridge.message.sip import BRANCH_MAGIC, Request, Response, Uri, Via, response_to
+from sip_bridge.io.endpoint import Endpoint
+from sip_bridge.local import HeaderItems, Peer
+from sip_bridge.message.digest import ClientAuth, authorization, wants_fresh_nonce
+from sip_bridge.message.sip import Request, Response, response_to
 from sip_bridge.transaction import Act, Key
-
-HeaderItems: TypeAlias = Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class LocalAddress:
-    """Where peers reach us, as our messages say it."""
-
-    host: str
-    port: int
-    """Of UDP and TCP."""
-    tls_port: int = 0
-    """0: not listened on; who calls by TLS then uses the connection that we made."""
-
-    def via(self, transport: str) -> Via:
-        """For one request: with a branch of its own, and ``rport`` (RFC 3581)."""
-        params = {"branch": BRANCH_MAGIC + secrets.token_hex(12), "rport": None}
-        return Via(transport, self._host, self._port(transport), params)
-
-    def contact(self, transport: str, user: str = "") -> Uri:
-        """A URI under which that transport reaches us."""
-        params = {} if transport == "UDP" else {"transport": transport.lower()}
-        return Uri("sip", user, self._host, self._port(transport), params)
-
-    @property
-    def _host(self) -> str:
-        return f"[{self.host}]" if ":" in self.host else self.host
-
-    def _port(self, transport: str) -> int:
-        return (self.tls_port or 5061) if transport == "TLS" else self.port
-
-
-def authorization(response: Response, request: Request, auth: ClientAuth) -> tuple[str, str] | None:
-    """The header that answers a 401 or 407; None: another status, or no challenge that we can answer."""
-    names = {401: ("WWW-Authenticate", "Authorization"), 407: ("Proxy-Authenticate", "Proxy-Authorization")}
-    if response.status not in names:
-        return None
-    challenge, credentials = names[response.status]
-    value = auth.answer(
-        response.headers.all(challenge), method=request.method, uri=request.uri, cnonce=secrets.token_hex(8)
-    )
-    return (credentials, value) if value else None
-
-
-def wants_fresh_nonce(response: Response) -> bool:
-    """Whether credentials were refused for their nonce's age alone."""
-    challenges = response.headers.all("WWW-Authenticate") + response.headers.all("Proxy-Authenticate")
-    try:
-        return any("stale" in challenge.lower() and is_stale(challenge) for challenge in challenges)
-    except ProtocolError:
-        return False
 
 
 class Client:

@@ -17,6 +17,7 @@ from typing import Protocol
 from gateway.listener.source_limit import SourceLimit
 from sip_bridge.errors import ProtocolError
 from sip_bridge.io.tls import names_of
+from sip_bridge.local import EXTENSIONS, METHODS, SUPPORTED, Peer
 from sip_bridge.message.sip import (
     PING,
     PONG,
@@ -35,30 +36,9 @@ from sip_bridge.trunks import Standing
 
 log = logging.getLogger(__name__)
 
-METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "REFER", "NOTIFY")
-"""What a user may be asked; it refuses what it does not want in its state."""
-
-EXTENSIONS = frozenset({"timer"})
-"""Option tags that may stand in Require."""
-
-ALLOW = ("Allow", ", ".join(METHODS))
 _ACCEPT = ("Accept", "application/sdp, application/dtmf-relay, application/dtmf")
-SUPPORTED = ("Supported", ", ".join(sorted(EXTENSIONS)))
 _DISPENSABLE = ("Allow", "Accept", "Supported", "Retry-After")
 """What an answer is understood without."""
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """Where a message came from or goes to: by datagram, or on the connection to that address."""
-
-    transport: str
-    """UDP, TCP or TLS."""
-    host: str
-    """An address, not a name: it is compared with what the socket tells."""
-    port: int
-    name: str = ""
-    """Of a TLS server that we call: whom its certificate must be for. Empty: ``host``."""
 
 
 class User(Protocol):

@@ -11,7 +11,7 @@ import ipaddress
 import socket
 
 from sip_bridge.errors import Unreachable
-from sip_bridge.io.endpoint import Peer
+from sip_bridge.local import Peer
 from sip_bridge.message.sip import Uri
 
 _TRANSPORTS = ("UDP", "TCP", "TLS")

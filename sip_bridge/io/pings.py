@@ -7,9 +7,9 @@ import logging
 import secrets
 
 from sip_bridge.errors import Unreachable
-from sip_bridge.io.client import Client, HeaderItems, LocalAddress
-from sip_bridge.io.endpoint import ALLOW, SUPPORTED
+from sip_bridge.io.client import Client
 from sip_bridge.io.locate import locate
+from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress
 from sip_bridge.message.sip import Address, Headers, Request, Uri
 
 log = logging.getLogger(__name__)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import enum
 import hashlib
 import hmac
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sip_bridge.errors import ProtocolError
-from sip_bridge.message.sip import quote, split_list, unquote
+from sip_bridge.message.sip import Request, Response, quote, split_list, unquote
 
 ALGORITHMS = {"SHA-256": hashlib.sha256, "MD5": hashlib.md5}
 """Best first: the order in which we offer them (RFC 8760 section 2.3)."""
@@ -216,3 +217,24 @@ class ServerAuth:
             return False
         signed = hmac.compare_digest(self._nonce(made_ms).encode(), nonce.encode("utf-8", "surrogateescape"))
         return signed and 0 <= now - made_ms / 1000 + 0.001 <= self.nonce_lifetime_s
+
+
+def authorization(response: Response, request: Request, auth: ClientAuth) -> tuple[str, str] | None:
+    """The header that answers a 401 or 407; None: another status, or no challenge that we can answer."""
+    names = {401: ("WWW-Authenticate", "Authorization"), 407: ("Proxy-Authenticate", "Proxy-Authorization")}
+    if response.status not in names:
+        return None
+    challenge, credentials = names[response.status]
+    value = auth.answer(
+        response.headers.all(challenge), method=request.method, uri=request.uri, cnonce=secrets.token_hex(8)
+    )
+    return (credentials, value) if value else None
+
+
+def wants_fresh_nonce(response: Response) -> bool:
+    """Whether credentials were refused for their nonce's age alone."""
+    challenges = response.headers.all("WWW-Authenticate") + response.headers.all("Proxy-Authenticate")
+    try:
+        return any("stale" in challenge.lower() and is_stale(challenge) for challenge in challenges)
+    except ProtocolError:
+        return False

@@ -13,9 +13,8 @@ import uvloop
 
 from gateway.media.srtp import Srtp
 from sip_bridge.dialog import SessionTimer
-from sip_bridge.io.client import authorization
 from sip_bridge.io.ports import PortPool
-from sip_bridge.message.digest import ClientAuth
+from sip_bridge.message.digest import ClientAuth, authorization
 from sip_bridge.message.sdp import parse as parse_sdp
 from sip_bridge.message.sip import Request, Response, parse, response_to
 from tests.sip_bridge.phone import PATIENCE_S, Bridge, Phone, bridge, offer, until

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sip_bridge.config import RegistrationConfig
-from sip_bridge.io.client import Client, LocalAddress
-from sip_bridge.io.endpoint import Endpoint, Peer
+from sip_bridge.io.client import Client
+from sip_bridge.io.endpoint import Endpoint
+from sip_bridge.local import LocalAddress, Peer
 from sip_bridge.message.digest import ServerAuth, Verdict
 from sip_bridge.message.sip import Headers, Request, Response, Uri, response_to
 from sip_bridge.registration import Registration, granted

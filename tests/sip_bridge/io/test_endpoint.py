@@ -11,7 +11,8 @@ import pytest
 
 from sip_bridge.dialog import Dialog, DialogId, dialog_id
 from sip_bridge.errors import SipError
-from sip_bridge.io.endpoint import Endpoint, Limits, Peer
+from sip_bridge.io.endpoint import Endpoint, Limits
+from sip_bridge.local import Peer
 from sip_bridge.message.sdp import Negotiation
 from sip_bridge.message.sdp import parse as parse_sdp
 from sip_bridge.message.sip import Headers, Request, Response, parse, response_to

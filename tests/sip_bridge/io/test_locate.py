@@ -3,8 +3,8 @@
 import pytest
 
 from sip_bridge.errors import Unreachable
-from sip_bridge.io.endpoint import Peer
 from sip_bridge.io.locate import locate
+from sip_bridge.local import Peer
 from sip_bridge.message.sip import Uri
 
 
