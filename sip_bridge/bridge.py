@@ -17,10 +17,11 @@ from collections.abc import Callable, Container, Iterator
 from gateway.errors import Rejected
 from gateway.listener.source_limit import SourceLimit
 from gateway.seams.originate import CallOrder
-from sip_bridge.call import CallSession, IncomingCall, Invitation, SipCall, invitation_of
+from sip_bridge.call import CallSession, IncomingCall, SipCall
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog import Dialog, DialogId, Refusal, dialog_id
 from sip_bridge.errors import NotAcceptable, NotAllowed, PortsExhausted, ProtocolError
+from sip_bridge.invite import Invitation, invitation_of
 from sip_bridge.io.client import Client
 from sip_bridge.io.endpoint import Endpoint, Limits
 from sip_bridge.io.pings import Pings
@@ -329,7 +330,7 @@ class SipBridge:
         if isinstance(call, IncomingCall):
             self._invites.pop(call.key, None)
             self._invitations.discard(call.invitation)
-        for key in call.open_invites:
+        for key in call.protocol.open_invites:
             self._asked.pop(key, None)
 
     def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:

@@ -1,17 +1,11 @@
-"""Calls of ours, from the order to the answer (RFC 3261 sections 9, 13 and 8.1.3).
-
-``OutgoingCall`` is one INVITE and what may come of it: early media, an answer, answers of several forks, a challenge,
-a refusal, or our own giving up, which may cross the answer. ``Outgoing`` takes orders, knows where they may go and by
-which trunk, follows redirections, and remembers how each ended.
-"""
+"""Calls of ours: takes orders, knows where they may go and by which trunk, follows redirections, and remembers how each
+ended. What one call says and when is decided by its ``InviteClient``."""
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import logging
 import re
-import secrets
 import socket
 from collections import OrderedDict
 from collections.abc import Callable, Container, Coroutine, Sequence
@@ -20,51 +14,23 @@ from typing import Any
 
 from gateway.errors import Rejected
 from gateway.seams.originate import Attempt, AttemptState, CallOrder
-from sip_bridge.call import Host, SipCall, State, description_of
+from sip_bridge.call import Host, SipCall
 from sip_bridge.config import SipConfig, TrunkConfig
-from sip_bridge.dialog import Dialog, SessionTimer, min_session_s, session_agreed, session_offer
-from sip_bridge.errors import NotAcceptable, ProtocolError, SipError, Unreachable
+from sip_bridge.errors import ProtocolError, Unreachable
+from sip_bridge.invite import Effect, Invite, Outcome, Progress, Settled
+from sip_bridge.invite_client import InviteClient
 from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.io.locate import locate
 from sip_bridge.io.ports import PortPair
-from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, Peer
-from sip_bridge.message.digest import authorization, wants_fresh_nonce
+from sip_bridge.local import Peer
 from sip_bridge.message.parameters import Caller, headers_of, is_own, number_of
-from sip_bridge.message.sdp import Agreed, SessionDescription
-from sip_bridge.message.sip import REASONS, Address, Headers, Request, Response, Uri
+from sip_bridge.message.sip import REASONS, Address, Response, Uri
 from sip_bridge.targets import AllowedTargets, read_target
-from sip_bridge.transaction import Act, Key, cancel_of
+from sip_bridge.transaction import Act, Key
 
 log = logging.getLogger(__name__)
 
 _MAX_REDIRECTS = 5
-_MAX_TRIES = 4
-"""Of one INVITE: bare, with credentials for the target and for a proxy, once more for a stale nonce or a 422."""
-
-_REASONS = {
-    401: "not_authorised", 403: "declined", 404: "not_found", 407: "not_authorised", 408: "no_answer",
-    410: "not_found", 415: "no_common_codec", 480: "no_answer", 484: "not_found", 486: "busy", 487: "cancelled",
-    488: "no_common_codec", 503: "unavailable", 600: "busy", 603: "declined", 604: "not_found", 606: "no_common_codec",
-    607: "declined", 608: "declined",
-}  # fmt: skip
-"""What an outcome is called; others are ``redirected`` (3xx), ``unavailable`` (5xx) or ``refused``."""
-
-
-def reason_of(status: int) -> str:
-    """A final status in a word."""
-    return _REASONS.get(status, {3: "redirected", 5: "unavailable"}.get(status // 100, "refused"))
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How an INVITE ended."""
-
-    status: int
-    """200, or why not."""
-    reason: str = ""
-    """In a word, where it was not answered."""
-    elsewhere: tuple[Uri, ...] = ()
-    """Contacts of a 3xx, best first."""
 
 
 class Invites:
@@ -98,12 +64,9 @@ class Invites:
         if timer:
             timer.cancel()
 
-    def expire(self, key: Key) -> bool:
-        """It is answered or cancelled: more answers may come, but not for ever. False: that was known already."""
-        if key not in self._calls or key in self._expiring:
-            return False
+    def expire(self, key: Key) -> None:
+        """It is answered or cancelled: more answers may come, but not for ever."""
         self._expiring[key] = asyncio.get_running_loop().call_later(self._expiry_s, self._expired, key)
-        return True
 
     def _expired(self, key: Key) -> None:
         self.remove(key)
@@ -128,6 +91,7 @@ class OutgoingCall(SipCall):
     """
 
     direction = "outbound"
+    protocol: InviteClient
 
     def __init__(
         self,
@@ -149,261 +113,44 @@ class OutgoingCall(SipCall):
         self.caller = caller
         self.route = route
         self.outcome: asyncio.Future[Outcome] = self._loop.create_future()
-        self._uri = uri
-        self._from = from_.with_tag(secrets.token_hex(8))
-        self._headers = tuple(headers)
+        self.protocol = InviteClient(
+            trunk,
+            peer,
+            host.local,
+            ports.port,
+            host.config.timeouts,
+            uri=uri,
+            from_=from_,
+            headers=headers,
+        )
         self._invites = invites
         self._on_progress = on_progress
-        self._call_id = secrets.token_hex(16)
-        self._cseq = 0
-        self._tries = 0
-        self._credentials: dict[str, str] = {}
-        self._offer = b""
-        self._invite: Request | None = None
-        self._key: Key | None = None
-        self._provisional = False
-        self._early: dict[str, SessionDescription] = {}
-        """Descriptions of provisional responses, by the fork's tag."""
-        self._winner = ""
-        self._declined: dict[str, tuple[Request, Peer]] = {}
-        """ACKs of answers that we did not want, by the fork's tag."""
 
     @property
     def call_sid(self) -> str:
         """Also before there is a dialog."""
-        return self._call_id
+        return self.protocol.call_id
 
     def start(self) -> None:
         """Send the INVITE."""
-        self._offer = self.negotiation.offer()
-        self._later("answer", self._timeouts.answer, lambda: self._stop_calling("no_answer"))
-        self._send_invite()
+        self._tell(self.protocol.start)
 
-    def _send_invite(self) -> None:
-        self._cseq += 1
-        self._tries += 1
-        items = [
-            ("Via", str(self._host.local.via(self.peer.transport))),
-            ("Max-Forwards", "70"),
-            ("From", str(self._from)),
-            ("To", f"<{self._uri}>"),
-            ("Call-ID", self._call_id),
-            ("CSeq", f"{self._cseq} INVITE"),
-            self._contact,
-            ALLOW,
-            SUPPORTED,
-            *(session_offer(self._timeouts.session, self._min_session_s) if self._timeouts.session else ()),
-            *self._headers,
-            *self._credentials.items(),
-            ("Content-Type", "application/sdp"),
-        ]
-        self._invite = Request("INVITE", str(self._uri), Headers(items), self._offer)
-        self._provisional = False
-        self._key = self._host.endpoint.request(self._invite, self.peer)
-        self._invites.add(self._key, self)
-
-    # --- what comes back -------------------------------------------------------------------------------------------
-
-    def on_response(self, key: Key | None, response: Response) -> None:
-        """A response to the INVITE, of whichever fork, or to a later request."""
-        if response.cseq.method != "INVITE" or key is None or key != self._key:
-            super().on_response(key, response)
-        elif response.status < 200:
-            self._progress(response)
-        elif response.status >= 300:
-            self._invites.remove(key)
-            self._refused(response)
-        else:
-            self._invites.expire(key)
-            if self.state is State.EARLY:
-                self._answered(response)
-            elif response.to.tag == self._winner:
-                super().on_response(key, response)  # our ACK was lost
-            else:
-                self._decline(response)
-
-    def on_failed(self, key: Key, reason: Act) -> None:
-        """No response at all, or it could not be sent (RFC 3261 section 8.1.3.1)."""
-        if key != self._key:
-            super().on_failed(key, reason)
-            return
-        self._invites.remove(key)
-        if self.state is State.EARLY:
-            self._fail(408 if reason is Act.TIMEOUT else 503, "unreachable")
-
-    def _progress(self, response: Response) -> None:
-        self._provisional = True
-        if self.state is not State.EARLY:
-            self._cancel()  # given up before there was anything to cancel
-            return
-        if response.status == 100:
-            return
-        early = False
-        try:
-            description = description_of(response)
-            if description is not None and response.to.tag not in self._early:
-                # The first fork that has sound is heard; which one answers is not known yet, so nothing is settled.
-                if not self._early:
-                    self.negotiation.agreed = copy.copy(self.negotiation).accept(description)
-                    self.apply(self.negotiation.agreed)
-                    early = True
-                if len(self._early) < 10:
-                    self._early[response.to.tag] = description
-        except SipError as error:
-            log.info("SIP early media refused", extra={"trunk": self.trunk_name, "why": str(error)})
-        if early and self.trunk.early_media:
-            self._begin_early()
-        self._on_progress("early_media" if early or self._early else "ringing", response.status)
-
-    def _begin_early(self) -> None:
-        """The session hears what comes before the answer, and is there when it comes. It speaks after it."""
-        try:
-            self.session = self._host.begin(self)
-        except Rejected as exc:
-            log.info("call rejected", extra={"why": exc.code, "transport": "sip"})
-            self._stop_calling("unavailable")
-        else:
-            self.session.on_held(True)
-
-    def apply(self, agreed: Agreed) -> None:
-        """As ``SipCall.apply``; before the answer nothing that we say is meant to be heard."""
-        super().apply(agreed)
-        if self.state is State.EARLY and self.session is not None:
-            self.session.on_held(True)
-
-    def _answered(self, response: Response) -> None:
-        assert self._invite
-        self._winner = response.to.tag
-        try:
-            self.dialog = Dialog.as_client(self._invite, response)
-        except ProtocolError as error:
-            log.info("SIP answer refused", extra={"trunk": self.trunk_name, "why": str(error)})
-            self._fail(502, "refused")
-            return
-        self._stop("answer")
-        self._peer_allows = response.headers.tokens("Allow")
-        hop = self._hop(self.dialog)
-        self._acked = (self._cseq, self._ack(self.dialog, hop), hop)
-        self.state = State.UP
-        self._host.joined(self)
-        try:
-            answer = description_of(response) or self._early.get(response.to.tag)
-            if answer is None:
-                raise ProtocolError("2xx without the answer to our offer (RFC 3261 section 13.2.1)")
-            begun = self.outbound if self.session is not None else None
-            agreed = self.negotiation.accept(answer)
-            if begun not in (None, self.outbound):
-                raise NotAcceptable(f"another fork answered with {self.outbound}, the session speaks {begun}")
-            self.set_timer(self._agreed_timer(response))
-            if self.session is None:
-                self.session = self._host.begin(self)
-            self.apply(agreed)
-        except SipError as error:
-            log.info("SIP answer refused", extra={"trunk": self.trunk_name, "why": str(error)})
-            self._tell(Outcome(488, "no_common_codec"))
-            self.end("no common codec", [("Reason", 'SIP;cause=488;text="Not Acceptable Here"')])
-        except Rejected as exc:
-            log.info("call rejected", extra={"why": exc.code, "transport": "sip"})
-            self._tell(Outcome(503, "unavailable"))
-            self.end("rejected")
-        else:
-            self._tell(Outcome(200))
-
-    def _agreed_timer(self, response: Response) -> SessionTimer | None:
-        try:
-            return session_agreed(response)
-        except ProtocolError as error:
-            log.info("SIP session timer refused", extra={"why": str(error)})
-            return None
-
-    def _refused(self, response: Response) -> None:
-        """A final refusal; its ACK is the transaction's."""
-        if self.state is not State.EARLY:
-            return
-        if self._tries < _MAX_TRIES and self._may_try_again(response):
-            self._send_invite()
-            return
-        elsewhere = _contacts(response) if response.status < 400 else ()
-        self._fail(response.status, reason_of(response.status), elsewhere)
-
-    def _may_try_again(self, response: Response) -> bool:
-        assert self._invite
-        if response.status == 422:
-            try:
-                self._min_session_s = max(self._min_session_s, min_session_s(response))
-            except ProtocolError:
-                return False
-            return True
-        answer = authorization(response, self._invite, self._auth) if self._auth else None
-        if answer is None or (answer[0] in self._credentials and not wants_fresh_nonce(response)):
-            return False
-        self._credentials[answer[0]] = answer[1]
-        return True
-
-    # --- giving up -------------------------------------------------------------------------------------------------
-
-    def _stop_calling(self, reason: str) -> None:
-        self._tell(Outcome(487, reason))
-        self.end(reason)
-
-    def _give_up(self, reason: str, headers: HeaderItems) -> None:
-        self._tell(Outcome(487, "cancelled"))
-        if self._provisional:
-            self._cancel()  # else at the first provisional response: before it, nobody would know the INVITE
-
-    def _cancel(self) -> None:
-        # Once; and without an answer to the INVITE it counts as cancelled after 64*T1 (section 9.1).
-        if self._invite is not None and self._key is not None and self._invites.expire(self._key):
-            self._host.endpoint.request(cancel_of(self._invite), self.peer)
-
-    def _fail(self, status: int, reason: str, elsewhere: tuple[Uri, ...] = ()) -> None:
-        self.rtp.close()
-        session, self.session = self.session, None
-        if session is not None:
-            session.on_leg_closed(reason)
-        self._release()
-        self._tell(Outcome(status, reason, elsewhere))
-
-    def _tell(self, outcome: Outcome) -> None:
-        if not self.outcome.done():
-            self.outcome.set_result(outcome)
-
-    def _decline(self, response: Response) -> None:
-        """Another fork has answered too, or the answer has crossed our CANCEL: acknowledge it and hang up."""
-        assert self._invite
-        known = self._declined.get(response.to.tag)
-        if known:
-            self._host.endpoint.send(*known)
-            return
-        try:
-            dialog = Dialog.as_client(self._invite, response)
-        except ProtocolError as error:
-            log.info("SIP answer refused", extra={"trunk": self.trunk_name, "why": str(error)})
-            return
-        hop = self._hop(dialog)
-        self._declined[response.to.tag] = (self._ack(dialog, hop), hop)
-        self._host.endpoint.request(dialog.request("BYE", self._host.local.via(hop.transport)), hop)
-
-    def _ack(self, dialog: Dialog, hop: Peer) -> Request:
-        number = self._cseq
-        # The credentials of the INVITE, which the ACK cannot be challenged for (section 22.1).
-        ack = dialog.request(
-            "ACK", self._host.local.via(hop.transport), cseq=number, headers=list(self._credentials.items())
-        )
-        self._host.endpoint.send(ack, hop)
-        return ack
-
-
-def _contacts(response: Response) -> tuple[Uri, ...]:
-    """Where a 3xx leads, by falling q (section 8.1.3.4)."""
-    found: list[tuple[float, Uri]] = []
-    for text in response.headers.all("Contact"):
-        try:
-            address = Address.parse(text)
-            found.append((-float(address.params.get("q") or 1.0), address.uri))
-        except (ProtocolError, ValueError):
-            continue
-    return tuple(uri for _, uri in sorted(found, key=lambda each: each[0]))
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case Invite(request, peer):
+                self._invites.add(self._host.endpoint.request(request, peer), self)
+            case Settled(key, more):
+                if more:
+                    self._invites.expire(key)
+                else:
+                    self._invites.remove(key)
+            case Progress(state, status):
+                self._on_progress(state, status)
+            case Outcome():
+                if not self.outcome.done():
+                    self.outcome.set_result(effect)
+            case _:
+                super()._do(effect)
 
 
 class Outgoing:

@@ -307,15 +307,15 @@ class Session:
         if self.wants_round_trip:
             self.tell(Info(name="roundTripDelayMs", value=str(round(seconds * 1000))))
 
-    def on_held(self, held: bool) -> None:
+    def on_hold(self, on_hold: bool) -> None:
         """The leg can carry no sound now (not answered yet, or put on hold), or can again.
 
         Speech waits where it is, and what is new behind it; nothing of that counts as heard. It goes on at its place.
         """
-        if held != self.playout.on_hold:
+        if on_hold != self.playout.on_hold:
             now = self._now()
-            self.playout.on_hold = held
-            if held:
+            self.playout.on_hold = on_hold
+            if on_hold:
                 self.playout.flushed(now)
             self.wake()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -21,10 +22,14 @@ class DeadlineTimer:
     """Calls ``on_timer`` when the deadline has come. Call ``arm`` after everything that may have moved it forward.
 
     A deadline that has moved back costs one call too early, and no timer that is cancelled and set for every packet.
+
+    Args:
+        clock: seconds, on the clock of the deadlines.
     """
 
-    def __init__(self, timed: Timed) -> None:
+    def __init__(self, timed: Timed, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._timed = timed
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
@@ -38,12 +43,12 @@ class DeadlineTimer:
         if self._timer is not None:
             self._timer.cancel()
         self._due = due
-        self._timer = self._loop.call_later(max(0.0, due - time.monotonic()), self._fire)
+        self._timer = self._loop.call_later(max(0.0, due - self._clock()), self._fire)
 
     def _fire(self) -> None:
         self._timer = None
         # uvloop's timers have steps of 1 ms and may fire early by half of one: then it is time all the same.
-        self._timed.on_timer(max(time.monotonic(), self._due))
+        self._timed.on_timer(max(self._clock(), self._due))
         self.arm()
 
     def close(self) -> None:

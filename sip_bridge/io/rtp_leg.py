@@ -110,7 +110,7 @@ class RtpLeg:
             dtmf=(agreed.events.payload_type, agreed.events.clock_hz) if agreed.events else None,
             receive_dtmf_type=agreed.events_receive_type,
             noise_type=agreed.noise_type,
-            on_hold=agreed.held,
+            on_hold=agreed.on_hold,
         )
         if self.session is None:
             self.session = RtpSession(
@@ -200,7 +200,7 @@ class RtpLeg:
         """Do what is due, unless the peer has been silent for too long."""
         session, agreed = self.session, self._agreed
         assert session is not None and agreed is not None
-        if agreed.direction.receives and not agreed.held and now - session.heard_at > self._silence_s:
+        if agreed.direction.receives and not agreed.on_hold and now - session.heard_at > self._silence_s:
             self._timer.close()
             self._events.on_leg_closed("media timeout")
         else:

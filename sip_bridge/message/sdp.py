@@ -293,7 +293,7 @@ class Agreed:
         return by_rtp_name(f"{self.codec.name}/{self.codec.clock_hz}{channels}", ptime_ms=self.ptime_ms)
 
     @property
-    def held(self) -> bool:
+    def on_hold(self) -> bool:
         """The peer does not want to hear us now. Reports (RTCP) go on."""
         return not self.direction.sends
 

@@ -43,7 +43,7 @@ class Told:
         self.greeted: asyncio.Future[None] = loop.create_future()
         self.digits = ""
         self.heard: list[bytes] = []
-        self.held: bool | None = None
+        self.is_on_hold: bool | None = None
         self.closed: list[str] = []
         self.transferred: list[str] = []
 
@@ -57,8 +57,8 @@ class Told:
 
     def on_round_trip(self, seconds: float) -> None: ...
 
-    def on_held(self, held: bool) -> None:
-        self.held = held
+    def on_hold(self, on_hold: bool) -> None:
+        self.is_on_hold = on_hold
 
     def on_transferred(self, problem: str) -> None:
         self.transferred.append(problem)

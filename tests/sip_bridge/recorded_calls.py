@@ -1,8 +1,8 @@
-"""What may happen to a call by SIP: some hundred scripts. Each gives the lines that ``VirtualBridge`` writes down;
-``tests/vectors/sip`` keeps what they were when somebody last looked at them.
+"""What may happen to a call by SIP: a thousand scripts, and a random call for each number. Each gives the lines that
+``VirtualBridge`` writes down; ``tests/vectors/sip`` keeps what they were when somebody last looked at them.
 
     python -m tests.sip_bridge.recorded_calls check         all of them
-    python -m tests.sip_bridge.recorded_calls show NAME     one
+    python -m tests.sip_bridge.recorded_calls show 471      a random call; or the name of a script
     python -m tests.sip_bridge.recorded_calls record        write them anew, after a change that is meant
 """
 
@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import hashlib
 import json
 import logging
+import random
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -22,7 +24,8 @@ from sip_bridge.message.sip import Request
 from tests.gateway.call.virtual_session import VirtualLoop
 from tests.sip_bridge.virtual_bridge import FAR, Far, VirtualBridge, description, placed, played
 
-VECTORS = Path(__file__).parents[1] / "vectors/sip/calls.json.gz"
+VECTORS = Path(__file__).parents[1] / "vectors/sip"
+RANDOM, BLOCK = 2000, 25
 
 Script = Callable[[VirtualBridge, Far], Awaitable[None]]
 Header = tuple[str, str]
@@ -341,7 +344,7 @@ async def they_refresh(w: VirtualBridge, far: Far) -> None:
     far.send("UPDATE", ("Session-Expires", "60"), TIMER)
     far.send("UPDATE", ("Session-Expires", "60"))
     far.send("UPDATE", ("Session-Expires", "none"))
-    await w.run(60)
+    await w.run(59)
     await far.reoffers(("Session-Expires", "200;refresher=uas"), TIMER)
     await w.run(300)
 
@@ -837,10 +840,54 @@ for _order, _config in ORDERS.items():
             _placed(f"ours, {_script.__name__} {_before}, {_order}", _config, _answers, _script)
 
 
+async def interleaved(seed: int) -> list[str]:
+    """A call in which anything may happen at any time."""
+    rng = random.Random(seed)
+    ours = rng.random() < 0.4
+    config = rng.choice([*TRUNKS.values(), *ENTRIES.values(), *ORDERS.values()])
+    if ours:
+        trunk = {"proxy": f"sip:{FAR[0]}:{FAR[1]}", "username": "bot", "password": "secret"} | config.get("trunk", {})
+        w = VirtualBridge(**{**config, "trunk": trunk}, ready=rng.random() < 0.5)
+        await placed(w, trunk="office")
+        far = Far(w, w.asked("INVITE"), tag="a")
+        steps = [*CALLING, *UP]
+        answers = list(rng.choice([*CALLEES.values(), *UNANSWERED.values()]))
+    else:
+        w = VirtualBridge(**config, ready=rng.random() < 0.5)
+        far = Far(w)
+        headers, body = rng.choice(list(INVITES.values()))
+        far.calls(*headers, body=body)
+        steps = [*BEFORE, *UNACKED, *UP]
+        answers = []
+    for _ in range(rng.randrange(2, 9)):
+        # Odd times, so that nothing happens in one instant with something else.
+        await w.run(rng.choice([0.0137, 0.317, 1.913, 33.71, 331.3]) * (1 + rng.random()))
+        w.room = rng.random() < 0.95
+        step = rng.choice(steps)
+        try:
+            if answers and rng.random() < 0.8:
+                await answered(w, [answers.pop(0)])
+            elif not ours and rng.random() < 0.2:
+                far.ack(body=rng.choice([b"", description()]))
+            elif "closes" not in step.__name__:
+                w.note("step", step.__name__)
+                await step(w, far)
+        except Exception as exc:  # a step that does not fit here
+            w.note("no", type(exc).__name__)
+    return await w.finish()
+
+
 def run_all(names: list[str]) -> list[list[str]]:
     """One after the other, each on a clock of its own, so that no fraction of a second is rounded otherwise."""
     with played():
         return [_run(SCRIPTS[name]()) for name in names]
+
+
+def digest(block: int) -> str:
+    """Of ``BLOCK`` random calls, everything that left them."""
+    with played():
+        calls = [_run(interleaved(seed)) for seed in range(block * BLOCK, (block + 1) * BLOCK)]
+    return hashlib.sha256(json.dumps(calls).encode()).hexdigest()[:16]
 
 
 def _run(script: Coroutine[Any, Any, list[str]]) -> list[str]:
@@ -848,27 +895,32 @@ def _run(script: Coroutine[Any, Any, list[str]]) -> list[str]:
         return runner.run(script)
 
 
-def recorded() -> dict[str, list[str]]:
-    """The lines of every script by its name."""
-    with gzip.open(VECTORS, "rt") as file:
+def recorded() -> tuple[dict[str, list[str]], list[str]]:
+    """The lines of every script by its name, and the digests of the random calls."""
+    with gzip.open(VECTORS / "calls.json.gz", "rt") as file:
         lines: dict[str, list[str]] = json.load(file)
-    return lines
+    return lines, (VECTORS / "random.txt").read_text().split()
 
 
-def _main(verb: str, name: str = "") -> int:
+def _main(verb: str, which: str = "") -> int:
     if verb == "show":
-        print(*run_all([name])[0], sep="\n")
+        with played():
+            print(*_run(interleaved(int(which)) if which.isdigit() else SCRIPTS[which]()), sep="\n")
         return 0
     names = list(SCRIPTS)
     scripts = dict(zip(names, run_all(names), strict=True))
+    digests = [digest(block) for block in range(RANDOM // BLOCK)]
     if verb == "record":
-        VECTORS.parent.mkdir(parents=True, exist_ok=True)
-        VECTORS.write_bytes(gzip.compress(json.dumps(scripts, indent=0).encode(), mtime=0))
+        VECTORS.mkdir(parents=True, exist_ok=True)
+        packed = gzip.compress(json.dumps(scripts, indent=0).encode(), mtime=0)
+        (VECTORS / "calls.json.gz").write_bytes(packed)
+        (VECTORS / "random.txt").write_text("\n".join(digests) + "\n")
         return 0
-    before = recorded()
+    before, digests_before = recorded()
     other = [name for name in names if scripts[name] != before.get(name)]
-    print(f"{len(other)} of {len(names)} scripts differ", *other, sep="\n")
-    return bool(other)
+    blocks = [at for at, (new, old) in enumerate(zip(digests, digests_before, strict=True)) if new != old]
+    print(f"{len(other)} scripts and {len(blocks)} blocks of random calls differ", *other, *blocks, sep="\n")
+    return bool(other or blocks)
 
 
 if __name__ == "__main__":

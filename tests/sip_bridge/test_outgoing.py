@@ -113,7 +113,7 @@ async def test_a_call_rings_is_answered_speaks_and_hangs_up() -> None:
             call = made.session.call
             assert (call.session_id, call.direction, call.caller.to) == (attempt.call_id, "outbound", "ann")
             assert dict(call.caller.parameters) == {"X-Case": "7", "Name": "Ann"}
-            assert made.session.held is False
+            assert made.session.is_on_hold is False
             call.send_frame(b"\x11" * 160, time.monotonic())
             assert await phone.hears(b"\x11" * 160) == 0
             call.hang_up("end")
@@ -151,11 +151,11 @@ async def test_early_media_is_received_and_its_description_may_be_the_answer(ear
         await until(lambda: attempt.state == "early_media")
         assert len(made.sessions) == int(early_session)
         if early_session:
-            assert made.session.held
+            assert made.session.is_on_hold
         reply(phone, invite, 200)
         await next_of(phone, "ACK")
         assert await ended(made, attempt) == ("answered", 200, "")
-        assert made.session.held is False
+        assert made.session.is_on_hold is False
         made.session.call.send_frame(b"\x22" * 160, time.monotonic())
         assert await phone.hears(b"\x22" * 160) == 0
         made.session.call.hang_up("end")

@@ -90,8 +90,8 @@ class Session:
 
     def on_mark(self, name: str) -> None: ...
 
-    def on_held(self, held: bool) -> None:
-        self._note("session: on hold", held, self.call.listening)
+    def on_hold(self, on_hold: bool) -> None:
+        self._note("session: on hold", on_hold, self.call.listening)
 
     def on_transferred(self, problem: str) -> None:
         self._note("session: transferred", problem)

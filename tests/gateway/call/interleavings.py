@@ -159,9 +159,9 @@ async def discarded_in_doubt(call: VirtualSession) -> None:
 async def on_hold_in_doubt(call: VirtualSession) -> None:
     call.utters("vowel", 3)
     await call.run(0.12)
-    call.session.on_held(True)
+    call.session.on_hold(True)
     await call.run(2.0)
-    call.session.on_held(False)
+    call.session.on_hold(False)
     await call.run(2.0)
 
 
@@ -295,7 +295,7 @@ def _act(call: VirtualSession, rng: random.Random) -> None:
         case 14:
             call.say(Language(tts_language="de-DE", transcription_language=rng.choice(["", "", "xx", "en-IN"])))
         case 15:
-            call.session.on_held(rng.random() < 0.4)
+            call.session.on_hold(rng.random() < 0.4)
         case 16:
             call.session.on_playback(started=rng.random() < 0.5)
         case 17 if rng.random() < 0.3 and not call.plan:

@@ -56,7 +56,7 @@ def test_answers_an_ordinary_offer() -> None:
         "PCMU", 0, "192.0.2.4", 49170, 49171,
     )  # fmt: skip
     assert agreed.events is not None and (agreed.events.payload_type, agreed.events_receive_type) == (101, 101)
-    assert not agreed.held
+    assert not agreed.on_hold
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_hold(session: str, media: str, answered: str, held: bool) -> None:
     ours = negotiation()
     body = ours.answer(parse(described(G711 + media, session)))
     assert f"a={answered}" in lines(body)
-    assert ours.agreed is not None and ours.agreed.held is held
+    assert ours.agreed is not None and ours.agreed.on_hold is held
 
 
 def test_hold_and_resume_move_the_version_and_a_refresh_does_not() -> None:

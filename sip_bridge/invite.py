@@ -1,0 +1,924 @@
+"""The protocol of one call: an INVITE, its dialog, offers and answers, what is asked and told in it, and its end (RFC
+3261 sections 12 to 15, RFC 3264, RFC 4028). Pure: messages and the time come in, effects go out.
+
+``InviteDialog`` is what both directions share; ``InviteServer`` is a call that somebody makes to us and
+``InviteClient`` (``invite_client.py``) one of ours. Whoever owns a dialog
+
+* calls one method for each event, with ``now`` in seconds of a monotonic clock,
+* carries out ``effects`` in order, also those that come up meanwhile,
+* and calls ``tick`` at ``deadline``: that is the dialog's one timer.
+
+The effects are all that a dialog does. It knows neither sockets nor the session nor the media.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import secrets
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from gateway.seams.originate import AttemptState
+from sip_bridge.config import SipTimeouts, TrunkConfig
+from sip_bridge.dialog import (
+    MIN_SESSION_S,
+    Dialog,
+    Refusal,
+    SessionTimer,
+    min_session_s,
+    session_agreed,
+    session_answer,
+)
+from sip_bridge.errors import NotAcceptable, ProtocolError, SipError
+from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
+from sip_bridge.message.digest import ClientAuth, authorization
+from sip_bridge.message.sdp import Agreed, Negotiation, SessionDescription
+from sip_bridge.message.sdp import parse as parse_sdp
+from sip_bridge.message.sip import Address, Message, Request, Response, Uri, response_to
+from sip_bridge.transaction import Key
+from sip_bridge.transfer import Transfer, refer_headers
+
+USER = "talkspurt"
+"""User part of our contacts: what comes in a dialog is found by the dialog."""
+
+SDP = ("Content-Type", "application/sdp")
+
+Done: TypeAlias = Callable[[Response | None], None]
+"""Told of the final response; None: none came, or it could not be sent."""
+
+Invitation: TypeAlias = tuple[str, str, int]
+"""Call-ID, From tag and CSeq of an INVITE outside dialogs: the same by two ways is one (RFC 3261 section 8.2.2.2)."""
+
+
+class State(enum.Enum):
+    """Where a call is."""
+
+    EARLY = "early"  # no final response yet
+    UNCONFIRMED = "unconfirmed"  # our 2xx waits for its ACK
+    UP = "up"
+    LEAVING = "leaving"  # over for the session, but a BYE may not be sent yet
+    OVER = "over"
+
+
+class Timer(enum.Enum):
+    """What a dialog waits for."""
+
+    REPEAT = "repeat our 2xx"
+    ACK = "the ACK of our 2xx"
+    REFRESH = "refresh the session"
+    EXPIRY = "the session expires"
+    TRANSFER = "the outcome of a transfer"
+    READY = "the session can speak"
+    GREETED = "the speech before the answer ends"
+    ANSWER = "the callee answers"
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Respond:
+    """Answer a request; a 2xx may come again, which repeats it."""
+
+    key: Key
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send a request in a new transaction, whose responses are for ``on_response``."""
+
+    request: Request
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Invite:
+    """Send an INVITE outside dialogs. Responses of several forks are for ``on_response``, until ``Settled``."""
+
+    request: Request
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Send a request in a new transaction whose outcome matters to nobody."""
+
+    request: Request
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Send an ACK, outside transactions."""
+
+    ack: Request
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An INVITE has its final answer, or is cancelled."""
+
+    key: Key
+    more: bool
+    """Answers of other forks may come, for 64*T1 (RFC 3261 section 13.2.2.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """There is a dialog: requests in it are for ``on_request``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Make the session, and tell ``begun`` or ``not_begun``."""
+
+
+@dataclass(frozen=True, slots=True)
+class MediaAgreed:
+    """Offer and answer are complete: media goes where they say, and the session knows whether it is heard."""
+
+    agreed: Agreed
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The session waits: nobody is meant to hear it before the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """A key that came in a message."""
+
+    digit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Place the call that the peer asks for, and tell the outcome to ``tell_referred``."""
+
+    target: Uri
+
+
+@dataclass(frozen=True, slots=True)
+class Transferred:
+    """A transfer has ended; empty: as it should."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A call of ours goes on."""
+
+    state: AttemptState
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an INVITE of ours ended."""
+
+    status: int
+    """200, or why not."""
+    reason: str = ""
+    """In a word, where it was not answered."""
+    elsewhere: tuple[Uri, ...] = ()
+    """Contacts of a 3xx, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """The call is over for the session and the media."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Nothing but answers to the last requests comes any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """For the log."""
+
+    what: str
+    why: str = ""
+
+
+Effect: TypeAlias = (
+    Respond
+    | Ask
+    | Invite
+    | Post
+    | Acknowledge
+    | Settled
+    | Joined
+    | Begin
+    | MediaAgreed
+    | Waits
+    | Digit
+    | Follow
+    | Transferred
+    | Progress
+    | Outcome
+    | Silence
+    | Left
+    | Trouble
+)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request of ours that waits for its final response."""
+
+    request: Request
+    headers: HeaderItems
+    done: Done
+    with_credentials: bool
+
+
+@dataclass(slots=True)
+class _Unacked:
+    """A 2xx of ours that waits for its ACK (RFC 3261 section 13.3.1.4)."""
+
+    key: Key
+    response: Response
+    pause_s: float
+    offers: bool
+    """The answer to our offer is in the ACK."""
+
+
+def invitation_of(invite: Request) -> Invitation:
+    """What tells an INVITE from all others."""
+    return invite.call_id, invite.from_.tag, invite.cseq.number
+
+
+def key_of(request: Request) -> Key:
+    """The transaction that a request of ours makes."""
+    return Key(request.via.branch, request.method, "")
+
+
+def description_of(message: Message) -> SessionDescription | None:
+    """The session description that a message carries, alone or as a part of several; None: it carries none.
+
+    Raises:
+        ProtocolError: 415, another kind of content; 400, a description that cannot be read.
+    """
+    if not message.body.strip():
+        return None
+    if message.headers.get("Content-Encoding") not in (None, "identity"):
+        raise ProtocolError("body is compressed, expected it plain", status=415)
+    if message.content_type == "application/sdp":
+        return parse_sdp(message.body)
+    if message.content_type.startswith("multipart/"):
+        boundary = re.search(r'boundary="?([^";]+)', message.headers.get("Content-Type") or "", re.IGNORECASE)
+        for part in (
+            message.body.split(b"--" + boundary.group(1).encode("utf-8", "surrogateescape"))[1:] if boundary else ()
+        ):
+            head, _, body = part.replace(b"\r\n", b"\n").lstrip(b"\n").partition(b"\n\n")
+            if re.search(rb"^content-type:\s*application/sdp", head, re.IGNORECASE | re.MULTILINE):
+                return parse_sdp(body)
+    raise ProtocolError(f"body is {message.content_type[:60]!r}, expected application/sdp", status=415)
+
+
+class InviteDialog:
+    """A call's dialog, from its first message to its last.
+
+    Args:
+        trunk: whose call it is.
+        peer: whom we exchange messages with: where the INVITE came from, or went to.
+        local: where peers reach us.
+        media_port: of our RTP.
+        timeouts: of RFC 3261 and of ours, seconds.
+    """
+
+    dialog: Dialog
+
+    def __init__(
+        self, trunk: TrunkConfig, peer: Peer, local: LocalAddress, media_port: int, timeouts: SipTimeouts
+    ) -> None:
+        self.state = State.EARLY
+        self.negotiation = Negotiation(host=local.host, port=media_port, codecs=trunk.codecs, srtp=trunk.srtp)
+        """Our side of offers and answers."""
+        self.effects: deque[Effect] = deque()
+        """To be carried out from the left."""
+        self.session_timer: SessionTimer | None = None
+        """As agreed; None: the session does not expire."""
+        self._trunk = trunk
+        self._peer = peer
+        self._local = local
+        self._timeouts = timeouts
+        self._now = 0.0
+        self._due: dict[Timer, float] = {}
+        self._peer_allows: frozenset[str] = frozenset()
+        self._translated = False
+        """The peer names an address that its messages do not come from, and nobody routes between us."""
+        self._unacked: _Unacked | None = None
+        self._acked: Acknowledge | None = None
+        self._asked: dict[Key, _Asked] = {}
+        self._min_session_s = MIN_SESSION_S
+        self._goodbye: HeaderItems = ()
+        self._transfer: Transfer | None = None
+        self._ending: tuple[str, HeaderItems] | None = None
+        """What ``hang_up`` wanted while a transfer was under way."""
+        password = trunk.password.get_secret_value() if trunk.password else ""
+        self._auth = ClientAuth(trunk.username, password) if trunk.username else None
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    def deadline(self) -> float | None:
+        """When to call ``tick``; None: nothing is waited for."""
+        return min(self._due.values(), default=None)
+
+    def tick(self, *, now: float) -> None:
+        """Deal with everything that was waited for long enough."""
+        self._now = now
+        for timer in sorted(self._due, key=self._due.__getitem__):
+            if self._due.get(timer, now + 1) <= now:
+                del self._due[timer]
+                self._expired(timer)
+
+    def _wait(self, timer: Timer, seconds: float) -> None:
+        self._due[timer] = self._now + max(0.0, seconds)
+
+    def _stop(self, *timers: Timer) -> None:
+        for timer in timers:
+            self._due.pop(timer, None)
+
+    def _expired(self, timer: Timer) -> None:
+        match timer:
+            case Timer.REPEAT:
+                self._repeat()
+            case Timer.ACK:
+                self._no_ack()
+            case Timer.REFRESH:
+                self._refresh()
+            case Timer.EXPIRY:
+                self._end("session expired", [("Reason", 'SIP;cause=408;text="Session expired"')])
+            case Timer.TRANSFER:
+                assert self._transfer
+                self._transfer.over("")  # a peer that tells nothing for so long has done what it can
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def hang_up(self, reason: str, headers: HeaderItems = (), *, now: float) -> None:
+        """The session has left: end the call, behind a transfer that is under way."""
+        if self._transfer is not None:
+            self._ending = (reason, headers)  # a BYE now could take the peer's new call with it (RFC 5589 section 6.1)
+        else:
+            self.end(reason, headers, now=now)
+
+    def end(self, reason: str, headers: HeaderItems = (), *, now: float) -> None:
+        """We end the call: BYE, or what comes before there can be one. Idempotent."""
+        self._now = now
+        self._end(reason, headers)
+
+    def abandon(self, *, now: float) -> None:
+        """Let go of a call whose INVITE somebody else answers."""
+        self._now = now
+        self._peer_left("refused")
+
+    def _end(self, reason: str, headers: HeaderItems = ()) -> None:
+        if self.state in (State.LEAVING, State.OVER):
+            return
+        self.effects.append(Silence(reason))
+        self._goodbye = headers
+        if self.state is State.EARLY:
+            self._give_up(reason, headers)
+            self._release()
+        elif self.state is State.UNCONFIRMED:
+            self.state = State.LEAVING  # no BYE before the ACK, or the end of waiting for it (section 15)
+        else:
+            self._say_goodbye()
+
+    def _give_up(self, reason: str, headers: HeaderItems) -> None:
+        """End a call that has no final response yet."""
+        raise NotImplementedError
+
+    def _say_goodbye(self) -> None:
+        self._ask("BYE", self._goodbye, b"", lambda response: None)
+        self._release()
+
+    def _peer_left(self, reason: str) -> None:
+        """The peer has ended the call."""
+        if self.state is State.OVER:
+            return
+        # Many leave without a word once their new call stands.
+        self.effects.append(Silence("transferred" if self._transfer is not None else reason))
+        self._release()
+
+    def _release(self) -> None:
+        self.state = State.OVER
+        self._unacked = None
+        self._due.clear()
+        self.effects.append(Left())
+
+    # --- requests of ours in the dialog ----------------------------------------------------------------------------
+
+    def _ask(
+        self, method: str, headers: HeaderItems, body: bytes, done: Done, *, credentials: HeaderItems = ()
+    ) -> None:
+        """Send a request in the dialog; ``done`` is told how it ended. A challenge is answered once."""
+        peer = self._hop(self.dialog)
+        request = self.dialog.request(
+            method, self._local.via(peer.transport), headers=[*headers, *credentials], body=body
+        )
+        self._asked[key_of(request)] = _Asked(request, headers, done, bool(credentials))
+        self.effects.append(Ask(request, peer))
+
+    def _hop(self, dialog: Dialog) -> Peer:
+        """Where a dialog's next hop is, as far as that can be known without a name service."""
+        uri = dialog.next_hop
+        secure = uri.scheme == "sips" or (uri.params.get("transport") or "").lower() == "tls"
+        named = (uri.params.get("transport") or "").upper()
+        transport = "TLS" if secure else named or "UDP"
+        host = uri.host.strip("[]")
+        literal = re.fullmatch(r"[0-9.]+|[0-9a-f:.]+", host) is not None
+        streamed = self._peer.transport != "UDP" and host == self._peer.host
+        # A name stands for whom we talk to; behind a translator only that way is open, and a connection is there.
+        if not literal or self._translated or (streamed and named in ("", self._peer.transport)):
+            return self._peer
+        return Peer(transport, host, uri.port or (5061 if secure else 5060))
+
+    @property
+    def open_invites(self) -> list[Key]:
+        """Our re-INVITEs without a final response."""
+        return [key for key in self._asked if key.method == "INVITE"]
+
+    def on_response(self, key: Key | None, response: Response, *, now: float) -> None:
+        """A response to a request of ours, first or repeated."""
+        self._now = now
+        asked = self._asked.get(key) if key else None
+        if asked is None:
+            acked = self._acked
+            if acked and response.cseq.method == "INVITE" and response.cseq.number == acked.ack.cseq.number:
+                self.effects.append(acked)  # it was lost (section 13.2.2.4)
+            return
+        if response.status < 200:
+            return
+        assert key
+        del self._asked[key]
+        if asked.request.method == "INVITE" and response.status < 300:
+            peer = self._hop(self.dialog)
+            number = asked.request.cseq.number
+            self._acked = Acknowledge(self.dialog.request("ACK", self._local.via(peer.transport), cseq=number), peer)
+            self.effects.append(self._acked)
+        if not asked.with_credentials and self._answer_challenge(asked, response):
+            return
+        asked.done(response)
+
+    def on_failed(self, key: Key, status: int, *, now: float) -> None:
+        """No response came (408), or the request could not be sent (503; RFC 3261 section 8.1.3.1)."""
+        self._now = now
+        asked = self._asked.pop(key, None)
+        if asked is not None:
+            asked.done(None)
+
+    @property
+    def _contact(self) -> tuple[str, str]:
+        return "Contact", f"<{self._local.contact(self._peer.transport, USER)}>"
+
+    def _answer_challenge(self, asked: _Asked, response: Response) -> bool:
+        request = asked.request
+        answer = authorization(response, request, self._auth) if self._auth else None
+        if answer is None:
+            return False
+        self._ask(request.method, asked.headers, request.body, asked.done, credentials=[answer])
+        return True
+
+    # --- the peer's requests in the dialog -------------------------------------------------------------------------
+
+    def on_request(self, key: Key, request: Request, *, now: float) -> None:
+        """A request in the dialog."""
+        self._now = now
+        try:
+            offers = request.method == "UPDATE" and description_of(request) is not None
+            refusal = self.dialog.check(request, offers=offers, retry_after_s=secrets.randbelow(11))
+            if refusal is None:
+                refusal = self._deal_with(key, request)
+        except (ProtocolError, NotAcceptable) as error:
+            self.effects.append(Trouble("SIP request refused", f"{request.method}: {error}"))
+            refusal = Refusal(error.status)
+        if refusal is not None:
+            self._respond(key, request, refusal.status, refusal.headers)
+
+    def _respond(
+        self, key: Key, request: Request, status: int, headers: HeaderItems = (), body: bytes = b""
+    ) -> Response:
+        response = response_to(request, status, to_tag=self.dialog.local.tag, headers=headers, body=body)
+        self.effects.append(Respond(key, response))
+        return response
+
+    def _deal_with(self, key: Key, request: Request) -> Refusal | None:
+        """Answer a request, or say how it is to be refused."""
+        match request.method:
+            case "BYE":
+                self._on_bye(key, request)
+            case "INVITE" | "UPDATE":
+                return self._on_offer(key, request)
+            case "INFO":
+                return self._on_info(key, request)
+            case "OPTIONS":
+                self._respond(key, request, 200, [ALLOW, SUPPORTED])
+            case "NOTIFY":
+                return self._on_notify(key, request)
+            case "REFER":
+                return self._on_refer(key, request)
+            case _:
+                return Refusal(405, (ALLOW,))
+        return None
+
+    def _on_bye(self, key: Key, request: Request) -> None:
+        self._respond(key, request, 200)
+        self._peer_left("hangup")
+
+    def _on_info(self, key: Key, request: Request) -> Refusal | None:
+        text = request.body.decode("latin-1").strip()
+        if request.content_type == "application/dtmf-relay":
+            found = re.search(r"^signal\s*=\s*([0-9A-D*#])\s*$", text, re.IGNORECASE | re.MULTILINE)
+        elif request.content_type == "application/dtmf":
+            found = re.fullmatch(r"([0-9A-D*#])", text, re.IGNORECASE)
+        elif text:
+            return Refusal(415, (("Accept", "application/dtmf-relay, application/dtmf"),))
+        else:
+            found = None  # an empty INFO asks whether we are alive
+        if text and not found:
+            return Refusal(400)
+        self._respond(key, request, 200)
+        if found:
+            self.effects.append(Digit(found.group(1).upper()))
+        return None
+
+    # --- transfers -------------------------------------------------------------------------------------------------
+
+    def may_transfer(self) -> bool:
+        """Whether there is somebody to ask now."""
+        return self.state is State.UP and self._transfer is None
+
+    def transfer(self, target: Uri, replaced: Dialog | None, handoff_data: str | None, *, now: float) -> None:
+        """Ask the peer to call somebody else in our place (RFC 3515); ``Transferred`` tells the outcome.
+
+        Args:
+            replaced: the dialog that the peer's new call replaces, for an attended transfer.
+        """
+        self._now = now
+        self._transfer = Transfer(self._transfer_over)
+        headers = refer_headers(target, replace(self.dialog.local, params={}).uri, handoff_data, replaced)
+        self._ask("REFER", [self._contact, *headers], b"", self._transfer.on_response)
+        self._wait(Timer.TRANSFER, self._timeouts.transfer)
+
+    def _transfer_over(self, problem: str) -> None:
+        self._stop(Timer.TRANSFER)
+        self._transfer = None
+        if self._ending is not None:
+            self._end(*self._ending)  # the session has left already
+        else:
+            self.effects.append(Transferred(problem))
+
+    def _on_notify(self, key: Key, request: Request) -> Refusal | None:
+        """What became of a transfer."""
+        if (request.headers.get("Event") or "").partition(";")[0].strip().lower() != "refer":
+            return Refusal(489, (("Allow-Events", "refer"),))
+        if self._transfer is None:
+            return Refusal(481)
+        self._respond(key, request, 200)
+        self._transfer.on_notify(request)
+        return None
+
+    def _on_refer(self, key: Key, request: Request) -> Refusal | None:
+        """The peer wants us to call somebody: a way to make calls at our cost, so refused unless the trunk may."""
+        if self._trunk.transfers != "follow":
+            return Refusal(603)
+        wanted = request.headers.get("Refer-To")
+        if wanted is None or len(request.headers.all("Refer-To")) != 1:
+            return Refusal(400)
+        target = Address.parse(wanted).uri
+        self._respond(key, request, 202, [self._contact])
+        self.effects.append(Follow(target))
+        return None
+
+    def tell_referred(self, status: int, reason: str, *, now: float) -> None:
+        """Tell the peer what became of the call that it asked for (RFC 3515 section 2.4.4)."""
+        self._now = now
+        if self.state is not State.UP:
+            return
+        state = "active;expires=60" if status < 200 else "terminated;reason=noresource"
+        headers = [
+            self._contact,
+            ("Event", "refer"),
+            ("Subscription-State", state),
+            ("Content-Type", "message/sipfrag;version=2.0"),
+        ]
+        self._ask("NOTIFY", headers, f"SIP/2.0 {status} {reason}\r\n".encode(), lambda response: None)
+
+    # --- offers and answers ----------------------------------------------------------------------------------------
+
+    def begun(self, *, now: float) -> None:
+        """The session is there."""
+        raise NotImplementedError
+
+    def not_begun(self, *, now: float) -> None:
+        """There is no room for a session."""
+        raise NotImplementedError
+
+    def _apply(self, agreed: Agreed | None) -> None:
+        assert agreed
+        self.effects.append(MediaAgreed(agreed))
+
+    def _on_offer(self, key: Key, request: Request) -> Refusal | None:
+        """A re-INVITE or UPDATE: a new description, hold, resume, a new Contact, or only a refresh of the session."""
+        timed = self._session_answer(request)
+        if isinstance(timed, Refusal):
+            return timed
+        timer, headers = timed
+        offer = description_of(request)
+        body = b""
+        if offer is not None:
+            body = self.negotiation.answer(offer)
+            self._apply(self.negotiation.agreed)
+        elif request.method == "INVITE":
+            body = self.negotiation.offer()
+        self.dialog.refresh(request)
+        self._peer_allows = request.headers.tokens("Allow") or self._peer_allows
+        self._refreshed(timer)
+        described = [SDP] if body else []
+        response = self._respond(key, request, 200, [self._contact, ALLOW, SUPPORTED, *headers, *described], body)
+        if request.method == "INVITE":
+            self._await_ack(key, response, offers=offer is None)
+        return None
+
+    # --- our 2xx and its ACK ---------------------------------------------------------------------------------------
+
+    def _await_ack(self, key: Key, response: Response, *, offers: bool) -> None:
+        """Repeat a 2xx until its ACK comes; without one the call is ended (RFC 3261 section 13.3.1.4)."""
+        self._unacked = _Unacked(key, response, self._timeouts.t1, offers)
+        self.dialog.invited = True
+        self.dialog.inviting = offers
+        self._wait(Timer.REPEAT, self._timeouts.t1)
+        self._wait(Timer.ACK, 64 * self._timeouts.t1)
+
+    def _repeat(self) -> None:
+        waiting = self._unacked
+        if waiting is not None:
+            self.effects.append(Respond(waiting.key, waiting.response))
+            waiting.pause_s = min(2 * waiting.pause_s, self._timeouts.t2)
+            self._wait(Timer.REPEAT, waiting.pause_s)
+
+    def _confirmed(self) -> None:
+        self._unacked = None
+        self._stop(Timer.REPEAT, Timer.ACK)
+        self.dialog.invited = self.dialog.inviting = False
+        if self.state is State.UNCONFIRMED:
+            self.state = State.UP
+
+    def _no_ack(self) -> None:
+        self.effects.append(Trouble("SIP call without ACK"))
+        self._confirmed()
+        if self.state is State.LEAVING:
+            self._say_goodbye()
+        else:
+            self._end("no ACK")
+
+    def on_ack(self, ack: Request, *, now: float) -> None:
+        """The ACK of a 2xx of ours."""
+        self._now = now
+        waiting = self._unacked
+        if waiting is None or waiting.response.cseq.number != ack.cseq.number:
+            return
+        self._confirmed()
+        if self.state is State.LEAVING:
+            self._say_goodbye()
+            return
+        if waiting.offers:
+            try:
+                answer = description_of(ack)
+                if answer is None:
+                    raise ProtocolError("ACK without the answer to our offer (RFC 3264 section 4)")
+                self._apply(self.negotiation.accept(answer))
+                self._answered_late()
+            except SipError as error:
+                self.effects.append(Trouble("SIP answer refused", str(error)))
+                self.negotiation.withdraw()
+                self._end("no common codec", [("Reason", 'SIP;cause=488;text="Not Acceptable Here"')])
+
+    def _answered_late(self) -> None:
+        """An answer to our offer came with an ACK."""
+
+    # --- session timer (RFC 4028) ----------------------------------------------------------------------------------
+
+    def _session_answer(self, request: Request) -> tuple[SessionTimer | None, list[tuple[str, str]]] | Refusal:
+        return session_answer(request, wanted_s=self._timeouts.session, min_s=self._timeouts.session_min)
+
+    def _refreshed(self, timer: SessionTimer | None) -> None:
+        """The session was refreshed now, and this is what was agreed about the next time."""
+        self.session_timer = timer
+        self._stop(Timer.REFRESH, Timer.EXPIRY)
+        if timer is not None:
+            if timer.we_refresh:
+                self._wait(Timer.REFRESH, timer.refresh_at(0.0))
+            self._wait(Timer.EXPIRY, timer.end_at(0.0))
+
+    def _refresh(self) -> None:
+        """Show that the call is alive: UPDATE where the peer knows it, else the same offer again."""
+        timer = self.session_timer
+        if timer is None or self.state is not State.UP or self.dialog.inviting or self.dialog.invited:
+            self._wait(Timer.REFRESH, 1.0)
+            return
+        headers = [
+            self._contact,
+            ALLOW,
+            SUPPORTED,
+            ("Session-Expires", f"{max(timer.interval_s, self._min_session_s)};refresher=uac"),
+            ("Min-SE", str(self._min_session_s)),
+        ]
+        if "update" in self._peer_allows:
+            self._ask("UPDATE", headers, b"", self._update_done)
+            return
+        agreed = self.negotiation.agreed
+        assert agreed
+        self.dialog.inviting = True
+        self._ask("INVITE", [*headers, SDP], self.negotiation.offer(wish=agreed.direction), self._reinvite_done)
+
+    def _update_done(self, response: Response | None) -> None:
+        if response is not None and response.status in (405, 501):
+            self._peer_allows = frozenset()  # it said so, but does not know it after all
+            self._refresh()
+            return
+        self._refresh_done(response)
+
+    def _reinvite_done(self, response: Response | None) -> None:
+        self.dialog.inviting = False
+        if response is not None and response.status < 300:
+            try:
+                answer = description_of(response)
+                if answer is not None:
+                    self._apply(self.negotiation.accept(answer))
+            except SipError as error:
+                self.effects.append(Trouble("SIP answer refused", str(error)))
+        self.negotiation.withdraw()
+        self._refresh_done(response)
+
+    def _refresh_done(self, response: Response | None) -> None:
+        if self.state is not State.UP:
+            return
+        if response is None or response.status in (408, 481):
+            self._end("peer is gone", [("Reason", 'SIP;cause=408;text="Session refresh failed"')])
+        elif response.status < 300:
+            self.dialog.refresh(response)
+            try:
+                self._refreshed(session_agreed(response))
+            except ProtocolError as error:
+                self.effects.append(Trouble("SIP session timer refused", str(error)))
+        elif response.status == 422 and self._raise_interval(response):
+            self._refresh()
+        else:
+            # Their offer crossed ours, or they will not have it now: again, until the session has expired.
+            self._wait(Timer.REFRESH, self.dialog.glare_wait_s(secrets.randbelow(1000) / 999))
+
+    def _raise_interval(self, response: Response) -> bool:
+        """Ask for longer sessions from now on, as a 422 wants it. False: it does not say anything new."""
+        try:
+            wanted_s = min_session_s(response)
+        except ProtocolError:
+            return False
+        before, self._min_session_s = self._min_session_s, max(self._min_session_s, wanted_s)
+        return self._min_session_s > before
+
+
+class InviteServer(InviteDialog):
+    """A call to us, from its INVITE on.
+
+    Args:
+        key: the INVITE's transaction.
+
+    Raises:
+        ProtocolError: an INVITE that cannot be answered with a call; says with which status.
+        NotAcceptable: no common codec.
+    """
+
+    def __init__(
+        self,
+        trunk: TrunkConfig,
+        peer: Peer,
+        local: LocalAddress,
+        media_port: int,
+        timeouts: SipTimeouts,
+        *,
+        key: Key,
+        invite: Request,
+    ) -> None:
+        super().__init__(trunk, peer, local, media_port, timeouts)
+        self._key = key
+        self._invite = invite
+        self._begun = False
+        self._refresh_headers: HeaderItems = ()
+        self._first_timer: SessionTimer | None = None
+        self.dialog = Dialog.as_server(invite, secrets.token_hex(8))
+        self.dialog.invited = True
+        self._peer_allows = invite.headers.tokens("Allow")
+        contact = self.dialog.target
+        self._translated = (
+            not self.dialog.routes and contact.host.strip("[]") != peer.host and ("received" in invite.via.params)
+        )
+        offer = description_of(invite)
+        self.late = offer is None
+        """The offer is ours: the codec is not known before the ACK, and without it there can be no session."""
+        self._answer_body = self.negotiation.answer(offer) if offer is not None else b""
+
+    def start(self, *, now: float) -> Refusal | None:
+        """Answer, where the INVITE has no offer; else the session begins first. A refusal: the INVITE wants this."""
+        self._now = now
+        timed = self._session_answer(self._invite)
+        if isinstance(timed, Refusal):
+            return timed
+        self._first_timer, self._refresh_headers = timed
+        if self.late:
+            self._answer_body = self.negotiation.offer()
+            self._answer()
+        return None
+
+    def begun(self, *, now: float) -> None:
+        """The session is there: ring, and answer when it can speak."""
+        self._now = now
+        self._begun = True
+        self.effects.append(Waits())
+        if self.late:
+            self._apply(self.negotiation.agreed)
+            return
+        if self._trunk.early_media:
+            self._answer_invite(183, [SDP], self._answer_body)
+            self._apply(self.negotiation.agreed)
+            self._wait(Timer.GREETED, self._timeouts.early_media)
+        else:
+            self._answer_invite(180)
+        if self._trunk.answer_at_once and not self._trunk.early_media:
+            self._answer()
+        else:
+            self._wait(Timer.READY, self._timeouts.ready)
+
+    def not_begun(self, *, now: float) -> None:
+        """There is no room for a session."""
+        self.end("rejected", now=now)
+
+    def on_ready(self, *, now: float) -> None:
+        """The session can speak."""
+        self._now = now
+        self._stop(Timer.READY)
+        if not self._trunk.early_media:
+            self._answer()
+
+    def on_greeted(self, *, now: float) -> None:
+        """What is spoken before the answer has been spoken."""
+        self._now = now
+        if self._trunk.early_media:
+            self._answer()
+
+    def _expired(self, timer: Timer) -> None:
+        match timer:
+            case Timer.READY:
+                self._end("dialogue manager is not there")
+            case Timer.GREETED:
+                self._answer()
+            case _:
+                super()._expired(timer)
+
+    def _answer_invite(self, status: int, headers: HeaderItems = (), body: bytes = b"") -> Response:
+        return self._respond(self._key, self._invite, status, [self._contact, ALLOW, SUPPORTED, *headers], body)
+
+    def _answer(self) -> None:
+        if self.state is not State.EARLY:
+            return
+        self._stop(Timer.GREETED)
+        response = self._answer_invite(200, [*self._refresh_headers, SDP], self._answer_body)
+        self.state = State.UNCONFIRMED
+        self._refreshed(self._first_timer)
+        self._await_ack(self._key, response, offers=self.late)
+        if not self.late:
+            self._apply(self.negotiation.agreed)
+
+    def _answered_late(self) -> None:
+        if not self._begun:
+            self.effects.append(Begin())
+
+    def on_cancel(self, *, now: float) -> None:
+        """The caller gives up. Too late if it is answered: then a BYE follows."""
+        self._now = now
+        if self.state is State.EARLY:
+            self._respond(self._key, self._invite, 487)
+            self._peer_left("cancelled")
+
+    def _on_bye(self, key: Key, request: Request) -> None:
+        if self.state is State.EARLY:
+            self._respond(self._key, self._invite, 487)
+        super()._on_bye(key, request)
+
+    def _give_up(self, reason: str, headers: HeaderItems) -> None:
+        status = 480 if reason in ("end", "hangup_by_api") else 503
+        retry = [("Retry-After", "5")] if status == 503 else []
+        self._respond(self._key, self._invite, status, [*retry, *headers])

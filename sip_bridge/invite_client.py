@@ -1,0 +1,335 @@
+"""A call of ours, from its INVITE on (RFC 3261 sections 9, 13.2 and 8.1.3): early media, an answer, answers of several
+forks, a challenge, a refusal, or our own giving up, which may cross the answer. Pure, as ``invite.py`` is."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+
+from sip_bridge.config import SipTimeouts, TrunkConfig
+from sip_bridge.dialog import Dialog, SessionTimer, min_session_s, session_agreed, session_offer
+from sip_bridge.errors import NotAcceptable, ProtocolError, SipError
+from sip_bridge.invite import (
+    SDP,
+    Acknowledge,
+    Begin,
+    Invite,
+    InviteDialog,
+    Joined,
+    Outcome,
+    Post,
+    Progress,
+    Settled,
+    Silence,
+    State,
+    Timer,
+    Trouble,
+    Waits,
+    description_of,
+    key_of,
+)
+from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
+from sip_bridge.message.digest import authorization, wants_fresh_nonce
+from sip_bridge.message.sdp import SessionDescription
+from sip_bridge.message.sip import Address, Headers, Request, Response, Uri
+from sip_bridge.transaction import Key, cancel_of
+
+_MAX_TRIES = 4
+"""Of one INVITE: bare, with credentials for the target and for a proxy, once more for a stale nonce or a 422."""
+
+_MAX_EARLY = 10
+"""Forks whose early descriptions are kept."""
+
+_REASONS = {
+    401: "not_authorised", 403: "declined", 404: "not_found", 407: "not_authorised", 408: "no_answer",
+    410: "not_found", 415: "no_common_codec", 480: "no_answer", 484: "not_found", 486: "busy", 487: "cancelled",
+    488: "no_common_codec", 503: "unavailable", 600: "busy", 603: "declined", 604: "not_found", 606: "no_common_codec",
+    607: "declined", 608: "declined",
+}  # fmt: skip
+"""What an outcome is called; others are ``redirected`` (3xx), ``unavailable`` (5xx) or ``refused``."""
+
+
+def reason_of(status: int) -> str:
+    """A final status in a word."""
+    return _REASONS.get(status, {3: "redirected", 5: "unavailable"}.get(status // 100, "refused"))
+
+
+class InviteClient(InviteDialog):
+    """A call to somebody.
+
+    Args:
+        uri: the Request-URI; also To.
+        from_: ours.
+        headers: of the INVITE, beside its own.
+    """
+
+    def __init__(
+        self,
+        trunk: TrunkConfig,
+        peer: Peer,
+        local: LocalAddress,
+        media_port: int,
+        timeouts: SipTimeouts,
+        *,
+        uri: Uri,
+        from_: Address,
+        headers: HeaderItems,
+    ) -> None:
+        super().__init__(trunk, peer, local, media_port, timeouts)
+        self.call_id = secrets.token_hex(16)
+        self._uri = uri
+        self._from = from_.with_tag(secrets.token_hex(8))
+        self._headers = tuple(headers)
+        self._cseq = 0
+        self._credentials: dict[str, str] = {}
+        self._offer = b""
+        self._invite: Request | None = None
+        self._provisional = False
+        self._settled = False
+        """The INVITE that was sent last has an answer, or is cancelled."""
+        self._begun = False
+        self._early: dict[str, SessionDescription] = {}
+        """Descriptions of provisional responses, by the fork's tag."""
+        self._winner = ""
+        self._declined: dict[str, Acknowledge] = {}
+        """ACKs of answers that we did not want, by the fork's tag."""
+
+    def start(self, *, now: float) -> None:
+        """Send the INVITE."""
+        self._now = now
+        self._offer = self.negotiation.offer()
+        self._wait(Timer.ANSWER, self._timeouts.answer)
+        self._send_invite()
+
+    def _send_invite(self) -> None:
+        self._cseq += 1
+        items = [
+            ("Via", str(self._local.via(self._peer.transport))),
+            ("Max-Forwards", "70"),
+            ("From", str(self._from)),
+            ("To", f"<{self._uri}>"),
+            ("Call-ID", self.call_id),
+            ("CSeq", f"{self._cseq} INVITE"),
+            self._contact,
+            ALLOW,
+            SUPPORTED,
+            *(session_offer(self._timeouts.session, self._min_session_s) if self._timeouts.session else ()),
+            *self._headers,
+            *self._credentials.items(),
+            SDP,
+        ]
+        self._invite = Request("INVITE", str(self._uri), Headers(items), self._offer)
+        self._provisional = self._settled = False
+        self.effects.append(Invite(self._invite, self._peer))
+
+    def _expired(self, timer: Timer) -> None:
+        if timer is Timer.ANSWER:
+            self._stop_calling("no_answer")
+        else:
+            super()._expired(timer)
+
+    # --- what comes back -------------------------------------------------------------------------------------------
+
+    def _is_invite(self, key: Key | None) -> bool:
+        return self._invite is not None and key == key_of(self._invite)
+
+    def on_response(self, key: Key | None, response: Response, *, now: float) -> None:
+        """A response to the INVITE, of whichever fork, or to a later request."""
+        self._now = now
+        if response.cseq.method != "INVITE" or not self._is_invite(key):
+            super().on_response(key, response, now=now)
+        elif response.status < 200:
+            self._progress(response)
+        elif response.status >= 300:
+            self._settle(more=False)
+            self._refused(response)
+        else:
+            self._settle(more=True)
+            if self.state is State.EARLY:
+                self._answered(response)
+            elif response.to.tag == self._winner:
+                super().on_response(key, response, now=now)  # our ACK was lost
+            else:
+                self._decline(response)
+
+    def on_failed(self, key: Key, status: int, *, now: float) -> None:
+        """No response at all (408), or it could not be sent (503; RFC 3261 section 8.1.3.1)."""
+        if not self._is_invite(key):
+            super().on_failed(key, status, now=now)
+            return
+        self._now = now
+        self._settle(more=False)
+        if self.state is State.EARLY:
+            self._fail(status, "unreachable")
+
+    def _settle(self, *, more: bool) -> None:
+        assert self._invite
+        if not (more and self._settled):
+            self._settled = True
+            self.effects.append(Settled(key_of(self._invite), more))
+
+    def _progress(self, response: Response) -> None:
+        self._provisional = True
+        if self.state is not State.EARLY:
+            self._cancel()  # given up before there was anything to cancel
+            return
+        if response.status == 100:
+            return
+        early = False
+        try:
+            description = description_of(response)
+            if description is not None and response.to.tag not in self._early:
+                # The first fork that has sound is heard; which one answers is not known yet, so nothing is settled.
+                if not self._early:
+                    self.negotiation.agreed = copy.copy(self.negotiation).accept(description)
+                    self._apply(self.negotiation.agreed)
+                    early = True
+                if len(self._early) < _MAX_EARLY:
+                    self._early[response.to.tag] = description
+        except SipError as error:
+            self.effects.append(Trouble("SIP early media refused", str(error)))
+        self.effects.append(Progress("early_media" if early or self._early else "ringing", response.status))
+        if early and self._trunk.early_media:
+            self.effects.append(Begin())  # it hears what comes before the answer, and is there when that comes
+
+    def begun(self, *, now: float) -> None:
+        """The session is there."""
+        self._now = now
+        self._begun = True
+        if self.state is State.EARLY:
+            self.effects.append(Waits())
+        elif self.state is State.UP:
+            self._apply(self.negotiation.agreed)
+            self.effects.append(Outcome(200))
+
+    def not_begun(self, *, now: float) -> None:
+        """There is no room for a session."""
+        self._now = now
+        if self.state is State.EARLY:
+            self._stop_calling("unavailable")
+        else:
+            self.effects.append(Outcome(503, "unavailable"))
+            self._end("rejected")
+
+    def _answered(self, response: Response) -> None:
+        assert self._invite
+        self._winner = response.to.tag
+        try:
+            self.dialog = Dialog.as_client(self._invite, response)
+        except ProtocolError as error:
+            self.effects.append(Trouble("SIP answer refused", str(error)))
+            self._fail(502, "refused")
+            return
+        self._stop(Timer.ANSWER)
+        self._peer_allows = response.headers.tokens("Allow")
+        self._acked = self._ack(self.dialog)
+        self.state = State.UP
+        self.effects.append(Joined())
+        try:
+            answer = description_of(response) or self._early.get(response.to.tag)
+            if answer is None:
+                raise ProtocolError("2xx without the answer to our offer (RFC 3261 section 13.2.1)")
+            before = self.negotiation.agreed if self._begun else None
+            agreed = self.negotiation.accept(answer)
+            if before is not None and before.sent_format != agreed.sent_format:
+                raise NotAcceptable(
+                    f"another fork answered with {agreed.sent_format}, the session speaks {before.sent_format}"
+                )
+        except SipError as error:
+            self.effects.append(Trouble("SIP answer refused", str(error)))
+            self.effects.append(Outcome(488, "no_common_codec"))
+            self._end("no common codec", [("Reason", 'SIP;cause=488;text="Not Acceptable Here"')])
+            return
+        self._refreshed(self._agreed_timer(response))
+        if self._begun:
+            self.begun(now=self._now)
+        else:
+            self.effects.append(Begin())
+
+    def _agreed_timer(self, response: Response) -> SessionTimer | None:
+        try:
+            return session_agreed(response)
+        except ProtocolError as error:
+            self.effects.append(Trouble("SIP session timer refused", str(error)))
+            return None
+
+    def _refused(self, response: Response) -> None:
+        """A final refusal; its ACK is the transaction's."""
+        if self.state is not State.EARLY:
+            return
+        if self._cseq < _MAX_TRIES and self._may_try_again(response):
+            self._send_invite()
+            return
+        elsewhere = _contacts(response) if response.status < 400 else ()
+        self._fail(response.status, reason_of(response.status), elsewhere)
+
+    def _may_try_again(self, response: Response) -> bool:
+        assert self._invite
+        if response.status == 422:
+            try:
+                self._min_session_s = max(self._min_session_s, min_session_s(response))
+            except ProtocolError:
+                return False
+            return True
+        answer = authorization(response, self._invite, self._auth) if self._auth else None
+        if answer is None or (answer[0] in self._credentials and not wants_fresh_nonce(response)):
+            return False
+        self._credentials[answer[0]] = answer[1]
+        return True
+
+    # --- giving up -------------------------------------------------------------------------------------------------
+
+    def _stop_calling(self, reason: str) -> None:
+        self.effects.append(Outcome(487, reason))
+        self._end(reason)
+
+    def _give_up(self, reason: str, headers: HeaderItems) -> None:
+        self.effects.append(Outcome(487, "cancelled"))
+        if self._provisional:
+            self._cancel()  # else at the first provisional response: before it, nobody would know the INVITE
+
+    def _cancel(self) -> None:
+        # Once; and without an answer to the INVITE it counts as cancelled after 64*T1 (section 9.1).
+        if self._invite is not None and not self._settled:
+            self._settle(more=True)
+            self.effects.append(Post(cancel_of(self._invite), self._peer))
+
+    def _fail(self, status: int, reason: str, elsewhere: tuple[Uri, ...] = ()) -> None:
+        self.effects.append(Silence(reason))
+        self._release()
+        self.effects.append(Outcome(status, reason, elsewhere))
+
+    def _decline(self, response: Response) -> None:
+        """Another fork has answered too, or the answer has crossed our CANCEL: acknowledge it and hang up."""
+        assert self._invite
+        known = self._declined.get(response.to.tag)
+        if known:
+            self.effects.append(known)
+            return
+        try:
+            dialog = Dialog.as_client(self._invite, response)
+        except ProtocolError as error:
+            self.effects.append(Trouble("SIP answer refused", str(error)))
+            return
+        ack = self._declined[response.to.tag] = self._ack(dialog)
+        self.effects.append(Post(dialog.request("BYE", self._local.via(ack.peer.transport)), ack.peer))
+
+    def _ack(self, dialog: Dialog) -> Acknowledge:
+        hop = self._hop(dialog)
+        # The credentials of the INVITE, which the ACK cannot be challenged for (section 22.1).
+        credentials = list(self._credentials.items())
+        ack = dialog.request("ACK", self._local.via(hop.transport), cseq=self._cseq, headers=credentials)
+        self.effects.append(acknowledge := Acknowledge(ack, hop))
+        return acknowledge
+
+
+def _contacts(response: Response) -> tuple[Uri, ...]:
+    """Where a 3xx leads, by falling q (section 8.1.3.4)."""
+    found: list[tuple[float, Uri]] = []
+    for text in response.headers.all("Contact"):
+        try:
+            address = Address.parse(text)
+            found.append((-float(address.params.get("q") or 1.0), address.uri))
+        except (ProtocolError, ValueError):
+            continue
+    return tuple(uri for _, uri in sorted(found, key=lambda each: each[0]))
