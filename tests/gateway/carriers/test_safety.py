@@ -61,6 +61,16 @@ def test_stream_tokens_open_one_route_for_a_while() -> None:
             bad()
 
 
+def test_a_token_with_any_character_changed_is_not_ours() -> None:
+    tokens = StreamTokens("shared", lifetime_s=60)
+    token = tokens.make("twilio", "sales", now=1000.0)
+    for at, character in enumerate(token):
+        for other in "AB":
+            if other != character:
+                with pytest.raises(Rejected):
+                    tokens.check(token[:at] + other + token[at + 1 :], "twilio", "sales", now=1001.0)
+
+
 def test_workers_with_one_secret_accept_each_others_tokens() -> None:
     token = StreamTokens("shared", lifetime_s=60).make("twilio", "r", now=0.0)
     StreamTokens("shared", lifetime_s=60).check(token, "twilio", "r", now=1.0)
