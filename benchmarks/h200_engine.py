@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from tts_engine.api import VoiceInfo
+from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.frontend.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend.frontend import Clause, LmPrompt
 from tts_engine.cosyvoice.kernels import compile_cache
@@ -40,7 +41,7 @@ from tts_engine.cosyvoice.models.hift import Hift
 from tts_engine.cosyvoice.models.hift_causal import CausalHift
 from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
-from tts_engine.cosyvoice.token2wav.admission import Admission, AdmissionConfig
+from tts_engine.cosyvoice.token2wav.admission import Admission
 from tts_engine.cosyvoice.token2wav.runner import RunnerConfig
 from tts_engine.cosyvoice.token2wav.worker import WaveWorker
 from tts_engine.synthesizer import Playhead
@@ -245,10 +246,15 @@ def make_worker(arguments: argparse.Namespace, sizes: Sizes, facts: dict[str, An
         hift = fuse(hift)
         torch.cuda.empty_cache()
     dtype = torch.bfloat16 if fused else torch.float32
-    config = RunnerConfig(
-        blocks=arguments.blocks, dtype=dtype, finalize=arguments.finalize, first_hop=arguments.first_hop
-    )
-    return WaveWorker(flow, hift, device=device, config=config)
+    config = RunnerConfig(blocks=arguments.blocks, dtype=dtype)
+    return WaveWorker(flow, hift, device=device, settings=settings_of(arguments), config=config)
+
+
+def settings_of(arguments: argparse.Namespace) -> CosyVoiceConfig:
+    """The engine's settings, as far as the benchmark's arguments name them."""
+    # The figures of small networks mean nothing: a slow CPU must not refuse for them.
+    unguarded: dict[str, Any] = {"busy_share": 100, "first_chunk_s": math.inf} if arguments.tiny else {}
+    return CosyVoiceConfig(finalize=arguments.finalize, first_hop=arguments.first_hop, **unguarded)
 
 
 async def make_engine(arguments: argparse.Namespace) -> Engine:
@@ -273,8 +279,7 @@ async def make_engine(arguments: argparse.Namespace) -> Engine:
         worker=worker,
         voices=OneVoice(version),
         start_lm=backend.start if starting is None else None,
-        # The figures of small networks mean nothing: a slow CPU must not refuse for them.
-        admission=Admission(AdmissionConfig(busy_share=math.inf, first_chunk_s=math.inf)) if arguments.tiny else None,
+        admission=Admission(settings_of(arguments)),
     )
     begun = time.monotonic()
     await synthesizer.start()

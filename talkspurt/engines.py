@@ -38,35 +38,18 @@ def make_synthesizer(config: ModelConfig, whole: EngineConfig, *, name: str = "e
     if not config.model_folder:
         raise Unavailable(f"engine {config.kind} needs {name}.model_folder, a model directory")
     try:
-        from tts_engine.cosyvoice.lm.vllm_lm import VllmConfig
-        from tts_engine.cosyvoice.loading import LoadingConfig, load_synthesizer
+        from tts_engine.cosyvoice.loading import load_synthesizer
     except ModuleNotFoundError as exc:
         raise Unavailable(f"engine {config.kind} needs the extra [cosyvoice]: no module {exc.name!r}") from exc
 
-    chosen = config.cosyvoice
-    loading = LoadingConfig(
+    synthesizer = load_synthesizer(
+        Path(config.model_folder),
+        config.cosyvoice,
         device=config.device,
-        max_clauses=chosen.max_clauses,
-        max_positions=chosen.max_positions,
-        cache_bytes=round(chosen.cache_gb * 1e9),
-        busy_share=chosen.busy_share,
-        first_chunk_s=chosen.first_chunk_s,
-        rl=chosen.rl,
-        lm_weights=chosen.lm_weights,
-        text_streaming=chosen.text_streaming,
-        finalize=chosen.finalize,
-        first_hop=chosen.first_hop,
-        euler_steps=chosen.euler_steps,
-        language_model=chosen.language_model,
-        vllm=VllmConfig(
-            max_model_len=chosen.max_positions,
-            max_num_seqs=min(chosen.max_clauses, 128),
-            kv_cache_bytes=round(chosen.vllm_cache_gb * 1e9),
-        ),
         voices_folder=Path(whole.voices_folder) if whole.voices_folder else _user_data() / "voices",
         export_folder=compile_cache.folder(whole.cache_folder) / "vllm-models",
+        observer=PrometheusObserver(),
     )
-    synthesizer = load_synthesizer(Path(config.model_folder), loading, observer=PrometheusObserver())
     if synthesizer.name != config.kind:
         raise Unavailable(f"{name}.model_folder {config.model_folder} is {synthesizer.name}, expected {config.kind}")
     return synthesizer

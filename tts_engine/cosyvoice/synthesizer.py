@@ -22,7 +22,7 @@ from tts_engine.cosyvoice.frontend.words import SYLLABLE_S
 from tts_engine.cosyvoice.lm.api import LmBackend, Reader, StreamedLm
 from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, SAMPLE_RATE
 from tts_engine.cosyvoice.silent_tokens import SilenceFilter
-from tts_engine.cosyvoice.token2wav.admission import LATE_S, Admission, AdmissionConfig, Load
+from tts_engine.cosyvoice.token2wav.admission import LATE_S, Admission, Load
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
 from tts_engine.cosyvoice.token2wav.scheduler import Scheduler, Shape
 from tts_engine.cosyvoice.token2wav.worker import WaveWorker
@@ -86,7 +86,7 @@ class CosyVoiceSynthesizer:
         streamed_lm: StreamedLm | None = None,
         filter_silence: bool = True,
         gpu: str = "",
-        admission: Admission | None = None,
+        admission: Admission,
         observer: StepObserver | None = None,
         block_bytes: int = 0,
     ) -> None:
@@ -96,13 +96,13 @@ class CosyVoiceSynthesizer:
             streamed_lm: draws clauses whose text is still coming; None: they wait for all of it.
             start_lm: coroutine function that starts the language model, where it is not running yet.
             filter_silence: drop long runs of silent codes, as upstream does for CosyVoice3.
-            admission: who is let in; None: everybody, while there are places.
+            admission: who is let in.
             observer: told of batches and caches; ``block_bytes``: what one of the worker's blocks takes.
         """
         self.name = name
         self._frontend, self._lm, self._worker, self._voices = frontend, lm, worker, voices
         self._start_lm, self._filter_silence, self._gpu = start_lm, filter_silence, gpu
-        self._admission = admission or Admission(AdmissionConfig(max_clauses=worker.config.max_clauses))
+        self._admission = admission
         self._observer, self._block_bytes = observer, block_bytes
         self._scheduler = worker.scheduler
         self._waiting = 0
@@ -156,7 +156,7 @@ class CosyVoiceSynthesizer:
         await self._worker.aclose()
 
     async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
-        """See ``Synthesizer``. The first chunk needs ``RunnerConfig.first_hop + 3`` speech tokens, the others 25."""
+        """See ``Synthesizer``. The first chunk needs ``CosyVoiceConfig.first_hop + 3`` speech tokens, the others 25."""
         if clause.speed != 1.0:
             raise InvalidRequest(f"speed {clause.speed}: {self.name} streams at its own pace only", field="speed")
         begun = time.monotonic()

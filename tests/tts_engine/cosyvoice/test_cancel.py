@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from tests.waiting import until
+from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.checkpoint import make
-from tts_engine.cosyvoice.loading import LoadingConfig, load_synthesizer
+from tts_engine.cosyvoice.loading import load_synthesizer
 from tts_engine.cosyvoice.models.config import Version
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
 from tts_engine.synthesizer import ClauseRequest, Playhead
@@ -66,15 +67,14 @@ async def test_cancelled_clauses_leave_nothing_behind(version: Version, cancels:
     folder = tmp_path / "tiny"
     make(folder, version)
     torch.set_num_threads(1)
-    config = LoadingConfig(
-        device="cpu",
+    settings = CosyVoiceConfig(
         max_clauses=2 * AT_ONCE,
         max_positions=256,
         euler_steps=2,
-        busy_share=math.inf,
+        busy_share=100,
         first_chunk_s=math.inf,
     )
-    engine = load_synthesizer(folder, config)
+    engine = load_synthesizer(folder, settings, device="cpu")
     worker, lm = engine._worker, engine._lm
     await engine.start()
 

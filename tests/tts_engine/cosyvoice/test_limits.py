@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
+from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.checkpoint import make
-from tts_engine.cosyvoice.loading import LoadingConfig, load_synthesizer
+from tts_engine.cosyvoice.loading import load_synthesizer
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
 from tts_engine.errors import EngineError, Exhausted, SynthesisFailed
 from tts_engine.metrics import BATCH_SIZE, CACHE_BYTES, PrometheusObserver
@@ -29,8 +30,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def started(folder: Path, **fields: float) -> CosyVoiceSynthesizer:
     # This machine may be too slow for two: only what a test sets refuses.
-    config = LoadingConfig(**{"device": "cpu", "max_clauses": 3, "busy_share": 1e6, "first_chunk_s": 1e6} | fields)  # type: ignore[arg-type]
-    engine = load_synthesizer(folder, config, observer=PrometheusObserver())
+    settings = CosyVoiceConfig(**{"max_clauses": 3, "busy_share": 100, "first_chunk_s": 1e6} | fields)  # type: ignore[arg-type]
+    engine = load_synthesizer(folder, settings, device="cpu", observer=PrometheusObserver())
     await engine.start()
     return engine
 

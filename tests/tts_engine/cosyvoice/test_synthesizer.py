@@ -12,9 +12,9 @@ import pytest
 
 from talkspurt.engines import make_synthesizer
 from tests.waiting import until
-from tts_engine.config import EngineConfig
+from tts_engine.config import CosyVoiceConfig, EngineConfig
 from tts_engine.cosyvoice.checkpoint import make
-from tts_engine.cosyvoice.loading import LoadingConfig, load_synthesizer
+from tts_engine.cosyvoice.loading import load_synthesizer
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead
@@ -31,7 +31,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 async def synthesizer(folder: Path) -> AsyncIterator[CosyVoiceSynthesizer]:
-    engine = load_synthesizer(folder, LoadingConfig(device="cpu", max_clauses=3, busy_share=1e6, first_chunk_s=1e6))
+    engine = load_synthesizer(folder, CosyVoiceConfig(max_clauses=3, busy_share=100, first_chunk_s=1e6), device="cpu")
     await engine.start()
     yield engine
     await engine.aclose()
@@ -92,7 +92,7 @@ def test_a_directory_without_weights_says_what_is_missing(folder: Path, tmp_path
     (name,) = (path.name for path in folder.glob("cosyvoice?.yaml"))
     (tmp_path / name).write_bytes((folder / name).read_bytes())
     with pytest.raises(Unavailable, match="flow"):
-        load_synthesizer(tmp_path, LoadingConfig(device="cpu"))
+        load_synthesizer(tmp_path, CosyVoiceConfig(), device="cpu")
 
 
 def test_the_configuration_reaches_the_engine(folder: Path) -> None:
@@ -102,7 +102,9 @@ def test_the_configuration_reaches_the_engine(folder: Path) -> None:
     model = make_synthesizer(config, config)
     assert isinstance(model, CosyVoiceSynthesizer)
     worker = model._worker
-    assert (worker.config.finalize, worker.config.first_hop, worker.runner.state.flow.solver.steps) == ("causal", 15, 5)
+    voice = worker.blocks.place(list(range(60)), now=0.0)
+    assert (len(voice.prompt_tokens) + 15) % 25 == 0, "cut for the first hop"
+    assert not worker.scheduler._last_is_whole and worker.runner.state.flow.solver.steps == 5
     assert model.streams_text
     other = config.model_copy(update={"kind": "cosyvoice3" if kind == "cosyvoice2" else "cosyvoice2"})
     with pytest.raises(Unavailable, match=f"is {kind}"):
@@ -110,8 +112,8 @@ def test_the_configuration_reaches_the_engine(folder: Path) -> None:
 
 
 async def test_a_short_first_chunk_and_a_causal_end_are_heard_whole(folder: Path) -> None:
-    config = LoadingConfig(device="cpu", max_clauses=3, finalize="causal", first_hop=15, first_chunk_s=60.0)
-    engine = load_synthesizer(folder, config)
+    settings = CosyVoiceConfig(max_clauses=3, finalize="causal", first_hop=15, first_chunk_s=60.0)
+    engine = load_synthesizer(folder, settings, device="cpu")
     await engine.start()
     try:
         chunks = await speak(engine, request())

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from tests.waiting import until
 from tts_engine.api import AudioChunk, UtteranceRequest
+from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.checkpoint import make
-from tts_engine.cosyvoice.loading import LoadingConfig, load_synthesizer
+from tts_engine.cosyvoice.loading import load_synthesizer
 from tts_engine.pipeline.engine import Engine
 from tts_engine.pipeline.growing import GrowingText
 from tts_engine.text.clauses import Clause, ClauseConfig, ClauseSplitter
@@ -70,7 +71,9 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 async def engine(folder: Path) -> AsyncIterator[Engine]:
     model = load_synthesizer(
-        folder, LoadingConfig(device="cpu", max_clauses=3, euler_steps=2, text_streaming=True, first_chunk_s=60.0)
+        folder,
+        CosyVoiceConfig(max_clauses=3, euler_steps=2, text_streaming=True, first_chunk_s=60.0),
+        device="cpu",
     )
     engine = Engine(model)
     await engine.start()

@@ -16,6 +16,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
+from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.token2wav.scheduler import Shape
 
 _SMOOTHING = 0.2
@@ -35,18 +36,6 @@ _CUT_PERIOD_S = 1.0
 _REGROWTH_PER_S = 0.05
 LATE_S = 0.05
 """A chunk that comes with less sound in hand than this is late."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionConfig:
-    """When it is full."""
-
-    max_clauses: int = 200
-    """Places on the device."""
-    busy_share: float = 0.9
-    """Share of the device that turns which speak may take before a new one is refused."""
-    first_chunk_s: float = 1.0
-    """Expected wait for a first chunk above which a new turn is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +68,8 @@ class Admission:
     ``observe`` may be called in another thread than the rest: it replaces single values.
     """
 
-    def __init__(self, config: AdmissionConfig | None = None) -> None:
-        self.config = config or AdmissionConfig()
+    def __init__(self, settings: CosyVoiceConfig) -> None:
+        self._settings = settings
         self._warm: dict[Shape, dict[int, float]] = {}
         self._slowdown = 1.0
         self._costs: dict[tuple[Shape, int], float] = {}
@@ -111,7 +100,11 @@ class Admission:
         self._late.append(now)
         while self._late[0] <= now - _CUT_PERIOD_S:
             self._late.popleft()
-        if len(self._late) < _LATE_SHARE * clauses or now - self._cut_at < _CUT_PERIOD_S or self.config.busy_share > 1:
+        if (
+            len(self._late) < _LATE_SHARE * clauses
+            or now - self._cut_at < _CUT_PERIOD_S
+            or self._settings.busy_share > 1
+        ):
             return
         self._ceiling, self._cut_at = max(min(clauses, self._ceiling_at(now)) * _CUT, 1.0), now
 
@@ -158,21 +151,21 @@ class Admission:
             goes_on: its turn speaks already: never refused while there is a place, for that would be a gap.
             ahead: nobody waits for its sound yet.
         """
-        config = self.config
+        settings = self._settings
         clauses = load.speaking + load.silent
-        if clauses + (0 if goes_on else load.waiting) >= config.max_clauses:
+        if clauses + (0 if goes_on else load.waiting) >= settings.max_clauses:
             return self._no(1, now, f"{clauses} clauses are being spoken, as many as there are places")
         if goes_on or not clauses:
             return _YES  # a device that is too slow for a single call still serves one
         if clauses + 1 > self._ceiling_at(now):
             return self._no(1, now, f"sound came late at about so many clauses: {clauses}")
-        limit = config.busy_share * (_AHEAD if ahead else 1.0)
+        limit = settings.busy_share * (_AHEAD if ahead else 1.0)
         share = self.share(clauses + 1)
         if share > limit:
             too_many = math.ceil((share - limit) / self.share(1))
             return self._no(too_many, now, f"{clauses} clauses take what the device makes in real time")
-        if (wait_s := self.wait_s(load)) > config.first_chunk_s:
-            retry_s = min(max(wait_s - config.first_chunk_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
+        if (wait_s := self.wait_s(load)) > settings.first_chunk_s:
+            retry_s = min(max(wait_s - settings.first_chunk_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
             return Verdict(False, retry_s, f"{load.silent} turns wait for their first sound, {wait_s:.1f} s of work")
         return _YES
 

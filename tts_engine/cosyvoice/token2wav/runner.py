@@ -10,12 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKENS, MEL_CHANNELS
 from tts_engine.cosyvoice.models.flow import Flow, FlowCache, FlowRows, place_prompt
 from tts_engine.cosyvoice.token2wav.batch import Vocoder, WaveBatch, WaveState
@@ -25,10 +26,8 @@ from tts_engine.cosyvoice.token2wav.scheduler import Row, Shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerConfig:
-    """Sizes of the caches and graphs."""
+    """Sizes of the caches and graphs, beside what ``CosyVoiceConfig`` says."""
 
-    max_clauses: int = 200
-    """Slots for clauses."""
     blocks: int = 640
     """Chunks whose keys are kept, prompts included; 90 MB each for CosyVoice3 in bf16. When none is free, the clause
     with most sound in hand gives up its own and is computed again when its turn comes."""
@@ -43,23 +42,24 @@ class RunnerConfig:
     whole_rows: Sequence[int] = (1, 2)
     whole_chunks: Sequence[int] = (8, 12, 16, 24)
     """The same of last chunks under full attention, and chunks of prompt and clause; a longer one runs without."""
-    finalize: Literal["upstream", "causal"] = "upstream"
-    """How a clause's last chunk is made: ``upstream``: by full attention over everything, as upstream does, at the cost
-    of all of it again; ``causal``: as the chunks before it go on."""
-    first_hop: int = 22
-    """Tokens of a clause's first chunk, 1 to 25: the voice prompt is cut at its head until so many are left of a chunk
-    behind it. Exact whatever it is. Less sounds sooner and leaves less time for the second chunk. Above 22 a chunk of
-    the prompt looks into the clause and is computed for each clause anew."""
 
 
 class ModelRunner:
     """Runs batches and computes prompts on one device. After ``warm_up`` one thread alone may use it."""
 
-    def __init__(self, flow: Flow, vocoder: Vocoder, *, device: torch.device, config: RunnerConfig) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        vocoder: Vocoder,
+        *,
+        device: torch.device,
+        settings: CosyVoiceConfig,
+        config: RunnerConfig,
+    ) -> None:
         """``flow`` and ``vocoder`` are prepared and on the device."""
-        self.device, self.config = device, config
+        self.device, self.config, self._settings = device, config, settings
         self.chunk = flow.solver.chunk_tokens
-        slots = 1 + config.max_clauses + config.max_voices
+        slots = 1 + settings.max_clauses + config.max_voices
         frames = config.max_chunks * self.chunk * FRAMES_PER_TOKEN
         self.state = WaveState(
             flow=flow,
@@ -67,7 +67,7 @@ class ModelRunner:
             device=device,
             max_chunks=config.max_chunks,
             flow_cache=FlowCache(flow, slots=slots, blocks=1 + config.blocks, device=device, dtype=config.dtype),
-            vocoder_cache=vocoder.new_cache(slots=1 + config.max_clauses, device=device),
+            vocoder_cache=vocoder.new_cache(slots=1 + settings.max_clauses, device=device),
             prompt_mels=torch.zeros(config.max_voices, frames, MEL_CHANNELS, device=device),
             prompt_frames=torch.zeros(config.max_voices, dtype=torch.long, device=device),
             speakers=torch.zeros(config.max_voices, MEL_CHANNELS, device=device),
@@ -192,7 +192,7 @@ class ModelRunner:
         """Shape, rows and chunks of every graph, the largest of a shape first."""
         config = self.config
         graphs: list[tuple[Shape, int, int]] = [("chunk", rows, 0) for rows in sorted(config.chunk_rows, reverse=True)]
-        if config.finalize == "upstream":
+        if self._settings.finalize == "upstream":
             graphs += [
                 ("whole", rows, chunks)
                 for chunks in sorted(config.whole_chunks, reverse=True)

@@ -156,7 +156,7 @@ class Scheduler:
     def __init__(
         self, config: SchedulerConfig, blocks: BlockManager, *, finalize: Literal["upstream", "causal"]
     ) -> None:
-        """``finalize``: how a clause's last chunk is made, see ``RunnerConfig``."""
+        """``finalize``: how a clause's last chunk is made, see ``CosyVoiceConfig``."""
         self.jobs: list[Job] = []
         """In the order in which they came."""
         self.renderings: set[Rendering] = set()

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN
 from tts_engine.cosyvoice.models.flow import Flow
 from tts_engine.cosyvoice.token2wav.batch import Vocoder
@@ -63,21 +64,22 @@ class WaveWorker:
         vocoder: Vocoder,
         *,
         device: torch.device,
+        settings: CosyVoiceConfig,
         config: RunnerConfig | None = None,
         scheduler: SchedulerConfig | None = None,
     ) -> None:
         """``flow`` and ``vocoder`` are prepared and on the device."""
         self.config = config or RunnerConfig()
-        self.runner = ModelRunner(flow, vocoder, device=device, config=self.config)
+        self.runner = ModelRunner(flow, vocoder, device=device, settings=settings, config=self.config)
         self.blocks = BlockManager(
-            clauses=self.config.max_clauses,
+            clauses=settings.max_clauses,
             voices=self.config.max_voices,
             blocks=self.config.blocks,
             chunk_tokens=self.runner.chunk,
             max_chunks=self.config.max_chunks,
-            first_hop=self.config.first_hop,
+            first_hop=settings.first_hop,
         )
-        self.scheduler = Scheduler(scheduler or SchedulerConfig(), self.blocks, finalize=self.config.finalize)
+        self.scheduler = Scheduler(scheduler or SchedulerConfig(), self.blocks, finalize=settings.finalize)
         self._tasks: list[_Task] = []
         self._changed = threading.Condition()
         """Held by whoever changes scheduler, blocks, tasks or ``_closing``."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tts_engine.cosyvoice.token2wav.admission import LATE_S, Admission, AdmissionConfig, Load
+from tts_engine.config import CosyVoiceConfig
+from tts_engine.cosyvoice.token2wav.admission import LATE_S, Admission, Load
 from tts_engine.cosyvoice.token2wav.scheduler import Candidate, SchedulerConfig, Shape, choose
 
 
@@ -100,13 +101,18 @@ def simulate(
     return out
 
 
-UNGUARDED = AdmissionConfig(max_clauses=10**6, busy_share=1e9, first_chunk_s=1e9)
+def settings(**fields: float) -> CosyVoiceConfig:
+    """Beyond the bounds of a configuration too."""
+    return CosyVoiceConfig.model_construct(**fields)  # type: ignore[arg-type]
+
+
+UNGUARDED = settings(max_clauses=10**6, busy_share=1e9, first_chunk_s=1e9)
 
 
 def test_under_twice_the_capacity_who_is_let_in_hears_no_gap() -> None:
     unguarded = simulate(Admission(UNGUARDED), turns_per_s=110)
     assert unguarded.gaps > 100 and not unguarded.refused
-    guarded = simulate(Admission(AdmissionConfig(max_clauses=10**6)), turns_per_s=110)
+    guarded = simulate(Admission(settings(max_clauses=10**6)), turns_per_s=110)
     assert guarded.gaps == 0
     assert guarded.worst_first_s < 1.5 < unguarded.worst_first_s
     assert 0.3 < len(guarded.refused) / (len(guarded.refused) + len(guarded.turns)) < 0.7
@@ -115,14 +121,14 @@ def test_under_twice_the_capacity_who_is_let_in_hears_no_gap() -> None:
 
 def test_late_chunks_close_the_door_where_the_steps_do_not_show_what_is_short() -> None:
     blind = simulate(Admission(UNGUARDED), turns_per_s=110, seen=0.3)
-    heeding = simulate(Admission(AdmissionConfig(max_clauses=10**6)), turns_per_s=110, seen=0.3)
+    heeding = simulate(Admission(settings(max_clauses=10**6)), turns_per_s=110, seen=0.3)
     assert heeding.refused
     assert heeding.gaps < blind.gaps / 20
     assert heeding.worst_first_s < blind.worst_first_s
 
 
 def test_a_late_chunk_of_one_among_many_closes_no_door() -> None:
-    admission = Admission(AdmissionConfig())
+    admission = Admission(settings())
     admission.late(120, now=100.0)
     admission.late(120, now=101.5)
     assert admission.judge(Load(speaking=119, silent=0), now=101.5).admitted
@@ -132,7 +138,7 @@ def test_a_late_chunk_of_one_among_many_closes_no_door() -> None:
 
 
 def test_after_late_chunks_the_door_opens_again_step_by_step() -> None:
-    admission = Admission(AdmissionConfig())
+    admission = Admission(settings())
     admission.late(70, now=99.9)
     admission.late(70, now=100.0)
     admission.late(70, now=100.5)  # within the same second: the same event
@@ -144,7 +150,7 @@ def test_after_late_chunks_the_door_opens_again_step_by_step() -> None:
 
 
 def test_a_device_that_was_calibrated_is_known_before_the_first_caller() -> None:
-    admission = Admission(AdmissionConfig(first_chunk_s=0.2))
+    admission = Admission(settings(first_chunk_s=0.2))
     for rows in (1, 2, 4, 8):
         admission.calibrate("chunk", rows, batch_s("chunk", rows))
     assert admission.cost_s("chunk") == batch_s("chunk", 8) / 8
@@ -159,11 +165,11 @@ def test_a_device_that_was_calibrated_is_known_before_the_first_caller() -> None
 
 
 def test_within_capacity_nobody_is_refused() -> None:
-    assert not simulate(Admission(AdmissionConfig(max_clauses=10**6)), turns_per_s=25).refused
+    assert not simulate(Admission(settings(max_clauses=10**6)), turns_per_s=25).refused
 
 
 def test_a_burst_is_let_in_as_far_as_its_first_sounds_come_in_time() -> None:
-    admission = Admission(AdmissionConfig(max_clauses=10**6, first_chunk_s=0.2))
+    admission = Admission(settings(max_clauses=10**6, first_chunk_s=0.2))
     admission.observe("chunk", 8, batch_s("chunk", 8))
     outcome = simulate(admission, turns_per_s=0, burst=100)
     assert 50 <= len(outcome.turns) <= 56  # 3.6 ms each
@@ -172,7 +178,7 @@ def test_a_burst_is_let_in_as_far_as_its_first_sounds_come_in_time() -> None:
 
 
 def measured(**fields: float) -> Admission:
-    admission = Admission(AdmissionConfig(**{"max_clauses": 100} | fields))  # type: ignore[arg-type]
+    admission = Admission(settings(**{"max_clauses": 100} | fields))
     admission.observe("chunk", 10, 0.1)  # a hundredth of the device for each second of sound
     return admission
 
@@ -210,14 +216,14 @@ def test_the_retry_delay_follows_the_pace_of_departures() -> None:
 
 
 def test_a_device_too_slow_for_one_call_serves_one() -> None:
-    slow = Admission(AdmissionConfig())
+    slow = Admission(settings())
     slow.observe("chunk", 1, 5.0)
     assert slow.judge(Load(speaking=0, silent=0), now=0.0).admitted
     assert not slow.judge(Load(speaking=1, silent=0), now=0.0).admitted
 
 
 def test_before_anything_was_measured_places_are_the_only_bound() -> None:
-    admission = Admission(AdmissionConfig(max_clauses=2))
+    admission = Admission(settings(max_clauses=2))
     assert admission.judge(Load(speaking=1, silent=0), now=0.0).admitted
     verdict = admission.judge(Load(speaking=1, silent=1), now=0.0)
     assert not verdict.admitted and verdict.retry_after_s == 1.0 and "2 clauses" in verdict.reason

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from tests.waiting import until
+from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, HiftConfig, SolverConfig
 from tts_engine.cosyvoice.models.flow import Flow
 from tts_engine.cosyvoice.models.flow_v2 import FlowV2
@@ -94,8 +95,15 @@ class Prompt:
 async def running(
     version: int = 3, scheduler: SchedulerConfig | None = None, **sizes: Any
 ) -> AsyncIterator[WaveWorker]:
-    config = RunnerConfig(**{**SIZES, **sizes})
-    worker = WaveWorker(*NETWORKS[version], device=torch.device("cpu"), config=config, scheduler=scheduler)
+    sizes = {**SIZES, **sizes}
+    settings = CosyVoiceConfig(**{name: sizes.pop(name) for name in sizes.keys() & CosyVoiceConfig.model_fields.keys()})
+    worker = WaveWorker(
+        *NETWORKS[version],
+        device=torch.device("cpu"),
+        settings=settings,
+        config=RunnerConfig(**sizes),
+        scheduler=scheduler,
+    )
     await worker.start()
     try:
         yield worker

@@ -13,9 +13,10 @@ pytest.importorskip("vllm", reason="vLLM is missing: .ci/vllm installs it and ru
 
 from tests.tts_engine.cosyvoice.vllm_plugin.plugin_path import plugin_path  # noqa: E402
 from tests.waiting import until
+from tts_engine.config import CosyVoiceConfig  # noqa: E402
 from tts_engine.cosyvoice.checkpoint import make  # noqa: E402
 from tts_engine.cosyvoice.lm.vllm_lm import VllmBackend, VllmConfig  # noqa: E402
-from tts_engine.cosyvoice.loading import LoadingConfig, load_synthesizer  # noqa: E402
+from tts_engine.cosyvoice.loading import load_synthesizer  # noqa: E402
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer  # noqa: E402
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead  # noqa: E402
 
@@ -32,22 +33,19 @@ TEXT = "Your order left the warehouse this morning and it will arrive on Friday.
 async def synthesizer(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[CosyVoiceSynthesizer]:
     folder = tmp_path_factory.mktemp("vllm")
     make(folder / "tiny3", 3)
-    config = LoadingConfig(
-        device="cpu",
-        busy_share=1e6,  # this machine may be too slow for three
-        first_chunk_s=1e6,
-        language_model="vllm",
-        vllm=VllmConfig(max_model_len=512, max_num_seqs=8, dtype="float32", enforce_eager=True),
-        export_folder=folder / "exported",
-    )
+    # This machine may be too slow for three.
+    settings = CosyVoiceConfig(busy_share=100, first_chunk_s=1e6, language_model="vllm")
+    vllm = VllmConfig(max_model_len=512, max_num_seqs=8, dtype="float32", enforce_eager=True)
     with plugin_path(folder):
-        engine = load_synthesizer(folder / "tiny3", config)
+        engine = load_synthesizer(
+            folder / "tiny3", settings, device="cpu", vllm=vllm, export_folder=folder / "exported"
+        )
         (exported,) = (folder / "exported").iterdir()
         written = (exported / "model.safetensors").stat().st_mtime_ns
         await engine.start()
         yield engine
         await engine.aclose()
-        load_synthesizer(folder / "tiny3", config)
+        load_synthesizer(folder / "tiny3", settings, device="cpu", vllm=vllm, export_folder=folder / "exported")
         assert (exported / "model.safetensors").stat().st_mtime_ns == written, "it is exported once"
 
 
