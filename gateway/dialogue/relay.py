@@ -109,7 +109,12 @@ class Relay:
                     websocket = await self._connect()
             except TimeoutError:
                 reason = f"no connection within {self._config.connect_timeout_s:g} s"
-            except (aiohttp.ClientError, OSError, ValueError) as exc:  # ValueError: an address that is none
+            # The texts of these two hold the whole address, and its query may hold a key.
+            except aiohttp.WSServerHandshakeError as exc:
+                reason = f"cannot connect: answered with HTTP {exc.status}"
+            except ValueError:
+                reason = "cannot connect: dialogue.url is no address"
+            except (aiohttp.ClientError, OSError) as exc:
                 reason = f"cannot connect: {exc}"
             else:
                 line = self._new_line(websocket)

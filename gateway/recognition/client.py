@@ -168,6 +168,8 @@ class ListenStream:
                     why = await self._talk(websocket)
             except TimeoutError:
                 why = f"no connection within {config.connect_timeout_s:g} s"
+            except aiohttp.WSServerHandshakeError as exc:  # its text holds the whole address, with what is secret in it
+                why = f"answered with HTTP {exc.status}"
             except (aiohttp.ClientError, OSError, ProtocolError) as exc:
                 why = str(exc)
             except Exception:  # after a bug of ours, the call must still be able to hear

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import wave
 from pathlib import Path
 
@@ -31,6 +32,8 @@ class Recorder:
         self._block = np.zeros((int(_BLOCK_S * 2 * rate), 2), np.int16)
         self._origin = 0  # sample of the recording at the block's first row
         self._ends = [0, 0]
+        # Whoever else has an account on this machine is not to hear it.
+        os.close(os.open(self._part, os.O_WRONLY | os.O_CREAT, 0o600))
         self._file = wave.open(str(self._part), "wb")
         self._file.setnchannels(2)
         self._file.setsampwidth(2)

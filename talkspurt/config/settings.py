@@ -156,10 +156,11 @@ def load(
 
 
 def effective_yaml(config: Config) -> str:
-    """Return every key with its effective value, as YAML. Secrets, header values and passwords in URLs are masked."""
+    """Every key with its effective value, as YAML. Secrets, header values, passwords and queries in URLs are masked."""
     data = config.model_dump(mode="json")
     text = yaml.safe_dump(_masked(data), sort_keys=False, allow_unicode=True, width=120)
-    return re.sub(r"(://[^\s/:@]*):[^\s/@]+@", r"\1:**********@", text)
+    text = re.sub(r"(://[^\s/:@]*):[^\s/@]+@", r"\1:**********@", text)
+    return re.sub(r"(?<=[?&])([\w.~%-]+)=[^\s&#'\"]+", r"\1=**********", text)
 
 
 # --- overrides ---------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ class VoiceRegistry:
         self._extractor = extractor
         self._limits = limits or VoiceLimits()
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._create()
         except (OSError, sqlite3.Error) as exc:
             raise SynthesisFailed(f"voice registry {folder} cannot be opened: {exc}") from exc
@@ -375,7 +375,7 @@ def _write_tensors(path: Path, features: Mapping[str, NDArray[Any]]) -> None:
 def _replace(path: Path, data: bytes) -> None:
     """Write a file so that readers, also in other processes, see all of it or nothing."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "wb") as file:
+    with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

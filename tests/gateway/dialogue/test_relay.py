@@ -150,6 +150,19 @@ async def test_nobody_there_is_given_up_once(dial: Callable[..., Dialled]) -> No
     assert call_.stats.reconnects > 1
 
 
+@pytest.mark.parametrize("url", ["{app}/nobody-here?api_key=SECRET", "ws://127.0.0.1:9/?api_key=SECRET"])
+async def test_what_is_told_of_a_failure_holds_no_key_of_the_address(
+    dial: Callable[..., Dialled], url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    async with running_app() as app:
+        call_ = dial(url.format(app=app.url.removesuffix("/")), give_up_s=0.05)
+        await until(lambda: len(call_.sink.events) == 2)
+    told = [*call_.sink.events, *(str(vars(record)) for record in caplog.records if record.name.startswith("gateway"))]
+    assert "cannot connect" in call_.sink.events[1]
+    assert not [line for line in told if "SECRET" in line]
+
+
 async def test_without_reconnect_a_loss_is_the_end(dial: Callable[..., Dialled]) -> None:
     async with running_app() as app:
         call_ = dial(app.url, reconnect=False)

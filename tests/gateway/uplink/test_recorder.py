@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import wave
 from pathlib import Path
 
@@ -113,7 +114,9 @@ def test_the_name_stands_for_a_complete_recording(path: Path) -> None:
     recording.caller(loud(), at=BEGAN + 1.0)
     assert not path.exists()
     assert [other.name for other in path.parent.iterdir()] == ["VX1.part"]
+    assert stat.S_IMODE(path.with_suffix(".part").stat().st_mode) == 0o600  # nobody else's to hear, also meanwhile
     recording.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [other.name for other in path.parent.iterdir()] == ["VX1.wav"]
 
 

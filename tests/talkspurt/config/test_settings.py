@@ -254,7 +254,8 @@ def test_secrets_stay_out_of_what_is_shown_and_of_errors(tmp_path: Path) -> None
         "carriers: {twilio: {auth_token: SECRET}}\n"
         "server: {stream_token_secret: SECRET}\n"
         "routes: {a: {dialogue: {\n"
-        "  url: 'wss://user:SECRET@x/y', auth_token: SECRET, headers: {Authorization: SECRET}}}}\n"
+        "  url: 'wss://user:SECRET@x/y?api_key=SECRET&a=SECRET#f',\n"
+        "  auth_token: SECRET, headers: {Authorization: SECRET}}}}\n"
     )
     shown = effective_yaml(loaded(tmp_path, text))
     assert "SECRET" not in shown

@@ -1,5 +1,6 @@
 import multiprocessing
 import sqlite3
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,16 @@ def test_registered_voice_is_extracted_once_and_survives_a_restart(tmp_path: Pat
     assert bytes(again.features("amy")["wav"]) == b"abc" == again.wav("amy")
     np.testing.assert_array_equal(again.features("amy")["half"], np.ones((2, 2)))
     assert extractor.calls == 1
+
+
+def test_what_was_registered_is_nobody_elses_to_read(tmp_path: Path) -> None:
+    folder = tmp_path / "voices"
+    open_registry(folder, extractor=CountingExtractor()).add(
+        wav=b"abc", transcript="hello", name="Amy", voice_id="amy", language="en-GB"
+    )
+    modes = {path.suffix: stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {modes[".wav"], modes[".safetensors"]} == {0o600}
 
 
 def test_list_shows_built_in_voices_first(registry: VoiceRegistry) -> None:
