@@ -1,3 +1,3 @@
-"""The networks again for CUDA: Triton kernels and fused layers, each with a plain twin in `models` that it has to
-equal.
+"""The networks for CUDA: Triton kernels and fused layers. Each has a plain twin in `models` and must give the same
+result.
 """

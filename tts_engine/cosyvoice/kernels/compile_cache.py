@@ -1,6 +1,7 @@
-"""Where compiled kernels and graphs are kept, so that the second start of an engine does not compile again.
+"""Decides where compiled kernels and graphs are kept, so that the second start of an engine does not compile again.
 
-Triton, torch.compile and vLLM read these variables when they are first used: call ``keep`` before a model is imported.
+Triton, torch.compile and vLLM read environment variables for this when they are first used. So call ``keep`` before a
+model is imported.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _VARIABLES = {
 
 
 def folder(configured: str) -> Path:
-    """The folder that ``engine.cache_folder`` means: the user's own where it is empty."""
+    """Return the folder that ``engine.cache_folder`` means. Empty: the user's cache folder."""
     if configured:
         return Path(configured)
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -24,12 +25,12 @@ def folder(configured: str) -> Path:
 
 
 def keep(configured: str) -> bool:
-    """Have everything compiled from now on kept under ``folder(configured)``, for this process and its children.
+    """Let this process and its children keep everything that they compile under ``folder(configured)``.
 
-    A variable that the environment has set stays. Nothing is created: whoever compiles first does.
+    A variable that the environment has set stays. This creates nothing; the first one that compiles creates the folder.
 
     Returns:
-        whether something was compiled here before: the start will be a warm one.
+        True if something was compiled there before, so that the start will be a warm one.
     """
     root = folder(configured)
     for variable, name in _VARIABLES.items():

@@ -1,7 +1,7 @@
 """The estimator of Fun-CosyVoice3 on a GPU: ``models.dit.DiT`` with fused weights and kernels, for chunks with caches.
 
-Stands in for it in ``FlowV3.advance``; eight launches a block. The residual stream is fp32, products are in the dtype
-of the weights, sums are fp32.
+It replaces that network in ``FlowV3.advance`` and takes eight launches a block. The residual stream is fp32, products
+are in the dtype of the weights, sums are fp32.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ class _Block:
 
 
 class FusedDiT(Estimator):
-    """``span`` feeds one chunk on its caches or, without any, a whole sequence under full attention."""
+    """The estimator. ``span`` feeds one chunk with its caches or, without caches, a whole sequence by full
+    attention."""
 
     def __init__(self, dit: DiT, *, device: torch.device, dtype: torch.dtype = torch.bfloat16) -> None:
-        """``dit`` is read and may be dropped; its modulation table must have been made."""
+        """Read ``dit``, which may be dropped afterwards. Its modulation table must have been made before."""
         super().__init__()
         self.config, self.dtype = dit.config, dtype
         network: Any = dit  # submodules are Tensor | Module to a type checker

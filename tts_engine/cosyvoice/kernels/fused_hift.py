@@ -1,5 +1,5 @@
-"""The vocoders on a GPU: channels-last from the mel to the spectrum, a launch a convolution: product, bias, residual,
-sum and the next one's activation."""
+"""The vocoders on a GPU. They are channels-last from the mel to the spectrum. A convolution is one launch: product,
+bias, residual, sum, and the activation for the next convolution."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from tts_engine.cosyvoice.models.hift_causal import CausalHift, Feed, TailShape
 _POST_SLOPE = 0.01
 _LEAST_CHANNELS = 16
 _BINS = 32
-"""Real and imaginary parts of a spectrum are 18: zeros make it what a product takes."""
+"""Channels of a spectrum. It has 18 real and imaginary parts; zeros fill it up to a size that a product takes."""
 
 
 @dataclass(slots=True)
 class _Conv:
-    """A convolution with the activation before it."""
+    """A convolution, with the activation in front of it."""
 
     weight: Tensor
     """Shape ``(taps, inputs, outputs)``, fp16."""
     bias: Tensor
     dilation: int = 1
     alpha: Tensor | None = None
-    """Of Snake; None: leaky ReLU of ``slope``."""
+    """Snake's alpha. None: the activation is a leaky ReLU with ``slope``."""
     slope: float = 1.0
     tail: int | None = None
-    """Which of the tails is its own; None: it needs no past."""
+    """Number of this convolution's tail. None: it needs no past."""
 
     def __call__(self, activated: Tensor, rows: _Rows, *, then: _Conv | None = None, **into: Any) -> Any:
-        """``into``: see ``convolve``. Returns what ``then`` takes."""
+        """Run the convolution. ``into``: see ``convolve``. Return the input of ``then``."""
         following = None if then is None else rows.activation(then)
         return kernels.convolve(
             activated, self.weight, self.bias, dilation=self.dilation, then=following, **rows.ends(self), **into
@@ -47,21 +47,21 @@ class _Conv:
 
 
 class _Rows(Protocol):
-    """Where the rows of a batch begin and end, at one rate."""
+    """Knows where the rows of a batch begin and end at one rate, and so what a convolution sees around its inputs."""
 
     def activation(self, conv: _Conv) -> kernels.Activation:
-        """With what ``conv`` sees around its inputs."""
+        """Return the activation for ``conv``, with what ``conv`` sees around its inputs."""
 
     def ends(self, conv: _Conv) -> dict[str, Any]:
-        """The same for ``convolve``'s arguments."""
+        """Return the arguments of ``convolve`` that say where rows end."""
 
     def activate(self, x: Tensor, conv: _Conv) -> Tensor:
-        """``x`` ``(rows, n, inputs)`` to what ``conv`` takes; where no convolution has done it."""
+        """Turn ``x`` ``(rows, n, inputs)`` into the input of ``conv``, if no convolution before has done so."""
 
 
 @dataclass(slots=True, frozen=True)
 class _Pieces:
-    """Of streams: the past is in front."""
+    """Rows of streams. In front of a row's inputs are those kept from its previous feed."""
 
     feed: Feed
     rate: int
@@ -82,10 +82,10 @@ class _Pieces:
 
 @dataclass(slots=True, frozen=True)
 class _Wholes:
-    """Zeros are before and after."""
+    """Whole rows. Zeros are before and after a row's inputs."""
 
     count: Tensor
-    """Positions of each row, ``(rows,)``, int64."""
+    """Number of positions of each row, ``(rows,)``, int64."""
 
     def activation(self, conv: _Conv) -> kernels.Activation:
         padding = (len(conv.weight) - 1) * conv.dilation // 2
@@ -106,7 +106,7 @@ class _Block:
         self.first = pairs[0][0]
 
     def __call__(self, x: Tensor, activated: Tensor, rows: _Rows, **into: Any) -> Any:
-        """``activated``: ``x`` as ``first`` takes it. ``into``: as a convolution's, of the block's output."""
+        """Run the block. ``activated`` is the first convolution's input. ``into``: see ``convolve``, for the output."""
         for (conv1, conv2), (following, _) in pairwise(self._pairs):
             y = torch.empty_like(x)
             activated = conv1(activated, rows, then=conv2)
@@ -121,19 +121,19 @@ class _Stage:
     up: _Conv
     upsample_rate: int
     skip: int
-    """STFT frames before those of this stage: the first reaches furthest."""
+    """STFT frames before those of this stage. The first stage reaches furthest back."""
     source_stride: int
     source_down: _Conv
-    """Over pieces of as many STFT frames as the stride."""
+    """The strided convolution as one over pieces, each as many STFT frames as the stride."""
     source_block: _Block
     blocks: list[_Block]
 
 
 class _Network:
-    """What makes the spectrum of the sound of mel and the source's spectrum."""
+    """The network that makes the sound's spectrum from mel and the source's spectrum."""
 
     def __init__(self, plain: Any, tails: list[TailShape] | None = None) -> None:
-        """``tails``: of a causal network, whose shapes are added; None: it is symmetric."""
+        """``tails``: the list to which a causal network adds its tails' shapes. None: the network is symmetric."""
         config = plain.config
         self._tails = tails
         strides = hift.source_strides(config)
@@ -184,13 +184,13 @@ class _Network:
         return _Block([(conv(conv1, snake1), conv(conv2, snake2)) for conv1, snake1, conv2, snake2 in convs])
 
     def __call__(self, mel: Tensor, spectrum: Tensor, rates: list[_Rows], begin: Callable[[Tensor], None]) -> Tensor:
-        """Raw values of the sound's spectrum, ``(rows, 18, 120 n + 1)``.
+        """Return raw values of the sound's spectrum, ``(rows, 18, 120 n + 1)``.
 
         Args:
-            mel: as ``pre`` takes it.
-            spectrum: ``(rows, frames, 18)``, with the frames that lie around.
-            rates: of the mel frames, and after each stage.
-            begin: fills the first position of what the last stage up-samples.
+            mel: the input of ``pre``.
+            spectrum: ``(rows, frames, 18)``, with the frames around.
+            rates: the rows at the rate of mel frames, and at the rate after each stage.
+            begin: fills the first position of the input that the last stage up-samples.
         """
         spectrum = F.pad(spectrum.half(), (0, _BINS - self._bins))
         ups = [stage.up for stage in self._stages]
@@ -219,7 +219,7 @@ class _Network:
 
     @staticmethod
     def _up(stage: _Stage, activated: Tensor, rows: _Rows, again: int) -> Tensor:
-        """``again``: room in front."""
+        """Up-sample. ``again`` is the number of positions that are left free in front."""
         taps, _, outputs = stage.up.weight.shape
         count, n = activated.shape[0], activated.shape[1] - (taps - 1)
         channels = outputs // stage.upsample_rate
@@ -271,7 +271,7 @@ class FusedCausalHift(CausalHift):
         rates: list[_Rows] = [_Pieces(feed, rate) for rate in accumulate(self.config.upsample_rates, mul, initial=1)]
 
         def begin(x: Tensor) -> None:
-            """With the last of the chunk before; the reflected one where there is none."""
+            """Fill in the last position of the previous chunk, or the reflected one at the start of a stream."""
             tail = feed.tails[self._UP]
             x[:, 0] = before = tail.index_select(0, feed.slots)[:, :, 0]
             end = (feed.frames * (FRAME_SAMPLES // self.config.hop))[:, None, None]
@@ -283,7 +283,7 @@ class FusedCausalHift(CausalHift):
 
 
 class _F0Layers(nn.Module):
-    """Convolutions as products of inputs side by side, channels-last, in the precision that they have."""
+    """The predictor's convolutions as products of inputs side by side, channels-last, in their own precision."""
 
     def __init__(self, plain: hift.F0Predictor | hift_causal.F0Predictor) -> None:
         super().__init__()
@@ -295,7 +295,7 @@ class _F0Layers(nn.Module):
         self._classifier = plain.classifier
 
     def _layer(self, number: int, x: Tensor) -> Tensor:
-        """``x``: ``(rows, n + taps - 1, channels)``."""
+        """Run a convolution. ``x``: ``(rows, n + taps - 1, channels)``."""
         weight, bias, taps = self._convs[number]
         rows, n = x.shape[0], x.shape[1] - taps + 1
         side_by_side = torch.cat([x[:, tap : tap + n] for tap in range(taps)], dim=2)
@@ -307,7 +307,7 @@ class _F0Layers(nn.Module):
 
 
 class FusedF0Predictor(_F0Layers):
-    """CosyVoice2's."""
+    """CosyVoice2's f0 predictor."""
 
     def forward(self, mel: Tensor, real: Tensor) -> Tensor:
         """As ``F0Predictor``'s."""
@@ -319,10 +319,10 @@ class FusedF0Predictor(_F0Layers):
 
 
 class FusedCausalF0Predictor(_F0Layers):
-    """CosyVoice3's; still fp64."""
+    """CosyVoice3's f0 predictor, in fp64 like the plain one."""
 
     def __init__(self, plain: hift_causal.F0Predictor, tail_shapes: list[TailShape]) -> None:
-        """Adds its tails' shapes, ``(context, channels)``."""
+        """Add the shapes of the tails, ``(context, channels)``, to ``tail_shapes``."""
         super().__init__(plain)
         self._first_tail = len(tail_shapes)
         for weight, _, taps in self._convs[1:]:
@@ -330,14 +330,14 @@ class FusedCausalF0Predictor(_F0Layers):
 
     def forward(self, mel: Tensor, feed: Feed) -> Tensor:
         """As ``F0Predictor``'s."""
-        x = self._layer(0, mel.transpose(1, 2))  # looks ahead: needs no past
+        x = self._layer(0, mel.transpose(1, 2))  # this one looks ahead and needs no past
         for number in range(1, len(self._convs)):
             x = self._layer(number, _extend(feed, self._first_tail + number - 1, x))
         return self._hertz(x)
 
 
 def _extend(feed: Feed, tail: int, x: Tensor) -> Tensor:
-    """``Feed.extend`` of ``x`` ``(rows, n, channels)``, one input a mel frame."""
+    """Apply ``Feed.extend`` to ``x`` ``(rows, n, channels)``, which has one input per mel frame."""
     buffer = feed.tails[tail]
     x = torch.cat([buffer.index_select(0, feed.slots), x], dim=1)
     last = feed.frames[:, None] + torch.arange(buffer.shape[1], device=x.device)
@@ -354,8 +354,10 @@ def _exact(value: Tensor) -> Tensor:
 
 
 def _repeated(conv: Any, rate: int) -> Tensor:
-    """A convolution over inputs that are repeated ``rate`` times as one over the inputs themselves, whose outputs are
-    those of ``rate`` positions: shape ``(taps, inputs, rate * outputs)``."""
+    """Turn a convolution over inputs that are repeated ``rate`` times into one over the inputs themselves.
+
+    Its outputs are those of ``rate`` positions: shape ``(taps, inputs, rate * outputs)``.
+    """
     outputs, inputs, kernel = conv.weight.shape
     past = -(-(kernel - 1) // rate)
     weight: Tensor = conv.weight.new_zeros(past + 1, inputs, rate, outputs)
@@ -366,11 +368,11 @@ def _repeated(conv: Any, rate: int) -> Tensor:
 
 
 def _transposed(conv: Any, rate: int) -> Tensor:
-    """A transposed convolution that multiplies the length by ``rate`` as one over its inputs with zeros on both sides,
-    whose outputs are those of ``rate`` positions: shape ``(taps, inputs, rate * outputs)``.
+    """Turn a transposed convolution that multiplies the length by ``rate`` into a convolution with zeros on both sides.
 
-    Input ``i`` reaches position ``rate * i + tap - padding``: position ``rate * q + phase`` takes it by the tap for
-    which ``rate * (i - q) = phase + padding - tap``.
+    Its outputs are those of ``rate`` positions: shape ``(taps, inputs, rate * outputs)``. Input ``i`` reaches position
+    ``rate * i + tap - padding``. So position ``rate * q + phase`` takes input ``i`` with the tap for which
+    ``rate * (i - q) = phase + padding - tap``.
     """
     inputs, outputs, kernel = conv.weight.shape
     (padding,) = conv.padding
@@ -385,15 +387,17 @@ def _transposed(conv: Any, rate: int) -> Tensor:
 
 
 def _piecewise(conv: Any, stride: int) -> _Conv:
-    """A strided convolution over a spectrum as one over pieces of ``stride`` frames of ``_BINS`` each."""
+    """Turn a strided convolution over a spectrum into one over pieces of ``stride`` frames of ``_BINS`` each."""
     weight = F.pad(conv.weight.permute(2, 1, 0), (0, 0, 0, _BINS - conv.in_channels))
     return _Conv(_half(weight.reshape(-1, stride * _BINS, conv.out_channels)), _exact(conv.bias))
 
 
 @torch.no_grad()
 def fuse(vocoder: hift.Hift | CausalHift) -> hift.Hift | CausalHift:
-    """The vocoder for a GPU; ``vocoder`` itself is not to be used any more. One of fewer channels than a product takes,
-    as tests have it, stays as it is."""
+    """Return the vocoder for a GPU. Do not use ``vocoder`` afterwards.
+
+    A vocoder with fewer channels than a product takes, as in tests, stays as it is.
+    """
     config = vocoder.config
     if config.base_channels >> len(config.upsample_rates) < _LEAST_CHANNELS:
         return vocoder

@@ -1,8 +1,8 @@
 """The estimator of CosyVoice2 on a GPU: ``models.unet.CausalUNet`` with fused weights and kernels, for chunks with
 caches.
 
-Stands in for it in ``FlowV2.advance`` and ``whole``: six launches a residual block, eight a transformer block. The
-residual stream is fp32, products are in the dtype of the weights, sums are fp32.
+It replaces that network in ``FlowV2.advance`` and ``whole``, and takes six launches a residual block and eight a
+transformer block. The residual stream is fp32, products are in the dtype of the weights, sums are fp32.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class _Conv:
 
     tail: int
     weight: Tensor
-    """Shape ``(outputs, 3 * inputs)``; a residual block's first also holds its 1x1 convolution, as further outputs."""
+    """Shape ``(outputs, 3 * inputs)``. The first one of a residual block also has the block's 1x1 convolution, as
+    further outputs."""
     bias: Tensor
 
 
@@ -41,7 +42,7 @@ class _Norm:
 @dataclass(slots=True)
 class _Transformer:
     norm1: Tensor
-    """A row of ``gate_add_modulate``'s table: gate 1, shift, scale - 1."""
+    """A row for the table of ``gate_add_modulate``: gate 1, shift, scale - 1."""
     qkv: Tensor
     out: Tensor
     out_bias: Tensor
@@ -63,10 +64,11 @@ class _Stage:
 
 
 class FusedUNet(Estimator):
-    """``span`` feeds one chunk on its caches or, without any, a whole sequence under full attention."""
+    """The estimator. ``span`` feeds one chunk with its caches or, without caches, a whole sequence by full
+    attention."""
 
     def __init__(self, unet: CausalUNet, *, device: torch.device, dtype: torch.dtype = torch.bfloat16) -> None:
-        """``unet`` is read and may be dropped after; its table of time is made before."""
+        """Read ``unet``, which may be dropped afterwards. Its time table must have been made before."""
         super().__init__()
         self.config, self.dtype = unet.config, dtype
         network: Any = unet  # submodules are Tensor | Module to a type checker
@@ -137,7 +139,7 @@ class FusedUNet(Estimator):
         for number, stage in enumerate(self.stages):
             if number == len(self.stages) - 1:
                 h, part = torch.cat([h if part is None else h + part.view_as(h), skip], dim=-1), None
-            # The first product also holds the 1x1 convolution that goes round the block.
+            # The first product also has the 1x1 convolution of the residual path.
             both = self._convolve(stage.conv1, h, part, span)
             y = kernels.norm_mish(
                 both[:, :dim], stage.norm1.weight, stage.norm1.bias, _NORM_EPS, self.dtype,
@@ -160,13 +162,13 @@ class FusedUNet(Estimator):
         return torch.addmm(self.proj_bias, y, self.proj.t()).view(rows, n, -1)
 
     def _convolve(self, conv: _Conv, x: Tensor, y: Tensor | None, span: Span) -> Tensor:
-        """Convolution of ``x + y`` ``(rows, n, inputs)``: ``(rows * n, outputs)``."""
+        """Convolve ``x + y`` ``(rows, n, inputs)``; return ``(rows * n, outputs)``."""
         tail = None if span.tails is None else span.tails.data[conv.tail]
         three = kernels.unfold_three(x, y, tail, span, self.dtype)
         return torch.addmm(conv.bias, three, conv.weight.t())
 
     def _transform(self, block: _Transformer, h: Tensor, part: Tensor | None, span: Span, layer: int) -> Tensor:
-        """Adds ``part`` to ``h`` and the attention to that, in place; returns what the feed-forward part adds."""
+        """Add ``part`` and then the attention to ``h``, in place. Return what the feed-forward part adds."""
         rows, n, dim = h.shape
 
         def add_norm(part: Tensor | None, table: Tensor) -> Tensor:
@@ -183,6 +185,7 @@ class FusedUNet(Estimator):
 
 def _linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     if x.is_cuda:
-        # One launch, in cuBLASLt's epilogue. Its GELU is the tanh form: 4.5e-5 of the golden mel, a sixtieth of bf16's.
+        # One launch, in cuBLASLt's epilogue. Its GELU is the tanh form, an error of 4.5e-5 of the golden mel: a
+        # sixtieth of bf16's.
         return torch._addmm_activation(bias, x, weight.t(), use_gelu=True)
     return F.gelu(torch.addmm(bias, x, weight.t()))

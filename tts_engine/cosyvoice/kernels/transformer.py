@@ -1,8 +1,9 @@
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
-"""Triton kernels of the CUDA path: what cuBLAS does not do, fused so that a layer is eight launches and not thirty.
+"""Triton kernels of the CUDA path. They do what cuBLAS does not, fused so that a layer takes eight launches, not
+thirty.
 
-All take tensors of fixed shapes and read lengths from device memory, so that calls can be captured in a CUDA graph.
-The plain networks in ``tts_engine.cosyvoice.models`` are the reference of each.
+All kernels take tensors of fixed shapes and read lengths from device memory, so that calls can be captured in a CUDA
+graph. The plain networks in ``tts_engine.cosyvoice.models`` are their reference.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def _add_rms_norm(x, residual, weight, out, width, eps, HAS_X: tl.constexpr, BLO
 
 
 def add_rms_norm(x: Tensor | None, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """``residual += x`` in place, then its RMS norm; ``(rows, width)``."""
+    """Add ``x`` to ``residual`` in place and return the RMS norm of the sum, ``(rows, width)``."""
     rows, width = residual.shape
     out = torch.empty(rows, width, device=residual.device, dtype=weight.dtype)
     block = triton.next_power_of_2(width)
@@ -51,7 +52,7 @@ def _silu_mul(gate_up, out, width, BLOCK: tl.constexpr):
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
-    """``silu(gate) * up`` of ``(rows, 2 * width)``: ``(rows, width)``."""
+    """Return ``silu(gate) * up``, ``(rows, width)``, of ``(rows, 2 * width)``."""
     rows, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty(rows, width, device=gate_up.device, dtype=gate_up.dtype)
     _silu_mul[(rows, triton.cdiv(width, 1024))](gate_up, out, width, BLOCK=1024, num_warps=4)
@@ -97,7 +98,7 @@ def _decode_attention(
     tl.store(keys + position * HEAD + HALF + half, kb)
     tl.store(values + position * HEAD + whole, v.to(dtype))
 
-    # The new position is in registers: no wait for the stores above.
+    # The new position is in registers, so nothing waits for the stores above.
     top = tl.sum(qa.to(tl.float32) * ka.to(tl.float32)[None], 1) + tl.sum(
         qb.to(tl.float32) * kb.to(tl.float32)[None], 1
     )
@@ -129,7 +130,7 @@ def decode_attention(
 
     Args:
         qkv: ``(rows, (heads + 2 * kv_heads) * head_dim)``.
-        cache: keys and values of a layer, ``(2, slots, kv_heads, max_length, head_dim)``; written at each position.
+        cache: keys and values of a layer, ``(2, slots, kv_heads, max_length, head_dim)``; the new position is written.
         slots: ``(rows,)``, int64. positions: ``(slots,)``, int64: how many positions each slot holds.
         cos, sin: ``(max_length, head_dim / 2)``, fp32.
 
@@ -178,7 +179,7 @@ def _rotate_store(
 def rotate_store(qkv: Tensor, cache: Tensor, slots: Tensor, cos: Tensor, sin: Tensor, heads: int) -> None:
     """Rotate queries and keys of whole prompts in place and write keys and values to the slots, from position 0.
 
-    ``qkv``: ``(rows, n, (heads + 2 * kv_heads) * head_dim)``; padding is written too, and overwritten when reached.
+    ``qkv``: ``(rows, n, (heads + 2 * kv_heads) * head_dim)``. Padding is written too; the sequence overwrites it later.
     """
     _, slots_total, kv_heads, max_length, head_dim = cache.shape
     rows, n, _ = qkv.shape
@@ -212,7 +213,7 @@ def _sample(
     seed = tl.load(seeds + slot)
     column = tl.arange(0, BLOCK)
     x = tl.load(logits + row.to(tl.int64) * stride + column, mask=column < ids, other=float("-inf")).to(tl.float32)
-    # NaN means a broken request: it shows as an id that cannot be, and the host fails that request alone.
+    # NaN means a broken request. It becomes an impossible id, and the host fails only that request.
     broken = tl.sum((x != x).to(tl.int32)) > 0
     x = tl.where(broken, 0.0, x)
     early = tl.load(least + slot)
@@ -300,7 +301,7 @@ def _matmul_8bit(
 
 
 def matmul_8bit(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
-    """``x @ (weight * scale[:, None]).T + bias``: ``(m, n)``, in the dtype of ``x``.
+    """Return ``x @ (weight * scale[:, None]).T + bias``, ``(m, n)``, in the dtype of ``x``.
 
     Args:
         x: ``(m, k)``. weight: ``(n, k)``, int8 or float8_e4m3fn; ``k`` a multiple of 16. scale: ``(n,)``, fp32.
@@ -308,7 +309,7 @@ def matmul_8bit(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -
     x = x.contiguous()
     (m, k), n = x.shape, weight.shape[0]
     out = torch.empty(m, n, device=x.device, dtype=x.dtype)
-    few = m <= 32  # then the weights are all the work, and many small programs read them fastest
+    few = m <= 32  # then reading the weights is all the work, and many small programs read them fastest
     rows, columns = (16 if m <= 16 else 32, 16) if few else (64, 64)
     block = next(size for size in (128, 64, 32, 16) if k % size == 0)
     _matmul_8bit[(triton.cdiv(n, columns), triton.cdiv(m, rows))](
@@ -354,11 +355,11 @@ def gate_add_modulate(
     eps: float,
     dtype: torch.dtype,
 ) -> Tensor:
-    """``h += gate * y`` in place (fp32), then LayerNorm, scale and shift.
+    """Add ``gate * y`` to ``h`` in place (fp32); return LayerNorm, scale and shift of the sum.
 
     Args:
         h: fp32, y: any; ``(rows, n, width)``.
-        modulation: ``(rows, table)``; gate, shift, scale: first column of each in it.
+        modulation: ``(rows, table)``; gate, shift, scale: the first column of each in the table.
     """
     rows, n, width = h.shape
     out = torch.empty(rows, n, width, device=h.device, dtype=dtype)
@@ -371,7 +372,7 @@ def gate_add_modulate(
 
 @triton.jit
 def _turn(x, cos, sin, position, HALF: tl.constexpr):
-    """Interleaved rotary positions of ``(ROWS, 2 * HALF)``."""
+    """Apply interleaved rotary positions to ``(ROWS, 2 * HALF)``."""
     angle = position[:, None] * HALF + tl.arange(0, HALF)[None]
     c, s = tl.load(cos + angle), tl.load(sin + angle)
     a, b = tl.split(tl.reshape(x.to(tl.float32), [x.shape[0], HALF, 2]))
@@ -380,7 +381,7 @@ def _turn(x, cos, sin, position, HALF: tl.constexpr):
 
 @triton.jit
 def _attend(q, k, v, seen, acc, total, top):
-    """More keys and values ``(KEYS, HEAD)``, where ``seen``, into the sums of a softmax of base 2."""
+    """Add more keys and values ``(KEYS, HEAD)``, where ``seen``, to the sums of a softmax of base 2."""
     score = tl.dot(q, tl.trans(k), input_precision="ieee")
     if seen is not None:
         score = tl.where(seen[None], score, float("-inf"))
@@ -437,17 +438,17 @@ def _chunk_attention(
 
 
 _TILE = 64
-"""Frames of a tile of queries, and room for the keys of a page."""
+"""Frames in a tile of queries. A page's keys fit into it."""
 
 
 def chunk_attention(qkv: Tensor, store: Tensor, span: Any, turn: tuple[Tensor, Tensor] | None, heads: int) -> Tensor:
-    """Rotate head 0, write keys and values to their page, attend over them and all pages before. One chunk a row.
+    """Rotate head 0, write keys and values to their page, and attend over this and all pages before. One chunk a row.
 
     Args:
         qkv: ``(rows, n, 3 * width)``; ``n`` up to a page.
         store: keys and values of a layer, ``(2, pages, page_frames, width)``, same dtype.
         span: ``streaming.Span`` with pages.
-        turn: cosine and sine by position, ``(positions, head_dim / 2)``, fp32; None: no head is rotated.
+        turn: cosine and sine by position, ``(positions, head_dim / 2)``, fp32. None: no head is rotated.
 
     Returns:
         ``(rows, n, width)``; finite beyond each row's length.
@@ -457,7 +458,8 @@ def chunk_attention(qkv: Tensor, store: Tensor, span: Any, turn: tuple[Tensor, T
     assert n <= page_frames <= _TILE, f"{n} frames for pages of {page_frames} and tiles of {_TILE}"
     out = torch.empty(rows, n, width, device=qkv.device, dtype=qkv.dtype)
     cos, sin = turn or (None, None)
-    # With 128 registers and two stages four programs share an H200's multiprocessor: 32 rows of 16 heads run at once.
+    # With 128 registers and two stages, four programs share a multiprocessor of an H200, so 32 rows of 16 heads run at
+    # once.
     _chunk_attention[(heads, rows)](
         qkv, store[0], store[1], span.pages, span.start, span.length, cos, sin, out, n, span.pages.shape[1],
         HEADS=heads, HEAD=width // heads, PAGE=page_frames, ROWS=_TILE, STAGES=2, num_warps=4, maxnreg=128,
@@ -494,7 +496,7 @@ def _whole_attention(
     top = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, HEAD], tl.float32)
-    # The tile in which the keys end comes first: all others are full.
+    # The tile in which the keys end comes first, because all others are full.
     full = tl.maximum(tl.cdiv(end, KEYS) - 1, 0) * KEYS
     key = full + tl.arange(0, KEYS)
     seen = key < end
@@ -511,12 +513,12 @@ def _whole_attention(
 
 
 def whole_attention(qkv: Tensor, length: Tensor, turn: tuple[Tensor, Tensor] | None, heads: int) -> Tensor:
-    """Rotate head 0, then full attention of each row over its first ``length`` frames.
+    """Rotate head 0, then compute full attention of each row over its first ``length`` frames.
 
     Args:
         qkv: ``(rows, n, 3 * width)``; changed in place.
         length: ``(rows,)``, int64.
-        turn: as for ``chunk_attention``.
+        turn: as in ``chunk_attention``.
 
     Returns:
         ``(rows, n, width)``; finite beyond ``length``.
@@ -534,7 +536,7 @@ def whole_attention(qkv: Tensor, length: Tensor, turn: tuple[Tensor, Tensor] | N
 
 
 def span_attention(qkv: Tensor, span: Any, layer: int, turn: tuple[Tensor, Tensor] | None, heads: int) -> Tensor:
-    """Attention of a layer over what a ``streaming.Span`` sees: a chunk on its pages, or a whole sequence."""
+    """Compute a layer's attention over what a ``streaming.Span`` sees: a chunk with its pages, or a whole sequence."""
     if span.keys is None:
         return whole_attention(qkv, span.length, turn, heads)
     return chunk_attention(qkv, span.keys.data[layer], span, turn, heads)
@@ -589,7 +591,7 @@ def _keep_tail(x, tail, slots, length, n, width, past, ROWS: tl.constexpr, BLOCK
     before = (slot * past + source + past)[:, None].to(tl.int64) * width + column[None]
     now = tl.load(x + here, mask=inside & (source >= 0)[:, None], other=0.0)
     old = tl.load(tail + before, mask=inside & (source < 0)[:, None], other=0.0)
-    tl.debug_barrier()  # a short feed moves the tail within itself
+    tl.debug_barrier()  # with a short feed, a part of the tail moves within the tail
     value = tl.where((source < 0)[:, None], old, now.to(old.dtype))
     tl.store(tail + (slot * past + index)[:, None].to(tl.int64) * width + column[None], value, mask=inside)
 
@@ -597,10 +599,10 @@ def _keep_tail(x, tail, slots, length, n, width, past, ROWS: tl.constexpr, BLOCK
 def grouped_conv_mish(
     x: Tensor, tail: Tensor | None, span: Any, weight: Tensor, bias: Tensor, residual: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    """Causal grouped convolution with its tail, Mish, and optionally a residual added.
+    """Compute a causal grouped convolution with its tail, then Mish, and optionally add a residual.
 
     Args:
-        x: ``(rows, n, width)``. tail: ``(slots, taps - 1, width)``, moved on by each row's length; None: zeros.
+        x: ``(rows, n, width)``. tail: ``(slots, taps - 1, width)``, updated with each row's last inputs. None: zeros.
         weight: ``(groups, taps, in, out)``. bias: ``(width,)``.
     """
     rows, n, width = x.shape
@@ -649,7 +651,7 @@ def _unfold_three(
         target = out + ((row * n + frame) * 3 + tap)[:, None] * width + column[None]
         tl.store(target, value.to(out.dtype.element_ty), mask=(frame < n)[:, None] & inside[None])
     if tail is not None:
-        if block == 0:  # the only one that needs what the tail was
+        if block == 0:  # only this one needs the old tail
             tl.debug_barrier()
             end = tl.load(length + row)
             for index in tl.static_range(2):
@@ -664,10 +666,10 @@ def _unfold_three(
 
 
 def unfold_three(x: Tensor, y: Tensor | None, tail: Tensor | None, span: Any, dtype: torch.dtype) -> Tensor:
-    """Each frame of ``x + y`` with the two before it side by side, the oldest first; moves the tail on.
+    """Put each frame of ``x + y`` and the two frames before it side by side, the oldest first. Update the tail.
 
     Args:
-        x: ``(rows, n, width)``; y: ``(rows * n, width)``. tail: ``(slots, 2, width)``; None: zeros.
+        x: ``(rows, n, width)``; y: ``(rows * n, width)``. tail: ``(slots, 2, width)``. None: zeros.
 
     Returns:
         ``(rows * n, 3 * width)``.
@@ -715,11 +717,11 @@ def norm_mish(
     n: int = 1,
     residual: Tensor | None = None,
 ) -> Tensor:
-    """LayerNorm and Mish of ``(lines, width)``, then plus a shift and a residual.
+    """Compute LayerNorm and Mish of ``(lines, width)``, then add a shift and a residual.
 
     Args:
         x, residual: last axis contiguous. weight, bias: fp32.
-        shift: ``(rows, width)``, one for every ``n`` lines.
+        shift: ``(rows, width)``, one row for every ``n`` lines.
     """
     lines, width = x.shape
     out = torch.empty(lines, width, device=x.device, dtype=dtype)

@@ -1,14 +1,16 @@
 # mypy: ignore-errors
-"""Triton kernels of the vocoders, channels-last, ``(rows, n, channels)``: what a convolution reads has been activated,
-is fp16 and has around it what the convolution sees there; the convolution is a matrix product of its own (implicit
-GEMM) with everything that follows in the same launch, up to the activation for the next. Fp16 has the mantissa of TF32;
-sums and what goes round the convolutions are fp32.
+"""Triton kernels of the vocoders, channels-last, ``(rows, n, channels)``.
 
-What lies around is zeros on both sides for CosyVoice2, each row's past in front for CosyVoice3. A launch puts it there
-for the next convolution, which is the one that keeps its end: so no launch reads what it writes, and any feed may be
-shorter than the past.
+The input of a convolution is activated, fp16, and padded with what the convolution sees around it. The convolution is
+an implicit GEMM. Everything that follows is part of the same launch, up to the activation for the next convolution.
+Fp16 has the mantissa of TF32; sums and the residual path are fp32.
 
-As in ``tts_engine.cosyvoice.kernels.transformer``: fixed shapes, lengths from device memory, ready for a CUDA graph.
+The padding is zeros on both sides for CosyVoice2, and each row's past in front for CosyVoice3. A launch writes the
+padding for the next convolution, and that next convolution keeps the end of its input. So no launch reads what it
+writes, and a feed may be shorter than the past.
+
+As in ``tts_engine.cosyvoice.kernels.transformer``, shapes are fixed and lengths come from device memory, so that calls
+can be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ from torch import Tensor
 
 @triton.jit
 def _activated(x, alpha, slope, SNAKE: tl.constexpr):
-    """Within fp16. Not by minimum and maximum: these would make a number of NaN."""
+    """Activate, limited to the range of fp16. Minimum and maximum are not used, because they would turn NaN into a
+    number.
+    """
     if SNAKE:
-        # The square of a sine has the period pi. A polynomial: tl.sin's slow path for large angles would be most of the
-        # machine code, and fp16 is coarser than this one's relative error of 1e-6.
+        # The square of a sine has the period pi. It is computed by a polynomial, because tl.sin's slow path for large
+        # angles would be most of the machine code. The relative error of 1e-6 is finer than fp16.
         turn = x * (alpha * 0.3183098861837907)
         turn -= tl.floor(turn + 0.5)
         u = turn * turn
@@ -74,37 +78,38 @@ def _activate(
 
 
 class Activation(NamedTuple):
-    """What stands before a convolution."""
+    """The activation in front of a convolution, and the padding of its result."""
 
     tail: Tensor | None
-    """Its inputs before this feed, activated: ``(slots, width, channels)``, fp16; None: zeros on both sides."""
+    """The convolution's inputs before this feed, activated: ``(slots, width, channels)``, fp16. None: zeros on both
+    sides."""
     alpha: Tensor | None
-    """Of Snake, ``(channels,)``, fp32; None: leaky ReLU."""
+    """Snake's alpha, ``(channels,)``, fp32. None: leaky ReLU."""
     slope: float
     padding: int = 0
-    """Zeros on either side."""
+    """Number of zeros on each side."""
 
     @property
     def width(self) -> int:
-        """What is put in front."""
+        """Number of positions that are put in front."""
         return self.padding if self.tail is None else self.tail.shape[1]
 
     def room(self, rows: int, n: int, channels: int, device: torch.device) -> Tensor:
-        """For ``n`` inputs of each row and what goes around them."""
+        """Return an empty tensor for ``n`` inputs of each row and their padding."""
         around = 2 * self.padding if self.tail is None else self.width
         return torch.empty(rows, around + n, channels, device=device, dtype=torch.float16)
 
 
 def activate(x: Tensor, activation: Activation, *, slots: Tensor | None = None, count: Tensor | None = None) -> Tensor:
-    """Activate ``x`` and put around it what a convolution sees there.
+    """Activate ``x`` and pad it with what a convolution sees around it.
 
     Args:
         x: ``(rows, n, channels)``, fp32.
-        slots: ``(rows,)``, int64; for the past.
-        count: ``(rows,)``, int64: real inputs of each row, after which zeros follow; None: all are.
+        slots: ``(rows,)``, int64: slots of the past.
+        count: ``(rows,)``, int64: number of real inputs of each row; zeros follow. None: all inputs are real.
 
     Returns:
-        ``(rows, width + n, channels)``, or ``width`` more; fp16; what is beyond its range becomes its largest number.
+        ``(rows, width + n, channels)``, or ``width`` more, fp16. Values beyond its range become its largest number.
     """
     x = x.contiguous()
     rows, n, channels = x.shape
@@ -119,23 +124,23 @@ def activate(x: Tensor, activation: Activation, *, slots: Tensor | None = None, 
 
 
 class Tile(NamedTuple):
-    """How the work of a convolution is cut."""
+    """How the work of a convolution is cut into programs."""
 
     positions: int
     outputs: int
     inputs: int
-    """Of a step; there are ``taps * c_in / inputs`` of them."""
+    """Inputs of one step; there are ``taps * c_in / inputs`` steps."""
     warps: int
     stages: int
 
 
 _PROCESSORS = 132
-"""Of an H200."""
+"""Multiprocessors of an H200."""
 
 
 def choose_tile(rows: int, n: int, c_in: int, c_out: int) -> Tile:
-    """Wide tiles read less; narrower ones where there would be too few of them. Measured on an H200."""
-    outputs = min(c_out & -c_out, 128)  # a power of two that divides
+    """Return wide tiles, which read less, or narrower ones if there would be too few. Measured on an H200."""
+    outputs = min(c_out & -c_out, 128)  # a power of two that divides c_out
     inputs = min(c_in & -c_in, 64)
     positions = 64
     while outputs > 32 and rows * triton.cdiv(n, positions) * (c_out // outputs) < _PROCESSORS // 2:
@@ -157,7 +162,7 @@ def _convolve(
     channel = column * OUTPUTS + tl.arange(0, OUTPUTS)
     inner = tl.arange(0, INPUTS)
     x += row * x_row
-    # Positions beyond the end read the last one: no load needs a mask.
+    # Positions beyond the end read the last one, so no load needs a mask.
     inputs = x + tl.minimum(position, n - 1)[:, None] * C_IN + inner[None]
     weights = weight + inner[:, None] * C_OUT + channel[None]
     PER_TAP: tl.constexpr = C_IN // INPUTS
@@ -186,7 +191,7 @@ def _convolve(
             around = then_width * 2
         line = then + row * (n + around) * C_OUT
         if count is not None:
-            acc = tl.where((position < tl.load(count + row))[:, None], acc, 0.0)  # an activation keeps zero
+            acc = tl.where((position < tl.load(count + row))[:, None], acc, 0.0)  # the activation of zero is zero
         value = _activated(acc, alphas[None], slope, alpha is not None)
         tl.store(line + then_width * C_OUT + place, value, mask=mask)
         if block == 0:
@@ -228,22 +233,23 @@ def convolve(
     then: Activation | None = None,
     tile: Tile | None = None,
 ) -> Tensor | None:
-    """``scale * (convolution + bias + residual)``, written or added to ``out``, and activated for the next convolution.
+    """Write ``scale * (convolution + bias + residual)`` or add it to ``out``, and activate it for the next convolution.
 
     Args:
-        x: ``(rows, (taps - 1) * dilation + n, c_in)``, fp16, with what lies around; rows may lie apart.
+        x: ``(rows, (taps - 1) * dilation + n, c_in)``, fp16, padding included; rows need not be adjacent.
         weight: ``(taps, c_in, c_out)``, fp16; channels are multiples of 16. bias: ``(c_out,)``, fp32.
         residual: ``(rows, n, c_out)``, fp32.
-        out: the same, but rows may lie apart; None: only the activated result is wanted.
-        tail: where the end of ``x`` is kept, ``(slots, (taps - 1) * dilation, c_in)``, fp16; None: nowhere. Rows end
-            at ``frames * rate``.
-        slots, frames: ``(rows,)``, int64; for ``tail`` and for the past in ``then``.
-        count: ``(rows,)``, int64: real results of each row, after which ``then`` gets zeros; None: all are.
+        out: like ``residual``, but rows need not be adjacent. None: only the activated result is wanted.
+        tail: the tensor that keeps the end of ``x``, ``(slots, (taps - 1) * dilation, c_in)``, fp16. None: the end is
+            not kept. Rows end at ``frames * rate``.
+        slots, frames: ``(rows,)``, int64: for ``tail``, and for the past in ``then``.
+        count: ``(rows,)``, int64: number of real results of each row; ``then`` gets zeros after them. None: all are
+            real.
         then: activation of the convolution that reads the result.
-        tile: other than ``choose_tile``'s.
+        tile: replaces the tile of ``choose_tile``.
 
     Returns:
-        The result as ``activate`` makes it for ``then``; None without it.
+        The result as ``activate`` makes it for ``then``. None: there is no ``then``.
     """
     taps, c_in, c_out = weight.shape
     rows, n = x.shape[0], x.shape[1] - (taps - 1) * dilation

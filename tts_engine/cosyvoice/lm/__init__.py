@@ -1,3 +1,3 @@
-"""The language model: a prompt in, speech tokens out as they are drawn. Decides who draws next; knows nothing of
-sound.
+"""The language model. It takes a prompt and gives speech tokens as they are drawn. It decides for which clause it draws
+next, and knows nothing of sound.
 """

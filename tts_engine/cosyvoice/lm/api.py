@@ -1,6 +1,6 @@
-"""The seam of the language model: a prompt of joined ids in, speech ids out as they are drawn.
+"""The seam of the language model: it takes a prompt of joined ids and gives speech ids as they are drawn.
 
-``vllm_lm.VllmBackend`` and ``torch_lm.TorchLm`` stand behind it.
+``vllm_lm.VllmBackend`` and ``torch_lm.TorchLm`` implement it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tts_engine.errors import InvalidRequest
 
 
 class Reader(Protocol):
-    """Whoever takes a clause's ids."""
+    """The code that takes a clause's ids."""
 
     def wanted(self) -> int:
-        """Asked when all ids so far have been taken: how many more it waits for."""
+        """Return for how many more ids the reader waits. Asked when it has taken all ids so far."""
         ...
 
     def slack_s(self, now: float) -> float:
-        """Seconds from ``now`` (monotonic) until its caller hears silence; 0 while one waits for the first sound."""
+        """Return the seconds from ``now`` (monotonic) until the caller hears silence. 0: the first sound is awaited."""
         ...
 
 
@@ -40,15 +40,15 @@ EAGER = Eager()
 
 
 def never() -> bool:
-    """For ``LmBackend.busy``."""
+    """Return False, as a value for ``LmBackend.busy``."""
     return False
 
 
 def room(prompt: Sequence[int], positions: int, *, min_tokens: int) -> int:
-    """Ids that can be drawn after a prompt, of a model with so many positions.
+    """Return how many ids can be drawn after a prompt by a model with ``positions`` positions.
 
     Raises:
-        InvalidRequest: fewer than ``min_tokens``, or none.
+        InvalidRequest: there is room for fewer than ``min_tokens`` ids, or for none.
     """
     left = positions - len(prompt)
     if left < max(min_tokens, 1):
@@ -60,16 +60,16 @@ def room(prompt: Sequence[int], positions: int, *, min_tokens: int) -> int:
 
 
 class LmBackend(Protocol):
-    """Speech ids of many clauses at once."""
+    """Draws the speech ids of many clauses at once."""
 
     table: JoinedTable
     busy: Callable[[], bool]
-    """Whether those who take the ids have enough to do without more; to be set before the start, asked in any thread.
-    A backend may then let those with slack wait."""
+    """Do those who take the ids have enough to do without more? A backend may then let clauses with slack wait. It is
+    set before the start and may be called in any thread."""
 
     @property
     def alive(self) -> bool:
-        """False before the start, and after a fault that it does not get over."""
+        """Does the backend work? False before the start, and after a fault from which it does not recover."""
         ...
 
     def generate(
@@ -87,11 +87,11 @@ class LmBackend(Protocol):
 
         Args:
             prompt: joined ids, ``table.prompt``.
-            min_tokens: ids before which no stop is drawn.
-            max_tokens: ids after which the clause is cut.
-            seed: int64; the same seed draws the same ids whatever else runs.
-            reader: a backend may hand over as many ids at once as it wants, draw no more before it wants them, and
-                let those with slack wait.
+            min_tokens: no stop is drawn before so many ids.
+            max_tokens: the clause is cut after so many ids.
+            seed: int64. The same seed draws the same ids, whatever else runs.
+            reader: a backend may pass on ids in groups of the size that the reader wants, draw no more before it wants
+                them, and let readers with slack wait.
 
         Raises:
             EngineError: this clause cannot be drawn.
@@ -102,7 +102,7 @@ class LmBackend(Protocol):
 
 
 class StreamedLm(Protocol):
-    """A backend that takes text while it draws. Both do."""
+    """A backend that takes text while it draws. Both backends do."""
 
     def generate_streamed(
         self,
@@ -113,7 +113,7 @@ class StreamedLm(Protocol):
         seed: int,
         reader: Reader = EAGER,
     ) -> AsyncGenerator[int, None]:
-        """Speech ids of a clause whose text ids come in meanwhile; otherwise as ``LmBackend.generate``."""
+        """Draw the speech ids of a clause whose text ids arrive meanwhile. All else is as in ``LmBackend.generate``."""
         ...
 
 
@@ -125,18 +125,18 @@ class Admission:
     ids: Sequence[int]
     seed: int
     min_tokens: int
-    """Ids before which all control ids are masked; or ``INTERLEAVED``."""
+    """All control ids are masked before so many ids. Or ``INTERLEAVED``."""
 
 
 DRAW, FEED = -1, -2
-"""For ``Input.draw``: draw an id; or only feed, and draw nothing."""
+"""Values of ``Input.draw``: draw an id; or feed one and draw nothing."""
 INTERLEAVED = -1
-"""As ``min_tokens``: every control id is masked but the one that asks for text, for text that is streamed in."""
+"""Value of ``min_tokens`` for streamed text: every control id is masked except the one that asks for text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """What a slot is fed in one decode step instead of the id it has drawn last."""
+    """What a slot is fed in one decode step instead of the id that it has drawn last."""
 
     slot: int
     id: int
@@ -144,11 +144,11 @@ class Input:
     draw: int
     """``DRAW``, ``FEED``, or the id that is taken without drawing."""
     min_tokens: int
-    """From now on, see ``Admission``."""
+    """The value from now on; see ``Admission``."""
 
 
 def joined_table(config: LanguageModelConfig) -> JoinedTable:
-    """Where the parts of the joined table lie for a model: speech ids, version 2's two control rows, text ids."""
+    """Return where the parts of a model's joined table are: speech ids, version 2's two control rows, text ids."""
     head = config.speech_vocab_size
     controls = 2 if config.version == 2 else 0
     return JoinedTable(

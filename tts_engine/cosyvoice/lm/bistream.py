@@ -1,12 +1,13 @@
-"""Text streaming into the language model: five text ids, fifteen speech ids, in turns. A state machine, no tensors.
+"""Text streaming into the language model: five text ids and fifteen speech ids in turns. A state machine without
+tensors.
 
-The model asks for the next text block with the id ``fill``. What is to be fed comes out as ``Feed`` values, what was
-drawn goes in; when text is missing the machine waits. At the end of the text the rest of it and the task embedding
-follow, and generation runs to the end of speech.
+The model asks for the next text block with the id ``fill``. The machine returns what to feed as ``Feed`` values and
+takes what was drawn. If text is missing, it waits. At the end of the text it feeds the rest and the task embedding, and
+generation runs to the end of speech.
 
-Upstream's behaviour, quirks included: the window of the repetition rule contains the fills; after a fill, the last
-embedding fed is fed again if the text ends there; with a system prefix (CosyVoice3) and no prompt speech, decoding
-starts before the first text block.
+It behaves like upstream, quirks included: the window of the repetition rule contains the fills; after a fill, the last
+embedding is fed again if the text ends there; with a system prefix (CosyVoice3) and no prompt speech, decoding starts
+before the first text block.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One position to be embedded: a text id, a speech id, or one of the two marks (``id`` unused)."""
+    """One position to embed: a text id, a speech id, or one of the two marks, which do not use ``id``."""
 
     kind: Kind
     id: int = 0
@@ -36,13 +37,13 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Feed these positions on top of what was fed, then take one id."""
+    """A command to feed these positions after those fed before, and then to take one id."""
 
     items: tuple[Item, ...]
     forced: int | None
-    """The id to take without drawing."""
+    """The id to take without drawing. None: draw one."""
     may_end: bool
-    """False: upstream's end mask is on (``stop_mask(config, upstream=True)``)."""
+    """May the model end here? False: upstream's end mask is on (``stop_mask(config, upstream=True)``)."""
 
 
 class UnexpectedControlId(ValueError):
@@ -50,7 +51,8 @@ class UnexpectedControlId(ValueError):
 
 
 class Bistream:
-    """One utterance. Call ``next`` until it gives None (needs text, or finished); answer each ``Feed`` by ``drawn``."""
+    """One utterance. Call ``next`` until it returns None (it needs text, or has finished). Answer each ``Feed`` with
+    ``drawn``."""
 
     def __init__(
         self, config: LanguageModelConfig, *, prompt_text: Sequence[int], prompt_speech: Sequence[int]
@@ -81,12 +83,12 @@ class Bistream:
 
     @property
     def history(self) -> list[int]:
-        """All ids taken so far, fills included: what the repetition rule looks back on."""
+        """All ids taken so far, fills included. The repetition rule looks at them."""
         return self._out
 
     @property
     def until_fill(self) -> int:
-        """Ids that may be drawn before a fill is taken without drawing; in the last block there is none."""
+        """How many ids may be drawn before a fill is taken without drawing. The last block has no fill."""
         return self._next_fill - len(self._out)
 
     def push_text(self, ids: Sequence[int]) -> None:
@@ -97,7 +99,7 @@ class Bistream:
         self._ended = True
 
     def next(self) -> Feed | None:
-        """What to feed now; None: waiting for text, or finished."""
+        """Return what to feed now. None: the machine waits for text, or has finished."""
         if self.finished:
             return None
         if not self._decoding and not self._begin():
@@ -106,9 +108,9 @@ class Bistream:
         return Feed(tuple(self._pending), forced, may_end=self._last)
 
     def _begin(self) -> bool:
-        """Put the next block together; False while its text is missing."""
+        """Put the next block together. Return False while its text is missing."""
         config = self._config
-        # Upstream looks at its cache whenever text arrives, not before the first.
+        # Upstream looks at its cache whenever text arrives, but not before the first text.
         if self._started:
             while self._prompt_speech and len(self._text) >= config.text_block:
                 self._pending += self._take_text()
@@ -136,10 +138,10 @@ class Bistream:
         return [Item(Kind.TEXT, self._text.popleft()) for _ in range(self._config.text_block)]
 
     def drawn(self, speech_id: int) -> int | None:
-        """Take the answer to the last ``Feed``; returns the id if it is speech, None if it was a control id.
+        """Take the answer to the last ``Feed``. Return the id if it is speech, and None if it was a control id.
 
         Raises:
-            UnexpectedControlId: neither fill nor end, where one of them was possible.
+            UnexpectedControlId: the id is a control id that is neither an allowed fill nor an allowed end.
         """
         config = self._config
         forced = not self._last and len(self._out) == self._next_fill

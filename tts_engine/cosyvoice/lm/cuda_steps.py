@@ -1,7 +1,7 @@
 """The language model's steps on a GPU: fused weights, fixed shapes, one CUDA graph per batch size.
 
-A step reads and writes slots: keys and values, position, last id, history and seed of every live sequence stay on the
-device, so that a decode step takes nothing from the host but which slots it is for, and gives back one id a slot.
+A step reads and writes slots. Keys and values, position, last id, history and seed of every live sequence stay on the
+device. So a decode step takes only slot numbers from the host, and returns one id a slot.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
 log = logging.getLogger(__name__)
 
 DECODE_ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128)
-"""Batch sizes of the decode graphs; a batch in between takes the next one, padded with the scratch slot."""
+"""Batch sizes of the decode graphs. A batch in between takes the next larger graph, padded with the scratch slot."""
 PREFILL_SHAPES = tuple((rows, n) for n in (128, 192, 256, 384, 768) for rows in (1, 2, 4, 8, 16) if rows * n <= 4096)
-"""Rows and positions of the prefill graphs; a longer prompt runs without a graph."""
+"""Rows and positions of the prefill graphs. A longer prompt runs without a graph."""
 
 
 class SlotState:
-    """Everything about the slots that is not keys and values, as tensors on the device."""
+    """The state of the slots other than keys and values, as tensors on the device."""
 
     def __init__(self, slots: int, max_length: int, device: torch.device) -> None:
         def zeros(*shape: int) -> Tensor:
@@ -49,7 +49,7 @@ class SlotState:
         self.draws.index_fill_(0, slots, DRAW)
 
     def give(self, inputs: Tensor) -> None:
-        """What slots are fed next, ``(n, 4)``: slot, joined id, draw, least (``lm.Input``)."""
+        """Set what slots are fed next, ``(n, 4)``: slot, joined id, draw, least (``api.Input``)."""
         slots, ids, draws, least = inputs.T.contiguous().unbind(0)
         self.last.index_copy_(0, slots, ids)
         self.draws.index_copy_(0, slots, draws)
@@ -63,7 +63,7 @@ class Pending:
         self._host, self._event, self._rows = host, event, rows
 
     def ids(self) -> list[int]:
-        """Wait for the step (without the interpreter lock)."""
+        """Wait for the step, without the interpreter lock, and return the ids."""
         self._event.synchronize()
         out: list[int] = self._host[: self._rows].tolist()
         return out
@@ -90,7 +90,7 @@ class _Layer:
 
 
 class CudaLm:
-    """Prefill and decode of ``slots`` sequences. One thread at a time, on a stream of its own."""
+    """Prefill and decode of ``slots`` sequences. It is used by one thread at a time, on a stream of its own."""
 
     def __init__(
         self,
@@ -102,7 +102,8 @@ class CudaLm:
         dtype: torch.dtype = torch.bfloat16,
         weights: WeightKind = "full",
     ) -> None:
-        """``model`` is read and may be dropped after. ``weights``: of the products; the tables of ids stay full."""
+        """Read ``model``, which may be dropped afterwards. ``weights``: kind of the products' weights; tables stay
+        full."""
         config = self.config = model.config
         network: Any = model  # submodules are Tensor | Module to a type checker
         self.device, self.dtype, self.slots, self.max_length = device, dtype, slots, max_length
@@ -131,12 +132,12 @@ class CudaLm:
             for a, m in [(layer.self_attn, layer.mlp)]
         ]
         self.norm = take(network.backbone.norm.weight)
-        # An odd number of columns would keep cuBLAS off its fast kernels: 28 us against 7 at 128 rows.
+        # With an odd number of columns cuBLAS does not use its fast kernels: 28 us instead of 7 at 128 rows.
         ids, bias = config.speech_vocab_size, network.llm_decoder.bias
         padding = -ids % 64
         self.head = weight(F.pad(network.llm_decoder.weight, (0, 0, 0, padding)))
         self.head_bias = None if bias is None else F.pad(take(bias), (0, padding))
-        # One slot more than is given out: rows of padding write there.
+        # There is one slot more than is given out, to which rows of padding write.
         self.scratch = slots
         self.state = SlotState(slots + 1, max_length, device)
         self.cache = torch.zeros(
@@ -156,7 +157,8 @@ class CudaLm:
     # -- the network -----------------------------------------------------------------------------------------------
 
     def decode_logits(self, slots: Tensor) -> Tensor:
-        """Feed the last id of each slot: logits ``(rows, ids)``, padded on the right. Keys go in at its position."""
+        """Feed the last id of each slot. Return logits ``(rows, ids)``, padded on the right. The cache gets its
+        keys."""
         config = self.config
         h = self.table.index_select(0, self.state.last.index_select(0, slots))
         y: Tensor | None = None
@@ -172,7 +174,8 @@ class CudaLm:
         return self._logits(kernels.add_rms_norm(y, h, self.norm, config.rms_norm_eps))
 
     def prefill_logits(self, ids: Tensor, slots: Tensor, lengths: Tensor) -> Tensor:
-        """Feed whole prompts ``(rows, n)`` from position 0: logits ``(rows, ids)`` at each row's last position."""
+        """Feed whole prompts ``(rows, n)`` from position 0. Return logits ``(rows, ids)`` at each row's last
+        position."""
         config = self.config
         rows, n = ids.shape
         h = self.table.index_select(0, ids.flatten())
@@ -183,7 +186,7 @@ class CudaLm:
             kernels.rotate_store(qkv, self.cache[number], slots, self.cos, self.sin, config.heads)
             heads = qkv.view(rows, n, -1, config.head_dim).transpose(1, 2)
             q, k, v = torch.split(heads, [config.heads, config.kv_heads, config.kv_heads], dim=1)
-            # Padding is on the right: the causal mask alone hides it from the real positions.
+            # Padding is on the right, so the causal mask hides it from the real positions.
             x = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
             y = _product(x.transpose(1, 2).reshape(rows * n, -1), layer.o)
             x = kernels.add_rms_norm(y, h, layer.norm2, config.rms_norm_eps)
@@ -202,7 +205,7 @@ class CudaLm:
         self._sample(logits, slots, tokens, advance=True)
 
     def _prefill_step(self, packed: Tensor, tokens: Tensor) -> None:
-        """``packed``: ``(rows, 4 + n)``, int64: slot, length, seed, least, ids."""
+        """Run a prefill step. ``packed``: ``(rows, 4 + n)``, int64: slot, length, seed, least, ids."""
         slots, lengths, seeds, least = packed[:, :4].T.contiguous().unbind(0)
         self.state.begin(slots, lengths, seeds, least)
         self._sample(self.prefill_logits(packed[:, 4:].contiguous(), slots, lengths), slots, tokens, advance=False)
@@ -224,7 +227,7 @@ class CudaLm:
 
     @torch.inference_mode()
     def warm_up(self, rows: Sequence[int] = DECODE_ROWS, shapes: Sequence[tuple[int, int]] = PREFILL_SHAPES) -> None:
-        """Capture the graphs. Sequences that run are lost."""
+        """Capture the graphs. Running sequences are lost."""
         assert self.stream is not None
         with torch.cuda.stream(self.stream):
             for count in sorted((r for r in rows if r <= max(self.slots, 1)), reverse=True):
@@ -252,7 +255,7 @@ class CudaLm:
 
     @torch.inference_mode()
     def prefill(self, admissions: Sequence[Admission]) -> Pending:
-        """Begin sequences: the first id of each."""
+        """Begin sequences. Return the first id of each."""
         rows, longest = len(admissions), max(len(a.ids) for a in admissions)
         shape = min(
             (s for s in self._prefill if s[0] >= rows and s[1] >= longest), key=lambda s: s[0] * s[1], default=None
@@ -277,7 +280,7 @@ class CudaLm:
 
     @torch.inference_mode()
     def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Pending:
-        """Draw the next id of each slot, after its last one or what is given."""
+        """Draw the next id of each slot, after its last id or after the given input."""
         rows = len(slots)
         count = min(r for r in self._decode if r >= rows)
         graph, buffer, tokens = self._decode[count]

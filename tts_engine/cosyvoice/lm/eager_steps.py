@@ -1,4 +1,4 @@
-"""The language model's steps in plain PyTorch: the reference, and what runs on a CPU."""
+"""The language model's steps in plain PyTorch. They are the reference, and run on a CPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tts_engine.cosyvoice.sampling import push, ras, stop_mask, uniforms
 
 
 class Drawn:
-    """Ids that are there already; the shape of ``cuda_steps.Pending``."""
+    """Ids that are known already, with the interface of ``cuda_steps.Pending``."""
 
     def __init__(self, ids: list[int]) -> None:
         self._ids = ids
@@ -24,7 +24,7 @@ class Drawn:
 
 
 class EagerLm:
-    """Same interface as ``cuda_steps.CudaLm``."""
+    """The steps, with the interface of ``cuda_steps.CudaLm``."""
 
     def __init__(self, model: SpeechLanguageModel, *, slots: int, max_length: int) -> None:
         config = self.config = model.config
@@ -49,7 +49,7 @@ class EagerLm:
         ids = []
         for a in admissions:
             slot = torch.tensor([a.slot])
-            self._cache.data[:, :, a.slot] = 0  # what is masked has weight 0, and 0 times a NaN left there is NaN
+            self._cache.data[:, :, a.slot] = 0  # a masked key has weight 0, but 0 times an old NaN is NaN
             hidden = self.model(
                 self._table[torch.tensor(a.ids)][None], torch.zeros(1, dtype=torch.long), self._cache, slots=slot
             )
@@ -88,7 +88,7 @@ class EagerLm:
         return out
 
     def _masked(self, rows: Tensor) -> Tensor:
-        """Ids that must not be drawn now, ``(rows, ids)``."""
+        """Return which ids must not be drawn now, ``(rows, ids)``."""
         least = self._least[rows][:, None]
         return self._stops & ((self._steps[rows][:, None] < least) | (least == INTERLEAVED) & ~self._fill)
 

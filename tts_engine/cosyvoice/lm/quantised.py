@@ -1,7 +1,7 @@
-"""Weights in eight bits: a scale for each output, symmetric, nothing else.
+"""Weights in eight bits, symmetric, with one scale for each output.
 
-Inputs and sums stay as they are. On a GPU ``kernels.matmul_8bit`` reads the eight bits and widens them in registers; on
-a CPU the rounded values are put back at full width, for the same numbers without the gain in memory.
+Inputs and sums stay as they are. On a GPU, ``kernels.matmul_8bit`` reads the eight bits and widens them in registers.
+On a CPU, the rounded values are stored at full width, which gives the same numbers without saving memory.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 WeightKind = Literal["full", "int8", "fp8"]
-"""``full``: as the engine computes otherwise, bf16 on a GPU. ``fp8`` is E4M3."""
+"""``full`` is the engine's usual type, bf16 on a GPU. ``fp8`` is E4M3."""
 
 _LARGEST = {"int8": 127.0, "fp8": 448.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Quantised:
-    """``values * scale[:, None]`` is the weight."""
+    """A rounded weight: ``values * scale[:, None]``."""
 
     values: Tensor
     """Shape ``(outputs, inputs)``, int8 or float8_e4m3fn."""
@@ -28,12 +28,12 @@ class Quantised:
     """Shape ``(outputs,)``, fp32."""
 
     def wide(self) -> Tensor:
-        """The weight in fp32, as it was rounded."""
+        """Return the rounded weight in fp32."""
         return self.values.float() * self.scale[:, None]
 
 
 def quantise(weight: Tensor, kind: Literal["int8", "fp8"]) -> Quantised:
-    """Round a weight ``(outputs, inputs)``; its largest value of each output is exact."""
+    """Round a weight ``(outputs, inputs)``. The largest value of each output stays exact."""
     weight = weight.float()
     scale = weight.abs().amax(dim=1).clamp(min=1e-12) / _LARGEST[kind]
     scaled = weight / scale[:, None]
@@ -43,7 +43,7 @@ def quantise(weight: Tensor, kind: Literal["int8", "fp8"]) -> Quantised:
 
 @torch.no_grad()
 def round_linear_layers(network: nn.Module, kind: WeightKind) -> None:
-    """Give every linear layer of a network the values that its weight has in eight bits, in place."""
+    """Replace the weight of every linear layer of a network by its eight-bit values, in place."""
     if kind == "full":
         return
     for module in network.modules():

@@ -1,6 +1,6 @@
-"""Clauses on their way through the language model's loop: with all their text, or with text that comes meanwhile.
+"""Clauses on their way through the language model's loop, with complete text or with text that arrives meanwhile.
 
-The loop's thread drives them; a reader on the event loop takes ``tokens``, which only grow.
+The loop's thread drives them. A reader on the event loop takes ``tokens``, which only grows.
 """
 
 from __future__ import annotations
@@ -17,42 +17,43 @@ from tts_engine.errors import EngineError, SynthesisFailed
 
 
 class LmSequence:
-    """A clause whose text is all there."""
+    """A clause whose text is complete."""
 
     def __init__(self, reader: Reader, admission: Admission | None, max_tokens: int) -> None:
-        """``admission``: what it begins with; None: that is not known yet."""
+        """``admission``: the beginning of the sequence. None: it is not known yet."""
         self.reader, self.admission, self.max_tokens = reader, admission, max_tokens
         self.loop = asyncio.get_running_loop()
         self.waker = asyncio.Event()
         self.tokens: list[int] = []
         self.wake_at = self.limit = 0
-        """Ids at which the reader is woken, and up to which they may be drawn."""
+        """The number of ids at which the reader is woken, and the number up to which ids may be drawn."""
         self.slot = -1
         self.launched = 0
-        """Steps so far, the prefill included."""
+        """Number of steps so far, the prefill included."""
         self.cancelled = self.done = False
         self.error: EngineError | None = None
 
     @property
     def due(self) -> bool:
-        """Whether the next step may be launched."""
+        """May the next step be launched?"""
         return self.launched < min(self.max_tokens, self.limit)
 
     def want(self, taken: int, *, ahead: int) -> None:
-        """The reader has taken so many ids: wake it when it has what it wants; ``ahead`` more may be drawn."""
+        """Note that the reader has taken ``taken`` ids. Wake it when the ids it wants are there; draw ``ahead``
+        more."""
         self.wake_at = taken + max(self.reader.wanted(), 1)
         self.limit = self.wake_at + ahead
 
     def listen(self) -> None:
-        """Take what has come since; under the loop's lock."""
+        """Take the text that has come since. Called under the loop's lock."""
 
     def launch(self) -> Input | None:
-        """The next step is launched: what is fed, or None for the id that was drawn last, whatever it is."""
+        """Launch the next step. Return what is fed. None: the id that was drawn last is fed."""
         self.launched += 1
         return None
 
     def take(self, token: int, config: LanguageModelConfig) -> None:
-        """A step has given this id; negative: no number."""
+        """Take the id that a step returned. A negative id means that the step returned NaN."""
         if 0 <= token < config.speech_token_size:
             self.tokens.append(token)
             self.done = len(self.tokens) >= self.max_tokens
@@ -65,8 +66,8 @@ class LmSequence:
 class StreamedLmSequence(LmSequence):
     """A clause whose text comes while it is drawn, five text ids for fifteen speech ids (``bistream``).
 
-    What is fed depends on what was drawn: no step is launched before the one before it has been read. Text goes in one
-    id a step, but for the first feed, which is prefilled.
+    What is fed depends on what was drawn, so no step is launched before the previous one has been read. Each step feeds
+    one id of text, except the first feed, which is prefilled.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class StreamedLmSequence(LmSequence):
         positions: int,
         seed: int,
     ) -> None:
-        """``positions``: how many a slot holds."""
+        """``positions`` is the number of positions that a slot holds."""
         super().__init__(reader, None, positions)
         self._machine, self._table, self._sampling, self._positions, self._seed = (
             machine,
@@ -89,11 +90,11 @@ class StreamedLmSequence(LmSequence):
             seed,
         )
         self.incoming: list[int] = []
-        """Text ids from the reader's side; under the loop's lock."""
+        """Text ids from the reader's side. Used under the loop's lock."""
         self.text_ended = False
         self._text_ids = 0
         self._feeding: deque[int] = deque()
-        """Joined ids of the feed that is under way."""
+        """Joined ids of the current feed."""
         self._forced: int | None = None
         self._may_end = self._flying = self._drawing = False
         self._fed = 0
@@ -142,7 +143,7 @@ class StreamedLmSequence(LmSequence):
         if token < 0:
             self.error, self.done = _no_number(), True
             return
-        if self._may_end and token >= config.speech_token_size:  # any of them, as for text that is all there
+        if self._may_end and token >= config.speech_token_size:  # any stop id ends it, as with complete text
             self.done = True
             return
         if (speech := self._machine.drawn(token)) is not None:
@@ -157,7 +158,7 @@ class StreamedLmSequence(LmSequence):
 
 
 def joined_id(item: Item, table: JoinedTable) -> int:
-    """Where an item of the interleaved layout lies in the joined table."""
+    """Return the joined id of an item of the interleaved layout."""
     places = {Kind.SOS: table.start, Kind.TASK: table.task, Kind.TEXT: table.text_offset + item.id}
     return places.get(item.kind, item.id)
 
@@ -167,7 +168,7 @@ def _no_number() -> SynthesisFailed:
 
 
 def wake(sequences: Sequence[LmSequence]) -> None:
-    """Tell the readers of sequences of one event loop; from the loop's thread.
+    """Wake the readers of sequences that have the same event loop. Called from the language model's thread.
 
     Raises:
         RuntimeError: the event loop is closed.

@@ -1,12 +1,12 @@
 """The language model in our own process: continuous batching in one thread.
 
-Clauses join and leave between steps. Each round begins all who wait (several prompts in a prefill), then draws one id
-for every clause that wants one, and only then reads the ids of the round before: the device never waits for the host. A
-clause that has met its stop is therefore drawn once too often, and that id is dropped.
+Clauses join and leave between steps. Each round begins all waiting clauses (several prompts in a prefill), then draws
+one id for every clause that wants one, and only then reads the ids of the previous round. So the device never waits for
+the host. A clause that has drawn its stop is therefore drawn for once more, and that id is dropped.
 
-A step takes as long for 32 clauses as for one, and slows down whatever else the device does. So while those who turn
-ids into sound have enough to do, only the urgent are drawn for, and some of the others along with them; the rest waits,
-and goes together.
+A step takes as long for 32 clauses as for one, and slows down all other work on the device. So while token-to-wave has
+enough to do, a step draws only for urgent clauses and for some others along with them. The rest waits and is drawn for
+together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisF
 log = logging.getLogger(__name__)
 
 _LOOK_S = 0.002
-"""Between two looks at who has become urgent."""
+"""Time between two checks which clauses have become urgent."""
 
 
 class Drawing(Protocol):
@@ -40,7 +40,8 @@ class Drawing(Protocol):
 
 
 class LmSteps(Protocol):
-    """What the loop drives: ``cuda_steps.CudaLm`` or ``eager_steps.EagerLm``. One thread at a time."""
+    """The steps that the loop drives: ``cuda_steps.CudaLm`` or ``eager_steps.EagerLm``. One thread at a time uses
+    them."""
 
     config: LanguageModelConfig
     slots: int
@@ -55,27 +56,28 @@ class LmSteps(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchLmConfig:
-    """Bounds and hand-over."""
+    """Bounds of the loop, and how it passes ids on."""
 
     max_waiting: int = 256
-    """Clauses that wait for a slot; one more is refused."""
+    """Most clauses that wait for a slot. One more is refused."""
     prefill_rows: int = 16
-    """Prompts of one prefill: more would hold up the clauses that are being drawn."""
+    """Most prompts of one prefill. More would delay the clauses that are being drawn."""
     decode_rows: int = 128
-    """Clauses of one step, at most; with more due, they take turns."""
+    """Most clauses of one step. If more are due, they take turns."""
     prefill_positions: int = 4096
-    """Positions of one prefill, padding included."""
+    """Most positions of one prefill, padding included."""
     riding_rows: int = 32
-    """Clauses of a step while only the urgent are drawn for: more would make it longer."""
+    """Most clauses of a step while only urgent clauses are drawn for. More would make the step longer."""
     urgent_s: float = 0.4
-    """Seconds of sound in hand below which a clause is urgent."""
+    """A clause with fewer seconds of sound in hand is urgent."""
     ahead: int = 0
-    """Ids drawn beyond those that a reader waits for. 0: a clause pauses while its chunk is made, for the drawing would
-    slow down that chunk, which is heard next, for one that is heard a second later."""
+    """How many ids are drawn beyond those that a reader waits for. With 0 a clause pauses while its chunk is made,
+    because drawing would slow down that chunk, which is heard next, in favour of a chunk that is heard a second
+    later."""
 
 
 class TorchLm:
-    """``LmBackend`` over steps on this process's device. ``start`` it, ``aclose`` it."""
+    """An ``LmBackend`` over steps on this process's device. Call ``start`` before use and ``aclose`` at the end."""
 
     def __init__(self, steps: LmSteps, config: TorchLmConfig | None = None) -> None:
         self._steps, self._config = steps, config or TorchLmConfig()
@@ -83,14 +85,14 @@ class TorchLm:
         self._changed = threading.Condition()
         self._waiting: deque[LmSequence] = deque()
         self._listening: list[StreamedLmSequence] = []
-        """Streamed clauses without enough text to begin."""
+        """Streamed clauses that do not have enough text to begin."""
         self._live: list[LmSequence] = []
         self._free = list(range(steps.slots))[::-1]
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="lm", daemon=True)
         self.busy = never
         self.rounds = 0
-        """Decode steps so far."""
+        """Number of decode steps so far."""
 
     async def start(self) -> None:
         """Warm up and begin."""
@@ -104,7 +106,7 @@ class TorchLm:
 
     @property
     def live(self) -> int:
-        """Clauses being drawn."""
+        """Number of clauses that are being drawn."""
         return len(self._live)
 
     @property
@@ -120,13 +122,14 @@ class TorchLm:
         seed: int,
         reader: Reader = EAGER,
     ) -> AsyncGenerator[int, None]:
-        """See ``lm.LmBackend``. Ids come by as many as are wanted: waking for each costs more than drawing it.
+        """Draw ids as ``api.LmBackend`` says. They come in groups, because waking a reader costs more than drawing an
+        id.
 
         Raises:
             InvalidRequest: prompt and ``max_tokens`` do not fit a slot, and cutting leaves less than ``min_tokens``.
             Exhausted: too many clauses wait.
-            SynthesisFailed: the step failed, or gave no number.
-            Unavailable: closed, or a fault ended the loop.
+            SynthesisFailed: the step failed, or returned NaN.
+            Unavailable: the backend is closed, or a fault ended its loop.
         """
         most = min(max_tokens, room(prompt, self._steps.max_length, min_tokens=min_tokens))
         admission = Admission(slot=-1, ids=prompt, seed=seed, min_tokens=min(min_tokens, max_tokens))
@@ -145,14 +148,14 @@ class TorchLm:
         seed: int,
         reader: Reader = EAGER,
     ) -> AsyncGenerator[int, None]:
-        """Draw the speech ids of a clause whose text ids come in meanwhile, in groups of any size.
+        """Draw the speech ids of a clause whose text ids arrive meanwhile, in groups of any size.
 
-        The interleaved layout that the published models know (``bistream``): the first ids are drawn after five of
+        This is the interleaved layout of the published models (``bistream``): the first ids are drawn after five ids of
         text. Ends are masked until the text has ended.
 
         Raises:
             InvalidRequest: CosyVoice3's prompt text has no end-of-prompt id.
-            others: as ``generate``, and whatever ``text`` raises.
+            others: those of ``generate``, and those that ``text`` raises.
         """
         try:
             machine = Bistream(self._steps.config, prompt_text=prompt_text, prompt_speech=prompt_speech)
@@ -179,7 +182,7 @@ class TorchLm:
                 with self._changed:
                     sequence.incoming += ids
                     self._changed.notify()
-        except Exception:  # the reader gets it: there will be no more text
+        except Exception:  # the reader gets the error, since there will be no more text
             sequence.done = True
             sequence.waker.set()
             raise
@@ -199,11 +202,11 @@ class TorchLm:
             self._changed.notify()
 
     async def _read(self, sequence: LmSequence) -> AsyncGenerator[int, None]:
-        """The ids as they come; closing it takes the sequence out of the next step."""
+        """Yield the ids as they come. Closing the generator takes the sequence out of the next step."""
         taken = 0
         try:
             while True:
-                done = sequence.done  # before the length: nothing is appended after it
+                done = sequence.done  # read before the length, because nothing is appended after done
                 count = len(sequence.tokens)
                 while taken < count:
                     yield sequence.tokens[taken]
@@ -224,7 +227,7 @@ class TorchLm:
                 self._changed.notify()
 
     async def aclose(self) -> None:
-        """End the loop; clauses in it fail. Idempotent."""
+        """End the loop. Its clauses fail. Idempotent."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -246,7 +249,7 @@ class TorchLm:
                         break
                 before = len(flying)
                 started: list[LmSequence] = []
-                while begun:  # of a burst all: a step between two prefills would only delay the last of them
+                while begun:  # all of a burst, because a step between two prefills would only delay the last of them
                     started += self._begin(begun, flying)
                     with self._changed:
                         begun = self._admit()
@@ -261,14 +264,14 @@ class TorchLm:
                 for _ in range(before if started or due else len(flying)):
                     self._take(*flying.popleft())
             self._fail(Unavailable("the language model is shut down"))
-        except Exception as exc:  # a CUDA error leaves the device unusable: the worker must be started again
+        except Exception as exc:  # after a CUDA error the device is unusable, and the worker must be started again
             log.exception("the language model's loop failed")
             with self._changed:
                 self._closing = True
             self._fail(SynthesisFailed(f"the language model failed: {type(exc).__name__}"))
 
     def _due(self) -> list[LmSequence]:
-        """Who is drawn for in the next step."""
+        """Return the sequences for which the next step draws."""
         due, rows = [s for s in self._live if s.due], self._config.decode_rows
         if due and self.busy():
             now = time.monotonic()
@@ -277,11 +280,11 @@ class TorchLm:
             due.sort(key=lambda s: (slack_s[s], s.launched))
             rows = min(rows, max(urgent, self._config.riding_rows)) if urgent else 0
         elif len(due) > rows:
-            due.sort(key=lambda s: s.launched)  # who has drawn least goes first: nobody falls behind
+            due.sort(key=lambda s: s.launched)  # those with the fewest steps come first, so that none falls behind
         return due[:rows]
 
     def _admit(self) -> list[LmSequence]:
-        """Drop who left, give slots to who waits. Under the lock."""
+        """Drop sequences that were given up, and give slots to waiting ones. Called under the lock."""
         gone = [s for s in self._live if s.cancelled or s.done]
         for s in gone:
             self._free.append(s.slot)
@@ -310,7 +313,7 @@ class TorchLm:
         return begun
 
     def _begin(self, begun: list[LmSequence], flying: deque[tuple[Drawing, list[LmSequence]]]) -> list[LmSequence]:
-        """Prefill; returns those who have begun. Without memory for it none has, and the others go on."""
+        """Prefill, and return the sequences that have begun. If memory is short, none has, and the others go on."""
         try:
             flying.append((self._steps.prefill([s.admission for s in begun if s.admission is not None]), begun))
         except torch.OutOfMemoryError:
@@ -344,5 +347,5 @@ class TorchLm:
     def _wake(sequences: list[LmSequence]) -> None:
         try:
             wake(sequences)
-        except RuntimeError:  # the loop is closed: nobody waits
+        except RuntimeError:  # the event loop is closed, so nobody waits
             log.debug("a reader's event loop is closed")

@@ -1,7 +1,7 @@
-"""The language model on vLLM: joined-table prompts in, speech ids out as they are drawn.
+"""The language model on vLLM. It takes joined-table prompts and gives speech ids as they are drawn.
 
-vLLM runs in processes of its own; this is the asyncio side. The sampler is ours (``vllm_plugin``): vLLM's own would
-leave out what keeps the model from repeating itself.
+vLLM runs in processes of its own; this is the asyncio side. The sampler is ours (``vllm_plugin``), because vLLM's own
+has no rule that keeps the model from repeating itself.
 """
 
 from __future__ import annotations
@@ -34,28 +34,29 @@ class VllmConfig:
     """How vLLM is started."""
 
     max_model_len: int = 2048
-    """Positions of a request, prompt and speech: 750 of a 30 s prompt leave room for 40 s of speech."""
+    """Positions of a request, prompt and speech. After the 750 of a 30 s prompt there is room for 40 s of speech."""
     max_num_seqs: int = 128
-    """Clauses decoded at once; more wait in vLLM's queue."""
+    """Most clauses that are decoded at once. More wait in vLLM's queue."""
     dtype: str = "bfloat16"
     kv_cache_bytes: int = 4_000_000_000
-    """Keys and values: 12 kB a position, so 128 clauses of 2048 positions need 3.2 GB. Beside it come the weights (1.2
-    GB) and 2 to 3 GB of graphs and workspace. A fixed size, because token-to-wave allocates on the same GPU while vLLM
-    would measure what is free. Ignored on CPU."""
+    """Memory of keys and values: 12 kB a position, so 128 clauses of 2048 positions need 3.2 GB. The weights (1.2 GB)
+    and 2 to 3 GB of graphs and workspace come on top. The size is fixed, because token-to-wave allocates on the same
+    GPU while vLLM would measure how much is free. Ignored on CPU."""
     enforce_eager: bool = False
-    """No CUDA graphs: starts in 6 s instead of 12 to 48, decodes at a fifth of the speed."""
+    """Without CUDA graphs vLLM starts in 6 s instead of 12 to 48, and decodes at a fifth of the speed."""
     stream_interval: int = 9
-    """Ids after which a reader is woken, after the first: waking costs more than drawing. 9 meets the 28 of a first
-    chunk (1, 10, 19, 28), and no later chunk waits for more than 8."""
+    """After its first id, a reader is woken for every so many ids, because waking costs more than drawing. 9 meets the
+    28 ids of a first chunk (1, 10, 19, 28), and no later chunk waits for more than 8."""
     warm_up_rows: Sequence[int] = (1, 2, 8, 32)
-    """Clauses at once that are drawn before anybody is served, so that no caller waits for a kernel to be compiled."""
+    """Numbers of clauses that are drawn at once during the warm-up, so that no caller waits for a kernel to be
+    compiled."""
     logits_processors: Sequence[str] = (SAMPLER,)
     extra: dict[str, Any] = field(default_factory=dict)
     """Further fields of ``AsyncEngineArgs``."""
 
 
 def export_model(model: SpeechLanguageModel, folder: Path) -> None:
-    """Write a language model in memory as a folder that ``VllmBackend.start`` takes, in bf16."""
+    """Write a language model from memory to a folder that ``VllmBackend.start`` takes, in bf16."""
     config = model.config
     qwen = {
         "hidden_size": config.hidden_size,
@@ -72,30 +73,30 @@ def export_model(model: SpeechLanguageModel, folder: Path) -> None:
 
 
 class VllmBackend:
-    """``LmBackend`` over vLLM's processes. ``start`` it (up to a minute), ``aclose`` it."""
+    """An ``LmBackend`` over vLLM's processes. Call ``start`` (up to a minute) before use and ``aclose`` at the end."""
 
     def __init__(
         self, folder: Path, config: VllmConfig | None = None, *, network: LanguageModelConfig | None = None
     ) -> None:
         """
         Args:
-            folder: what ``export_vllm`` or ``export_model`` wrote.
-            network: of the model in it; what ``generate_streamed`` has to know of the interleaved layout.
+            folder: a folder that ``export_vllm`` or ``export_model`` wrote.
+            network: configuration of the model in it. ``generate_streamed`` needs it for the interleaved layout.
         """
         self._folder, self._config, self._network = folder, config or VllmConfig(), network
         self._engine: Any = None
         self.table = JoinedTable.load(folder)
         self.busy = never
-        """Not asked: vLLM draws for all at once."""
+        """Unused, because vLLM draws for all clauses at once."""
 
     async def start(self) -> None:
         """Load, compile and warm up.
 
         Raises:
-            Unavailable: vLLM or our plugin is not installed, or the engine does not come up.
+            Unavailable: vLLM or our plugin is not installed, or the engine does not start.
         """
         config = self._config
-        # The first would import a package that is not needed, the second phones home.
+        # The first would import a package that is not needed, the second sends usage data to vLLM's authors.
         os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         if not entry_points(group="vllm.general_plugins", name="talkspurt"):
@@ -120,7 +121,7 @@ class VllmBackend:
 
     @property
     def live(self) -> int:
-        """Clauses that vLLM has not finished or dropped."""
+        """Number of clauses that vLLM has neither finished nor dropped."""
         return 0 if self._engine is None else int(self._engine.output_processor.get_num_unfinished_requests())
 
     async def generate(
@@ -138,15 +139,15 @@ class VllmBackend:
 
         Args:
             prompt: joined ids, see ``JoinedTable.prompt``.
-            min_tokens: ids before which no stop is drawn.
-            max_tokens: ids after which the clause is cut.
-            seed: int64; the same seed draws the same ids whatever else runs.
-            reader: not asked; ids come as vLLM draws them.
+            min_tokens: no stop is drawn before so many ids.
+            max_tokens: the clause is cut after so many ids.
+            seed: int64. The same seed draws the same ids, whatever else runs.
+            reader: unused; ids come as vLLM draws them.
 
         Raises:
             InvalidRequest: the prompt leaves no room for ``min_tokens``.
-            SynthesisFailed: the engine gave this request up.
-            Unavailable: vLLM's process is gone, or was shut down.
+            SynthesisFailed: the engine gave up this request.
+            Unavailable: vLLM's process has ended.
         """
         most = min(max_tokens, room(prompt, self._config.max_model_len, min_tokens=min_tokens))
         params = self._params(min_tokens=min_tokens, max_tokens=most, seed=seed)
@@ -164,15 +165,15 @@ class VllmBackend:
         seed: int,
         reader: Reader = EAGER,
     ) -> AsyncGenerator[int, None]:
-        """Draw the speech ids of a clause whose text ids come in meanwhile, in groups of any size.
+        """Draw the speech ids of a clause whose text ids arrive meanwhile, in groups of any size.
 
         vLLM takes whole prompts, so each block between two pieces of text is a request of its own, of at most 15 ids.
-        What was fed before is its prompt, whose keys vLLM still has.
+        Its prompt is everything that was fed before; vLLM still has the keys of that.
 
         Raises:
             InvalidRequest: CosyVoice3's prompt text has no end-of-prompt id.
             SynthesisFailed: voice prompt and text leave no room for speech.
-            others: as ``generate``, and whatever ``text`` raises.
+            others: those of ``generate``, and those that ``text`` raises.
         """
         if self._network is None:
             raise Unavailable("the interleaved layout of this language model is not known")
@@ -240,12 +241,12 @@ class VllmBackend:
     ) -> AsyncGenerator[int, None]:
         assert self._network is not None
         extra: dict[str, Any] = {HISTORY: list(machine.history)}
-        if not may_end:  # then of the ids that end a request only the fill is left
+        if not may_end:  # then the fill is the only id that ends the request
             extra[CONTROLS] = [self.table.speech_tokens, self._network.fill]
         return self._run(prompt, self._params(min_tokens=0, max_tokens=count, seed=seed, extra_args=extra))
 
     async def _run(self, prompt: Sequence[int], params: Any) -> AsyncGenerator[int, None]:
-        """The ids of one request, that which ended it included."""
+        """Yield the ids of one request, with the id that ended it."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
         if self._engine is None:
@@ -254,7 +255,7 @@ class VllmBackend:
         try:
             async with aclosing(stream):
                 async for output in stream:
-                    for token in output.outputs[0].token_ids:  # several when the reader was slow
+                    for token in output.outputs[0].token_ids:  # there are several if the reader was slow
                         yield token
                     if output.finished and output.outputs[0].finish_reason not in ("stop", "length"):
                         raise SynthesisFailed(f"vLLM ended the request: {output.outputs[0].finish_reason}")
@@ -266,7 +267,7 @@ class VllmBackend:
         from vllm.sampling_params import RequestOutputKind
 
         return SamplingParams(
-            # Neutral: the sampler leaves one id possible.
+            # Neutral values, because our sampler leaves only one id possible.
             temperature=1.0,
             min_tokens=min(min_tokens, max_tokens),
             max_tokens=max_tokens,
@@ -278,7 +279,7 @@ class VllmBackend:
         )
 
     async def aclose(self) -> None:
-        """End vLLM's processes; running requests fail. Idempotent."""
+        """End vLLM's processes. Running requests fail. Idempotent."""
         engine, self._engine = self._engine, None
         if engine is not None:
             await asyncio.to_thread(engine.shutdown)
@@ -289,7 +290,7 @@ def _make_engine(folder: Path, config: VllmConfig) -> Any:
     from vllm.platforms import current_platform
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    # The second is what vLLM wants to find free before it begins, whatever it takes then.
+    # The second is the share of memory that vLLM wants to be free when it starts. It may then take less.
     gpu = {"kv_cache_memory_bytes": config.kv_cache_bytes, "gpu_memory_utilization": 0.05}
     device = {} if current_platform.is_cpu() else gpu
     return AsyncLLM.from_engine_args(
@@ -299,7 +300,7 @@ def _make_engine(folder: Path, config: VllmConfig) -> Any:
             dtype=config.dtype,
             max_model_len=config.max_model_len,
             max_num_seqs=config.max_num_seqs,
-            # A prompt is never split: a row that is sampled and thrown away would spoil the sampler's history.
+            # A prompt is never split, because a row that is sampled and dropped would spoil the sampler's history.
             enable_chunked_prefill=False,
             max_num_batched_tokens=max(8192, config.max_model_len),
             enforce_eager=config.enforce_eager,

@@ -8,15 +8,16 @@ from __future__ import annotations
 ARCHITECTURE = "TalkspurtSpeechQwen2ForCausalLM"
 SAMPLER = "tts_engine.cosyvoice.vllm_plugin.processor:RasLogitsProcessor"
 HISTORY = "ras_history"
-"""Key of ``SamplingParams.extra_args``: the ids drawn before the request, which goes on after them; a list."""
+"""Key of ``SamplingParams.extra_args``: a list of the ids that were drawn before the request, which continues them."""
 CONTROLS = "ras_controls"
-"""Key of the same: ``[first, only]``, of the control ids, which begin at ``first``, only this one may be drawn."""
+"""Key of ``SamplingParams.extra_args``: ``[first, only]``. Control ids begin at ``first``; only ``only`` may be
+drawn."""
 
 
 def register() -> None:
-    """Make the architecture known; may run more than once in a process."""
+    """Register the architecture with vLLM. This may run more than once in a process."""
     from vllm import ModelRegistry
 
     if ARCHITECTURE not in ModelRegistry.get_supported_archs():
-        # As a string: the class is imported where the model is built, not in a parent that is yet to fork.
+        # It is a string, so that the class is imported where the model is built, not in a parent that forks later.
         ModelRegistry.register_model(ARCHITECTURE, "tts_engine.cosyvoice.vllm_plugin.model:SpeechQwen2ForCausalLM")

@@ -1,7 +1,7 @@
 """One id space for everything the language model reads: ``[speech | start and task | text]``.
 
-Every position of a prompt is a table look-up, so with the tables joined a prompt is a list of plain ids. The head
-spans the first part only. In version 3 the start and task rows lie inside the speech table.
+Every position of a prompt is a table look-up, so with joined tables a prompt is a list of plain ids. The head covers
+only the first part. In version 3 the start and task rows are part of the speech table.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TABLE_FILE = "joined_table.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedTable:
-    """Where the parts lie."""
+    """Says where the parts of the table are."""
 
     speech_tokens: int
-    """Ids that can be spoken: 6561. What follows in the head are stops and control ids."""
+    """Number of ids that can be spoken: 6561. Stops and control ids follow in the head."""
     head_size: int
-    """Logits: 6564 (version 2) or 6761 (version 3)."""
+    """Number of logits: 6564 (version 2) or 6761 (version 3)."""
     start: int
     task: int
     text_offset: int
@@ -44,10 +44,10 @@ class JoinedTable:
     def prompt(
         self, prompt_text: NDArray[np.int32], text: NDArray[np.int32], prompt_speech: NDArray[np.int32]
     ) -> list[int]:
-        """The layout of a request: start, texts, task, prompt speech.
+        """Return the ids of a request: start, texts, task, prompt speech.
 
         Raises:
-            SynthesisFailed: an id lies outside its table (tokenizer and model do not belong together).
+            SynthesisFailed: an id is outside its table, because tokenizer and model do not belong together.
         """
         texts = np.concatenate([prompt_text, text]).astype(np.int64) + self.text_offset
         if texts.size and (texts.min() < self.text_offset or texts.max() >= self.size):
@@ -78,10 +78,10 @@ def export_vllm(
         weights: the official keys (``llm.model.model.*``, ``speech_embedding.weight``, ``llm_decoder.*`` and, in
             version 2, ``llm_embedding.weight``).
         config: ``config.json`` of the ``CosyVoice-BlankEN`` folder (a Qwen2 configuration).
-        folder: created when missing; about 1 GB at full size in bfloat16.
+        folder: the folder, created if it is missing. At full size it takes about 1 GB in bfloat16.
 
     Raises:
-        SynthesisFailed: a needed tensor is missing.
+        SynthesisFailed: a tensor is missing.
     """
     needed = ("speech_embedding.weight", "llm_decoder.weight", f"{_BODY}model.embed_tokens.weight")
     if missing := [key for key in needed if key not in weights]:

@@ -1,7 +1,7 @@
-"""Qwen2 with a head over speech tokens: prompts are ids of the joined table, outputs are speech ids.
+"""Qwen2 with a head over speech tokens. Prompts are ids of the joined table, outputs are speech ids.
 
-``config.json`` names the whole table as ``vocab_size`` and the head as ``speech_vocab_size``. vLLM takes the whole
-table for the vocabulary, so penalties and ``allowed_token_ids`` (which size their masks by it) must not be used.
+In ``config.json``, ``vocab_size`` is the size of the whole table and ``speech_vocab_size`` that of the head. For vLLM
+the whole table is the vocabulary. So penalties and ``allowed_token_ids``, whose masks have that size, must not be used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vllm.model_executor.models.qwen2 import Qwen2ForCausalLM
 
 
 class SpeechQwen2ForCausalLM(Qwen2ForCausalLM):  # type: ignore[misc]
-    """The body as vLLM has it; the head is smaller than the table and has a bias in version 2."""
+    """vLLM's Qwen2 with a head that is smaller than the table and has a bias in version 2."""
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)
@@ -25,5 +25,5 @@ class SpeechQwen2ForCausalLM(Qwen2ForCausalLM):  # type: ignore[misc]
         self.logits_processor = LogitsProcessor(size)
 
     def compute_logits(self, hidden_states: Any, *args: Any) -> Any:
-        # A head's own bias is ignored unless it is passed.
+        # vLLM ignores a head's own bias unless it is passed here.
         return self.logits_processor(self.lm_head, hidden_states, getattr(self.lm_head, "bias", None))

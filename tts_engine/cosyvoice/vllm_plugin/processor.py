@@ -1,8 +1,8 @@
-"""RAS as a vLLM logits processor: it draws the token itself and leaves vLLM's sampler one choice.
+"""RAS as a vLLM logits processor. It draws the token itself and leaves vLLM's sampler only that token.
 
-Written for the interface of vLLM 0.26 (GPU) and of 0.32's CPU runner. The history lives on the device and is written
-by the draw, because with asynchronous scheduling the output lists lag behind it. Temperature 1 and no top-k or top-p
-must be asked for; vLLM's own mask of stop tokens before ``min_tokens`` comes first and is respected.
+It is written for the interface of vLLM 0.26 (GPU) and of 0.32's CPU runner. The history is on the device and written by
+the draw, because with asynchronous scheduling the output lists are behind. A request must have temperature 1 and no
+top-k or top-p. vLLM's own mask of stop tokens before ``min_tokens`` comes first and is respected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SEED = "ras_seed"
 
 
 class RasLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
-    """One instance a worker."""
+    """The processor. Each worker has one."""
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:

@@ -1,6 +1,6 @@
-"""Repetition-aware sampling for all requests of a vLLM worker: whose history, seed and controls lie in which row.
+"""Repetition-aware sampling for all requests of a vLLM worker: history, seed and controls of each row.
 
-The rule itself is ``cosyvoice.sampling``. Neither imports vLLM, nor anything but torch that vLLM does not bring.
+The rule itself is ``cosyvoice.sampling``. Neither module imports vLLM, or anything else except torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ALL = 2**31  # beyond every id
 class RasState:
     """History and draws of all rows of a batch, on the device.
 
-    Not safe for several threads. A row without a seed is left alone by ``apply``.
+    It is not safe for several threads. ``apply`` does not change a row without a seed.
     """
 
     def __init__(self, rows: int, device: torch.device) -> None:
@@ -30,13 +30,13 @@ class RasState:
         self._active = torch.zeros(rows, dtype=torch.bool, device=device)
         self._controls = torch.full((rows, 2), _ALL, dtype=torch.long, device=device)
         self._masks = False
-        """Whether any request had ``controls``: until then nothing is spent on them."""
+        """Has any request had ``controls``? Until then no work is done for them."""
 
     def start(self, row: int, seed: int | None, history: list[int], *, controls: Sequence[int] | None = None) -> None:
-        """Begin (or, after a preemption, take up again) a request in a row.
+        """Begin a request in a row, or continue one after a preemption.
 
         Args:
-            controls: the first control id, and the only one of them that may be drawn; None: all may.
+            controls: the first control id, and the only control id that may be drawn. None: all may be drawn.
         """
         self._controls[row] = _ALL
         if controls is not None:
@@ -57,7 +57,7 @@ class RasState:
                 state[target] = state[source]
 
     def apply(self, logits: Tensor) -> Tensor:
-        """Draw for each row and leave only the drawn id possible. ``logits``: ``(rows, ids)``; changed in place."""
+        """Draw for each row, and leave only the drawn id possible. ``logits``: ``(rows, ids)``, changed in place."""
         n = logits.shape[0]
         ring, step = self._ring[:n], self._step[:n]
         if self._masks:
