@@ -60,13 +60,11 @@ class Proof(Generic[S]):
     """Signatures cover the address that the carrier called, scheme and host included."""
 
 
-def credentials(headers: Mapping[str, str], username: str, password: SecretStr | None) -> bool | None:
-    """Whether ``Authorization`` holds these (RFC 7617); None: no such header, or no password to check."""
-    given = headers.get("authorization")
+def credentials(given: str | None, username: str, password: SecretStr | None) -> bool | None:
+    """Whether ``Authorization`` holds these (RFC 7617); None: no such header is given, or no password to check."""
     return None if password is None or given is None else same(given, basic_auth(username, password.get_secret_value()))
 
 
-def bearer(headers: Mapping[str, str], token: SecretStr | None) -> bool | None:
-    """Whether ``Authorization`` holds this token (RFC 6750); None: no such header, or no token to check."""
-    given = headers.get("authorization")
+def bearer(given: str | None, token: SecretStr | None) -> bool | None:
+    """Whether ``Authorization`` holds this token (RFC 6750); None: no such header is given, or no token to check."""
     return None if token is None or given is None else same(given, f"Bearer {token.get_secret_value()}")

@@ -27,7 +27,7 @@ CARRIERS: Mapping[str, Carrier[Any]] = _declared()
 
 
 class CarrierSections(Section):
-    """Secrets and options per dialect. A carrier without a section here is not served: 404."""
+    """Secrets and options per dialect. A carrier without a section here is not served (404); `{}` is a section."""
 
     def configured(self) -> dict[str, ConfiguredCarrier]:
         """The carriers that have a section in the file, be it an empty one, by the dialect's name."""

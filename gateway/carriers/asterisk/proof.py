@@ -7,7 +7,7 @@ from gateway.carriers.proof import Proof, Upgrade, credentials
 
 
 def _upgrade(settings: AsteriskConfig, upgrade: Upgrade) -> bool | None:
-    return credentials(upgrade.headers, settings.username, settings.password)
+    return credentials(upgrade.headers.get("authorization"), settings.username, settings.password)
 
 
 PROOF = Proof(upgrade=_upgrade)

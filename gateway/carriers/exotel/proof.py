@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from gateway.carriers.exotel.settings import ExotelConfig
-from gateway.carriers.proof import Hook, Proof, Upgrade, credentials
+from gateway.carriers.proof import Proof, credentials
 
 
-def _upgrade(settings: ExotelConfig, upgrade: Upgrade) -> bool | None:
-    key = settings.api_key.get_secret_value() if settings.api_key else ""
-    return credentials(upgrade.headers, key, settings.api_token)
+def _checked(settings: ExotelConfig, given: str | None) -> bool | None:
+    return credentials(given, settings.api_key.get_secret_value() if settings.api_key else "", settings.api_token)
 
 
-def _webhook(settings: ExotelConfig, hook: Hook) -> bool | None:
-    key = settings.api_key.get_secret_value() if settings.api_key else ""
-    return credentials({"authorization": "", **hook.headers}, key, settings.api_token)
-
-
-PROOF = Proof(webhook=_webhook, upgrade=_upgrade)
+PROOF: Proof[ExotelConfig] = Proof(
+    webhook=lambda settings, hook: _checked(settings, hook.headers.get("authorization", "")),
+    upgrade=lambda settings, upgrade: _checked(settings, upgrade.headers.get("authorization")),
+)

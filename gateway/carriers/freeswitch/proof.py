@@ -7,7 +7,7 @@ from gateway.carriers.proof import Proof, Upgrade, bearer
 
 
 def _upgrade(settings: FreeSwitchConfig, upgrade: Upgrade) -> bool | None:
-    return bearer(upgrade.headers, settings.token)
+    return bearer(upgrade.headers.get("authorization"), settings.token)
 
 
 PROOF = Proof(upgrade=_upgrade)

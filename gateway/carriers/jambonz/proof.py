@@ -31,5 +31,7 @@ def _webhook(settings: JambonzConfig, hook: Hook) -> bool | None:
 
 PROOF = Proof(
     webhook=_webhook,
-    upgrade=lambda settings, upgrade: credentials(upgrade.headers, settings.username, settings.password),
+    upgrade=lambda settings, upgrade: credentials(
+        upgrade.headers.get("authorization"), settings.username, settings.password
+    ),
 )

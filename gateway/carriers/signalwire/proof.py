@@ -30,6 +30,6 @@ def _webhook(settings: SignalWireConfig, hook: Hook) -> bool | None:
 
 PROOF = Proof(
     webhook=_webhook,
-    upgrade=lambda settings, upgrade: bearer(upgrade.headers, settings.stream_token),
+    upgrade=lambda settings, upgrade: bearer(upgrade.headers.get("authorization"), settings.stream_token),
     covers_address=True,
 )

@@ -7,11 +7,11 @@ from gateway.carriers.toy.settings import ToyConfig
 
 
 def _webhook(settings: ToyConfig, hook: Hook) -> bool | None:
-    return bearer({"authorization": "", **hook.headers}, settings.secret)
+    return bearer(hook.headers.get("authorization", ""), settings.secret)
 
 
 def _upgrade(settings: ToyConfig, upgrade: Upgrade) -> bool | None:
-    return bearer(upgrade.headers, settings.secret)
+    return bearer(upgrade.headers.get("authorization"), settings.secret)
 
 
 PROOF = Proof(webhook=_webhook, upgrade=_upgrade)
