@@ -47,7 +47,9 @@ def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", ping_ms),
         # A restarted engine is found again within this time; the default backs off to two minutes.
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
+        # Whatever the name says: how long a connection may take to come up. An engine that is busy or far away needs
+        # more than 100 ms; one that was refused is tried again after the time above.
+        ("grpc.min_reconnect_backoff_ms", 1000),
         ("grpc.max_reconnect_backoff_ms", 1000),
         ("grpc.use_local_subchannel_pool", 1),
     ]
