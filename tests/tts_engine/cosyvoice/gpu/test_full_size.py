@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.lm.api import Admission, joined_table
 from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, HiftConfig, LanguageModelConfig
 from tts_engine.cosyvoice.models.flow import Flow, FlowCache, FlowRows
@@ -298,10 +299,11 @@ def test_batches_from_graphs_sound_as_the_same_batches_without_graphs(version: V
         hift.f0_predictor.double()
     vocoder = fuse(hift)
     config = RunnerConfig(
-        max_clauses=3, blocks=10, max_chunks=8, max_voices=1, dtype=torch.bfloat16,
+        blocks=10, max_chunks=8, max_voices=1, dtype=torch.bfloat16,
         chunk_rows=(2,), whole_rows=(1,), whole_chunks=(3,),
     )  # fmt: skip
-    graphs, eager = (ModelRunner(flow, vocoder, device=DEVICE, config=config) for _ in range(2))
+    settings = CosyVoiceConfig(max_clauses=3)
+    graphs, eager = (ModelRunner(flow, vocoder, device=DEVICE, settings=settings, config=config) for _ in range(2))
     calibrated: list[Shape] = []
     graphs.warm_up(lambda shape, rows, seconds: calibrated.append(shape))
     assert calibrated == ["chunk"]
