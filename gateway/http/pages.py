@@ -36,7 +36,7 @@ _HEADERS = {
     # Browsers ask again each time and get 304, so an update is never seen in parts.
     "Cache-Control": "no-cache",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with none at all, browsers post our sign-in form with the origin "null"
 }
 _PAGE_HEADERS = {
     **_HEADERS,
