@@ -24,7 +24,7 @@ from gateway.histogram import Histogram
 from gateway.media.playout import Playout, StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.seams.dialogue import DialogueLink, Dialogues
-from gateway.seams.leg import CallInfo, MediaLeg, TransferStart
+from gateway.seams.leg import CallInfo, MediaLeg
 from gateway.seams.messages import (
     End,
     Ended,
@@ -435,19 +435,19 @@ class Session:
                 if self._transfer is not None:
                     self.tell(Error(description="transfer: one is under way", code="transfer_failed", field="type"))
                     return
-                match self._leg.transfer(message.target, message.handoff_data):
-                    case TransferStart.UNDER_WAY:
-                        self._transfer = message
-                    case TransferStart.HANDED_OVER:
-                        self._transferred(message)
-                    case TransferStart.REFUSED:
-                        self.tell(
-                            Error(
-                                description=f"transfer: a {self.call.transport} call cannot be transferred from here",
-                                code="not_supported",
-                                field="type",
-                            )
+                started = self._leg.transfer(message.target, message.handoff_data)
+                if started is None:
+                    self._transfer = message
+                elif started:
+                    self._transferred(message)
+                else:
+                    self.tell(
+                        Error(
+                            description=f"transfer: a {self.call.transport} call cannot be transferred from here",
+                            code="not_supported",
+                            field="type",
                         )
+                    )
             case _:
                 if isinstance(message, Language):
                     self._transcribe(message.transcription_language)

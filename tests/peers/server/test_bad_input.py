@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from talkspurt.simulator.manager import ManagedCall, Manager, Turn
 from tests.peers.live_server import BINARY, CLOSE, TEXT, Live, RawSocket, Refused, TestCall, serve, start_message
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -29,7 +29,7 @@ carriers: {{twilio: {{verify: false}}}}
 # A busy machine may stop for a moment: what one peer does to another is the question. Raw carriers return no marks.
 playout: {{lead_ms: 1000, mark_timeout_s: 0.3}}
 routes:
-  default: {{dialogue: {{give_up_s: 1.0}}}}
+  default: {{dialogue: {{give_up_s: 3.0}}}}
   bystander: {{}}
   slow: {{dialogue: {{ping_s: 600}}}}  # its manager does not read while others are tested
   out: {{dialogue: {{url: "URL", reconnect_first_s: 0.05, give_up_s: 5, extensions: true}}, fallback: One moment.}}
@@ -224,7 +224,7 @@ async def test_a_connection_that_never_finishes_its_request_is_cut(world: World,
     host, _, port = world.live.address.partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(sent)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         try:
             await reader.read()
         except ConnectionError:
@@ -249,7 +249,7 @@ async def test_an_address_that_leads_nowhere_is_refused_before_the_upgrade(
 async def test_bytes_that_are_no_request_end_their_connection(world: World, line: bytes) -> None:
     host, _, port = world.live.address.partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         try:
             writer.write(line)
             writer.write_eof()

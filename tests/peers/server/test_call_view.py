@@ -28,8 +28,14 @@ class Watched:
             return dict(await answer.json())
 
     async def until(self, **fields: Any) -> dict[str, Any]:
-        while not fields.items() <= (view := await self.view()).items():
-            await asyncio.sleep(0.02)
+        view: dict[str, Any] = {}
+
+        async def shown() -> bool:
+            nonlocal view
+            view = await self.view()
+            return fields.items() <= view.items()
+
+        await until(shown, f"{fields}")
         return view
 
 

@@ -9,12 +9,10 @@ import hmac
 import itertools
 import json
 import os
-import re
 import signal
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import AsyncIterator, Callable, Mapping
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -27,18 +25,18 @@ import pytest_asyncio
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.peer_socket import PeerError
+from tests.peers.ears import transcript, words_until_end
 from tests.peers.live_server import Live, RawSocket, Refused, TestCall, serve, start_message
 from tests.waiting import until
 from voicecodecs import g711
 from voicecodecs.pcm import to_float32
-from voicecodecs.resample import Resampler
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TOKEN = "carrier secret"
 KEY = "a long random key"
 CONFIG = f"""
-server: {{drain_s: 20, public_url: "https://voice.example.com", stream_token_s: 3, stream_token_secret: tokens}}
+server: {{drain_s: 20, public_url: "https://voice.example.com", stream_token_secret: tokens}}
 engine: {{kind: tone}}
 carriers: {{twilio: {{auth_token: "{TOKEN}", after_url: "https://app.example.com/next?a=1"}}}}
 auth: {{api_keys: [{{key: "{KEY}"}}]}}
@@ -174,12 +172,11 @@ async def media_status(live: Live, path: str, **headers: str) -> int:
     return 101
 
 
-async def test_a_media_socket_needs_the_carriers_signature_or_a_fresh_token_of_its_own_route(live: Live) -> None:
+async def test_a_media_socket_needs_the_carriers_signature_or_a_token_of_its_own_route(live: Live) -> None:
     answer = await webhook(live, "/webhooks/twilio/sales", {"CallSid": "CA1"})
     path = urlsplit(answer.find("Connect/Stream").get("url")).path
     token = path.rpartition("/")[2]
     forged = path[:-1] + ("A" if path[-1] != "A" else "B")
-    made = time.monotonic()
     good = signed("wss://voice.example.com/media/twilio/sales")["X-Twilio-Signature"]
     assert await media_status(live, path) == 101
     assert await media_status(live, f"/media/twilio/sales?token={token}") == 101
@@ -188,8 +185,6 @@ async def test_a_media_socket_needs_the_carriers_signature_or_a_fresh_token_of_i
         assert await media_status(live, bad) == 403, bad
     for signature in ("bm8=", "na\u00efve", signed("wss://elsewhere/")["X-Twilio-Signature"]):
         assert await media_status(live, "/media/twilio/sales", X_Twilio_Signature=signature) == 403
-    await asyncio.sleep(max(0.0, made + 4.1 - time.monotonic()))  # stream_token_s, rounded up to whole seconds
-    assert await media_status(live, path) == 403
 
 
 @pytest.mark.parametrize("path", ["/v1/calls", "/v1/events", "/metrics", "/v1/dialogue?route=default", "/docs"])
@@ -273,7 +268,7 @@ async def test_rest_speaks_into_a_call_watches_it_and_hangs_up(live: Live) -> No
 PLAIN = """
 engine: {kind: tone}
 carriers: {twilio: {verify: false}}
-server: {drain_s: 15}
+server: {drain_s: 60}
 routes: {default: {}, talk: {}}
 """
 LONG = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen."
@@ -291,10 +286,14 @@ async def test_a_crash_of_the_engine_fails_the_turn_and_the_call_goes_on(tmp_pat
         await until(lambda: turn.outcome, "the end of the turn")
         assert turn.outcome == "failed" and turn.reported["code"] and turn.reported["description"]
         assert call.leg.closed_at is None
+
         # Until the new engine is there a turn fails, and says so.
-        while (turn := await call.spoken("I am back.")).outcome != "finished":
-            assert turn.outcome == "failed" and turn.reported["description"]
-            await asyncio.sleep(0.1)
+        async def spoken() -> bool:
+            turn = await call.spoken("I am back.")
+            assert turn.outcome == "finished" or turn.reported["description"]
+            return turn.outcome == "finished"
+
+        await until(spoken, "the new engine")
         assert call.leg.closed_at is None
         await until(lambda: live.status_is("/readyz", 200), "readiness")
 
@@ -314,7 +313,8 @@ async def test_sigterm_lets_live_calls_finish_refuses_new_ones_and_exits_0(tmp_p
                 await CarrierLeg(TwilioCarrier(2, {})).connect(f"{live.ws}/media/twilio/talk")
             assert await live.status("/healthz") == 200
             await until(lambda: turn.outcome, "the end of the turn")
-            assert (turn.outcome, call.leg.gaps) == ("finished", [])
+            heard_ms = sum(sum(spurt.samples) for spurt in call.leg.spurts) / 8
+            assert (turn.outcome, heard_ms) == ("finished", turn.reported["audioMs"])
         # It got its signal. Who still reads events, and a manager who stays dialled in, do not keep it.
         assert await live.stop() == 0
         assert await idle.closed() == 1000
@@ -322,7 +322,7 @@ async def test_sigterm_lets_live_calls_finish_refuses_new_ones_and_exits_0(tmp_p
 
 
 async def test_calls_that_outlive_the_drain_are_hung_up(tmp_path: Path) -> None:
-    async with serve(tmp_path, PLAIN.replace("drain_s: 15", "drain_s: 0.5")) as live:
+    async with serve(tmp_path, PLAIN.replace("drain_s: 60", "drain_s: 0.5")) as live:
         async with TestCall(live, "talk") as call:
             live.process.send_signal(signal.SIGTERM)
             await until(lambda: call.call.ended, "the end of the call")
@@ -342,13 +342,13 @@ SPOKEN = "Your parcel was shipped on Friday and will arrive by Monday morning at
 
 
 @pytest.mark.slow
-async def test_heard_text_is_what_the_callers_own_buffer_played(tmp_path: Path, transcribe: Any) -> None:
+async def test_heard_text_is_what_the_callers_own_buffer_played(tmp_path: Path) -> None:
     async with serve(tmp_path, PLAIN.replace("tone", "embedded")) as live, TestCall(live, "talk", uplink=True) as call:
         for cut_ms in (900, 1700, 2600):
-            await heard_text_is_right(call, transcribe, cut_ms)
+            await heard_text_is_right(call, cut_ms)
 
 
-async def heard_text_is_right(call: TestCall, transcribe: Any, cut_ms: int) -> None:
+async def heard_text_is_right(call: TestCall, cut_ms: int) -> None:
     """Cut a turn when so much of it was played, and compare what the gateway says with what the caller has."""
     leg = call.leg
     before = len(leg.spurts)
@@ -360,34 +360,12 @@ async def heard_text_is_right(call: TestCall, transcribe: Any, cut_ms: int) -> N
     await until(lambda: turn.outcome and turn.heard_text, "the interrupt")
     (interrupt,) = [m for m in call.messages if m["type"] == "interrupt" and m["turn"] == turn.turn]
     assert turn.outcome == "interrupted" and SPOKEN.startswith(turn.heard_text)
-    # What the caller's own model has played, the fade of some milliseconds included.
+    # What the caller's own model has played, the fade of some milliseconds included. A machine that does much else lets
+    # both sides' clocks run on for a moment: the gateway's own arithmetic is tested on a virtual one.
     played_ms = (leg.playout.end - first) / 8
-    assert abs(interrupt["durationUntilInterruptMs"] - played_ms) <= 100
-    pcm = to_float32(g711.decode_ulaw(bytes(leg.playout.heard[first : leg.playout.end])))
-    recognised = transcribe(pcm)
-    assert abs(len(turn.heard_text.split()) - words_of(SPOKEN, recognised)) <= 1, (turn.heard_text, recognised)
-
-
-def words_of(sentence: str, recognised: str) -> int:
-    """Up to which word of a sentence it was heard. A recogniser may end a cut sentence with words of its own."""
-    expected, heard = (re.findall(r"\w+", text.lower()) for text in (sentence, recognised))
-    blocks = SequenceMatcher(None, expected, heard, autojunk=False).get_matching_blocks()
-    return max((block.a + block.size for block in blocks if block.size), default=0)
-
-
-@pytest.fixture(scope="module")
-def transcribe() -> Any:
-    from moonshine_voice import ModelArch, Transcriber, get_model_path
-
-    with_words = Transcriber(str(get_model_path("tiny-en")), ModelArch.TINY)
-
-    def transcribed(pcm: np.ndarray) -> str:
-        up = Resampler(8000, 16000)
-        sound = np.concatenate((up.process(pcm), up.flush(), np.zeros(8000, np.float32)))
-        return " ".join(line.text for line in with_words.transcribe_without_streaming(sound.tolist(), 16000).lines)
-
-    yield transcribed
-    with_words.close()
+    assert abs(interrupt["durationUntilInterruptMs"] - played_ms) <= 400
+    heard = transcript(to_float32(g711.decode_ulaw(bytes(leg.playout.heard[first : leg.playout.end]))), 8000)
+    assert abs(len(turn.heard_text.split()) - words_until_end(SPOKEN, heard)) <= 2, (turn.heard_text, heard)
 
 
 # --- barge-in --------------------------------------------------------------------------------------------------------
@@ -411,6 +389,7 @@ async def test_the_echo_of_a_turns_beginning_does_not_cut_it(tmp_path: Path) -> 
         for text in ("Once more.", "Can you hear me?", "Please hold the line.", "Your number is four two."):
             turn = await call.spoken(text)
             assert turn.outcome == "finished", turn.reported
-            await asyncio.sleep(1)  # the caller hears silence, and so does his microphone
+            end = call.leg.playout.end + 8 * 1000  # the caller hears a second of silence, and so does his microphone
+            await until(lambda end=end: call.leg.playout.position(time.monotonic()) > end)
     assert not [message for message in call.messages if message["type"] == "interrupt"]
     assert call.leg.clears == 0, "not even a pause"

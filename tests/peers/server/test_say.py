@@ -62,7 +62,7 @@ def test_every_codec_is_heard_in_a_wav(tmp_path: Path, codec: str, rate: int) ->
 def test_standard_output_gets_the_sound_and_standard_error_the_figures() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "talkspurt", "say", "-", "-o", "-", "--json", "--rate", "16000"],
-        input=b"Good morning.", capture_output=True, env=environment(**TONE), cwd=ROOT, timeout=60,
+        input=b"Good morning.", capture_output=True, env=environment(**TONE), cwd=ROOT,
     )  # fmt: skip
     rate, pcm = read_wav(done.stdout)
     assert rate == 16000 and json.loads(done.stderr)["audio_ms"] == len(pcm) // 16

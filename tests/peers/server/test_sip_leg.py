@@ -11,10 +11,11 @@ from talkspurt.simulator.call_script import Cancel, Expect, HangUp, Press, Step,
 from talkspurt.simulator.caller import Caller, CallFailed, CallOptions
 from tests.peers.live_server import Live, serve
 from tests.peers.ports import free_port
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+PATIENT_MS = round(1000 * PATIENCE_S)
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 
 
@@ -40,7 +41,7 @@ async def call(live: Live, *steps: Step, **parameters: str) -> Caller:
 
 
 async def test_a_phone_hears_a_turn_whole_and_its_headers_arrive(live: Live) -> None:
-    caller = await call(live, Text("A phone hears this."), Expect("quiet", 20_000), HangUp(), account="4711")
+    caller = await call(live, Text("A phone hears this."), Expect("quiet", PATIENT_MS), HangUp(), account="4711")
     report = caller.report()
     assert report["violations"] == {} and report["turns"][0]["outcome"] == "finished"
     assert report["audio_ms"] >= report["turns"][0]["audioMs"] - 20
@@ -51,7 +52,7 @@ async def test_a_phone_hears_a_turn_whole_and_its_headers_arrive(live: Live) -> 
 
 @pytest.mark.parametrize("act", [Cancel(), Press("5")])
 async def test_a_phone_interrupts(live: Live, act: Step) -> None:
-    caller = await call(live, Text(WORDS), Expect("speech", 10_000), Wait(600), act, Expect("quiet", 10_000))
+    caller = await call(live, Text(WORDS), Expect("speech", PATIENT_MS), Wait(600), act, Expect("quiet", PATIENT_MS))
     turn = caller.report()["turns"][0]
     assert turn["outcome"] == "interrupted"
     assert WORDS.startswith(turn["heard"]) and 0 < len(turn["heard"]) < len(WORDS)

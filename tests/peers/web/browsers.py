@@ -13,7 +13,8 @@ from selenium import webdriver
 from selenium.common.exceptions import JavascriptException, TimeoutException
 from selenium.webdriver.chrome.service import Service
 
-_WAIT_S = 40
+from tests.waiting import PATIENCE_S, until
+
 _LOOK_S = 5
 
 
@@ -33,7 +34,7 @@ def chromium(*flags: str, microphone: Path | None = None) -> Iterator[webdriver.
     ):  # fmt: skip
         options.add_argument(f"--{flag}")
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    driver.set_script_timeout(_WAIT_S)
+    driver.set_script_timeout(PATIENCE_S)
     try:
         yield driver
     finally:
@@ -65,15 +66,19 @@ class Page:
         A look is lost when the browser goes to another page under it, which some versions notice by its timeout only.
         """
         value = None
+
+        async def look() -> bool:
+            nonlocal value
+            with suppress(TimeoutException, JavascriptException):
+                value = await self.do(script)
+                return bool(condition(value))
+            return False
+
         await asyncio.to_thread(self.driver.set_script_timeout, _LOOK_S)
         try:
-            async with asyncio.timeout(_WAIT_S):
-                while True:
-                    with suppress(TimeoutException, JavascriptException):
-                        if condition(value := await self.do(script)):
-                            return value
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            raise AssertionError(f"waited in vain for {script}; it is {value!r}") from None
+            await until(look, script)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {value!r}") from None
         finally:
-            await asyncio.to_thread(self.driver.set_script_timeout, _WAIT_S)
+            await asyncio.to_thread(self.driver.set_script_timeout, PATIENCE_S)
+        return value

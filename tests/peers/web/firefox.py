@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 
 from tests.peers.programs import FIREFOX
+from tests.waiting import PATIENCE_S, until
 
 PREFERENCES = {
     "media.navigator.streams.fake": True,  # a tone instead of a microphone
@@ -40,7 +41,7 @@ class Firefox:
         number = next(self._ids)
         await self._socket.send_json({"id": number, "method": method, "params": params})
         while True:
-            answer = json.loads(await self._socket.receive_str(timeout=40))
+            answer = json.loads(await self._socket.receive_str(timeout=PATIENCE_S))
             if answer.get("id") == number:
                 assert answer["type"] == "success", answer
                 return answer["result"]
@@ -63,6 +64,10 @@ class Firefox:
         assert result["type"] == "success", result["exceptionDetails"]["text"]
         return json.loads(result["result"]["value"])
 
+    async def until(self, script: str) -> Any:
+        """Run JavaScript again and again until its result is true; that result."""
+        return await until(lambda: self.do(script), script)
+
 
 @asynccontextmanager
 async def firefox(profile: Path) -> AsyncIterator[Firefox]:
@@ -78,7 +83,7 @@ async def firefox(profile: Path) -> AsyncIterator[Firefox]:
     )
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not (found := re.search(rb"WebDriver BiDi listening on (\S+)", await process.stderr.readline())):
                 assert process.returncode is None, "Firefox has ended"
         drain = asyncio.create_task(process.stderr.read())  # or it blocks when the pipe is full

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,12 @@ import pytest
 from tests.gateway.http.api_gateway import api_gateway
 from tests.peers.live_server import Live, TestCall
 from tests.peers.programs import needs_firefox
-from tests.peers.web.firefox import Firefox, firefox
+from tests.peers.web.firefox import firefox
 from tests.waiting import until
 
 pytestmark = [needs_firefox, pytest.mark.slow]
 
 SECTIONS: dict[str, Any] = {"carriers": {"twilio": {"verify": False}}, "routes": {"default": {}}}
-
-
-async def page_until(page: Firefox, script: str) -> Any:
-    async with asyncio.timeout(20):
-        while not (value := await page.do(script)):
-            await asyncio.sleep(0.1)
-    return value
 
 
 async def test_firefox_shows_a_call_speaks_into_it_and_plays_a_voice(tmp_path: Path) -> None:
@@ -32,18 +24,18 @@ async def test_firefox_shows_a_call_speaks_into_it_and_plays_a_voice(tmp_path: P
         await page.do("window.faults = []; addEventListener('error', event => faults.push(event.message))")
         live = Live(url.removeprefix("http://"), None, tmp_path)  # type: ignore[arg-type]  # the same process
         async with TestCall(live, "default") as call:
-            await page_until(page, "return document.querySelector('#call-rows .chip')?.textContent === 'twilio'")
+            await page.until("return document.querySelector('#call-rows .chip')?.textContent === 'twilio'")
             await page.do("document.querySelector('#turn-text').value = 'One two three four five six seven eight.'")
             await page.do("document.querySelector('#speak').click()")
             await until(lambda: call.leg.messages > 20, "speech")
-            await page_until(page, "return document.querySelector('.played').textContent.startsWith('One two')")
+            await page.until("return document.querySelector('.played').textContent.startsWith('One two')")
             await page.do("document.querySelector('#cancel').click()")
             await until(lambda: call.leg.clears, "the cut")
-            await page_until(page, "return document.querySelector('#log').textContent.includes('cut (cancel)')")
-            await page_until(page, "return document.querySelectorAll('path.line').length >= 3")
+            await page.until("return document.querySelector('#log').textContent.includes('cut (cancel)')")
+            await page.until("return document.querySelectorAll('path.line').length >= 3")
             await page.do("document.querySelector('[data-voice=tone] button').click()")
-            assert await page_until(page, "return document.querySelector('#player').duration") > 1
-        await page_until(page, "return document.querySelector('#call-rows').childElementCount === 0")
+            assert await page.until("return document.querySelector('#player').duration") > 1
+        await page.until("return document.querySelector('#call-rows').childElementCount === 0")
         light = await page.do("return getComputedStyle(document.body).backgroundColor")
         await page.do("document.querySelector('#theme').click()")
         assert await page.do("return getComputedStyle(document.body).backgroundColor") != light

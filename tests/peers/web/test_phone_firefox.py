@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.peers.live_server import serve
 from tests.peers.programs import needs_firefox
-from tests.peers.web.firefox import Firefox, firefox
+from tests.peers.web.firefox import firefox
 from tests.peers.web.test_phone_chromium import CONFIG, LISTEN, SENTENCE, calls, no_calls
 from tests.waiting import until
 
 pytestmark = [needs_firefox, pytest.mark.slow]
 
 
-async def page_until(page: Firefox, script: str) -> Any:
-    async with asyncio.timeout(20):
-        while not (value := await page.do(script)):
-            await asyncio.sleep(0.1)
-    return value
-
-
 async def test_firefox_calls_hears_reads_presses_keys_and_hangs_up(tmp_path: Path) -> None:
     async with serve(tmp_path / "server", CONFIG) as live, firefox(tmp_path / "profile") as page:
         await page.open(f"{live.http}/phone")
-        await page_until(page, "return document.querySelectorAll('option').length === 2")
+        await page.until("return document.querySelectorAll('option').length === 2")
         await page.do("document.querySelector('[data-part=route]').value = 'call'")
         await page.do("document.querySelector('[data-part=call]').click()")
         state = "document.querySelector('[data-part=state]').textContent"
-        await page_until(page, f"return {state} === 'In call'")
+        await page.until(f"return {state} === 'In call'")
         assert not await page.do("return document.querySelector('[data-part=mute]').disabled")  # there is a microphone
         assert len(await calls(live)) == 1
         await page.do(LISTEN)
         # Not interruptible by speech: the fake microphone hums.
         await page.do(f"document.querySelector('main').phone.call.text({SENTENCE!r}, {{interruptible: 'dtmf'}})")
-        await page_until(page, "return events.some(e => e.event === 'finished')")
+        await page.until("return events.some(e => e.event === 'finished')")
         said = await page.do("return events.filter(e => e.name === 'caption').map(e => e.text).join('')")
         assert said == SENTENCE
         # WebAudio stands still in a Firefox without a sound card: its decoder says what was heard.
@@ -45,7 +36,7 @@ async def test_firefox_calls_hears_reads_presses_keys_and_hangs_up(tmp_path: Pat
         assert stats["codec"] == "audio/opus" and stats["packetsLost"] == 0 and stats["packetsReceived"] > 100
         assert stats["audioEnergy"] > 0.01
         await page.do("document.querySelector('[data-key=\"5\"]').click()")
-        (key,) = await page_until(page, "const k = events.filter(e => e.name === 'dtmf'); return k.length && k")
+        (key,) = await page.until("const k = events.filter(e => e.name === 'dtmf'); return k.length && k")
         assert key["digit"] == "5"
         await page.do("document.querySelector('[data-part=call]').click()")
         await until(lambda: no_calls(live), "the end of the call")

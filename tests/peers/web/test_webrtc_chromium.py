@@ -13,9 +13,10 @@ from selenium import webdriver
 
 from gateway.config import WebRtcConfig
 from gateway.seams.messages import Subscribe
-from tests.gateway.webrtc.webrtc_gateway import TestGateway, gateway, strongest_hz, until
+from tests.gateway.webrtc.webrtc_gateway import TestGateway, gateway, strongest_hz
 from tests.peers.programs import needs_chromium
 from tests.peers.web.browsers import Page, chromium
+from tests.waiting import until
 from tts_engine.tone import tone_hz
 
 pytestmark = needs_chromium
@@ -96,15 +97,21 @@ async def test_sender_reports_reach_the_browser_and_agree_with_it(driver: webdri
 async def test_typed_cancel_silences_chromium(driver: webdriver.Chrome) -> None:
     async with browsing(driver) as (_, browser):
         await browser.do(
-            "call.say({type: 'text', token: 'A very long sentence that goes on and on and on and on.', last: true})"
+            "call.say({type: 'text', token: args[0], last: true})",
+            "A sentence that goes on and on, for longer than anybody waits here. " * 25,
         )
         await browser.until(lambda frames: frames > 5, "return call.heard.frames")
         await browser.do("call.say({type: 'cancel'})")
         await browser.until(bool, "return call.messages.some(m => m.type === 'interrupt' && m.reason === 'cancel')")
-        await asyncio.sleep(0.5)  # what the browser's own buffer still held
-        frames = await browser.do("return call.heard.frames")
-        await asyncio.sleep(0.5)
-        assert await browser.do("return call.heard.frames") == frames
+        frames = -1
+
+        async def silent() -> bool:  # when its own buffer is empty
+            nonlocal frames
+            before, frames = frames, await browser.do("return call.heard.frames")
+            await asyncio.sleep(0.5)
+            return before == frames
+
+        await until(silent, "silence")
 
 
 async def test_touch_tones_and_the_microphone_arrive(driver: webdriver.Chrome) -> None:
