@@ -18,28 +18,26 @@ from gateway.media.timer import DeadlineTimer
 from gateway.seams.leg import CallEvents
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog import Dialog, Refusal
-from sip_bridge.errors import SipError
-from sip_bridge.invite import (
+from sip_bridge.effects import (
     Acknowledge,
     Ask,
     Begin,
     Digit,
     Effect,
     Follow,
-    InviteDialog,
-    InviteServer,
     Joined,
     Left,
     MediaAgreed,
     Post,
     Respond,
     Silence,
-    State,
     Transferred,
     Trouble,
     Waits,
-    invitation_of,
 )
+from sip_bridge.errors import SipError
+from sip_bridge.invite import InviteDialog, State, invitation_of
+from sip_bridge.invite_server import InviteServer
 from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.io.ports import PortPair
 from sip_bridge.io.rtp_leg import RtpLeg

@@ -1,8 +1,8 @@
 """The protocol of one call: an INVITE, its dialog, offers and answers, what is asked and told in it, and its end (RFC
 3261 sections 12 to 15, RFC 3264, RFC 4028). Pure: messages and the time come in, effects go out.
 
-``InviteDialog`` is what both directions share; ``InviteServer`` is a call that somebody makes to us and
-``InviteClient`` (``invite_client.py``) one of ours. Whoever owns a dialog
+``InviteDialog`` is what both directions share; ``InviteServer`` (``invite_server.py``) is a call that somebody makes to
+us and ``InviteClient`` (``invite_client.py``) one of ours. Whoever owns a dialog
 
 * calls one method for each event, with ``now`` in seconds of a monotonic clock,
 * carries out ``effects`` in order, also those that come up meanwhile,
@@ -21,7 +21,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from gateway.seams.originate import AttemptState
 from sip_bridge.config import SipTimeouts, TrunkConfig
 from sip_bridge.dialog import (
     MIN_SESSION_S,
@@ -31,6 +30,19 @@ from sip_bridge.dialog import (
     min_session_s,
     session_agreed,
     session_answer,
+)
+from sip_bridge.effects import (
+    Acknowledge,
+    Ask,
+    Digit,
+    Effect,
+    Follow,
+    Left,
+    MediaAgreed,
+    Respond,
+    Silence,
+    Transferred,
+    Trouble,
 )
 from sip_bridge.errors import NotAcceptable, ProtocolError, SipError
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
@@ -74,163 +86,6 @@ class Timer(enum.Enum):
     READY = "the session can speak"
     GREETED = "the speech before the answer ends"
     ANSWER = "the callee answers"
-
-
-# --- effects ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Respond:
-    """Answer a request; a 2xx may come again, which repeats it."""
-
-    key: Key
-    response: Response
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Send a request in a new transaction, whose responses are for ``on_response``."""
-
-    request: Request
-    peer: Peer
-
-
-@dataclass(frozen=True, slots=True)
-class Invite:
-    """Send an INVITE outside dialogs. Responses of several forks are for ``on_response``, until ``Settled``."""
-
-    request: Request
-    peer: Peer
-
-
-@dataclass(frozen=True, slots=True)
-class Post:
-    """Send a request in a new transaction whose outcome matters to nobody."""
-
-    request: Request
-    peer: Peer
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledge:
-    """Send an ACK, outside transactions."""
-
-    ack: Request
-    peer: Peer
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """An INVITE has its final answer, or is cancelled."""
-
-    key: Key
-    more: bool
-    """Answers of other forks may come, for 64*T1 (RFC 3261 section 13.2.2.4)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """There is a dialog: requests in it are for ``on_request``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """Make the session, and tell ``begun`` or ``not_begun``."""
-
-
-@dataclass(frozen=True, slots=True)
-class MediaAgreed:
-    """Offer and answer are complete: media goes where they say, and the session knows whether it is heard."""
-
-    agreed: Agreed
-
-
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """The session waits: nobody is meant to hear it before the answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Digit:
-    """A key that came in a message."""
-
-    digit: str
-
-
-@dataclass(frozen=True, slots=True)
-class Follow:
-    """Place the call that the peer asks for, and tell the outcome to ``tell_referred``."""
-
-    target: Uri
-
-
-@dataclass(frozen=True, slots=True)
-class Transferred:
-    """A transfer has ended; empty: as it should."""
-
-    problem: str
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """A call of ours goes on."""
-
-    state: AttemptState
-    status: int
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How an INVITE of ours ended."""
-
-    status: int
-    """200, or why not."""
-    reason: str = ""
-    """In a word, where it was not answered."""
-    elsewhere: tuple[Uri, ...] = ()
-    """Contacts of a 3xx, best first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """The call is over for the session and the media."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """Nothing but answers to the last requests comes any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """For the log."""
-
-    what: str
-    why: str = ""
-
-
-Effect: TypeAlias = (
-    Respond
-    | Ask
-    | Invite
-    | Post
-    | Acknowledge
-    | Settled
-    | Joined
-    | Begin
-    | MediaAgreed
-    | Waits
-    | Digit
-    | Follow
-    | Transferred
-    | Progress
-    | Outcome
-    | Silence
-    | Left
-    | Trouble
-)
 
 
 @dataclass(slots=True)
@@ -789,136 +644,3 @@ class InviteDialog:
             return False
         before, self._min_session_s = self._min_session_s, max(self._min_session_s, wanted_s)
         return self._min_session_s > before
-
-
-class InviteServer(InviteDialog):
-    """A call to us, from its INVITE on.
-
-    Args:
-        key: the INVITE's transaction.
-
-    Raises:
-        ProtocolError: an INVITE that cannot be answered with a call; says with which status.
-        NotAcceptable: no common codec.
-    """
-
-    def __init__(
-        self,
-        trunk: TrunkConfig,
-        peer: Peer,
-        local: LocalAddress,
-        media_port: int,
-        timeouts: SipTimeouts,
-        *,
-        key: Key,
-        invite: Request,
-    ) -> None:
-        super().__init__(trunk, peer, local, media_port, timeouts)
-        self._key = key
-        self._invite = invite
-        self._begun = False
-        self._refresh_headers: HeaderItems = ()
-        self._first_timer: SessionTimer | None = None
-        self.dialog = Dialog.as_server(invite, secrets.token_hex(8))
-        self.dialog.invited = True
-        self._peer_allows = invite.headers.tokens("Allow")
-        contact = self.dialog.target
-        self._translated = (
-            not self.dialog.routes and contact.host.strip("[]") != peer.host and ("received" in invite.via.params)
-        )
-        offer = description_of(invite)
-        self.late = offer is None
-        """The offer is ours: the codec is not known before the ACK, and without it there can be no session."""
-        self._answer_body = self.negotiation.answer(offer) if offer is not None else b""
-
-    def start(self, *, now: float) -> Refusal | None:
-        """Answer, where the INVITE has no offer; else the session begins first. A refusal: the INVITE wants this."""
-        self._now = now
-        timed = self._session_answer(self._invite)
-        if isinstance(timed, Refusal):
-            return timed
-        self._first_timer, self._refresh_headers = timed
-        if self.late:
-            self._answer_body = self.negotiation.offer()
-            self._answer()
-        return None
-
-    def begun(self, *, now: float) -> None:
-        """The session is there: ring, and answer when it can speak."""
-        self._now = now
-        self._begun = True
-        self.effects.append(Waits())
-        if self.late:
-            self._apply(self.negotiation.agreed)
-            return
-        if self._trunk.early_media:
-            self._answer_invite(183, [SDP], self._answer_body)
-            self._apply(self.negotiation.agreed)
-            self._wait(Timer.GREETED, self._timeouts.early_media)
-        else:
-            self._answer_invite(180)
-        if self._trunk.answer_at_once and not self._trunk.early_media:
-            self._answer()
-        else:
-            self._wait(Timer.READY, self._timeouts.ready)
-
-    def not_begun(self, *, now: float) -> None:
-        """There is no room for a session."""
-        self.end("rejected", now=now)
-
-    def on_ready(self, *, now: float) -> None:
-        """The session can speak."""
-        self._now = now
-        self._stop(Timer.READY)
-        if not self._trunk.early_media:
-            self._answer()
-
-    def on_greeted(self, *, now: float) -> None:
-        """What is spoken before the answer has been spoken."""
-        self._now = now
-        if self._trunk.early_media:
-            self._answer()
-
-    def _expired(self, timer: Timer) -> None:
-        match timer:
-            case Timer.READY:
-                self._end("dialogue manager is not there")
-            case Timer.GREETED:
-                self._answer()
-            case _:
-                super()._expired(timer)
-
-    def _answer_invite(self, status: int, headers: HeaderItems = (), body: bytes = b"") -> Response:
-        return self._respond(self._key, self._invite, status, [self._contact, ALLOW, SUPPORTED, *headers], body)
-
-    def _answer(self) -> None:
-        if self.state is not State.EARLY:
-            return
-        self._stop(Timer.GREETED)
-        response = self._answer_invite(200, [*self._refresh_headers, SDP], self._answer_body)
-        self.state = State.UNCONFIRMED
-        self._refreshed(self._first_timer)
-        self._await_ack(self._key, response, offers=self.late)
-        if not self.late:
-            self._apply(self.negotiation.agreed)
-
-    def _answered_late(self) -> None:
-        if not self._begun:
-            self.effects.append(Begin())
-
-    def on_cancel(self, *, now: float) -> None:
-        """The caller gives up. Too late if it is answered: then a BYE follows."""
-        self._now = now
-        if self.state is State.EARLY:
-            self._respond(self._key, self._invite, 487)
-            self._peer_left("cancelled")
-
-    def _on_bye(self, key: Key, request: Request) -> None:
-        if self.state is State.EARLY:
-            self._respond(self._key, self._invite, 487)
-        super()._on_bye(key, request)
-
-    def _give_up(self, reason: str, headers: HeaderItems) -> None:
-        status = 480 if reason in ("end", "hangup_by_api") else 503
-        retry = [("Retry-After", "5")] if status == 503 else []
-        self._respond(self._key, self._invite, status, [*retry, *headers])

@@ -8,26 +8,21 @@ import secrets
 
 from sip_bridge.config import SipTimeouts, TrunkConfig
 from sip_bridge.dialog import Dialog, SessionTimer, min_session_s, session_agreed, session_offer
-from sip_bridge.errors import NotAcceptable, ProtocolError, SipError
-from sip_bridge.invite import (
-    SDP,
+from sip_bridge.effects import (
     Acknowledge,
     Begin,
     Invite,
-    InviteDialog,
     Joined,
     Outcome,
     Post,
     Progress,
     Settled,
     Silence,
-    State,
-    Timer,
     Trouble,
     Waits,
-    description_of,
-    key_of,
 )
+from sip_bridge.errors import NotAcceptable, ProtocolError, SipError
+from sip_bridge.invite import SDP, InviteDialog, State, Timer, description_of, key_of
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.digest import authorization, wants_fresh_nonce
 from sip_bridge.message.sdp import SessionDescription

@@ -16,8 +16,8 @@ from gateway.errors import Rejected
 from gateway.seams.originate import Attempt, AttemptState, CallOrder
 from sip_bridge.call import Host, SipCall
 from sip_bridge.config import SipConfig, TrunkConfig
+from sip_bridge.effects import Effect, Invite, Outcome, Progress, Settled
 from sip_bridge.errors import ProtocolError, Unreachable
-from sip_bridge.invite import Effect, Invite, Outcome, Progress, Settled
 from sip_bridge.invite_client import InviteClient
 from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.io.locate import locate

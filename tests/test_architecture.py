@@ -59,6 +59,8 @@ PURE = [
     "sip_bridge/dialog.py",
     "sip_bridge/invite.py",
     "sip_bridge/invite_client.py",
+    "sip_bridge/invite_server.py",
+    "sip_bridge/effects.py",
     "sip_bridge/local.py",
     "sip_bridge/trunks.py",
     "sip_bridge/targets.py",

@@ -10,14 +10,12 @@ from pydantic import SecretStr
 
 from sip_bridge.config import SipTimeouts, TrunkConfig
 from sip_bridge.dialog import Refusal, SessionTimer
-from sip_bridge.invite import (
+from sip_bridge.effects import (
     Acknowledge,
     Ask,
     Begin,
     Effect,
     Invite,
-    InviteDialog,
-    InviteServer,
     Joined,
     Left,
     Outcome,
@@ -25,11 +23,11 @@ from sip_bridge.invite import (
     Respond,
     Settled,
     Silence,
-    State,
     Transferred,
-    key_of,
 )
+from sip_bridge.invite import InviteDialog, State, key_of
 from sip_bridge.invite_client import InviteClient
+from sip_bridge.invite_server import InviteServer
 from sip_bridge.local import LocalAddress, Peer
 from sip_bridge.message.sip import Address, Headers, Request, Response, Uri, response_to
 from sip_bridge.transaction import server_key

@@ -1,0 +1,147 @@
+"""A call that somebody makes to us, from its INVITE on (RFC 3261 sections 9.2, 13.3 and 15.1.2): it rings, begins a
+session, and is answered when that can speak. Pure, as ``invite.py`` is."""
+
+from __future__ import annotations
+
+import secrets
+
+from sip_bridge.config import SipTimeouts, TrunkConfig
+from sip_bridge.dialog import Dialog, Refusal, SessionTimer
+from sip_bridge.effects import Begin, Waits
+from sip_bridge.invite import SDP, InviteDialog, State, Timer, description_of
+from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
+from sip_bridge.message.sip import Request, Response
+from sip_bridge.transaction import Key
+
+
+class InviteServer(InviteDialog):
+    """A call to us, from its INVITE on.
+
+    Args:
+        key: the INVITE's transaction.
+
+    Raises:
+        ProtocolError: an INVITE that cannot be answered with a call; says with which status.
+        NotAcceptable: no common codec.
+    """
+
+    def __init__(
+        self,
+        trunk: TrunkConfig,
+        peer: Peer,
+        local: LocalAddress,
+        media_port: int,
+        timeouts: SipTimeouts,
+        *,
+        key: Key,
+        invite: Request,
+    ) -> None:
+        super().__init__(trunk, peer, local, media_port, timeouts)
+        self._key = key
+        self._invite = invite
+        self._begun = False
+        self._refresh_headers: HeaderItems = ()
+        self._first_timer: SessionTimer | None = None
+        self.dialog = Dialog.as_server(invite, secrets.token_hex(8))
+        self.dialog.invited = True
+        self._peer_allows = invite.headers.tokens("Allow")
+        contact = self.dialog.target
+        self._translated = (
+            not self.dialog.routes and contact.host.strip("[]") != peer.host and ("received" in invite.via.params)
+        )
+        offer = description_of(invite)
+        self.late = offer is None
+        """The offer is ours: the codec is not known before the ACK, and without it there can be no session."""
+        self._answer_body = self.negotiation.answer(offer) if offer is not None else b""
+
+    def start(self, *, now: float) -> Refusal | None:
+        """Answer, where the INVITE has no offer; else the session begins first. A refusal: the INVITE wants this."""
+        self._now = now
+        timed = self._session_answer(self._invite)
+        if isinstance(timed, Refusal):
+            return timed
+        self._first_timer, self._refresh_headers = timed
+        if self.late:
+            self._answer_body = self.negotiation.offer()
+            self._answer()
+        return None
+
+    def begun(self, *, now: float) -> None:
+        """The session is there: ring, and answer when it can speak."""
+        self._now = now
+        self._begun = True
+        self.effects.append(Waits())
+        if self.late:
+            self._apply(self.negotiation.agreed)
+            return
+        if self._trunk.early_media:
+            self._answer_invite(183, [SDP], self._answer_body)
+            self._apply(self.negotiation.agreed)
+            self._wait(Timer.GREETED, self._timeouts.early_media)
+        else:
+            self._answer_invite(180)
+        if self._trunk.answer_at_once and not self._trunk.early_media:
+            self._answer()
+        else:
+            self._wait(Timer.READY, self._timeouts.ready)
+
+    def not_begun(self, *, now: float) -> None:
+        """There is no room for a session."""
+        self.end("rejected", now=now)
+
+    def on_ready(self, *, now: float) -> None:
+        """The session can speak."""
+        self._now = now
+        self._stop(Timer.READY)
+        if not self._trunk.early_media:
+            self._answer()
+
+    def on_greeted(self, *, now: float) -> None:
+        """What is spoken before the answer has been spoken."""
+        self._now = now
+        if self._trunk.early_media:
+            self._answer()
+
+    def _expired(self, timer: Timer) -> None:
+        match timer:
+            case Timer.READY:
+                self._end("dialogue manager is not there")
+            case Timer.GREETED:
+                self._answer()
+            case _:
+                super()._expired(timer)
+
+    def _answer_invite(self, status: int, headers: HeaderItems = (), body: bytes = b"") -> Response:
+        return self._respond(self._key, self._invite, status, [self._contact, ALLOW, SUPPORTED, *headers], body)
+
+    def _answer(self) -> None:
+        if self.state is not State.EARLY:
+            return
+        self._stop(Timer.GREETED)
+        response = self._answer_invite(200, [*self._refresh_headers, SDP], self._answer_body)
+        self.state = State.UNCONFIRMED
+        self._refreshed(self._first_timer)
+        self._await_ack(self._key, response, offers=self.late)
+        if not self.late:
+            self._apply(self.negotiation.agreed)
+
+    def _answered_late(self) -> None:
+        if not self._begun:
+            self.effects.append(Begin())
+
+    def on_cancel(self, *, now: float) -> None:
+        """The caller gives up. Too late if it is answered: then a BYE follows."""
+        self._now = now
+        if self.state is State.EARLY:
+            self._respond(self._key, self._invite, 487)
+            self._peer_left("cancelled")
+
+    def _on_bye(self, key: Key, request: Request) -> None:
+        if self.state is State.EARLY:
+            self._respond(self._key, self._invite, 487)
+        super()._on_bye(key, request)
+
+    def _give_up(self, reason: str, headers: HeaderItems) -> None:
+        status = 480 if reason in ("end", "hangup_by_api") else 503
+        retry = [("Retry-After", "5")] if status == 503 else []
+        self._respond(self._key, self._invite, status, [*retry, *headers])

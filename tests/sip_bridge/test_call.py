@@ -1,0 +1,68 @@
+"""What a call does with what its protocol wants done."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from sip_bridge.message.sip import Request, Response
+from tests.gateway.call.virtual_session import VirtualLoop
+from tests.sip_bridge.virtual_bridge import Far, VirtualBridge, played
+
+
+def run(script: Coroutine[Any, Any, None]) -> None:
+    with played(), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(script)
+
+
+async def called() -> tuple[VirtualBridge, Far]:
+    world = VirtualBridge()
+    far = Far(world)
+    far.calls()
+    await world.run()
+    far.ack()
+    return world, far
+
+
+def test_what_an_effect_leads_to_comes_behind_the_effects_before_it() -> None:
+    """A session that hangs up while it is told of a key: the key's answer is out, and nothing is said twice."""
+
+    async def script() -> None:
+        world, far = await called()
+        world.session.on_digit = lambda digit: world.session.call.hang_up("end")  # type: ignore[method-assign]
+        far.send("INFO", body=b"5", content="application/dtmf")
+        info, bye = world.sent[-2:]
+        assert isinstance(info, Response) and info.status == 200 and info.cseq.method == "INFO"
+        assert isinstance(bye, Request) and bye.method == "BYE"
+        await world.run(40)
+        assert not any(world.bridge.kept.values())
+
+    run(script())
+
+
+def test_an_effect_that_fails_ends_its_call_only_and_the_others_are_carried_out() -> None:
+    async def script() -> None:
+        world, far = await called()
+
+        def fails(digit: str) -> None:
+            raise RuntimeError("a bug of ours")
+
+        world.session.on_digit = fails  # type: ignore[method-assign]
+        far.send("INFO", body=b"5", content="application/dtmf")
+        await world.run(40)
+        assert [line.partition(" ")[2] for line in world.lines if "session: closed" in line] == [
+            "session: closed internal error"
+        ]
+        assert world.asked("BYE") and not any(world.bridge.kept.values())
+
+    run(script())
+
+
+def test_a_call_that_is_over_has_no_timer_left() -> None:
+    async def script() -> None:
+        world, far = await called()
+        call = world.session.call
+        assert call.deadline() is not None  # the session's interval
+        far.send("BYE")
+        assert call.deadline() is None and call._timer._timer.cancelled()
+
+    run(script())
