@@ -200,6 +200,9 @@ class RtpSession:
         self.heard_at = now
         if terms.sent != before.sent:
             self._begin(now)
+        if terms.audio.rtp_clock_hz != before.audio.rtp_clock_hz:
+            self._tell_losses()
+            self._arrivals = None  # the peer may keep its SSRC, but its timestamps mean something else now
 
     # --- out -------------------------------------------------------------------------------------------------------
 

@@ -76,3 +76,11 @@ def test_nowhere() -> None:
     assert send(at, REAL, [1, 2, 3]) is None
     at.negotiated(None, now=0.0)
     assert send(at, REAL, [1, 2, 3]) is None
+
+
+def test_reports_may_come_from_the_host_that_was_named_and_from_the_one_that_is_followed() -> None:
+    at = latch()
+    assert at.knows(NAMED[0]) and not at.knows(REAL[0])
+    send(at, REAL, [1, 2, 3])
+    assert at.knows(NAMED[0]) and at.knows(REAL[0]) and not at.knows(THIEF[0])
+    assert not Latch("any").knows(NAMED[0])

@@ -263,3 +263,14 @@ def test_the_round_trip_is_told_when_a_report_of_the_peer_shows_it() -> None:
         call.session.receive(far.report(at, block)[2], BEGIN_S + at, scripts.HOME)
     call.session.receive(far.report(4.0)[2], BEGIN_S + 4.0, scripts.HOME)
     assert call.trips == [pytest.approx(0.375, abs=1e-4), pytest.approx(0.125, abs=1e-4)]
+
+
+def test_a_stream_that_goes_on_with_another_clock_is_counted_anew() -> None:
+    call = Call()
+    opus = replace(SIP, encoding="OPUS", payload_type=107, receive_type=107)
+    for terms, at in ((SIP, 0.0), (opus, 0.2)):
+        if terms is opus:
+            call.agree(opus)
+        for after, _, data, source in scripts.Far(terms, sequence=100 + round(at * 50)).frames(10, at):
+            call.session.receive(data, BEGIN_S + after, source)
+    assert call.session.stats.jitter_s < 0.001
