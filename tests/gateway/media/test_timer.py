@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.media import timer as timer_module
 from gateway.media.timer import DeadlineTimer
 
 
@@ -60,20 +59,19 @@ class Work:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: made)
-    monkeypatch.setattr(timer_module, "time", made)
     return made
 
 
 def test_it_calls_at_every_deadline(clock: Clock) -> None:
     work = Work(101.0, 103.0)
-    DeadlineTimer(work).arm()
+    DeadlineTimer(work, clock=clock.monotonic).arm()
     clock.until(110.0)
     assert work.called == [101.0, 103.0] and not clock.set
 
 
 def test_an_earlier_deadline_moves_it_forward_and_a_later_one_sets_nothing(clock: Clock) -> None:
     work = Work(105.0)
-    timer = DeadlineTimer(work)
+    timer = DeadlineTimer(work, clock=clock.monotonic)
     timer.arm()
     work.due.append(102.0)
     timer.arm()
@@ -87,21 +85,21 @@ def test_an_earlier_deadline_moves_it_forward_and_a_later_one_sets_nothing(clock
 def test_a_loop_that_fires_too_early_does_not_make_it_spin(clock: Clock) -> None:
     clock.early_s = 0.0005
     work = Work(101.0)
-    DeadlineTimer(work).arm()
+    DeadlineTimer(work, clock=clock.monotonic).arm()
     clock.until(102.0)
     assert work.called == [101.0]
 
 
 def test_a_deadline_that_has_passed_is_met_at_once(clock: Clock) -> None:
     work = Work(90.0)
-    DeadlineTimer(work).arm()
+    DeadlineTimer(work, clock=clock.monotonic).arm()
     clock.until(100.0)
     assert work.called == [100.0]
 
 
 def test_closed_it_calls_no_more(clock: Clock) -> None:
     work = Work(101.0)
-    timer = DeadlineTimer(work)
+    timer = DeadlineTimer(work, clock=clock.monotonic)
     timer.arm()
     timer.close()
     timer.arm()
@@ -111,7 +109,7 @@ def test_closed_it_calls_no_more(clock: Clock) -> None:
 
 def test_what_it_calls_may_close_it(clock: Clock) -> None:
     work = Work(101.0, 102.0)
-    timer = DeadlineTimer(work)
+    timer = DeadlineTimer(work, clock=clock.monotonic)
     work.on_timer = lambda now: timer.close()  # type: ignore[method-assign]
     timer.arm()
     clock.until(110.0)
