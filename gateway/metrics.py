@@ -22,7 +22,7 @@ _JITTER_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16)
 
 
 class Metrics(Collector):
-    """The gateway's metrics; implements ``gateway.call.session.Meter``.
+    """The gateway's metrics; implements ``gateway.call.stats.Meter``.
 
     Args:
         version: of the gateway, for ``talkspurt_build_info``.

@@ -45,8 +45,7 @@ class State(enum.Enum):
 
     HELD = "held"  # synthesised ahead, unheard, until commit or discard
     QUEUED = "queued"  # waits for the turns before it
-    SPEAKING = "speaking"  # its sound is going out, more may come from the engine
-    DRAINING = "draining"  # the engine is done, the caller has not heard all of it yet
+    SPEAKING = "speaking"  # its sound is going out; whether more comes from the engine, its track says
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
@@ -57,7 +56,6 @@ class Event(enum.Enum):
 
     COMMIT = "commit"
     FRONT = "front"  # the turns before it are done
-    ENGINE_DONE = "engine done"
     PLAYED_OUT = "played out"
     CUT = "cut"  # speech, dtmf, cancel, preempt, discard, hang-up
     FAIL = "fail"  # the engine, the clip or the text was bad
@@ -66,10 +64,9 @@ class Event(enum.Enum):
 TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (State.HELD, Event.COMMIT): State.QUEUED,
     (State.QUEUED, Event.FRONT): State.SPEAKING,
-    (State.SPEAKING, Event.ENGINE_DONE): State.DRAINING,
-    (State.DRAINING, Event.PLAYED_OUT): State.FINISHED,
-    **{(state, Event.CUT): State.INTERRUPTED for state in (State.HELD, State.QUEUED, State.SPEAKING, State.DRAINING)},
-    **{(state, Event.FAIL): State.FAILED for state in (State.HELD, State.QUEUED, State.SPEAKING, State.DRAINING)},
+    (State.SPEAKING, Event.PLAYED_OUT): State.FINISHED,
+    **{(state, Event.CUT): State.INTERRUPTED for state in (State.HELD, State.QUEUED, State.SPEAKING)},
+    **{(state, Event.FAIL): State.FAILED for state in (State.HELD, State.QUEUED, State.SPEAKING)},
 }
 
 TERMINAL = frozenset({State.FINISHED, State.INTERRUPTED, State.FAILED})
@@ -105,7 +102,6 @@ class Turn:
         self.silent = False
         """True: no events of it are told (fallback text, digits)."""
         self.opened = False
-        self.engine_done = False
         self.track = Track(self)
         self.spans: list[TextSpan] = []
         self.segments: deque[tuple[int, int]] = deque()
@@ -257,7 +253,7 @@ class Turns:
     def speaking(self) -> Turn | None:
         """The turn whose sound the caller hears, if any."""
         for turn in self._turns.values():
-            if turn.track.sent and turn.state in (State.SPEAKING, State.DRAINING):
+            if turn.track.sent and turn.state is State.SPEAKING:
                 return turn
         return None
 
@@ -644,7 +640,7 @@ class Turns:
         del self._turns[turn.id]
         if turn is self._open_untagged:
             self._open_untagged = None
-        if turn.opened and not turn.engine_done:
+        if turn.opened and not turn.track.done and event is not Event.FAIL:
             self._effects.stop(turn)
         sounding = self.playout.remove(turn.track, now) if event is not Event.PLAYED_OUT else False
         for _, name in turn.marks:
@@ -692,19 +688,15 @@ class Turns:
 
     def on_engine_done(self, turn: Turn, now: float) -> None:
         """All sound of a turn has come."""
-        if not turn.live or turn.engine_done:
+        if not turn.live or turn.track.done:
             return
-        turn.engine_done = True
         turn.track.done = True
-        if turn.state is State.SPEAKING:
-            turn.apply(Event.ENGINE_DONE)
         self._advance(now)
 
     def on_failed(self, turn: Turn, *, code: str, description: str, now: float) -> None:
         """A turn cannot be made to its end; what is left of its sound is dropped with it."""
         if not turn.live:
             return
-        turn.engine_done = True
         self.playout.stop(turn.track, now)
         self._report_heard(turn, self.heard_chars(turn, now))
         sounding = self._terminate(turn, Event.FAIL, now)
@@ -728,7 +720,7 @@ class Turns:
             match event:
                 case FirstFrame():
                     self._started(turn, event)
-                case PlayedOut() if turn.state is State.DRAINING:
+                case PlayedOut() if turn.state is State.SPEAKING:
                     self._report_heard(turn, len(turn.text))
                     self._terminate(turn, Event.PLAYED_OUT, now)
                     self._say(
@@ -768,10 +760,8 @@ class Turns:
                 if not self._waits(turn, now):
                     turn.apply(Event.FRONT)
                     self.playout.add(turn.track)
-                    if turn.engine_done:
-                        turn.apply(Event.ENGINE_DONE)
             # The next turn follows without silence once all sound of the one before is here.
-            front_free = front_free and (held or turn.state is State.DRAINING)
+            front_free = front_free and (held or (turn.state is State.SPEAKING and turn.track.done))
             waiting = turn.state is State.QUEUED and turn.front_at is None
             ahead += waiting
             if not turn.opened and (turn.text or turn.closed) and (not waiting or ahead <= self.defaults.ahead_turns):
@@ -791,10 +781,7 @@ class Turns:
         if not turn.closed:
             turn.opened = False
             return
-        turn.engine_done = True
         turn.track.done = True
-        if turn.state is State.SPEAKING:
-            turn.apply(Event.ENGINE_DONE)
 
     def _update_speaking(self, now: float) -> None:
         speaking = self.speaking() is not None

@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.call.session import Meter
+from gateway.call.stats import Meter
 from gateway.metrics import Metrics
 
 NAMES = {

@@ -84,7 +84,9 @@ class Voice:
             await asyncio.Event().wait()
         assert self.made is not None
         (session,) = self.made.directory
-        await until(lambda: session.stats.first_packet_ms and not session.playout.buffered_s(), "an empty playout")
+        await until(
+            lambda: session.stats.first_packet_ms and not session.speech.playout.buffered_s(), "an empty playout"
+        )
         await asyncio.sleep(0.5)  # longer than what is sent ahead
 
 

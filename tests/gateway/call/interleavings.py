@@ -279,7 +279,7 @@ def _act(call: VirtualSession, rng: random.Random) -> None:
         case 7:
             call.session.on_digit(rng.choice("0123456789*#"))
         case 8:
-            call.session.on_key_heard("7")
+            call.session.caller.on_key_heard("7")
         case 9:
             call.say(Mark(name=f"m{rng.randrange(1000)}"))
         case 10:

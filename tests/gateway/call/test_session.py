@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import pytest
 
-from gateway.seams.messages import Text
+from gateway.seams.messages import End, Text
 from tests.gateway.call.interleavings import run_all, scripted
 from tests.gateway.call.virtual_session import VirtualSession
 
@@ -40,3 +43,98 @@ def test_a_story_that_streams_on_is_silent_while_the_caller_speaks_and_the_answe
     assert not [line for line in lines[cut:prompt] if " frame " in line], "nobody talks over the caller"
     finished = [line for line in lines if "event='finished'" in line]
     assert len(finished) == 1 and "turn='t2'" in finished[0]
+
+
+def lines_of(scene: Callable[[VirtualSession], Awaitable[None]], **fields: Any) -> list[str]:
+    """What leaves a call in which that happens, without the times."""
+
+    async def call(_: object) -> list[str]:
+        made = VirtualSession(fields.pop("route", {}), **fields)
+        await made.run(0.01)
+        await scene(made)
+        return [line.partition(" ")[2] for line in await made.finish()]
+
+    return run_all(call, [None])[0]
+
+
+def test_what_was_told_before_the_manager_was_there_is_told_first() -> None:
+    async def scene(call: VirtualSession) -> None:
+        await call.run(0.5)
+
+    lines = lines_of(scene, route={"welcome_greeting": "hello there", "events": ["speaker-events"]})
+    assert [line for line in lines if line.startswith("tell TurnEvent")][0].startswith("tell TurnEvent(turn='greeting'")
+
+
+def test_a_caller_who_hangs_up_ends_every_turn_and_its_work_and_then_the_line() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.say(Text(token="one two three four ", turn="a"), Text(token="five ", last=True, turn="b"))
+        await call.run(0.1)
+
+    lines = lines_of(scene)
+    assert [line for line in lines if "interrupted" in line and "TurnEvent" in line] == [
+        "tell TurnEvent(turn='a', event='interrupted', data={'reason': 'hangup', 'heardMs': 98})",
+        "tell TurnEvent(turn='b', event='interrupted', data={'reason': 'hangup', 'heardMs': 0})",
+    ]
+    assert "closed a" in lines and "Ended(reason='hangup'" in lines[-3] and lines[-2] == "line closed"
+
+
+def test_the_engine_is_read_on_when_there_is_room_again() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.say(Text(token="a b c d e f g h i j k l m n o p q r s t u", last=True))
+        await call.run(0.1)
+        assert 3.0 < call.session.speech.playout.buffered_s() < 3.4, "playout.buffer_s is 3"
+        await call.run(1.0)
+        assert 2.8 < call.session.speech.playout.buffered_s() < 3.4
+        await call.run(4.0)
+
+    assert any("event='finished', data={'audioMs': 4200" in line for line in lines_of(scene))
+
+
+def test_a_turn_whose_engine_breaks_fails_and_the_call_goes_on() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.say(Text(token="one two "))
+        await call.run(0.1)
+        call.spoken[0].fail()
+        await call.run(0.1)
+        call.say(Text(token="three", last=True))
+        await call.run(1.0)
+
+    lines = lines_of(scene)
+    assert any("turn='t1', event='failed'" in line for line in lines)
+    assert any("turn='t2', event='finished'" in line for line in lines)
+
+
+def test_a_key_that_the_leg_tells_is_not_taken_from_the_audio_too() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.session.caller.on_key_heard("1")
+        call.session.on_digit("2")
+        call.session.caller.on_key_heard("2")
+
+    assert [line for line in lines_of(scene) if "Dtmf" in line] == ["tell Dtmf(digit='1')", "tell Dtmf(digit='2')"]
+
+
+def test_the_end_comes_when_all_is_said_and_leaves_a_handoff() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.say(Text(token="good bye", last=True), End(handoff_data="{}"))
+        await call.run(0.3)
+        assert call.session.handoff is None
+        await call.run(0.5)
+        assert call.session.handoff is not None and call.session.handoff.handoff_data == "{}"
+
+    assert "hang_up end {}" in lines_of(scene)
+
+
+def test_the_callers_audio_is_worked_on_until_the_caller_who_cut_us_has_finished() -> None:
+    """Nothing is left to interrupt after the cut, but turns wait for the end of what the caller says."""
+
+    async def scene(call: VirtualSession) -> None:
+        call.say(Text(token="one two three four five", last=True))
+        await call.run(0.1)
+        assert call.vad_wanted
+        call.utters("word", 20)
+        await call.run(0.5)
+        assert call.session.turns.live == [] and call.vad_wanted
+        await call.run(1.0)
+        assert not call.vad_wanted
+
+    assert any("Interrupt(" in line for line in lines_of(scene))

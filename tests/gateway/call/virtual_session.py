@@ -203,7 +203,7 @@ class VirtualSession:
         self.engine_s = 0.0
         """The longest that the engine takes for a word."""
         self.loses_marks = False
-        self.speech_wanted = False
+        self.speech_wanted = self.vad_wanted = False
         self.plan: deque[Window] = deque()
         """What the caller's windows will be, 32 ms each; silence is not looked at when nobody spoke."""
         self._marks: deque[asyncio.TimerHandle] = deque()
@@ -300,7 +300,7 @@ class VirtualSession:
         self.detector.forget()
 
     async def _listen(self) -> None:
-        events: UplinkEvents = self.session
+        events: UplinkEvents = self.session.caller
         while True:
             await asyncio.sleep(WINDOW_S)
             if not self.plan and self.detector.idle:
@@ -442,7 +442,7 @@ class _Uplink:
         return self
 
     def want(self, *, vad: bool, pcm_rate: int, keys: bool = False, speech: bool = False) -> None:
-        self._world.speech_wanted = speech
+        self._world.speech_wanted, self._world.vad_wanted = speech, vad
 
     def spoke(self, frame: bytes, *, now: float) -> None: ...
 

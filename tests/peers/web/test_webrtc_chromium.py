@@ -118,7 +118,7 @@ async def test_touch_tones_and_the_microphone_arrive(driver: webdriver.Chrome) -
     async with browsing(driver, start="{microphone: true}") as (made, browser):
         session = next(iter(made.directory))
         pcm: list[bytes] = []
-        session.on_pcm = pcm.append  # type: ignore[method-assign, assignment]  # where the uplink's thread delivers
+        session.caller.on_pcm = pcm.append  # type: ignore[method-assign, assignment]  # where the uplink's thread delivers
         session.on_message(Subscribe(media=True, sample_rate=16000))
         await until(lambda: len(pcm) >= 50, "a second of the microphone")
         heard = np.frombuffer(b"".join(pcm[10:50]), np.int16)

@@ -1,0 +1,182 @@
+"""What comes from the caller: audio, what the VAD and the recogniser hear in it, and keys.
+
+Decides nothing about turns: it tells ``Turns``, and comes back when ``Turns`` wants to decide later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.call.barge_in import Event, State
+from gateway.call.listening import Hearing, Listening
+from gateway.call.turns import Turns
+from gateway.config import RouteConfig
+from gateway.seams.messages import Error, Info, Outbound, Subscribe
+from gateway.seams.recogniser import RecognitionError
+from gateway.seams.uplink import Uplink, UplinkStream
+from voicecodecs.registry import AudioFormat
+
+
+class Manager(Protocol):
+    """Who is told of the caller."""
+
+    def tell(self, message: Outbound) -> None: ...
+
+    def send_audio(self, pcm: bytes) -> None: ...
+
+
+class Caller:
+    """One call's; the ``UplinkEvents`` of its audio.
+
+    Args:
+        clock: the ticker's ``now``.
+    """
+
+    def __init__(
+        self, route: RouteConfig, turns: Turns, manager: Manager, hearing: Hearing | None, *, clock: Callable[[], float]
+    ) -> None:
+        self._turns = turns
+        self._manager = manager
+        self._now = clock
+        self._tells_speaking = "speaker-events" in route.events
+        self._inband_dtmf = route.inband_dtmf
+        self._listening = Listening(hearing, turns, tell=manager.tell, decide=self._decide) if hearing else None
+        self._uplink: UplinkStream | None = None
+        self._leg_tells_keys = False
+        self._subscribed_rate = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due: float | None = None
+        self.wanted = False
+        """Whether anybody wants the caller's audio now; read for every frame that comes."""
+
+    def connect(self, uplink: Uplink, call_id: str, inbound: AudioFormat, outbound: AudioFormat, route: str) -> None:
+        """Have the caller's audio worked on."""
+        self._uplink = uplink.open(call_id, inbound, outbound, route, self)
+
+    def start(self) -> None:
+        """Begin to listen. Raises ``RecognitionError``."""
+        if self._listening is not None:
+            self._listening.start()
+        self.refresh()
+
+    def close(self) -> None:
+        """Nothing is decided any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def aclose(self) -> None:
+        """No more audio, no more words."""
+        if self._uplink is not None:
+            self._uplink.close()
+        if self._listening is not None:
+            await self._listening.aclose()
+
+    def refresh(self) -> None:
+        """Ask for what is needed of the caller's audio now, and come back when a decision about the caller is due."""
+        due = self._turns.deadline()
+        if due != self._timer_due:
+            self._timer_due = due
+            if self._timer is not None:
+                self._timer.cancel()
+            if due is not None:
+                delay_s = max(0.0, due - self._now())
+                self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_due)
+        if self._uplink is not None:
+            speech = self._listening is not None
+            vad = (
+                speech
+                or self._tells_speaking
+                or self._turns.interruptible_by("speech")
+                or self._turns.barge_in.state is not State.SILENT  # when will the caller have finished?
+            )
+            keys = self._inband_dtmf and not self._leg_tells_keys
+            self._uplink.want(vad=vad, pcm_rate=self._subscribed_rate, keys=keys, speech=speech)
+            self.wanted = self._uplink.needed
+
+    def _on_due(self) -> None:
+        self._timer_due = None
+        self._decide(Event.DEADLINE)
+
+    def _decide(self, event: Event, onset: float | None = None) -> None:
+        self._turns.on_caller(event, self._now(), onset=onset)
+
+    # --- the leg's side --------------------------------------------------------------------------------------------
+
+    def on_audio(self, payload: bytes) -> None:
+        """The caller's audio, only while ``wanted``."""
+        if self._uplink is not None:
+            self._uplink.push(payload, now=self._now())
+
+    def on_digit(self, digit: str) -> None:
+        """The caller pressed a key, and the leg says so."""
+        if not self._leg_tells_keys:
+            self._leg_tells_keys = True  # its tone may be in the audio too, and is the same key
+            self.refresh()
+        self._turns.on_digit(digit, self._now())
+
+    def spoke(self, frame: bytes, now: float) -> None:
+        """A frame of ours left. Wanted before anybody listens, too: the echo of a turn's first frames comes later."""
+        if self._uplink is not None:
+            self._uplink.spoke(frame, now=now)
+
+    # --- the manager's side ----------------------------------------------------------------------------------------
+
+    def subscribe(self, message: Subscribe) -> None:
+        """The manager wants the caller's audio, or no more of it."""
+        self._subscribed_rate = message.sample_rate if message.media else 0
+        self.refresh()
+
+    def transcribe(self, language: str) -> None:
+        """The caller speaks another language from now on; an empty one says nothing."""
+        if self._listening is not None and language:
+            try:
+                self._listening.use_language(language)
+            except RecognitionError as exc:
+                self._manager.tell(Error(description=str(exc), code="not_supported", field="transcriptionLanguage"))
+
+    # --- what is heard (UplinkEvents) ------------------------------------------------------------------------------
+
+    def on_speech_suspected(self, *, onset: float) -> None:
+        """It may be speech."""
+        self._decide(Event.SUSPECTED, onset)
+
+    def on_speech_dismissed(self) -> None:
+        """It was no speech."""
+        self._decide(Event.DISMISSED)
+
+    def on_speech_started(self, *, onset: float) -> None:
+        """The VAD is sure."""
+        if self._listening is not None:
+            self._listening.on_speech_started(onset=onset)
+        else:
+            self._tell_speaking("on")
+            self._decide(Event.SPEECH, onset)
+
+    def on_speech_ended(self) -> None:
+        """The caller has stopped."""
+        if self._listening is not None:
+            self._listening.on_speech_ended()
+        else:
+            self._decide(Event.SILENCE)
+            self._tell_speaking("off")
+
+    def on_speech(self, pcm: bytes) -> None:
+        """What the caller says."""
+        if self._listening is not None:
+            self._listening.on_speech(pcm)
+
+    def on_key_heard(self, digit: str) -> None:
+        """A touch tone in the audio, where the route looks for them and the leg has told none."""
+        if not self._leg_tells_keys:
+            self._turns.on_digit(digit, self._now())
+
+    def on_pcm(self, pcm: bytes) -> None:
+        """Audio for the dialogue manager that subscribed."""
+        if self._subscribed_rate:
+            self._manager.send_audio(pcm)
+
+    def _tell_speaking(self, value: str) -> None:
+        if self._tells_speaking:
+            self._manager.tell(Info(name="clientSpeaking", value=value))

@@ -1,0 +1,340 @@
+"""The speech of one call: carries out what ``Turns`` decides. Owns a task for each turn in the making.
+
+Text goes to the engine, files and digits to the clips; their frames go into the playout, and the ticker sends them to
+the leg. The engine is not read on while the playout holds ``playout.buffer_s`` of a turn. Nothing here waits inside a
+tick. Knows nothing of who leads the dialogue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gateway.call.stats import CallStats
+from gateway.call.turns import FirstPacket, Reason, Turn, TurnDefaults, Turns
+from gateway.config import PlayoutConfig
+from gateway.errors import ClipError
+from gateway.media.playout import Playout, StartPolicy
+from gateway.media.ticker import Ticker
+from gateway.seams.leg import MediaLeg
+from gateway.seams.messages import Outbound
+from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
+from tts_engine.errors import EngineError
+from voicecodecs.fade import faded
+from voicecodecs.registry import AudioFormat
+
+log = logging.getLogger(__name__)
+
+_POSITION_EVERY_S = 0.2
+
+
+class Clips(Protocol):
+    """Sound that is not synthesised: files and tones, as utterances."""
+
+    async def open(self, source: str, fmt: AudioFormat, loop: int) -> Utterance:
+        """Raises ``ClipError``."""
+        ...
+
+    async def digits(self, digits: str, fmt: AudioFormat, *, silent: bool = False) -> Utterance: ...
+
+    async def aclose(self) -> None: ...
+
+
+@dataclass(kw_only=True)
+class Means:
+    """What makes and sends speech; all calls of a process share it."""
+
+    engine: SpeechEngine
+    clips: Clips
+    ticker: Ticker
+    playout: PlayoutConfig
+    start: StartPolicy
+
+
+class Ear(Protocol):
+    """Who listens to the caller meanwhile."""
+
+    def spoke(self, frame: bytes, now: float) -> None:
+        """A frame of ours left: its echo is not the caller."""
+        ...
+
+    def refresh(self) -> None:
+        """Turns began, ended, or want to decide something later."""
+        ...
+
+
+@dataclass(slots=True)
+class _Making:
+    """A turn's sound in the making."""
+
+    task: asyncio.Task[None]
+    utterance: Utterance | None = None
+    pending: list[str] = field(default_factory=list)
+    ended: bool = False
+    engine: str = ""
+    """What makes the sound, as its chunks say."""
+
+
+class Speech:
+    """One call's; what ``Turns`` knows as its ``Effects``. ``close``, then ``aclose`` it.
+
+    Args:
+        tell: sends to the dialogue manager.
+        hang_up: the manager ended the session, and what was queued before has been spoken.
+    """
+
+    ear: Ear
+    """Set it before the first turn."""
+
+    def __init__(
+        self,
+        call_id: str,
+        leg: MediaLeg,
+        limits: TurnDefaults,
+        means: Means,
+        stats: CallStats,
+        *,
+        tell: Callable[[Outbound], None],
+        hang_up: Callable[[str | None], None],
+    ) -> None:
+        self._call_id = call_id
+        self._leg = leg
+        self._means = means
+        self._stats = stats
+        self.tell = tell
+        self.hang_up = hang_up
+        self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the first turn has ended, however it did."""
+        self._now: Callable[[], float] = means.ticker.now
+        fmt = leg.outbound
+        self.playout = Playout(
+            ptime_s=fmt.ptime_ms / 1000,
+            lead_s=min(leg.max_lead_ms, means.playout.lead_ms) / 1000,
+            start=means.start,
+            has_marks=leg.has_marks,
+            recalls=leg.recalls,
+            mark_timeout_s=means.playout.mark_timeout_s,
+            send_mark=leg.send_mark,
+        )
+        self.turns = Turns(limits, self.playout, self, sample_rate=fmt.sample_rate, frame_samples=fmt.frame_samples)
+        self._making: dict[str, _Making] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._next_position = 0.0
+        self._next_words = 0.0
+        self._beside: set[str] = set()
+        """Turns of digits that the leg carries itself when their place in the audio comes."""
+        self._handle = means.ticker.add(
+            self.playout, self._send_frame, self.settle, pacing_error=stats.meter.pacing_error(stats.transport)
+        )
+
+    def close(self, reason: Reason, now: float) -> None:
+        """End every turn, and take none any more."""
+        self.turns.close(reason, now)
+        for making in self._making.values():
+            making.task.cancel()
+
+    async def aclose(self) -> None:
+        """Wait for the end of all tasks, and leave the ticker."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._means.ticker.remove(self._handle)
+
+    # --- the leg's side --------------------------------------------------------------------------------------------
+
+    def mark_reached(self, name: str, now: float) -> None:
+        """The peer has played up to a mark of ours."""
+        self.playout.mark_reached(name, now)
+        if self.playout.last_mark_delay_s is not None:
+            self._stats.meter.mark_delay(seconds=max(0.0, self.playout.last_mark_delay_s))
+            self.playout.last_mark_delay_s = None
+        self.settle(now)
+
+    def put_on_hold(self, on_hold: bool, now: float) -> None:
+        """The leg can carry no sound now, or can again. Speech waits where it is, and goes on at its place."""
+        if on_hold != self.playout.on_hold:
+            self.playout.on_hold = on_hold
+            if on_hold:
+                self.playout.flushed(now)
+            self.wake()
+
+    def playback(self, *, started: bool, now: float) -> None:
+        """The peer has begun to play after silence, or has played all that it got."""
+        if started:
+            self.playout.playback_started(now)
+        else:
+            self.playout.playback_completed(now)
+            self.settle(now)
+
+    # --- what Turns wants done (Effects) ---------------------------------------------------------------------------
+
+    def open(self, turn: Turn) -> None:
+        """Start making a turn's sound."""
+        self._stats.turns += 1
+        making = _Making(asyncio.create_task(self._make(turn), name=f"turn {turn.id}"))
+        if turn.kind == "text":
+            making.pending.append(turn.text)
+        making.ended = turn.closed
+        self._making[turn.id] = making
+        self._tasks.add(making.task)
+        making.task.add_done_callback(self._tasks.discard)
+
+    def feed(self, turn: Turn, text: str) -> None:
+        """More text of a turn in the making."""
+        making = self._making.get(turn.id)
+        if making is not None:
+            if making.utterance is None:
+                making.pending.append(text)
+            else:
+                making.utterance.feed(text)
+
+    def end_text(self, turn: Turn) -> None:
+        """A turn's text is complete."""
+        making = self._making.get(turn.id)
+        if making is not None:
+            making.ended = True
+            if making.utterance is not None:
+                making.utterance.end_text()
+
+    def stop(self, turn: Turn) -> None:
+        """Abort a turn's work."""
+        making = self._making.pop(turn.id, None)
+        if making is not None:
+            if making.utterance is not None:
+                now = self._now()
+                making.utterance.played(self.turns.heard_samples(turn, now), at=now)
+            making.task.cancel()
+
+    def flush(self, since: float | None) -> None:
+        """Silence now: empty the peer's buffer, then the shortest fade the codec allows."""
+        now = self._now()
+        sounding = self.playout.flushed(now)
+        self._leg.send_clear()
+        # The tail is as long as a frame: a large one would hold the next turn up for longer than the click is worth.
+        if sounding is not None and self._means.playout.fade_ms and self._leg.outbound.ptime_ms <= 60:
+            tail = faded(self._leg.outbound, sounding, ms=self._means.playout.fade_ms)
+            if tail is not None:
+                self._leg.send_frame(tail, now)
+        self._stats.fell_silent(since, self._now())
+
+    def wake(self) -> None:
+        """Look at the playout again in the next slot."""
+        self._means.ticker.wake(self._handle, now=self._now())
+        self.ear.refresh()
+
+    def first_packet(self, measured: FirstPacket) -> None:
+        """Count a first packet, tell the engine where the phone is; digits go out beside the audio here."""
+        if measured.turn.id in self._beside:
+            self._beside.discard(measured.turn.id)
+            self._leg.send_dtmf(measured.turn.text)
+        self._stats.first_packet(measured, engine=self._making[measured.turn.id].engine)
+        self._report_position(measured.turn, self._now())
+        self.ear.refresh()
+
+    def gap(self, turn: Turn, length_s: float) -> None:
+        """Count a gap."""
+        self._stats.gap(length_s)
+
+    def ended(self, turn: Turn, reason: str, since: float | None) -> None:
+        """Count a turn, and let go of what made it."""
+        self._making.pop(turn.id, None)
+        now = self._now()
+        self._stats.ended(turn, reason, since, heard_chars=self.turns.heard_chars(turn, now), now=now)
+        if not self.greeted.done():
+            self.greeted.set_result(None)
+        self.ear.refresh()
+
+    def dropped_tokens(self, count: int) -> None:
+        """Count late tokens."""
+        self._stats.meter.tokens_dropped(count)
+
+    # --- making sound ----------------------------------------------------------------------------------------------
+
+    async def _make(self, turn: Turn) -> None:
+        try:
+            async with await self._source(turn) as utterance:
+                making = self._making.get(turn.id)
+                if making is None:
+                    return
+                making.utterance = utterance
+                for text in making.pending:
+                    utterance.feed(text)
+                making.pending.clear()
+                if making.ended:
+                    utterance.end_text()
+                async for chunk in utterance:
+                    making.engine = chunk.engine
+                    if turn.track.sent:
+                        self._stats.meter.playout_buffer(seconds=self._in_hand_s(turn))
+                    self.turns.on_chunk(turn, chunk, self._now())
+                    if self._in_hand_s(turn) > self._means.playout.buffer_s:
+                        self._room.clear()
+                        await self._room.wait()
+            self.turns.on_engine_done(turn, self._now())
+        except (EngineError, ClipError) as exc:
+            code = exc.code if isinstance(exc, EngineError) else "CLIP"
+            log.warning("turn failed", extra={"call": self._call_id, "turn": turn.id, "code": code, "why": str(exc)})
+            self.turns.on_failed(turn, code=code, description=str(exc), now=self._now())
+        except asyncio.CancelledError:
+            raise
+        except Exception:  # a bug of ours must end this turn, not the call
+            log.exception("turn failed", extra={"call": self._call_id})
+            self.turns.on_failed(turn, code="INTERNAL", description="internal error", now=self._now())
+
+    def _in_hand_s(self, turn: Turn) -> float:
+        return len(turn.track.frames) * self.playout.pacer.ptime_s
+
+    async def _source(self, turn: Turn) -> Utterance:
+        fmt = self._leg.outbound
+        if turn.kind == "play":
+            return await self._means.clips.open(turn.source, fmt, turn.loop)
+        if turn.kind == "digits":
+            beside = self._leg.carries_dtmf(turn.text)
+            if beside:
+                self._beside.add(turn.id)
+            return await self._means.clips.digits(turn.text, fmt, silent=beside)
+        return self._means.engine.open(
+            UtteranceRequest(
+                utterance_id=f"{self._call_id}.{turn.id}",
+                format=fmt,
+                voice=turn.voice,
+                language=turn.language,
+                speed=turn.speed,
+                instruct=turn.instruct,
+                ahead=turn.front_at is None,
+            )
+        )
+
+    # --- the ticker's side -----------------------------------------------------------------------------------------
+
+    def _send_frame(self, frame: bytes, now: float) -> bool:
+        sent = self._leg.send_frame(frame, now)
+        self.playout.frame_sent()
+        if not sent:
+            self._stats.stalled()
+        self.ear.spoke(frame, now)
+        return sent
+
+    def settle(self, now: float) -> None:
+        """Act on the position that the caller has reached; the end of each visit of the ticker."""
+        if self.playout.events:
+            self.turns.settle(now)
+            self._next_words = now
+        if now >= self._next_words:
+            self._next_words = self.turns.follow(now)
+        if now >= self._next_position:
+            self._next_position = now + _POSITION_EVERY_S
+            self.turns.settle(now)
+            speaking = self.turns.speaking()
+            if speaking is not None:
+                self._report_position(speaking, now)
+            if not self._room.is_set() and self.playout.buffered_s() < self._means.playout.buffer_s:
+                self._room.set()
+
+    def _report_position(self, turn: Turn, now: float) -> None:
+        making = self._making.get(turn.id)
+        if making is not None and making.utterance is not None:
+            making.utterance.played(self.turns.heard_samples(turn, now), at=now)

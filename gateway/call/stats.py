@@ -1,0 +1,123 @@
+"""What is counted and shown of a call. Decides nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gateway.call.turns import FirstPacket, State, Turn, Turns
+from gateway.histogram import Histogram
+
+
+class Meter(Protocol):
+    """What is counted of all calls. ``gateway.metrics`` implements it."""
+
+    def pacing_error(self, transport: str) -> Histogram: ...
+    def first_packet(self, *, transport: str, engine: str, seconds: float, stages_ms: dict[str, float]) -> None: ...
+    def playout_buffer(self, *, seconds: float) -> None: ...
+    def gap(self, *, transport: str, seconds: float) -> None: ...
+    def turn_ended(self, *, outcome: str) -> None: ...
+    def cut(self, *, reason: str, seconds: float) -> None: ...
+    def mark_delay(self, *, seconds: float) -> None: ...
+    def tokens_dropped(self, count: int) -> None: ...
+    def stalled(self, *, transport: str) -> None: ...
+
+
+SPOKEN_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenText:
+    """Where a call is in its text. The strings are bounded by ``SPOKEN_CHARS`` each."""
+
+    turn: str
+    """The turn that is being heard, else the last one that was."""
+    played: str
+    """What the caller has heard of it, the word under way included."""
+    queued: str
+    """What is to come: the rest of it, and the turns behind it, one a line."""
+    outcome: str
+    """How that turn ended: ``finished``, ``interrupted``, ``failed``; empty while it is being heard."""
+
+
+@dataclass(slots=True)
+class CallStats:
+    """What REST and the console show of a call, beside what the meter counts of all."""
+
+    transport: str
+    meter: Meter
+    started_at: float = field(default_factory=time.time)
+    """Seconds since the epoch."""
+    turns: int = 0
+    gaps: int = 0
+    gap_s: float = 0.0
+    first_packet_ms: list[float] = field(default_factory=list)
+    last_cut_ms: float | None = None
+    stalls: int = 0
+    last_turn: str = ""
+    """The turn that was heard last and is over, what the caller heard of it, and how it ended."""
+    last_heard: str = ""
+    last_outcome: str = ""
+    silent_at: float = 0.0
+    """When our voice last fell silent because somebody asked for it, on the clock of the turns."""
+
+    def first_packet(self, measured: FirstPacket, *, engine: str) -> None:
+        """The first sound of a turn left. One that follows another turn without silence was waited for by nobody."""
+        if not measured.follows:
+            self.first_packet_ms.append(round(measured.total_s * 1000, 1))
+            del self.first_packet_ms[:-100]
+            self.meter.first_packet(
+                transport=self.transport, engine=engine, seconds=measured.total_s, stages_ms=measured.stages_ms
+            )
+
+    def gap(self, length_s: float) -> None:
+        """The caller heard nothing in the middle of a turn."""
+        self.gaps += 1
+        self.gap_s += length_s
+        self.meter.gap(transport=self.transport, seconds=length_s)
+
+    def stalled(self) -> None:
+        """The socket took no frame."""
+        self.stalls += 1
+        self.meter.stalled(transport=self.transport)
+
+    def fell_silent(self, since: float | None, now: float) -> None:
+        """Our voice was flushed; ``since``: when the caller or the manager asked for it, if one did."""
+        if since is not None:
+            self.silent_at = now
+            self.last_cut_ms = (now - since) * 1000
+
+    def ended(self, turn: Turn, reason: str, since: float | None, *, heard_chars: int, now: float) -> None:
+        """A turn is over; ``reason`` is empty unless it was cut."""
+        if turn.track.sent:
+            heard = len(turn.text) if turn.state is State.FINISHED else heard_chars
+            self.last_turn, self.last_outcome = turn.id, turn.state.value
+            self.last_heard = _tail(turn.text[:heard]) if turn.kind == "text" else ""
+        self.meter.turn_ended(outcome=turn.state.value)
+        if reason in ("speech", "dtmf", "cancel") and since is not None:
+            # A pause that became a cut had its last frame when it began.
+            self.meter.cut(reason=reason, seconds=(self.silent_at if self.silent_at >= since else now) - since)
+
+    def spoken_text(self, turns: Turns, now: float) -> SpokenText:
+        """What the caller has heard, and what is to come; digits and clips are no text."""
+        speaking = turns.speaking()
+        waiting = [
+            turn.text
+            for turn in turns.live
+            if turn.kind == "text" and turn.state is not State.HELD and turn is not speaking
+        ]
+        if speaking is None:
+            return SpokenText(self.last_turn, self.last_heard, _head(waiting), self.last_outcome)
+        text = speaking.text if speaking.kind == "text" else ""
+        heard = turns.heard_chars(speaking, now)
+        return SpokenText(speaking.id, _tail(text[:heard]), _head([text[heard:], *waiting]), "")
+
+
+def _tail(text: str) -> str:
+    return text[-SPOKEN_CHARS:]
+
+
+def _head(turns: Sequence[str]) -> str:
+    return "\n".join(text[:SPOKEN_CHARS] for text in turns[:SPOKEN_CHARS])[:SPOKEN_CHARS]
