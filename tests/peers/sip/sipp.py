@@ -40,7 +40,7 @@ async def sipp(
         "-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", str(free_port()), "-t", "t1" if transport == "tcp" else "u1",
         "-m", str(calls), "-l", str(concurrent), "-r", str(rate), "-d", str(pause_ms),
         "-nostdin", "-trace_err", "-error_file", str(folder / "errors"),
-        "-timeout", f"{PATIENCE_S:g}s", "-timeout_error",
+        "-timeout", f"{PATIENCE_S:g}s", "-timeout_error", "-max_retrans", "12",
     ]  # fmt: skip
     process = await asyncio.create_subprocess_exec(
         *words, cwd=folder, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
