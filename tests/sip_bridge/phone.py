@@ -18,8 +18,8 @@ from sip_bridge.message.sdp import Media
 from sip_bridge.message.sdp import parse as parse_sdp
 from sip_bridge.message.sip import Headers, Message, Request, Response, parse, response_to
 from sip_bridge.transaction import failure_ack
+from tests.waiting import PATIENCE_S as PATIENCE_S
 
-PATIENCE_S = 15.0
 """Longest wait for anything; nothing is asserted about how long it took."""
 
 FAST = {"t1": 0.03, "t2": 0.12, "t4": 0.1}
