@@ -1,0 +1,112 @@
+"""Calls of a whole gateway, from the edge's value to the end: listed, counted, left to who goes on with them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.call.handoff import Handoff
+from gateway.errors import Rejected
+from gateway.seams.incoming import IncomingCall
+from talkspurt.build import Gateway
+from tests.gateway.http.api_gateway import api_gateway
+from tests.waiting import until
+from voicecodecs.registry import AudioFormat
+
+
+class Leg:
+    """The media of a call that nobody hears."""
+
+    max_lead_ms = 0
+    has_marks = False
+    recalls = True
+    outbound = AudioFormat()
+
+    def __init__(self) -> None:
+        self.hung_up: list[str] = []
+
+    def send_frame(self, payload: bytes, now: float) -> bool:
+        return True
+
+    def send_mark(self, name: str) -> None: ...
+
+    def send_clear(self) -> None: ...
+
+    def carries_dtmf(self, digits: str) -> bool:
+        return False
+
+    def send_dtmf(self, digits: str) -> bool:
+        return False
+
+    def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
+        self.hung_up.append(reason)
+
+    def transfer(self, target: str, handoff_data: str | None = None) -> Any:
+        raise AssertionError("no call here is transferred")
+
+
+CALL = IncomingCall(
+    route="default", transport="telnyx", inbound=AudioFormat(), call_sid="c1", custom_parameters={"lang": "de"}
+)
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[Gateway]:
+    routes = {"default": {"parameters": {"lang": "en", "bot": "billing"}}}
+    async with api_gateway(tmp_path, routes=routes) as (gateway, _, _):
+        yield gateway
+
+
+def ended(made: Gateway) -> dict[tuple[str, str], float]:
+    """Calls by transport and outcome."""
+    text = made.metrics.exposition().decode()
+    return {
+        (sample.labels["transport"], sample.labels["outcome"]): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "talkspurt_calls_total" and sample.value
+    }
+
+
+async def test_a_call_is_listed_under_its_id_with_what_its_route_adds(made: Gateway) -> None:
+    session = made.calls.begin(CALL, Leg())
+    assert made.directory.get(session.call_id) is session
+    assert session.call.custom_parameters == {"lang": "de", "bot": "billing"}
+    session.end("over", hang_up=True)
+    await until(lambda: not len(made.directory), "the call's end")
+    assert ended(made) == {("telnyx", "completed"): 1}
+
+
+async def test_what_a_call_leaves_is_kept_for_its_own_carrier(made: Gateway) -> None:
+    session = made.calls.begin(CALL, Leg())
+    session.handoff = Handoff(session.call_id, "ended", "data")
+    session.end("over", hang_up=True)
+    await until(lambda: not len(made.directory), "the call's end")
+    assert made.handoffs.take("twilio", "c1") is None
+    assert made.handoffs.take("telnyx", "c1") == session.handoff
+
+
+async def test_a_bug_in_one_call_ends_that_call_only(made: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = made.calls.begin(CALL, Leg())
+
+    async def broken(self: object) -> str:
+        raise RuntimeError("a bug")
+
+    await asyncio.sleep(0)  # the other one runs already
+    monkeypatch.setattr(type(other), "run", broken)
+    made.calls.begin(CALL, Leg())
+    await until(lambda: len(made.directory) == 1, "the end of the broken call")
+    assert made.directory.get(other.call_id) is other
+    assert ended(made) == {("telnyx", "failed"): 1}
+
+
+async def test_a_drain_takes_no_calls_and_hangs_up_what_is_left_at_its_end(made: Gateway) -> None:
+    leg = Leg()
+    made.calls.begin(CALL, leg)
+    await made.calls.drain(0)
+    assert leg.hung_up == ["drained"] and not len(made.directory)
+    with pytest.raises(Rejected, match="draining"):
+        made.calls.begin(CALL, Leg())
