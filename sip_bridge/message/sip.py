@@ -30,6 +30,9 @@ MAX_HEADER_LINE = 8 * 1024
 our own User-to-User (2 kB of data are 4 kB of hex) are longer than the start line may be."""
 
 MAX_HEADERS = 256
+"""Headers of a message, and values of one that is a list. No request passes more hops than 70 (RFC 3261 section 20.22).
+"""
+
 MAX_BODY_BYTES = 1024 * 1024
 BRANCH_MAGIC = "z9hG4bK"
 """Begins every branch of RFC 3261 (section 8.1.1.7); one without it comes from RFC 2543."""
@@ -122,6 +125,8 @@ def split_list(text: str, separator: str = ",") -> list[str]:
     """Cut at separators that stand outside quoted strings and angle brackets."""
     if separator not in text:
         return [text.strip()] if text.strip() else []
+    if '"' not in text and "<" not in text:
+        return [part for part in map(str.strip, text.split(separator)) if part]
     parts: list[str] = []
     start = 0
     quoted = escaped = bracketed = False
@@ -582,7 +587,11 @@ def _parse_headers(lines: list[str]) -> Headers:
         if "\0" in value:
             raise ProtocolError(f"header {name[:40]} holds a NUL byte")
         items.append((_COMPACT.get(name.lower(), name), value.strip()))
-    return Headers(items)
+    headers = Headers(items)
+    longest = max(len(headers.all(name)) for name in _LISTS)
+    if longest > MAX_HEADERS:
+        raise ProtocolError(f"a header has {longest} values, expected at most {MAX_HEADERS}", status=513)
+    return headers
 
 
 def _checked(message: Message) -> bytes:

@@ -158,6 +158,7 @@ def test_without_brackets_parameters_are_the_headers() -> None:
         (b"INVITE sip:a SIP/2.0\r\nX: " + b"y" * MAX_HEADER_BYTES, "do not end within", None),
         (changed(b"bot@example.com SIP", b"b" * MAX_START_LINE + b" SIP"), "start line has", None),
         (changed(b"Max-Forwards: 70", b"X:" + b"\r\n y" * MAX_HEADER_LINE), "header 'X' has", None),
+        (changed(b"Max-Forwards: 70", b"\r\n".join([b"Via: " + b"a," * 100] * 3)), "has 301 values", None),
         (changed(b"SIP/2.0/UDP", b"SIP/2.0/UDP/x"), "Via is", None),
         (changed(b"bot@example.com SIP", b"bot@example.com\x0bx SIP"), "Request-URI", 400),
     ],
