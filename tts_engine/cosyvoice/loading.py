@@ -1,7 +1,7 @@
-"""A model directory and a voice registry to a ready-made ``CosyVoiceSynthesizer``.
+"""Makes a ``CosyVoiceSynthesizer`` from a model directory and a voice registry.
 
-On a GPU: fused kernels, CUDA graphs, bf16 where the measured error allows it (mel: 0.3 % of its size). On a CPU: the
-plain networks in fp32, the same loops without graphs.
+On a GPU it has fused kernels, CUDA graphs, and bf16 where the measured error allows it (mel: 0.3 % of its size). On a
+CPU it has the plain networks in fp32 and the same loops without graphs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DirectoryVoices:
     def __init__(self, folder: Path, frontend: Frontend, registered: Path | None) -> None:
         """
         Args:
-            registered: folder of the voices that users add; None: they cannot.
+            registered: folder of the voices that users add. None: users cannot add voices.
         """
         path = folder / "spk2info.pt"
         self._engine = f"cosyvoice{frontend.version}"
@@ -110,7 +110,7 @@ def load_synthesizer(
     vllm: VllmConfig | None = None,
     observer: StepObserver | None = None,
 ) -> CosyVoiceSynthesizer:
-    """Read the weights (seconds to a minute) and build the engine; ``start`` it then.
+    """Read the weights (seconds to a minute) and build the engine. Call its ``start`` then.
 
     Args:
         device: ``cuda``, ``cuda:1`` ... or ``cpu``.
@@ -213,7 +213,7 @@ def _vllm_config(settings: CosyVoiceConfig) -> VllmConfig:
 
 
 def _exported(network: SpeechLanguageModel, folder: Path, export_folder: Path, *, rl: bool) -> Path:
-    """The folder that vLLM loads, written where it is not there yet."""
+    """Return the folder that vLLM loads. It is written if it does not exist yet."""
     stem = "llm.rl" if rl else "llm"
     source = next(path for path in (folder / f"{stem}.safetensors", folder / f"{stem}.pt") if path.is_file())
     stamp = source.stat()

@@ -1,7 +1,8 @@
-"""CosyVoice as a ``Synthesizer``: clause to prompt, prompt to speech tokens, tokens to sound, cancel at every stage.
+"""CosyVoice as a ``Synthesizer``: it turns a clause into a prompt, the prompt into speech tokens, and these into sound.
 
-Closing the generator of a clause closes the language model's (out of the next step) and the rendering (its caches are
-free before the next batch); whatever was waiting leaves its queue.
+A clause can be cancelled at every stage. Closing its generator closes the language model's generator, which takes the
+clause out of the next step, and the rendering, whose caches are free before the next batch. Waiting work leaves its
+queue.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
 
 ENOUGH_S = 0.5
-"""Seconds of sound in hand that outlast the making of the next chunk under full load, several times over."""
+"""So many seconds of sound in hand last several times as long as making the next chunk takes under full load."""
 SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * FRAME_SAMPLES
 
 
 class ClauseFrontend(Protocol):
-    """``cosyvoice.frontend.Frontend`` is one."""
+    """The part of ``cosyvoice.frontend.Frontend`` that the synthesizer uses."""
 
     def clause(self, text: str, voice: VoiceFeatures, *, language: str = "", instruct: str = "") -> Clause: ...
 
@@ -45,10 +46,10 @@ class ClauseFrontend(Protocol):
 
 
 class VoiceSource(Protocol):
-    """Where voices come from; raises NotFound."""
+    """The source of voices. Its methods raise NotFound for an unknown voice."""
 
     def features(self, voice_id: str) -> tuple[object, VoiceFeatures]:
-        """A key that names voice and revision, and the voice."""
+        """Return a key that names voice and revision, and the voice."""
         ...
 
     def infos(self) -> Sequence[VoiceInfo]: ...
@@ -61,15 +62,15 @@ class VoiceSource(Protocol):
 
 
 class StepObserver(Protocol):
-    """Whoever counts. Called in the token-to-wave thread."""
+    """Counts steps. It is called in the token-to-wave thread."""
 
     def batch(self, rows: int, *, cache: str, cache_bytes: int) -> None:
-        """A step of so many clauses ran, after which this cache holds so many bytes."""
+        """Count a step of ``rows`` clauses, after which the cache holds ``cache_bytes``."""
         ...
 
 
 class CosyVoiceSynthesizer:
-    """One checkpoint on one device. ``start`` it, ``aclose`` it."""
+    """One checkpoint on one device. Call ``start`` before use and ``aclose`` at the end."""
 
     sample_rate = SAMPLE_RATE
     line_rates: Collection[int] = ()
@@ -93,11 +94,11 @@ class CosyVoiceSynthesizer:
         """
         Args:
             name: ``cosyvoice2`` or ``cosyvoice3``.
-            streamed_lm: draws clauses whose text is still coming; None: they wait for all of it.
-            start_lm: coroutine function that starts the language model, where it is not running yet.
-            filter_silence: drop long runs of silent codes, as upstream does for CosyVoice3.
-            admission: who is let in.
-            observer: told of batches and caches; ``block_bytes``: what one of the worker's blocks takes.
+            streamed_lm: draws clauses whose text is still arriving. None: clauses wait for all their text.
+            start_lm: coroutine function that starts the language model, if it does not run yet.
+            filter_silence: are long runs of silent codes dropped, as upstream does for CosyVoice3?
+            admission: decides which clauses are let in.
+            observer: counts batches and caches. block_bytes: memory of one of the worker's blocks.
         """
         self.name = name
         self._frontend, self._lm, self._worker, self._voices = frontend, lm, worker, voices
@@ -115,7 +116,7 @@ class CosyVoiceSynthesizer:
 
     async def start(self) -> None:
         """Capture the graphs, then bring the built-in voices' prompts to the device."""
-        # Three threads share the interpreter; at the default of 5 ms one would wait that long for another's loop.
+        # Three threads share the interpreter. With the default of 5 ms, one would wait that long for another's loop.
         sys.setswitchinterval(0.0005)
         if self._start_lm is not None:
             await self._start_lm()  # type: ignore[misc]
@@ -187,7 +188,7 @@ class CosyVoiceSynthesizer:
     async def _draw(
         self, clause: ClauseRequest, features: VoiceFeatures, words: _Words, reader: Reader
     ) -> AsyncGenerator[int, None]:
-        """The clause's speech ids; its words are handed over as they are known."""
+        """Yield the clause's speech ids. Pass on its words as they become known."""
         front, seed, text = self._frontend, random.getrandbits(63), clause.text
         if clause.more is not None:
             layout = front.streamed(features, instruct=clause.instruct)
@@ -214,7 +215,7 @@ class CosyVoiceSynthesizer:
     async def _pieces(
         self, clause: ClauseRequest, more: AsyncIterator[str], words: _Words
     ) -> AsyncIterator[Sequence[int]]:
-        """Text ids of a clause that grows."""
+        """Yield the text ids of a clause whose text is still arriving."""
         length = 0
         async for piece in more:
             ids, found = self._frontend.piece(piece, clause.language)
@@ -223,10 +224,10 @@ class CosyVoiceSynthesizer:
             yield ids
 
     async def _open(self, voice: Voice, playhead: Playhead, *, goes_on: bool) -> Rendering:
-        """A place for the clause. A turn that speaks, and one that nobody waits for yet, wait until there is one.
+        """Return a place for the clause. A speaking turn, and a turn that nobody waits for yet, wait until one is free.
 
         Raises:
-            Exhausted: somebody waits for this turn, and it would be late or make others late.
+            Exhausted: somebody waits for this turn, and the turn would be late or make others late.
         """
         waits = False
         try:
@@ -251,8 +252,9 @@ class CosyVoiceSynthesizer:
             self._observer.batch(rows, cache="flow", cache_bytes=used * self._block_bytes)
 
     async def _give_way(self, playhead: Playhead) -> None:
-        """While others have made no sound yet and this caller has enough in hand, leave the device to them."""
-        # Polled: both reasons to wait change with time or in another thread, and a late look costs nothing.
+        """Leave the device to clauses that have made no sound yet, while this caller has enough sound in hand."""
+        # This polls, because both reasons to wait change with time or in another thread, and a late check costs
+        # nothing.
         while self._scheduler.silent and (spare := playhead.slack_s(time.monotonic()) - ENOUGH_S) > 0:  # noqa: ASYNC110
             await asyncio.sleep(min(spare, 0.05))
 
@@ -263,7 +265,7 @@ class CosyVoiceSynthesizer:
         begins = not rendering.sounded
         pcm = await self._worker.submit(rendering, final=final)
         done = time.monotonic()
-        # Before its first chunk a clause may have waited for its text.
+        # A clause may have waited for its text before its first chunk.
         if not begins and playhead.played_at is not None and playhead.slack_s(done) < LATE_S:
             self._admission.late(self._scheduler.open_clauses, done)
         return PcmChunk(
@@ -281,7 +283,7 @@ class CosyVoiceSynthesizer:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Says to the language model what a clause still needs, and how soon."""
+    """Tells the language model how many ids a clause still needs, and how soon."""
 
     scheduler: Scheduler
     rendering: Rendering
@@ -294,22 +296,22 @@ class _Reader:
 
 
 class _Words:
-    """Hands out the words of a clause with the chunk in which each begins: at expected lengths first, and rescaled
-    to what is left once the clause's length is known."""
+    """Returns each word of a clause with the chunk in which the word begins. Words have their expected lengths at
+    first, and are scaled to the rest of the clause when its length is known."""
 
     def __init__(self, words: Sequence[tuple[int, int, float]]) -> None:
         self._left = list(words)
         self._begin = 0.0
         self._heard = 0
         self.total: int | None = None
-        """Samples of the clause, once known."""
+        """Number of samples of the clause. None: it is not known yet."""
 
     def add(self, words: Sequence[tuple[int, int, float]]) -> None:
-        """Words that follow those known so far."""
+        """Add words that follow those known so far."""
         self._left += words
 
     def take(self, samples: int, *, last: bool) -> Sequence[WordSpan]:
-        """The words that begin in the next ``samples`` samples."""
+        """Return the words that begin in the next ``samples`` samples."""
         self._heard += samples
         out: list[WordSpan] = []
         weight = sum(w for *_, w in self._left)

@@ -1,3 +1,3 @@
-"""Clauses to frames, whatever the voice: opens utterances, trims silence, remembers clauses, keeps within the phone's
-lead.
+"""Turns clauses into frames, whatever the voice: it opens utterances, trims silence, remembers clauses, and keeps
+within the bound of sound made ahead.
 """

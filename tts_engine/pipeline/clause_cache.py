@@ -1,4 +1,5 @@
-"""Remembers what was spoken before: greetings and prompts cost nothing the second time. LRU, bounded in bytes."""
+"""Remembers spoken clauses, so that greetings and prompts cost nothing the second time. An LRU cache, bounded in
+bytes."""
 
 from __future__ import annotations
 
@@ -14,33 +15,33 @@ from tts_engine.synthesizer import WordSpan
 
 @dataclass(frozen=True, slots=True)
 class SpokenClause:
-    """A clause as it is heard: silence at its ends trimmed, at the synthesizer's rate."""
+    """A clause as it is heard: without silence at its ends, at the synthesizer's rate."""
 
     pcm: NDArray[np.float32]
     words: Sequence[WordSpan]
 
 
 class ClauseCache:
-    """Least recently used clauses go when there are more than ``max_bytes`` of sound."""
+    """The cache. The least recently used clauses are dropped if there are more than ``max_bytes`` of sound."""
 
     def __init__(self, max_bytes: int) -> None:
         """
         Args:
-            max_bytes: of samples, 4 each; 0 keeps nothing.
+            max_bytes: most bytes of samples, 4 bytes each. 0: nothing is kept.
         """
         self.max_bytes = max_bytes
         self.bytes = 0
         self._clauses: OrderedDict[Hashable, SpokenClause] = OrderedDict()
 
     def get(self, key: Hashable) -> SpokenClause | None:
-        """The clause of that key, which is then the most recently used one."""
+        """Return the clause of that key, which then is the most recently used one."""
         clause = self._clauses.get(key)
         if clause is not None:
             self._clauses.move_to_end(key)
         return clause
 
     def put(self, key: Hashable, clause: SpokenClause) -> None:
-        """Keep a clause; one that alone is over the bound is not kept."""
+        """Keep a clause, unless it is larger than the bound."""
         if clause.pcm.nbytes > self.max_bytes:
             return
         if (old := self._clauses.pop(key, None)) is not None:

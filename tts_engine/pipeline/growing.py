@@ -1,4 +1,4 @@
-"""A clause whose text is still coming: words go in as the caller's deltas bring them, and out to the voice model."""
+"""A clause whose text is still arriving: words come in as deltas bring them, and go to the voice model."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 
 class GrowingText:
-    """``text`` is what has been given out; it is always the beginning of the clause as it will be cut."""
+    """A growing clause. ``text`` is what has been given out. It is always the beginning of the final clause."""
 
     def __init__(self, start_char: int) -> None:
-        """``start_char``: of the clause, in all that was fed."""
+        """``start_char`` is the clause's first character in everything that was fed."""
         self.start_char = start_char
         self.text = ""
         self.ended = False
@@ -20,11 +20,11 @@ class GrowingText:
     def grow(self, pending: str) -> int:
         """Give out the words of ``pending``, the uncut text from the clause's first character on.
 
-        The last whole word stays back: where a clause is cut may depend on what follows it. A text without spaces
-        is given out at its end only.
+        The last whole word is kept back, because the place of the cut may depend on what follows. A text without spaces
+        is given out only at its end.
 
         Returns:
-            how many words are out.
+            How many words have been given out.
         """
         whole = pending.rstrip().rfind(" ")
         cut = pending.rfind(" ", 0, max(whole, 0))
@@ -34,14 +34,14 @@ class GrowingText:
         return len(self.text.split())
 
     def end(self, text: str) -> None:
-        """The clause is cut: this is all of it."""
+        """End the clause. ``text`` is its whole text."""
         if not self.ended:
             self.text = text if text.startswith(self.text) else self.text
             self.ended = True
             self._changed.set()
 
     async def pieces(self) -> AsyncIterator[str]:
-        """The text in pieces of whole words, each with the space before it; for one reader."""
+        """Yield the text in pieces of whole words, each with the space before it. There may be only one reader."""
         while True:
             ended = self.ended
             if len(self.text) > self._taken:

@@ -9,7 +9,8 @@ from voicecodecs.pcm import trim_silence
 
 
 class SilenceTrimmer:
-    """One clause. What the model pads goes; ``keep_ms`` stays on both sides so that soft onsets are whole."""
+    """Trims one clause. The model's padding is removed; ``keep_ms`` stays on both sides, so that soft onsets are
+    whole."""
 
     def __init__(self, sample_rate: int, *, keep_ms: float = 10) -> None:
         """
@@ -22,11 +23,11 @@ class SilenceTrimmer:
         self._quiet = np.zeros(0, np.float32)
         """Silence that may turn out to be a pause inside the clause, or its end."""
         self.trimmed: int | None = None
-        """Samples dropped before the first one returned; None while all was silence."""
+        """Number of samples dropped before the first returned one. None: all was silence so far."""
         self._seen = 0
 
     def push(self, pcm: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The next piece; returns what is certain to be heard.
+        """Take the next piece, and return the samples that are certain to be heard.
 
         Args:
             pcm: shape ``(samples,)``, float32, [-1, 1].
@@ -49,7 +50,7 @@ class SilenceTrimmer:
         return out
 
     def finish(self) -> NDArray[np.float32]:
-        """The clause is over; returns the few milliseconds kept after its last sound."""
+        """End the clause, and return the few milliseconds that are kept after its last sound."""
         if self.trimmed is None:
             return np.zeros(0, np.float32)
         tail, self._quiet = self._quiet[: self._keep], np.zeros(0, np.float32)

@@ -1,4 +1,4 @@
-"""Speech tokens to sound, batched over all calls: who is let in (``admission``), who runs next (``scheduler``), who
-holds which part of the caches (``block_manager``), what the device computes (``runner``, ``batch``), and the thread
-between all that and the event loop (``worker``). Knows nothing of text and language model.
+"""Turns speech tokens into sound, batched over all calls. ``admission`` decides which clauses are let in, ``scheduler``
+which run next, ``block_manager`` which part of the caches each holds. ``runner`` and ``batch`` compute on the device,
+and ``worker`` is the thread between these and the event loop. This room knows nothing of text and language model.
 """

@@ -1,13 +1,14 @@
-"""Who is let in, by what the device was measured to manage. Pure: loads and times come in, a verdict goes out.
+"""Decides whether one more clause may begin, by measurements of the device. Pure: it takes loads and times, and returns
+a verdict.
 
-Two things can go wrong when one more turn begins: those who speak run dry, or its own first sound comes late. The first
-is watched as a share of the device: a clause that speaks needs one chunk for every second of sound, at the measured
-cost of a clause in a full batch, and a first and a last one in its lifetime, as long as those of late. The second is
-the wait behind the first chunks that are due already.
+Two things can go wrong when one more turn begins: clauses that speak run out of sound, or the new turn's first sound
+comes late. The first is watched as a share of the device. A speaking clause needs one chunk for every second of sound,
+at the measured cost of a clause in a full batch, and in its lifetime one first and one last chunk; lifetimes are those
+of recent clauses. The second is the wait behind the first chunks that are due already.
 
-Where something else is short (the language model, the host), the measured steps do not show it, but late chunks do:
-when one clause of fifty had one within a second, a seventh is taken off the number of clauses at which it happened,
-which then grows back.
+If something else is short (the language model, the host), the measured steps do not show it, but late chunks do. If one
+clause of fifty had a late chunk within a second, the limit becomes six sevenths of the number of clauses at that time.
+It then grows again.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _SMOOTHING = 0.2
 _LONGEST_RETRY_S = 10.0
 _SHORTEST_RETRY_S = 0.1
 _PACE_S = 5.0
-"""Departures are counted over so long: shorter makes a pause of a few answers look like the pace."""
+"""Departures are counted over so many seconds. With fewer, a pause between a few answers would look like the pace."""
 _LENGTH_S = 5.0
-"""Of a clause, before any was heard."""
+"""Assumed length of a clause in seconds, until one has ended."""
 _LENGTH_SMOOTHING = 0.02
 _LATE_SHARE = 0.02
 _DEPARTURES = 4096
@@ -40,14 +41,14 @@ LATE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is going on in the engine."""
+    """How many clauses the engine has, by their state."""
 
     speaking: int
-    """Clauses that have made sound and are not finished."""
+    """Clauses that have made sound and have not finished."""
     silent: int
-    """Clauses that are let in and have made no sound yet."""
+    """Clauses that were let in and have made no sound yet."""
     waiting: int = 0
-    """Later clauses of turns that speak, which wait for a place."""
+    """Later clauses of speaking turns that wait for a place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,9 @@ _YES = Verdict(True)
 
 
 class Admission:
-    """Measures batches and departures; judges who may begin.
+    """Measures batches and departures, and judges whether a clause may begin.
 
-    ``observe`` may be called in another thread than the rest: it replaces single values.
+    ``observe`` may be called in another thread than the other methods, because it only replaces single values.
     """
 
     def __init__(self, settings: CosyVoiceConfig) -> None:
@@ -81,11 +82,11 @@ class Admission:
     # -- measured
 
     def calibrate(self, shape: Shape, rows: int, seconds: float) -> None:
-        """A batch of so many clauses takes so long on the idle device: known before the first caller."""
+        """Note that a batch of ``rows`` clauses takes ``seconds`` on the idle device. Called before the first call."""
         self._warm.setdefault(shape, {})[rows] = seconds
 
     def observe(self, shape: Shape, rows: int, seconds: float) -> None:
-        """A batch of so many clauses took so long."""
+        """Note that a batch of ``rows`` clauses took ``seconds``."""
         if warm := self._warm.get(shape):
             size = min((size for size in warm if size >= rows), default=max(warm))
             self._slowdown += _SLOWDOWN_SMOOTHING * (seconds / warm[size] - self._slowdown)
@@ -96,7 +97,8 @@ class Admission:
         self._costs[key] = before + _SMOOTHING * (cost - before)
 
     def late(self, clauses: int, now: float) -> None:
-        """A chunk of a clause that speaks came with less than ``LATE_S`` in hand while so many clauses were alive."""
+        """Note that a chunk of a speaking clause came with less than ``LATE_S`` in hand, while ``clauses`` were
+        open."""
         self._late.append(now)
         while self._late[0] <= now - _CUT_PERIOD_S:
             self._late.popleft()
@@ -112,51 +114,57 @@ class Admission:
         return self._ceiling * (1 + _REGROWTH_PER_S * (now - self._cut_at)) if self._cut_at > -math.inf else math.inf
 
     def departed(self, now: float, sound_s: float) -> None:
-        """A clause has ended at monotonic second ``now``, after so many seconds of sound."""
+        """Note that a clause has ended at monotonic second ``now``, after ``sound_s`` seconds of sound."""
         self._departures.append(now)
         self._length_s += _LENGTH_SMOOTHING * (max(sound_s, 1.0) - self._length_s)
 
     def cost_s(self, shape: Shape) -> float:
-        """Seconds of the device for a chunk of one clause, in the batch that serves it best; 0 before any was seen.
+        """Return the device time in seconds of one clause's chunk, in the batch size where it is lowest.
 
-        A calibrated shape costs what it costs on the idle device, times how much slower batches have been of late: with
-        a full history, beside others on the same device.
+        0: no batch has been measured. A calibrated shape costs its time on the idle device, times the factor by which
+        recent batches were slower, because of long histories and other work on the device.
         """
         if warm := self._warm.get(shape):
             return min(seconds / rows for rows, seconds in warm.items()) * self._slowdown
         return min((cost for (seen, _), cost in list(self._costs.items()) if seen == shape), default=0.0)
 
     def pace(self, now: float) -> float:
-        """Clauses that leave in a second, of late; as many begin while the engine is full."""
+        """Return how many clauses have recently ended per second. While the engine is full, as many begin."""
         return sum(at > now - _PACE_S for at in self._departures) / _PACE_S
 
     def share(self, clauses: int) -> float:
-        """Share of the device that so many clauses take: each makes a chunk for every second of sound, and as often as
-        clauses last it begins within a chunk and ends by way of everything (where last chunks are made so)."""
+        """Return the share of the device that ``clauses`` speaking clauses take, in seconds of work per second.
+
+        The work is one chunk per clause for each second of sound, and one first and one last chunk per clause for each
+        mean length of recent clauses. With ``finalize: upstream`` the last chunk costs a whole pass.
+        """
         chunk_s = self.cost_s("chunk")
         return clauses * (chunk_s + (chunk_s + self.cost_s("whole")) / self._length_s)
 
     def wait_s(self, load: Load) -> float:
-        """Expected wait for the first chunk of a clause that begins now: behind those that are due, beside those that
-        speak."""
+        """Return the expected wait in seconds for the first chunk of a clause that begins now.
+
+        It waits behind first chunks that are due, while speaking clauses take their share of the device.
+        """
         chunk_s = self.cost_s("chunk")
         return (load.silent + 1) * chunk_s / max(1.0 - load.speaking * chunk_s, 0.05)
 
     # -- verdicts
 
     def judge(self, load: Load, *, now: float, goes_on: bool = False, ahead: bool = False) -> Verdict:
-        """Whether one more clause may begin.
+        """Judge whether one more clause may begin.
 
         Args:
-            goes_on: its turn speaks already: never refused while there is a place, for that would be a gap.
-            ahead: nobody waits for its sound yet.
+            goes_on: does the clause's turn speak already? It is not refused while there is a place, since the caller
+                would hear a gap.
+            ahead: does nobody wait for the clause's sound yet?
         """
         settings = self._settings
         clauses = load.speaking + load.silent
         if clauses + (0 if goes_on else load.waiting) >= settings.max_clauses:
             return self._no(1, now, f"{clauses} clauses are being spoken, as many as there are places")
         if goes_on or not clauses:
-            return _YES  # a device that is too slow for a single call still serves one
+            return _YES  # even a device that is too slow for a single call serves one
         if clauses + 1 > self._ceiling_at(now):
             return self._no(1, now, f"sound came late at about so many clauses: {clauses}")
         limit = settings.busy_share * (_AHEAD if ahead else 1.0)
@@ -170,7 +178,7 @@ class Admission:
         return _YES
 
     def _no(self, too_many: int, now: float, reason: str) -> Verdict:
-        """Try again when so many will have left, at the pace of late."""
+        """Refuse, with the time after which ``too_many`` clauses will have ended at the recent pace."""
         pace = self.pace(now)
         retry_s = too_many / pace if pace else 1.0
         return Verdict(False, min(max(retry_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S), reason)

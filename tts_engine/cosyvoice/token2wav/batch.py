@@ -1,8 +1,8 @@
 """One batch of token to wave: static buffers of one shape and size, and the CUDA graphs over them.
 
-Two shapes: ``chunk`` feeds one chunk on top of the caches; ``whole`` computes voice prompt and clause at once under
-full attention, as upstream makes a last chunk. That takes several times as long, so it runs in stages, between which
-others may go.
+There are two shapes. ``chunk`` feeds one chunk on top of the caches. ``whole`` computes voice prompt and clause at once
+by full attention, as upstream makes a last chunk. That takes several times as long, so it runs in stages, and other
+batches may run between the stages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Vocoder = Hift | CausalHift
 
 @dataclass(slots=True, kw_only=True)
 class WaveState:
-    """What all batches of a runner share: networks, caches, prompts on the device."""
+    """The networks, caches and prompts on the device, which all batches of a runner share."""
 
     flow: Flow
     vocoder: Vocoder
@@ -47,14 +47,16 @@ _STEPS_PER_STAGE = 2
 
 
 class WaveBatch:
-    """``fill`` rows into a host copy of ``packed``, copy it there, ``run`` all ``stages``; then ``samples``."""
+    """One batch. ``fill`` a host copy of ``packed``, copy it to ``packed``, ``run`` all ``stages``, then read
+    ``samples``.
+    """
 
     def __init__(self, state: WaveState, shape: Shape, rows: int, *, chunks: int = 0) -> None:
-        """``chunks``: of prompt and clause together, for ``whole``."""
+        """``chunks`` is the number of chunks of prompt and clause together, for ``whole``."""
         chunk = state.flow.solver.chunk_tokens
         self.shape, self.rows = shape, rows
         self.width = chunk * (chunks if shape == "whole" else 1) + LOOK_AHEAD_TOKENS
-        # Upstream's last chunk has up to two tokens more: what is left when a chunk's look-ahead does not come.
+        # Upstream's last chunk has up to two tokens more: those left when the look-ahead of a chunk does not come.
         tokens = chunk + LOOK_AHEAD_TOKENS - 1 if shape == "whole" else chunk
         self.sounding_frames = tokens * FRAMES_PER_TOKEN
         self._blocks = 0 if shape == "whole" else state.max_chunks
@@ -67,7 +69,7 @@ class WaveBatch:
             starts = range(0, state.flow.solver.steps, _STEPS_PER_STAGE)
             self.stages = [partial(self._advance_whole, start) for start in starts]
         self._whole: WholePass | None = None
-        """Kept from stage to stage, so that none of them takes its memory for anything else."""
+        """The pass under way. It is kept between stages, so that its memory is not used for anything else."""
 
     def fill(self, lines: Any, rows: Sequence[Row]) -> None:
         """Write rows to a zeroed host array of ``packed``'s shape."""
@@ -87,18 +89,18 @@ class WaveBatch:
             line[_HEADER + self._blocks : _HEADER + self._blocks + len(row.tokens)] = row.tokens
 
     def drop(self, row: int) -> None:
-        """Make padding of a row, between two stages: it touches the clause's slot no more."""
+        """Turn a row into padding between two stages, so that it no longer touches the clause's slot."""
         self.packed[row, :_HEADER] = 0
 
     def run(self, stage: int) -> None:
-        """One of ``stages``, from its graph if there is one."""
+        """Run one of ``stages``, by its graph if there is one."""
         if self.graphs:
             self.graphs[stage].replay()
         else:
             self.stages[stage]()
 
     def compute(self) -> None:
-        """Packed inputs to samples ``(rows, n)``, without graphs."""
+        """Compute samples ``(rows, n)`` from the packed inputs, without graphs."""
         for stage in self.stages:
             stage()
 
@@ -106,7 +108,7 @@ class WaveBatch:
         return self.packed[:, :_HEADER].T.contiguous().unbind(0)
 
     def _inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Tokens, how many are valid, prompt mel at the fed frames, speakers."""
+        """Return tokens, number of valid tokens, prompt mel at the fed frames, and speakers."""
         state = self._state
         _, start, _, valid, voices, *_ = self._header()
         frames = (self.width - LOOK_AHEAD_TOKENS) * FRAMES_PER_TOKEN
@@ -138,7 +140,7 @@ class WaveBatch:
     def _sound(self, mel: Tensor) -> None:
         state = self._state
         slots, _, _, _, _, frames, final, skip, begins = self._header()
-        # Rows of padding and clauses computed again pass slot 0 to the vocoder.
+        # For rows of padding and clauses that are computed again, the vocoder gets slot 0.
         streams = torch.where(frames > 0, slots, 0)
         state.vocoder_cache.reset(torch.where(begins > 0, streams, 0))
         index = skip[:, None] + torch.arange(self.sounding_frames, device=state.device)

@@ -1,9 +1,9 @@
-"""Who holds which slot and which blocks of the caches. Pure: numbers only; whoever owns the caches keeps the tensors.
+"""Keeps account of the slots and blocks of the caches. Pure: it knows only numbers; the runner has the tensors.
 
-A clause holds a slot (tails of convolutions) and blocks (keys and values, a chunk each), a voice's prompt the same. The
-prompt's chunks are computed once and shared: a clause lists the prompt's blocks first, then its own. A prompt stays
-until another one needs its place and no clause counts on it; the blocks of a clause can be taken from it at any time,
-for it is computed again from the prompt on. Slot 0 and block 0 are scratch and never handed out.
+A clause holds a slot (tails of convolutions) and blocks (keys and values, one chunk each), and so does a voice's
+prompt. The prompt's chunks are computed once and shared: a clause lists the prompt's blocks first, then its own. A
+prompt stays until another one needs its place and no clause uses it. A clause's blocks can be taken away at any time,
+because the clause can be computed again from the prompt on. Slot 0 and block 0 are scratch and are never given out.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class BlockManager:
     ) -> None:
         """
         Args:
-            clauses: slots for clauses; those of voices come after them.
-            chunk_tokens: speech tokens of one block.
-            max_chunks: of prompt and clause together.
-            first_hop: tokens of a clause's first chunk, 1 to ``chunk_tokens``: prompts are cut at their head for it.
+            clauses: number of slots for clauses. The slots of voices come after them.
+            chunk_tokens: speech tokens in one block.
+            max_chunks: most chunks of prompt and clause together.
+            first_hop: tokens of a clause's first chunk, 1 to ``chunk_tokens``. Prompts are cut at their head to fit it.
         """
         self.clauses, self.max_tokens = clauses, max_chunks * chunk_tokens
         self.chunk_tokens, self._first_hop = chunk_tokens, first_hop
@@ -34,7 +34,7 @@ class BlockManager:
         self._voice_slots = list(range(1 + clauses, 1 + clauses + voices))
         self._blocks = list(range(1, 1 + blocks))[::-1]
         self.voices: dict[object, Voice] = {}
-        """Prompts that are computed, by the key under which they are asked for."""
+        """The prompts that have been computed, by their key."""
 
     @property
     def free_blocks(self) -> int:
@@ -42,22 +42,23 @@ class BlockManager:
 
     @property
     def free_slots(self) -> int:
-        """For clauses."""
+        """Number of free slots for clauses."""
         return len(self._clause_slots)
 
     # -- prompts
 
     def place(self, tokens: Sequence[int], *, now: float) -> Voice:
-        """A place for as much of a prompt's end as is used of it. The one not used for longest makes room.
+        """Return a place for the part at a prompt's end that is used. The prompt that was unused for longest makes
+        room.
 
-        ``keep`` it once it is computed, or ``release`` it.
+        Call ``keep`` when the prompt has been computed, or ``release``.
 
         Raises:
-            InvalidRequest: it leaves no room for a clause.
-            Exhausted: clauses count on every other prompt.
+            InvalidRequest: the prompt leaves no room for a clause.
+            Exhausted: clauses use every other prompt.
         """
         left = self.chunk_tokens - self._first_hop
-        # Without a prompt of that length the first chunk is a whole one.
+        # If the prompt is too short for that, the first chunk is a whole one.
         cut = (len(tokens) - left) % self.chunk_tokens if len(tokens) >= left else len(tokens)
         tokens = tokens[cut:]
         shared = max(len(tokens) - LOOK_AHEAD_TOKENS, 0) // self.chunk_tokens * self.chunk_tokens
@@ -77,7 +78,7 @@ class BlockManager:
         return Voice(slot - 1 - self.clauses, tokens, slot, self._take(needed), shared, used=now)
 
     def keep(self, key: object, voice: Voice) -> None:
-        """The prompt is computed: whoever asks for it by this key shares it."""
+        """Keep a computed prompt. All requests with this key share it."""
         self.voices[key] = voice
 
     def release(self, voice: Voice) -> None:
@@ -88,10 +89,10 @@ class BlockManager:
     # -- clauses
 
     def open(self, rendering: Rendering, *, now: float) -> None:
-        """A clause counts on its voice's prompt from now on. It gets slot and blocks with ``grow``.
+        """Note that a clause uses its voice's prompt from now on. It gets its slot and blocks with ``grow``.
 
         Raises:
-            Exhausted: the prompt has made room for another since it was asked for.
+            Exhausted: the prompt has made room for another one meanwhile.
         """
         voice = rendering.voice
         if voice.gone:
@@ -101,23 +102,23 @@ class BlockManager:
         rendering.fed = voice.shared
 
     def missing(self, rendering: Rendering) -> int:
-        """Blocks that the clause lacks for the chunk that it is fed next."""
+        """Return how many blocks the clause lacks for the chunk that it is fed next."""
         held = len(rendering.voice.blocks) + len(rendering.blocks)
         return max(rendering.fed // self.chunk_tokens + 1 - held, 0)
 
     def grow(self, rendering: Rendering, blocks: int) -> None:
-        """Give a clause its slot, if it has none, and so many blocks more; they must be free."""
+        """Give a clause a slot, if it has none, and ``blocks`` more blocks. They must be free."""
         if not rendering.slot:
             rendering.slot = self._clause_slots.pop()
         rendering.blocks += self._take(blocks)
 
     def evict(self, rendering: Rendering) -> None:
-        """Take a clause's own blocks from it: it is fed again from the shared part of its prompt on."""
+        """Take a clause's own blocks away. It will be fed again from the shared part of its prompt on."""
         self._blocks += rendering.blocks
         rendering.blocks, rendering.fed = [], rendering.voice.shared
 
     def free(self, rendering: Rendering) -> None:
-        """Take everything from a clause that is over."""
+        """Free everything that a finished clause holds."""
         self.evict(rendering)
         if rendering.slot:
             self._clause_slots.append(rendering.slot)

@@ -1,4 +1,5 @@
-"""What token-to-wave knows of a voice's prompt and of a clause. Pure values; scheduler and block manager write them."""
+"""The state of a voice's prompt and of a clause in token-to-wave. Pure values, written by scheduler and block
+manager."""
 
 from __future__ import annotations
 
@@ -14,18 +15,18 @@ class Voice:
     """A prompt's place on the device."""
 
     index: int
-    """Of its row in the tables of prompts."""
+    """Index of its row in the tables of prompts."""
     prompt_tokens: Sequence[int]
     slot: int
     blocks: list[int]
     shared: int
-    """Tokens of the prompt that are computed once: its whole chunks, as far as they do not look beyond it."""
+    """Number of tokens of the prompt that are computed once: its whole chunks that do not look beyond the prompt."""
     clauses: int = 0
-    """Clauses that count on it."""
+    """Number of clauses that use the prompt."""
     used: float = 0.0
-    """Monotonic second at which the last one began."""
+    """Monotonic second at which the last of these clauses began."""
     gone: bool = False
-    """It has made room for another."""
+    """Has the prompt made room for another one?"""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,14 +37,14 @@ class Rendering:
     playhead: Playhead
     tokens: list[int] = field(default_factory=list)
     sounded: int = 0
-    """Tokens of the clause that the vocoder has been fed."""
+    """Number of tokens of the clause that the vocoder has been fed."""
     closed: bool = False
     error: EngineError | None = None
     """The fault that ended the device's thread while this clause was in it."""
     order: int = 0
-    """Clauses are numbered as they come; of two equally urgent ones the older keeps its cache."""
+    """Clauses are numbered as they come. Of two equally urgent clauses, the older one keeps its cache."""
     slot: int = 0
-    """0: none."""
+    """The clause's slot. 0: it has none."""
     blocks: list[int] = field(default_factory=list)
     fed: int = 0
-    """Tokens in the caches, from the start of the prompt."""
+    """Number of tokens in the caches, from the start of the prompt."""

@@ -1,8 +1,8 @@
-"""The device's side of token to wave: networks, caches, batches and their CUDA graphs. Knows tensors, and nothing of
-who waits for what: rows come in, samples go out.
+"""The device's side of token-to-wave: networks, caches, batches and their CUDA graphs. It takes rows and returns
+samples. It knows tensors, and does not know which caller waits for what.
 
-Each batch is a CUDA graph: copy of the inputs, flow, vocoder; a long one is several, and between them other batches may
-run. On a CPU the same code runs without graphs.
+Each batch is a CUDA graph of copying the inputs, flow and vocoder. A long batch is several graphs, and other batches
+may run between them. On a CPU the same code runs without graphs.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ class RunnerConfig:
     """Sizes of the caches and graphs, beside what ``CosyVoiceConfig`` says."""
 
     blocks: int = 640
-    """Chunks whose keys are kept, prompts included; 90 MB each for CosyVoice3 in bf16. When none is free, the clause
-    with most sound in hand gives up its own and is computed again when its turn comes."""
+    """Number of chunks whose keys are kept, prompts included. Each takes 90 MB for CosyVoice3 in bf16. If none is free,
+    the clause with most sound in hand gives up its own and is computed again when its turn comes."""
     max_chunks: int = 64
-    """Chunks of one clause with its prompt: 64 s."""
+    """Most chunks of one clause with its prompt: 64 s."""
     max_voices: int = 64
-    """Voices whose prompt is kept on the device; the one not used for longest makes room."""
+    """Most voices whose prompt is kept on the device. The one that was unused for longest makes room."""
     dtype: torch.dtype = torch.float32
-    """Of the flow's caches; bf16 on a GPU."""
+    """dtype of the flow's caches; bf16 on a GPU."""
     chunk_rows: Sequence[int] = (1, 2, 4, 8, 16, 32)
     """Batch sizes of the graphs."""
     whole_rows: Sequence[int] = (1, 2)
     whole_chunks: Sequence[int] = (8, 12, 16, 24)
-    """The same of last chunks under full attention, and chunks of prompt and clause; a longer one runs without."""
+    """Sizes of the graphs for last chunks by full attention, in chunks of prompt and clause. A longer clause runs
+    without a graph."""
 
 
 class ModelRunner:
-    """Runs batches and computes prompts on one device. After ``warm_up`` one thread alone may use it."""
+    """Runs batches and computes prompts on one device. After ``warm_up``, only one thread may use it."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class ModelRunner:
             speakers=torch.zeros(config.max_voices, MEL_CHANNELS, device=device),
         )
         self.batches: dict[tuple[Shape, int, int], WaveBatch] = {}
-        """By shape, rows, and chunks of a whole one."""
+        """Batches by shape, rows, and (for ``whole``) chunks."""
         self.batches_run: dict[tuple[Shape, int], int] = {}
         self._stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
@@ -84,7 +85,7 @@ class ModelRunner:
         """Fill a voice's slot and blocks, chunk by chunk.
 
         Args:
-            mel: of its ``prompt_tokens``, shape ``(2 n, 80)``; speaker: ``(192,)``.
+            mel: mel of the voice's ``prompt_tokens``, shape ``(2 n, 80)``; speaker: ``(192,)``.
         """
         with self._on_stream():
             state, chunk, device, slot = self.state, self.chunk, self.device, voice.slot
@@ -115,15 +116,15 @@ class ModelRunner:
     def run(
         self, shape: Shape, rows: Sequence[Row], between: Callable[[Callable[[int], None]], bool]
     ) -> tuple[NDArray[np.float32], float] | None:
-        """Run one batch and read it.
+        """Run one batch and read its result.
 
         Args:
-            between: called between two stages of a long batch, and may run other batches. Takes a function that makes
-                padding of a row whose clause is gone; returns False where nobody waits for the batch any more.
+            between: called between two stages of a long batch; it may run other batches. It takes a function that turns
+                a row whose clause is gone into padding, and returns False if nobody waits for the batch any more.
 
         Returns:
-            samples at 24 kHz, a line for each row, of which ``vocoder.valid`` says what is to be heard; and the seconds
-            that the batch took, without those of ``between``. None: nobody waits for it any more.
+            Samples at 24 kHz, a line for each row (``vocoder.valid`` says which are heard), and the seconds that the
+            batch took without ``between``. None: nobody waits for the batch any more.
         """
         batch = self._batch_for(shape, rows)
         host = torch.zeros(batch.packed.shape, dtype=torch.long, pin_memory=self._stream is not None)
@@ -170,7 +171,7 @@ class ModelRunner:
             self._stream.synchronize()
 
     def _batch_for(self, shape: Shape, rows: Sequence[Row]) -> WaveBatch:
-        """The smallest prepared batch that holds these rows, or one of their own."""
+        """Return the smallest prepared batch that holds these rows, or a new one."""
         config = self.config
         sizes = config.whole_rows if shape == "whole" else config.chunk_rows
         chunks = 0
@@ -189,7 +190,7 @@ class ModelRunner:
     # -- graphs
 
     def _graphs(self) -> list[tuple[Shape, int, int]]:
-        """Shape, rows and chunks of every graph, the largest of a shape first."""
+        """Return shape, rows and chunks of every graph, the largest of a shape first."""
         config = self.config
         graphs: list[tuple[Shape, int, int]] = [("chunk", rows, 0) for rows in sorted(config.chunk_rows, reverse=True)]
         if self._settings.finalize == "upstream":
@@ -202,14 +203,14 @@ class ModelRunner:
 
     @torch.inference_mode()
     def warm_up(self, calibrated: Callable[[Shape, int, float], None]) -> None:
-        """Capture the graphs; nothing on a CPU.
+        """Capture the graphs. On a CPU, do nothing.
 
         Args:
-            calibrated: told what a batch of so many clauses takes on the idle device, in seconds.
+            calibrated: called with shape, number of clauses, and seconds that such a batch takes on the idle device.
         """
         if self._stream is None:
             return
-        # Graphs of a pool use the same memory, so what runs between the stages of another must have a pool of its own.
+        # Graphs of a pool use the same memory. So graphs that run between the stages of others need their own pool.
         pools: dict[bool, Any] = {}
         for shape, rows, chunks in self._graphs():
             batch = self._batch(shape, rows, chunks)

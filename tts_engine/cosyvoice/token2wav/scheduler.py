@@ -1,11 +1,11 @@
-"""Who runs next in the token-to-wave thread, and with which tokens, slot and blocks. Pure: time and demand come in, a
-batch goes out; what it computes, and on what, is the runner's.
+"""Decides which clauses run next in the token-to-wave thread, and with which tokens, slots and blocks. Pure: it takes
+time and demand, and returns a batch, which the runner computes.
 
-A job makes one chunk (25 tokens, a second of sound) of one clause. Jobs of the same shape run as one batch. Thanks to
-the caches a chunk costs the same wherever in the clause it lies, so hops do not grow: a larger hop would only make
-the sound come later. A clause starts where its voice's prompt ends: what is left of the prompt behind its last shared
-chunk begins the clause's first one. That it is three tokens or more is what makes sharing exact: each chunk looks three
-tokens ahead, and those must not be the clause's.
+A job makes one chunk (25 tokens, a second of sound) of one clause. Jobs of the same shape run as one batch. With the
+caches a chunk costs the same at every place in the clause. So chunks do not grow, since a larger chunk would only make
+the sound come later. A clause starts where its voice's prompt ends: the part of the prompt behind its last shared chunk
+begins the clause's first chunk. This part has three tokens or more. That makes sharing exact, because each chunk looks
+three tokens ahead, and a shared chunk must not look into the clause.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tts_engine.errors import Exhausted, InvalidRequest
 from tts_engine.synthesizer import Playhead
 
 Shape = Literal["chunk", "whole"]
-"""``chunk``: one chunk on top of what is cached; ``whole``: the last one, by way of everything before it."""
+"""``chunk``: one chunk on top of the caches. ``whole``: a last chunk, computed with everything before it."""
 
 Owner = TypeVar("Owner")
 
@@ -31,19 +31,21 @@ class SchedulerConfig:
     """Batch sizes and bounds."""
 
     chunk_rows: int = 16
-    """Clauses of a batch of chunks. Costs 28 ms against 12 alone on an H200."""
+    """Most clauses in a batch of chunks. On an H200 it takes 28 ms; a single clause takes 12."""
     burst_rows: int = 32
-    """The same while three quarters of so many are awaited, as when many begin at once. Costs 48 ms."""
+    """Most clauses while three quarters of so many are awaited, as when many begin at once. It takes 48 ms."""
     calm_rows: int = 8
-    """The same while none of them is short of sound: a first chunk that arrives meanwhile waits for half as long."""
+    """Most clauses while none of them is short of sound, so that a first chunk that arrives meanwhile waits half as
+    long."""
     calm_s: float = 1.0
-    """Seconds of sound in hand above which a clause is not short."""
+    """A clause with more seconds of sound in hand is not short."""
     whole_rows: int = 2
-    """Clauses of a batch of last chunks that are made by way of everything."""
+    """Most clauses in a batch of last chunks of shape ``whole``."""
     tight_s: float = 0.1
-    """Seconds of sound in hand below which a clause goes level with the first chunks."""
+    """A clause with fewer seconds of sound in hand is as urgent as a first chunk."""
     patient_s: float = 0.3
-    """Seconds of sound in hand above which last chunks let first ones go between their stages: each may take 40 ms."""
+    """With more seconds of sound in hand, last chunks let first chunks run between their stages, which may take 40
+    ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +55,17 @@ class Candidate(Generic[Owner]):
     owner: Owner
     shape: Shape
     slack_s: float
-    """Seconds until the caller hears silence; 0 for a first chunk that somebody waits for."""
+    """Seconds until the caller hears silence. 0: somebody waits for a first chunk."""
     since: float
-    """Monotonic second at which the job was handed in."""
+    """Monotonic second at which the job was submitted."""
 
 
 def choose(candidates: Iterable[Candidate[Owner]], config: SchedulerConfig) -> Sequence[Candidate[Owner]]:
-    """The next batch: all of one shape, most urgent first; empty when there is nothing to do.
+    """Return the next batch: jobs of one shape, most urgent first. Empty: there is nothing to do.
 
-    First chunks and clauses about to run dry come before all, in the order in which they came; then least slack. Those
-    who are not awaited must not make the batch of those who are longer: they fill it up to a power of two, as it runs.
+    First chunks and clauses with almost no sound left come first, in the order in which they came. Then comes the least
+    slack. Jobs that nobody awaits must not make an awaited batch slower, so they only fill it up to the power of two
+    that it runs with.
     """
 
     def urgency(c: Candidate[Owner]) -> float:
@@ -84,14 +87,14 @@ def choose(candidates: Iterable[Candidate[Owner]], config: SchedulerConfig) -> S
 
 
 Urgency = tuple[float, int]
-"""Seconds of sound in hand, then the number by which clauses came: smaller is more urgent."""
+"""Seconds of sound in hand, then the clause's number of arrival. The smaller value is more urgent."""
 
 
 def victim(holders: Sequence[tuple[Owner, Urgency]], needy: Urgency) -> Owner | None:
-    """Whose cache to drop when none is free: the least urgent clause, if it is less urgent than who needs it.
+    """Return whose cache to drop when none is free: the least urgent clause, if it is less urgent than the needy one.
 
-    It is computed again from the voice prompt on when its turn comes, with the same result. The most urgent clause of
-    all can always go on, so the engine never stands still.
+    That clause is computed again from the voice prompt on when its turn comes, with the same result. The most urgent
+    clause can always go on, so the engine never stands still.
     """
     if not holders:
         return None
@@ -106,41 +109,41 @@ class Job:
     rendering: Rendering
     shape: Shape
     count: int
-    """Tokens that sound."""
+    """Number of tokens that become sound."""
     final: bool
     since: float
     deliver: Callable[[Any], None]
-    """Takes the sound, or the error. The scheduler only carries it."""
+    """Takes the sound, or the error. The scheduler only stores this function."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Row:
-    """What a batch feeds of one clause. The defaults make a row of padding."""
+    """What a batch feeds for one clause. The defaults are a row of padding."""
 
     slot: int = 0
     source: int = 0
-    """Slot whose state this one begins with; 0: it goes on with its own, or at ``start`` 0 with none."""
+    """Slot with whose state the row begins. 0: it continues its own state, or begins without state at ``start`` 0."""
     start: int = 0
-    """Tokens fed before, from the start of the prompt."""
+    """Number of tokens fed before, from the start of the prompt."""
     length: int = 0
-    """Tokens fed now."""
+    """Number of tokens fed now."""
     valid: int = 0
-    """The same with their look-ahead."""
+    """Number of tokens fed now, with their look-ahead."""
     voice: int = 0
     frames: int = 0
-    """Frames for the vocoder; 0: the clause only catches up."""
+    """Number of frames for the vocoder. 0: the clause only fills its caches again."""
     final: bool = False
     skip: int = 0
-    """Frames of the feed before those."""
+    """Number of fed frames before those for the vocoder."""
     begins: bool = False
-    """The first that the vocoder gets of the clause."""
+    """Are these the first frames of the clause that the vocoder gets?"""
     blocks: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What runs next: jobs of one shape, and a row for each."""
+    """The batch that runs next: jobs of one shape, and a row for each."""
 
     shape: Shape
     jobs: Sequence[Job]
@@ -150,19 +153,19 @@ class Batch:
 class Scheduler:
     """The clauses of one device, and the chunks that they ask for. Not thread-safe.
 
-    ``hop``, ``missing``, ``is_last``, ``busy`` and the counts only read, and may be asked from any thread.
+    ``hop``, ``missing``, ``is_last``, ``busy`` and the counts only read, and may be called from any thread.
     """
 
     def __init__(
         self, config: SchedulerConfig, blocks: BlockManager, *, finalize: Literal["upstream", "causal"]
     ) -> None:
-        """``finalize``: how a clause's last chunk is made, see ``CosyVoiceConfig``."""
+        """``finalize`` says how a clause's last chunk is made; see ``CosyVoiceConfig``."""
         self.jobs: list[Job] = []
-        """In the order in which they came."""
+        """Jobs in the order in which they came."""
         self.renderings: set[Rendering] = set()
-        """Clauses that are open, and those that are closed and hold their places until the next ``sweep``."""
+        """Open clauses, and closed ones that hold their places until the next ``sweep``."""
         self.silent = 0
-        """Those of them that have made no sound yet."""
+        """Number of these clauses that have made no sound yet."""
         self.recomputed_chunks = 0
         self._config, self._blocks = config, blocks
         self._chunk = blocks.chunk_tokens
@@ -173,10 +176,10 @@ class Scheduler:
     # -- what a clause asks
 
     def open(self, voice: Voice, playhead: Playhead, *, now: float) -> Rendering:
-        """Begin a clause. ``close`` it.
+        """Begin a clause. Call ``close`` at its end.
 
         Raises:
-            Exhausted: the engine is full, or the voice has made room for another since it was asked for.
+            Exhausted: the engine is full, or the voice has made room for another one meanwhile.
         """
         if len(self.renderings) >= (limit := self._blocks.clauses):
             raise Exhausted(f"{limit} clauses are being spoken", retry_after_s=0.5)
@@ -189,26 +192,27 @@ class Scheduler:
 
     @property
     def open_clauses(self) -> int:
-        """All of ``renderings``."""
+        """Number of ``renderings``."""
         return len(self.renderings)
 
     def hop(self, rendering: Rendering) -> int:
-        """Tokens of the clause's next chunk, if it is not the last; three more must be there."""
+        """Return the number of tokens of the clause's next chunk, unless it is the last. It needs three more tokens."""
         return self._chunk - (len(rendering.voice.prompt_tokens) + rendering.sounded) % self._chunk
 
     def missing(self, rendering: Rendering) -> int:
-        """Tokens that the clause's next chunk lacks, if it is not the last; none or less: it can be submitted."""
+        """Return how many tokens the clause's next chunk lacks, unless it is the last. 0 or less: it can be
+        submitted."""
         return self.hop(rendering) + LOOK_AHEAD_TOKENS - (len(rendering.tokens) - rendering.sounded)
 
     def is_last(self, rendering: Rendering) -> bool:
-        """Whether all that is left, of a clause that gets no more tokens, goes into one chunk."""
+        """Does one chunk hold all that is left of a clause that gets no more tokens?"""
         left = len(rendering.tokens) - rendering.sounded
         return left < self.hop(rendering) + (LOOK_AHEAD_TOKENS if self._last_is_whole else 1)
 
     def submit(self, rendering: Rendering, *, final: bool, now: float, deliver: Callable[[Any], None]) -> None:
-        """Queue the clause's next chunk: ``hop`` tokens, or what is left of them when ``final``.
+        """Queue the clause's next chunk: ``hop`` tokens, or those that are left if ``final``.
 
-        ``rendering.tokens`` must hold the chunk, and its three tokens of look-ahead unless no more will come.
+        ``rendering.tokens`` must have the chunk, and its three tokens of look-ahead unless no more tokens will come.
 
         Raises:
             InvalidRequest: voice prompt and clause are longer than the caches hold.
@@ -222,7 +226,7 @@ class Scheduler:
         self.jobs.append(job)
 
     def close(self, rendering: Rendering) -> None:
-        """The clause leaves: its places are free with the next ``sweep``. Idempotent."""
+        """End the clause. The next ``sweep`` frees its places. Idempotent."""
         if not rendering.closed:
             rendering.closed = True
             rendering.voice.clauses -= 1
@@ -232,17 +236,17 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to run and nothing to free."""
+        """Is there nothing to run and nothing to free?"""
         return not self.jobs and not self._closed
 
     def busy(self) -> bool:
-        """Whether a full batch waits beside the one that runs."""
+        """Does a full batch wait beside the running one?"""
         jobs = list(self.jobs)
         whole = sum(job.shape == "whole" for job in jobs)
         return (len(jobs) - whole) / self._config.chunk_rows + whole / self._config.whole_rows >= 2
 
     def sweep(self) -> Sequence[Rendering]:
-        """Free what was closed, and forget its jobs. Returns the clauses that are gone."""
+        """Free the places of closed clauses and drop their jobs. Return these clauses."""
         gone, self._closed = self._closed, []
         for rendering in gone:
             self.renderings.discard(rendering)
@@ -253,8 +257,10 @@ class Scheduler:
         return gone
 
     def next_batch(self, jobs: Sequence[Job], *, now: float) -> Batch | None:
-        """The next batch of these jobs, with places for all in it; None: all caches belong to clauses that wait for
-        their own next tokens."""
+        """Return the next batch of these jobs, with places for all jobs in it.
+
+        None: all caches belong to clauses that wait for their own next tokens.
+        """
         candidates = [self._candidate(job, now) for job in jobs]
         ready: list[Job] = []
         while not ready:
@@ -264,21 +270,25 @@ class Scheduler:
             for candidate in chosen:
                 if self._make_room(candidate.owner, [job.rendering for job in ready], now):
                     ready.append(candidate.owner)
-            # Those without room must not keep the ones who hold it, and go on by another shape, from running.
+            # Jobs without room must not stop jobs of another shape, whose clauses hold that room.
             candidates = [c for c in candidates if c not in chosen]
         return Batch(chosen[0].shape, ready, [self._row(job) for job in ready])
 
     def urgent(self, running: Sequence[Job], *, now: float) -> Sequence[Job]:
-        """Jobs that go between two stages of a long batch, of which ``running`` is left: chunks that are awaited, while
-        nobody in it is short of sound."""
+        """Return the jobs that run between two stages of a long batch, in which the jobs ``running`` are left.
+
+        These are awaited chunks. There are none while a clause in the long batch is short of sound.
+        """
         if min(job.rendering.playhead.slack_s(now) for job in running) <= self._config.patient_s:
             return []
         others = [self._candidate(job, now) for job in self.jobs if job not in running]
         return [c.owner for c in others if c.slack_s <= self._config.tight_s and c.shape == "chunk"]
 
     def advance(self, job: Job, row: Row) -> bool:
-        """A batch ran with this row. Returns whether it made sound for somebody: not if the clause left meanwhile, or
-        only caught up."""
+        """Note that a batch ran with this row. Return whether it made sound for a caller.
+
+        It did not if the clause has ended meanwhile, or only filled its caches again.
+        """
         rendering = job.rendering
         if rendering not in self.renderings:
             return False
@@ -292,7 +302,7 @@ class Scheduler:
         return True
 
     def done(self, job: Job) -> None:
-        """The job is answered."""
+        """Note that the job has been answered."""
         if job in self.jobs:
             self.jobs.remove(job)
 
@@ -300,7 +310,7 @@ class Scheduler:
         return Candidate(owner=job, shape=job.shape, slack_s=job.rendering.playhead.slack_s(now), since=job.since)
 
     def _make_room(self, job: Job, running: Sequence[Rendering], now: float) -> bool:
-        """Give the clause a slot and the blocks that it writes next; False: not now."""
+        """Give the clause a slot and the blocks that it writes next. Return False if there is no room now."""
         r = job.rendering
         needed = self._blocks.missing(r) if job.shape == "chunk" else 0
         while self._blocks.free_blocks < needed:
@@ -317,7 +327,7 @@ class Scheduler:
         return True
 
     def _row(self, job: Job) -> Row:
-        """What the batch feeds of this clause."""
+        """Return what the batch feeds for this clause."""
         r, voice = job.rendering, job.rendering.voice
         prompt = voice.prompt_tokens
         sounded = len(prompt) + r.sounded
