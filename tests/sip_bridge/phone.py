@@ -20,8 +20,6 @@ from sip_bridge.message.sip import Headers, Message, Request, Response, parse, r
 from sip_bridge.transaction import failure_ack
 from tests.waiting import PATIENCE_S as PATIENCE_S
 
-"""Longest wait for anything; nothing is asserted about how long it took."""
-
 FAST = {"t1": 0.03, "t2": 0.12, "t4": 0.1}
 """Timers of RFC 3261, much shortened."""
 
