@@ -127,7 +127,9 @@ class Listening:
         """
         old = self._stream
         self._open(tag)
-        self._finished.clear()
+        if self._finished:
+            self._finished.clear()  # their words do not come any more
+            self._heard_nothing()
         if self._current is not None:
             self._current.frames = 0
         if old is not None:
@@ -212,10 +214,10 @@ class Listening:
             return  # of the stream before a change of language
         utterance = self._finished.popleft()
         if not text or self._is_agreement(utterance, text):
-            if self._current is None:
-                self._decide(Event.NO_WORDS, None)
+            self._heard_nothing()
             return
         if utterance.unwanted:
+            self._heard_nothing()
             return
         # Also what we began to say meanwhile: the answer to this must not wait behind it.
         self._decide(Event.WORDS, utterance.onset)
@@ -223,6 +225,11 @@ class Listening:
         self._turns.on_prompt_sent()
 
     # --- what follows ------------------------------------------------------------------------------------------------
+
+    def _heard_nothing(self) -> None:
+        """What was said is over, and means nothing to us."""
+        if self._current is None:
+            self._decide(Event.NO_WORDS, None)
 
     def _is_agreement(self, utterance: _Utterance, text: str, *, begun: bool = False) -> bool:
         pattern = self._hearing.agreement

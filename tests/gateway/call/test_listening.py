@@ -360,6 +360,35 @@ def test_what_was_dropped_is_not_told_later() -> None:
     assert call.order() == []
 
 
+async def test_our_voice_goes_on_when_a_change_of_language_swallows_the_words_that_it_waits_for() -> None:
+    call = ListeningCall({}, {"false_alarm_ms": 400})
+    call.speak(LONG)
+    call.starts()
+    call.run(0.15)
+    call.stops()
+    call.run(0.4)
+    assert call.turns.barge_in.suspended
+    call.listening.use_language("en-IN")
+    call.run(3.0)
+    assert call.order() == [] and call.events("t1")[-1] == "finished"
+
+
+def test_our_voice_goes_on_when_the_words_that_it_waits_for_are_not_wanted() -> None:
+    call = ListeningCall({}, {"false_alarm_ms": 400})
+    call.say(Text(token=LONG))
+    call.work_all()
+    call.run(0.3)
+    call.starts()
+    call.say(Text(token="", last=True, interruptible="none"))  # from here on it may not be cut
+    call.run(0.15)
+    call.stops()
+    call.run(0.4)
+    call.listening.on_final("Hello?")
+    call.work_all()
+    call.run(3.0)
+    assert call.order() == [] and call.events("t1")[-1] == "finished"
+
+
 async def test_change_of_language_opens_another_stream() -> None:
     call = ListeningCall({})
     call.starts()
