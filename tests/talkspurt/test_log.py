@@ -37,7 +37,7 @@ def written(config: LogConfig) -> str:
 def test_text_is_a_constant_and_its_fields() -> None:
     first, second, *traceback = written(LogConfig()).splitlines()
     assert re.fullmatch(
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO gateway\.session: call ended "
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO gateway\.call\.session: call ended "
         r'call=VX1 why="a \\"b\\"\\nc" turns=3',
         first,
     )

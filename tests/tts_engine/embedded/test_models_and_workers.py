@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import AsyncIterator
 
@@ -147,7 +149,7 @@ async def test_turns_go_to_the_engine_with_the_fewest_and_past_one_that_is_gone(
     for utterance in [*opened, *more]:
         await utterance.aclose()
     assert workers[0].pid is not None
-    await workers[0]._kill(workers[0]._process)  # type: ignore[arg-type]
+    os.kill(workers[0].pid, signal.SIGKILL)
     lost, begun = 0, time.monotonic()
     for number in range(20):
         try:

@@ -274,6 +274,8 @@ async def test_blocks_stay_short_while_others_have_no_sound_yet() -> None:
         beside = [len((await anext(speaking)).pcm) / synthesizer.sample_rate]
         playhead.delivered_s, playhead.played_at = beside[0], 0.0  # dry, so that it goes first
         others = [asyncio.ensure_future(anext(synthesizer.synthesize(clause, Playhead()))) for _ in range(10)]
+        while not synthesizer.status().queued:  # behind the one that the only thread has begun
+            await asyncio.sleep(0)
         beside += [len((await anext(speaking)).pcm) / synthesizer.sample_rate]
         await asyncio.gather(*others)
         beside += [len(chunk.pcm) / synthesizer.sample_rate async for chunk in speaking]
