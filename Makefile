@@ -9,7 +9,10 @@ run: $(VENV)/.run            ## serve the demo on the embedded voice
 test: test-hermetic test-peers  ## both halves; each says what it skipped and which ten tests were slowest
 
 test-hermetic: $(VENV)/.test ## what needs no other program
-	$(BIN)/python -m pytest --durations=10 --ignore=tests/peers
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations=10 --ignore=tests/peers
+
+coverage: $(VENV)/.dev       ## branches that the hermetic half takes
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --cov --cov-report=term --ignore=tests/peers
 
 test-peers: $(VENV)/.test    ## beside servers, browsers, phones and switches; skips what is not installed
 	$(BIN)/python -m pytest --durations=10 tests/peers
@@ -45,4 +48,4 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
 $(VENV)/.docs: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[docs]' && touch $@
 
-.PHONY: run test test-hermetic test-peers test-gpu check bench docs clean
+.PHONY: run test test-hermetic coverage test-peers test-gpu check bench docs clean

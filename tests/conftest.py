@@ -14,6 +14,9 @@ import pytest
 
 from tests.virtual_loop import VirtualLoop
 
+# Read when torch and numpy are loaded: the machine's cores are shared by the processes that run the tests.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 _OWN_ENVIRONMENT = ("vllm", "gpu", "asterisk")
 """Markers of tests that may be skipped: vLLM has an environment of its own, kernels want a GPU, Asterisk is in Debian's
 unstable only, which is another one every day."""
