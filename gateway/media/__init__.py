@@ -1,3 +1,3 @@
-"""When a frame leaves and what arrives: pacing, playout, RTP, jitter. Pure but for the ticker; knows no call and no
-peer.
+"""Decides when a frame is sent, and puts what arrives in order: pacing, playout, RTP, jitter. It is pure except the
+ticker and the timer, and knows no call and no peer.
 """

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 DIGITS = "0123456789*#ABCD"
-"""By event code (RFC 4733 section 3.2)."""
+"""Digits by event code (RFC 4733 section 3.2)."""
 
 
 _EVENT = struct.Struct("!BBH")
 _END = 0x80
 _END_PACKETS = 3
-"""The end is said three times, for it may be lost (section 2.5.1.4)."""
+"""The end of an event is sent three times, because a packet may be lost (section 2.5.1.4)."""
 
 _PAUSE_MS = 500
-"""A ``w`` among the digits."""
+"""Length of the pause that a ``w`` among the digits stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,25 +24,25 @@ class EventPacket:
     """One packet of a digit string."""
 
     at_s: float
-    """When it is due, from the beginning of the string."""
+    """When the packet is due, in seconds from the beginning of the string."""
     payload: bytes
     begins: bool
-    """Whether it is the first of its digit: marker bit, new timestamp."""
+    """Is this the first packet of its digit? It then has the marker bit and a new timestamp."""
 
 
 def event_packets(
     digits: str, clock_hz: int, *, tone_ms: int = 160, gap_ms: int = 80, step_ms: int = 20, level_dbm0: int = -10
 ) -> Iterator[EventPacket]:
-    """A digit string as RTP events: a packet each step with the duration so far, then the end, three times.
+    """Yield a digit string as RTP events: a packet each step with the duration so far, then the end, three times.
 
     Args:
-        digits: of ``0-9 A-D * #``; ``w`` is a pause of 500 ms.
-        clock_hz: of telephone-event, as negotiated.
-        tone_ms, gap_ms: 100 to 250 and 50 at least are understood everywhere.
+        digits: characters of ``0-9 A-D * #``; ``w`` is a pause of 500 ms.
+        clock_hz: negotiated clock of telephone-event.
+        tone_ms, gap_ms: tones of 100 to 250 ms and gaps of at least 50 ms are understood everywhere.
 
     Raises:
-        ValueError: a character that is no key (not repeated: digits may be a card number), or a tone so long that its
-            duration does not fit 16 bits.
+        ValueError: a character stands for no tone (the message does not repeat it, because digits may be a card
+            number), or a tone's duration does not fit 16 bits.
     """
     if not step_ms <= tone_ms <= 65_535_000 // clock_hz:
         raise ValueError(f"tone_ms is {tone_ms}, expected {step_ms} to {65_535_000 // clock_hz} at {clock_hz} Hz")
@@ -64,17 +64,20 @@ def event_packets(
 
 
 class TelephoneEvents:
-    """Event packets to digits. A digit is told once, by the first packet of its event that arrives, so that it can
-    interrupt at once; the packets that repeat and end the event share its timestamp. One object for each stream."""
+    """Turns event packets into digits. Each stream needs its own object.
+
+    A digit is returned once, at the first packet of its event that arrives, so that it can interrupt at once. The
+    packets that repeat and end the event have the same timestamp.
+    """
 
     _OLD = 480_000
-    """A packet up to this much older, in units of the clock (10 s or more), is a late one of a digit told before."""
+    """A packet that is older by up to this, in units of the clock (10 s or more), belongs to an earlier digit."""
 
     def __init__(self) -> None:
         self._last: int | None = None
 
     def add(self, timestamp: int, payload: bytes) -> str | None:
-        """The digit that a packet begins, or None: a repetition, another kind of event, or no event at all."""
+        """Return the digit that a packet begins. None: it is a repetition, another kind of event, or no event."""
         if len(payload) < 4 or payload[0] >= len(DIGITS):
             return None
         if self._last is not None and (self._last - timestamp) & 0xFFFFFFFF < self._OLD:

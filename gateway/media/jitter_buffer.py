@@ -1,9 +1,9 @@
-"""Puts received packets into order again, and says what of them is missing. Pure.
+"""Puts received packets back into order, and says which are missing. Pure.
 
-What is behind it (voice activity, recogniser, recording) plays nothing and so needs no delay: packets in order pass at
-once. Only a hole is waited for, as long as the network's measured jitter says that its packet may still come; then it
-is a loss, and whoever decodes conceals it (``LOST``). A sender that stops in silence leaves no hole but a pause, which
-``pause`` measures, for voice activity ends only where silence is heard.
+The audio goes to voice detection, recogniser and recording, which play nothing and so need no delay: packets in order
+pass at once. The buffer waits only for a missing packet, as long as the measured jitter says that it may still come.
+Then the packet is lost, and the decoder conceals it (``LOST``). A sender that stops in silence leaves a pause and no
+missing packet. ``pause`` measures it, because voice detection ends speech only when it hears silence.
 """
 
 from __future__ import annotations
@@ -11,63 +11,63 @@ from __future__ import annotations
 import math
 
 LOST = b""
-"""In the place of a payload: one packet was lost."""
+"""Stands in the place of a payload: one packet was lost."""
 
 
 class JitterBuffer:
-    """Orders by sequence number, waits by time. One object for each stream (SSRC).
+    """Orders packets by sequence number, and waits for missing ones. Each stream (SSRC) needs its own object.
 
-    A packet is due at its timestamp, counted from the packets that came fastest. How much later than that others came
-    is the jitter; its peak, forgotten slowly, is the wait. A late packet is too late for its own place but still says
-    how long the next hole should be waited for.
+    A packet is due at its timestamp, counted from the fastest packets. The jitter is how much later other packets came.
+    The wait is the peak of the jitter, which is forgotten slowly. A late packet has lost its place, but it still says
+    how long to wait for the next missing one.
 
     Args:
         clock_hz: RTP clock.
-        min_wait_s, max_wait_s: bounds of the wait, from the time a packet is due. Two packets of time bring most
-            reordered ones back; beyond the upper bound a recogniser would rather have a gap than a delay.
+        min_wait_s, max_wait_s: bounds of the wait, from the time at which a packet is due. The length of two packets
+            brings back most reordered ones. Beyond the upper bound, a gap is better for a recogniser than a delay.
     """
 
-    _RESTART = 3000  # a jump this far is a new stream, not a loss (MAX_DROPOUT of RFC 3550 appendix A.1)
+    _RESTART = 3000  # a jump this large is a new stream, not a loss (MAX_DROPOUT of RFC 3550 appendix A.1)
     _MOST_WAITING = 50
-    _MOST_CONCEALED = 50  # packets of one hole; concealment has long faded to silence
-    _FORGET_S = 5.0  # after so long a peak of jitter counts 1/e
+    _MOST_CONCEALED = 50  # packets of one gap; concealment has faded to silence long before
+    _FORGET_S = 5.0  # after so many seconds a peak of jitter counts 1/e
     _DRIFT = 0.001  # fastest clock that is followed: the base may rise by this share of time
-    _NEW_CLOCK_S = 0.5  # an offset that jumps so far says that the sender's clock began anew
+    _NEW_CLOCK_S = 0.5  # after a jump of the offset by this much, the sender's clock has started again
 
     def __init__(self, clock_hz: int, *, min_wait_s: float = 0.04, max_wait_s: float = 0.16) -> None:
         self.lost = 0
         self.late = 0
-        """Packets that came after they had been given up, or twice."""
+        """Number of packets that came twice, or after they had been given up."""
         self.deadline: float | None = None
-        """When to call ``expire``; None: nothing waits."""
+        """When to call ``expire``. None: nothing waits."""
         self.frame_s = 0.02
-        """Audio in a packet, as the timestamps have it."""
+        """Length of a packet's audio by the timestamps, seconds."""
         self._clock_hz = clock_hz
         self._bounds_s = (min_wait_s, max_wait_s)
         self._next: int | None = None
         self._waiting: dict[int, tuple[bytes | None, float | None, float]] = {}
-        """Payload, media time, arrival."""
+        """Waiting packets by sequence number: payload, media time, arrival."""
         self._newest: tuple[int, int] = (0, 0)
         self._media_s = 0.0
         self._base_s: float | None = None
-        """The clock's time at media time 0, by the packets that came fastest."""
+        """The clock's time at media time 0, by the fastest packets."""
         self._peak_s = 0.0
         self._timed_at = 0.0
         self._covered_s: float | None = None
-        """Media time up to which audio was handed out."""
+        """Media time up to which audio has been returned."""
         self._handed_at = 0.0
 
     @property
     def wait_s(self) -> float:
-        """How long after the time it is due a packet is waited for now."""
+        """How many seconds beyond its due time a packet is waited for now."""
         low, high = self._bounds_s
         return min(high, max(low, self._peak_s + self.frame_s))
 
     def add(self, sequence: int, timestamp: int, payload: bytes | None, *, now: float) -> list[bytes]:
-        """Take a packet; returns the payloads that are in order now, ``LOST`` for each that has been given up.
+        """Take a packet. Return the payloads that are in order now, with ``LOST`` for each one that has been given up.
 
         Args:
-            payload: None for a packet of no audio (a touch tone), which only holds its place.
+            payload: the audio. None: the packet has no audio (a touch tone) and only takes its place.
         """
         media_s = None if payload is None else self._media(sequence, timestamp, now)
         if self._next is None:
@@ -85,24 +85,24 @@ class JitterBuffer:
         return self._release(now)
 
     def expire(self, *, now: float) -> list[bytes]:
-        """Give up what is overdue; as ``add`` returns it."""
+        """Give up what is overdue. Return payloads as ``add`` does."""
         return self._release(now)
 
     def pause(self, *, now: float) -> int:
-        """How many frames of silence stand for a sender that is silent since the last packet or call; mostly 0."""
+        """Return how many frames of silence the sender has left out since the last packet or call; most often 0."""
         if self._covered_s is None or self._base_s is None or self._waiting:
             return 0
-        # A sender whose timestamps stand still in silence is always overdue: that is no pause.
+        # A sender whose timestamps stand still in silence is always overdue, which is no pause.
         silent_s = min(now - self._base_s - self._covered_s, now - self._handed_at)
         frames = min(50, int((silent_s - self.wait_s) / self.frame_s))
-        if frames < 3:  # jitter, so far
+        if frames < 3:  # so little may be jitter
             return 0
         self._covered_s += frames * self.frame_s
         self._handed_at += frames * self.frame_s
         return frames
 
     def _media(self, sequence: int, timestamp: int, now: float) -> float:
-        """This packet's media time, seconds; takes it into the measurement."""
+        """Return this packet's media time in seconds, and measure its jitter."""
         before, stamp = self._newest
         step = (timestamp - stamp) & 0xFFFFFFFF
         moved_s = (step - (1 << 32) if step >= 1 << 31 else step) / self._clock_hz
@@ -131,7 +131,7 @@ class JitterBuffer:
                 first = min(self._waiting, key=lambda waiting: (waiting - self._next) & 0xFFFF)  # type: ignore[operator]
                 _, media_s, arrived = self._waiting[first]
                 due = arrived if media_s is None or self._base_s is None else self._base_s + media_s
-                # The packet before the first one here is the last of the hole, and due one frame earlier.
+                # The packet before the first waiting one is the last missing one, and due one frame earlier.
                 given_up_at = due - self.frame_s + self.wait_s
                 if now < given_up_at and len(self._waiting) <= self._MOST_WAITING:
                     self.deadline = given_up_at
@@ -147,7 +147,7 @@ class JitterBuffer:
         return ready
 
     def _skip(self, packets: int, media_s: float | None) -> int:
-        """A hole of so many packets, before one of that media time: how many frames are to be concealed."""
+        """Return how many frames to conceal for ``packets`` missing packets before one of media time ``media_s``."""
         self.lost += packets
         missing = packets
         if self._covered_s is not None and media_s is not None:

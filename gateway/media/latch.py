@@ -1,8 +1,8 @@
-"""Where a leg's RTP goes, when the peer's address is not the one it named (symmetric RTP, RFC 4961). Pure.
+"""Decides where a leg's RTP goes if the peer's address is not the one that it named (symmetric RTP, RFC 4961). Pure.
 
-Behind an address translator the packets come from elsewhere than the session description says. The leg follows them,
-but only in a short window after each offer and answer, and only a stream that looks like the call's: who sends one
-packet to the port must not get the call's audio.
+Behind an address translator, packets come from another address than the session description says. The leg follows them,
+but only in a short window after each offer and answer, and only if they look like the call's stream. A stranger who
+sends one packet to the port must not get the call's audio.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 PeerAddress: TypeAlias = tuple[str, int]
-"""Host as the socket tells it, and port."""
+"""Host, as the socket gives it, and port."""
 
 
 class Latch:
-    """Decides which packets are the call's and where ours go.
+    """Decides which packets belong to the call, and where ours go.
 
     Args:
-        policy: ``strict`` keeps to the address named; ``host`` follows within the host that signals; ``any`` follows
-            anywhere.
-        signalling_host: of the peer, for ``host``.
-        window_s: how long after an offer and answer the leg may still follow, if it has not by then.
-        packets: in sequence and of one source, before it is followed.
+        policy: ``strict`` keeps the named address. ``host`` follows only to the host that signals. ``any`` follows to
+            any address.
+        signalling_host: the host from which the peer signals, for ``host``.
+        window_s: for so many seconds after an offer and answer, the leg may still follow.
+        packets: a source is followed after so many packets in sequence.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class Latch:
         packets: int = 3,
     ) -> None:
         self.remote: PeerAddress | None = None
-        """Where we send; None: nowhere."""
+        """The address to which we send. None: we do not send."""
         self.refused = 0
-        """Packets of others."""
+        """Number of packets from other sources."""
         self._named: PeerAddress | None = None
         self._policy = policy
         self._signalling_host = signalling_host
@@ -48,10 +48,10 @@ class Latch:
         self._count = 0
 
     def negotiated(self, remote: PeerAddress | None, *, now: float) -> None:
-        """An offer and its answer named this address (None: nobody listens): begin there, and open the window.
+        """Begin at the address that an offer and its answer named (None: nobody listens), and open the window.
 
-        The same address as before changes nothing: a refresh must not send the audio back to an address that the
-        translator hides.
+        The same address as before changes nothing, because a refresh must not send the audio back to an address that
+        the translator hides.
         """
         if remote is not None and remote == self._named:
             return
@@ -62,9 +62,9 @@ class Latch:
         self._closes_at = now + self._window_s
 
     def accept(self, source: PeerAddress, ssrc: int, sequence: int, *, now: float) -> bool:
-        """Whether a packet is the call's. Ask only for authentic RTP of a negotiated payload type."""
+        """Does a packet belong to the call? Ask only for authentic RTP of a negotiated payload type."""
         if source == self.remote:
-            self._locked = True  # the address is alive: no reason to look for another
+            self._locked = True  # the address is alive, so there is no reason to look for another
             return True
         if self._may_follow(source, now):
             if self._candidate == (source, ssrc) and (sequence - self._sequence) & 0xFFFF == 1:
@@ -81,7 +81,7 @@ class Latch:
         return False
 
     def knows(self, host: str) -> bool:
-        """Whether the call's media is sent to this host, or was to be: reports may come from either."""
+        """Is this the host to which the call's media goes, or the one that was named? Reports may come from both."""
         return any(address is not None and address[0] == host for address in (self.remote, self._named))
 
     def _may_follow(self, source: PeerAddress, now: float) -> bool:

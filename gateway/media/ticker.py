@@ -1,10 +1,10 @@
-"""The one timer of the process: it sends what is due, for every call.
+"""The only frame timer of the process. It sends the frames that are due, for all calls.
 
-A timerfd fires every slot (2 ms) of one absolute timetable; a slot that fires late catches up, since due times belong
-to the calls' own timetables and never move. Nothing awaits in a tick: a full socket buffer is a counted stall of that
-call. The timer is armed only while a call has something due, so idle calls cost nothing.
+A timerfd fires every slot (2 ms) of one absolute timetable. A slot that fires late catches up, because due times belong
+to the calls' own timetables and never move. Nothing awaits in a tick: a full socket buffer is a stall of that call, and
+is counted. The timer is armed only while a call has something due, so idle calls cost nothing.
 
-Not ``loop.call_at``: uvloop rounds it to 1 ms, and one timer per call costs a wake-up per frame.
+``loop.call_at`` is not used, because uvloop rounds it to 1 ms, and one timer per call costs a wake-up per frame.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TFD_TIMER_ABSTIME = 1
 
 
 class Paced(Protocol):
-    """What a call gives to the ticker."""
+    """The part of a call that the ticker asks for frames."""
 
     def pop_due(self, now: float) -> bytes | None: ...
 
@@ -52,15 +52,16 @@ class Handle:
         self.send = send
         self.after = after
         self.slot: int | None = None
-        """The slot of the next visit; older entries in the wheel are stale."""
+        """The slot of the next visit. Older entries in the wheel are stale."""
 
 
 class Ticker:
-    """Sends due frames of all calls on one timetable of 2 ms slots. Must be used on its event loop only.
+    """Sends due frames of all calls on one timetable of 2 ms slots. Use it only on its event loop.
 
     Args:
-        lateness: observes, per tick, how late the tick itself was; seconds.
-        max_sends: frames of one call in one tick; the rest waits for the next slot so that others are not starved.
+        lateness: observes for each tick how late it was, seconds.
+        max_sends: most frames of one call in one tick. The rest waits for the next slot, so that other calls get
+            theirs.
     """
 
     def __init__(self, *, lateness: Histogram | None = None, max_sends: int = 50) -> None:
@@ -70,7 +71,7 @@ class Ticker:
         self._wheel: dict[int, list[Handle]] = {}
         self._armed_slot: int | None = None
         self._in_tick = False
-        # PyDLL keeps the interpreter lock: given away for a call of a microsecond, it may come back milliseconds later.
+        # PyDLL keeps the interpreter lock. Released for a call of a microsecond, it might come back milliseconds later.
         self._libc = ctypes.PyDLL(None, use_errno=True)
         self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK | _TFD_CLOEXEC)
         if self._fd < 0:
@@ -78,7 +79,8 @@ class Ticker:
         self._loop.add_reader(self._fd, self._on_readable)
 
     def now(self) -> float:
-        """The clock of every deadline: CLOCK_MONOTONIC seconds, unrounded (uvloop's own has 1 ms steps)."""
+        """Return the time of every deadline's clock: CLOCK_MONOTONIC seconds, unrounded (uvloop's has steps of 1
+        ms)."""
         return time.monotonic()
 
     def add(
@@ -89,30 +91,30 @@ class Ticker:
         *,
         pacing_error: Histogram | None = None,
     ) -> Handle:
-        """A place for one call; ``wake`` puts it into a slot.
+        """Return the handle of a new call. ``wake`` puts it into a slot.
 
         Args:
-            send: sends one frame; gets the time of the tick too.
-            after: runs at the end of each visit, with its time.
-            pacing_error: observes, per frame, how much later than due it was sent; seconds.
+            send: sends one frame. It also gets the time of the tick.
+            after: called at the end of each visit, with its time.
+            pacing_error: observes for each frame how much later than due it was sent, seconds.
         """
         return Handle(paced, send, after, pacing_error or Histogram())
 
     def wake(self, handle: Handle, *, now: float) -> None:
-        """Something was pushed, cut or finished: take the call's deadline anew and join the slot it falls into."""
+        """Read the call's deadline again and join its slot. Call this after something was pushed, cut or finished."""
         deadline = handle.paced.deadline(now)
         if deadline is not None:
             self._enqueue(handle, _slot(max(deadline, now)))
 
     def remove(self, handle: Handle) -> None:
-        """Forget a call; its pending visit does nothing."""
+        """Remove a call. Its pending visit does nothing."""
         handle.after = _nothing
         handle.send = _drop
         handle.paced = _SILENT
 
     def _enqueue(self, handle: Handle, slot: int) -> None:
         if handle.slot is not None and handle.slot <= slot:
-            return  # visited early enough; the visit takes the deadline anew
+            return  # the visit comes early enough and reads the deadline again
         handle.slot = slot
         self._wheel.setdefault(slot, []).append(handle)
         if not self._in_tick and (self._armed_slot is None or slot < self._armed_slot):
@@ -126,7 +128,7 @@ class Ticker:
         self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, spec, None)
 
     def _on_readable(self) -> None:
-        # Setting the timer anew clears what has expired (timerfd_create(2)); nothing has to be read.
+        # Setting the timer again clears what has expired (timerfd_create(2)), so nothing has to be read.
         self.on_timer(now=time.monotonic())
 
     def on_timer(self, *, now: float) -> None:
@@ -160,9 +162,9 @@ class Ticker:
             if frame is None:
                 break
         if due is not None:
-            # A deadline that has passed and gave no frame is settled by the next slot, not in a loop here.
+            # A deadline that has passed without a frame is handled by the next slot, not in a loop here.
             self._enqueue(handle, _slot(due) if due > now else int(now / SLOT_S) + 1)
-        handle.after(now)  # wakes us for an earlier slot, if it changes anything
+        handle.after(now)  # it wakes us for an earlier slot if it changes anything
 
     def close(self) -> None:
         """Stop the timer."""
@@ -171,7 +173,7 @@ class Ticker:
 
 
 def _slot(at: float) -> int:
-    """The first slot at or after a time: never early."""
+    """Return the first slot at or after a time, so that nothing is early."""
     return -int(-at // SLOT_S)
 
 

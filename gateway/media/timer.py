@@ -1,4 +1,4 @@
-"""One timer of the event loop for something that says when it wants to be called: the shell around pure code."""
+"""A timer of the event loop for pure code that has a deadline."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Protocol
 
 
 class Timed(Protocol):
-    """Something whose time is an argument."""
+    """Code that takes the time as an argument."""
 
     def deadline(self) -> float | None:
-        """When ``on_timer`` is to be called next, monotonic seconds; None: not again before something happens."""
+        """Return when to call ``on_timer`` next, monotonic seconds. None: not before something happens."""
         ...
 
     def on_timer(self, now: float) -> None: ...
 
 
 class DeadlineTimer:
-    """Calls ``on_timer`` when the deadline has come. Call ``arm`` after everything that may have moved it forward.
+    """Calls ``on_timer`` when the deadline has come. Call ``arm`` after everything that may make the deadline earlier.
 
-    A deadline that has moved back costs one call too early, and no timer that is cancelled and set for every packet.
+    If the deadline has become later, ``on_timer`` is called once too early. So no timer is cancelled and set for every
+    packet.
 
     Args:
-        clock: seconds, on the clock of the deadlines.
+        clock: returns seconds on the clock of the deadlines.
     """
 
     def __init__(self, timed: Timed, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -36,7 +37,7 @@ class DeadlineTimer:
         self._closed = False
 
     def arm(self) -> None:
-        """Take the deadline anew."""
+        """Read the deadline again."""
         due = self._timed.deadline()
         if due is None or self._closed or (self._timer is not None and self._due <= due):
             return
@@ -47,12 +48,12 @@ class DeadlineTimer:
 
     def _fire(self) -> None:
         self._timer = None
-        # uvloop's timers have steps of 1 ms and may fire early by half of one: then it is time all the same.
+        # uvloop's timers have steps of 1 ms and may fire half a step early. Then it counts as the time too.
         self._timed.on_timer(max(self._clock(), self._due))
         self.arm()
 
     def close(self) -> None:
-        """Call no more."""
+        """Stop; ``on_timer`` is not called any more."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,3 +1,3 @@
-"""What is done with caller audio, in a thread of its own: voice activity, recording, what a recogniser gets. Reports
+"""Works on caller audio in a thread of its own: voice detection, recording, audio for a recogniser. This room reports
 what it hears, and decides nothing about turns.
 """

@@ -1,4 +1,6 @@
-"""Stereo recording of a call: left the caller, right the bot as heard. Driven by the uplink thread; writes WAV."""
+"""Records a call in stereo as WAV: the caller on the left, the bot as it was heard on the right. Runs in the uplink
+thread.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ _BLOCK_S = 5.0
 
 
 class Recorder:
-    """One call's file. Each side is placed by the time it was heard; what nobody said is silence.
+    """The file of one call. The time at which sound was heard decides its place. The rest is silence.
 
     Args:
-        path: the WAV file; it appears under this name when the recording is complete.
-        rate: samples a second of both sides.
-        max_s: longest recording; the rest is not written.
+        path: the WAV file. It gets this name when the recording is complete.
+        rate: sample rate of both sides, Hz.
+        max_s: longest recording, seconds. The rest is not written.
     """
 
     def __init__(self, path: Path, *, rate: int, max_s: float, started: float) -> None:
@@ -32,7 +34,7 @@ class Recorder:
         self._block = np.zeros((int(_BLOCK_S * 2 * rate), 2), np.int16)
         self._origin = 0  # sample of the recording at the block's first row
         self._ends = [0, 0]
-        # Whoever else has an account on this machine is not to hear it.
+        # Other accounts on this machine must not be able to hear it.
         os.close(os.open(self._part, os.O_WRONLY | os.O_CREAT, 0o600))
         self._file = wave.open(str(self._part), "wb")
         self._file.setnchannels(2)
@@ -40,16 +42,16 @@ class Recorder:
         self._file.setframerate(rate)
 
     def caller(self, pcm: NDArray[np.float32], *, at: float) -> None:
-        """What the caller said, received at monotonic second ``at``."""
+        """Add caller audio that was received at monotonic second ``at``."""
         self._place(0, pcm, at - len(pcm) / self.rate)
 
     def bot(self, pcm: NDArray[np.float32], *, at: float) -> None:
-        """What the bot said, heard from monotonic second ``at`` on."""
+        """Add the bot's audio, which is heard from monotonic second ``at`` on."""
         self._place(1, pcm, at)
 
     def _place(self, side: int, pcm: NDArray[np.float32], at: float) -> None:
         start = max(round((at - self._started) * self.rate), 0)
-        # Packets come a little early or late; sound that follows sound stays joined, only real pauses are kept.
+        # Packets come a little early or late. Sound that follows sound stays joined, and only real pauses are kept.
         if abs(start - self._ends[side]) < self.rate // 10:
             start = self._ends[side]
         start = max(start, self._ends[side], self._origin)

