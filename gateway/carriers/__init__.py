@@ -1,3 +1,3 @@
-"""What each carrier or switch says and wants to hear: a folder a vendor, bytes to values and back, proof of who calls.
-Knows nothing of turns or pacing.
+"""What each carrier or switch says and expects. Each vendor has a folder, which turns bytes into values and back, and
+checks who calls. This room knows nothing of turns or pacing.
 """

@@ -1,5 +1,5 @@
-"""What carriers' call-control webhooks say and want to hear: the values, and what several carriers share. Values in,
-values out: no request, no response object.
+"""The values of carriers' call-control webhooks and of our answers, and functions that several carriers share. There is
+no request and no response object here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CALLER_FIELDS: Mapping[str, tuple[str, ...]] = {
     "CallStatus": ("CallStatus", "call_status", "status"),
     "ParentCallSid": ("ParentCallSid", "parent_call_sid"),
 }
-"""Our name of a webhook field -> how carriers spell it."""
+"""Our name of a webhook field -> the carriers' names of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +40,25 @@ class Stream:
 
     url: str
     after_url: str
-    """What to ask when it has ended."""
+    """The address to ask when the stream has ended."""
     caller: Mapping[str, str]
     """Fields under our names."""
     parameters: Mapping[str, str]
-    """What the stream's start has to repeat."""
+    """Parameters that the stream's start has to repeat."""
     proven: bool
-    """The carrier has proven that it asks; secrets go to nobody else."""
+    """Has the carrier proven that it asks? Otherwise the answer has no secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What follows a stream: a transfer, another address to ask, or (neither) the end of the call."""
+    """What follows a stream: a transfer, another address to ask, or, without both, the end of the call."""
 
     dial: str = ""
     redirect: str = ""
 
     @property
     def is_sip(self) -> bool:
-        """The target is a SIP address, not a number."""
+        """Is the target a SIP address and not a number?"""
         return self.dial.startswith(("sip:", "sips:"))
 
 
@@ -69,33 +69,33 @@ class CallControl(Generic[S]):
     start: Callable[[S, Stream], Answer]
     after: Callable[[Next], Answer]
     after_address: Callable[[S], str] = lambda settings: ""
-    """``after_url`` of the configuration, for carriers that can be sent elsewhere."""
+    """Returns ``after_url`` of the configuration, for carriers that can be sent elsewhere."""
     asks: Callable[[Mapping[str, str]], bool] = lambda form: True
-    """Whether a request to ``…/after`` wants to know what follows; other events only want to be heard."""
+    """Does a request to ``…/after`` ask what follows? Other requests only report an event."""
     caller_fields: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: CALLER_FIELDS)
-    """Our name of a webhook field -> how the carrier may spell it."""
+    """Our name of a webhook field -> the carrier's names of it."""
     names_call: Literal["itself", "repeats", "unsure"] = "repeats"
-    """How a stream's start names the call as the webhook did: by itself, since it repeats our parameters, or perhaps
-    not."""
+    """How a stream's start has the same call id as the webhook: from the carrier itself, because it repeats our
+    parameters, or perhaps not at all."""
 
 
 def xml_answer(verbs: str) -> Answer:
-    """Verbs of TwiML and its relatives."""
+    """Return an answer with verbs of TwiML or a relative of it."""
     return Answer("text/xml", f'<?xml version="1.0" encoding="UTF-8"?>\n<Response>{verbs}</Response>'.encode())
 
 
 def json_answer(value: Any) -> Answer:
-    """A JSON body."""
+    """Return an answer with a JSON body."""
     return Answer("application/json", orjson.dumps(value))
 
 
 def attributes(values: Mapping[str, str]) -> str:
-    """Of an XML element, each with a blank in front."""
+    """Return the attributes of an XML element, each with a blank in front."""
     return "".join(f" {name}={quoteattr(value)}" for name, value in values.items())
 
 
 def connect(stream: Stream, **given: str) -> Answer:
-    """``<Connect><Stream>`` with these attributes, and the redirect to what follows."""
+    """Return ``<Connect><Stream>`` with these attributes, and the redirect to what follows."""
     parameters = "".join(
         f"<Parameter name={quoteattr(name)} value={quoteattr(value)}/>" for name, value in stream.parameters.items()
     )
@@ -106,7 +106,7 @@ def connect(stream: Stream, **given: str) -> Answer:
 
 
 def xml_after(following: Next, *, sip: str = "Sip") -> Answer:
-    """What follows, in TwiML; ``sip`` is the noun for SIP addresses."""
+    """Return what follows, in TwiML. ``sip`` is the noun for SIP addresses."""
     if following.dial:
         noun = sip if following.is_sip else "Number"
         return xml_answer(f"<Dial><{noun}>{escape(following.dial)}</{noun}></Dial>")

@@ -1,5 +1,5 @@
-"""What a webhook or dialplan tells of a call and the stream's start does not repeat: it travels as stream parameters
-whose names begin with ``talkspurt.``, and is read back here, at the edge.
+"""Fields of a call that a webhook or dialplan knows and the stream's start does not repeat. They travel as stream
+parameters whose names begin with ``talkspurt.``, and are read back here, at the edge.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ _PREFIX = "talkspurt."
 
 
 def as_parameters(fields: Mapping[str, str]) -> dict[str, str]:
-    """Fields of a call (``CallSid``, ``From`` ...) as parameters of its stream."""
+    """Return fields of a call (``CallSid``, ``From`` ...) as parameters of its stream."""
     return {_PREFIX + name: value for name, value in fields.items()}
 
 
 def without_fields(parameters: Mapping[str, str]) -> dict[str, str]:
-    """The call's own parameters. Of a peer that is no carrier these are all that count."""
+    """Return the call's own parameters. For a peer that is not a carrier, only these count."""
     return {name: value for name, value in parameters.items() if not name.startswith(_PREFIX)}
 
 
 def told_call_sid(started: StreamStarted) -> str:
-    """The call's id as our webhook was told it; empty: no webhook started the stream, or its start repeats nothing."""
+    """Return the call's id that our webhook got. Empty: no webhook started the stream, or its start repeats nothing."""
     return started.custom_parameters.get(f"{_PREFIX}CallSid", "")
 
 
 def incoming_call(started: StreamStarted, *, route: str, transport: str) -> IncomingCall:
-    """The call whose stream has started."""
+    """Return the call whose stream has started."""
     told = {
         name.removeprefix(_PREFIX): value
         for name, value in started.custom_parameters.items()

@@ -1,4 +1,4 @@
-"""What a carrier's folder declares, once: ``CARRIER`` in its ``__init__.py``. All tables of carriers come of these."""
+"""What a carrier's folder declares: ``CARRIER`` in its ``__init__.py``. All tables of carriers are made from these."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Carrier(Generic[S]):
     """A carrier or switch."""
 
     name: str
-    """The dialect's, as in ``/media/{dialect}``; the folder and the section are called so too, with ``_`` for ``-``."""
+    """The dialect's name, as in ``/media/{dialect}``. Folder and section have the same name, with ``_`` for ``-``."""
     about: str
-    """Its section's line in the reference of the configuration."""
+    """The section's line in the reference of the configuration."""
     settings: type[S]
     dialect: Callable[[S, Query], Dialect]
     """A serializer for one stream."""
@@ -33,17 +33,17 @@ class Carrier(Generic[S]):
     call_control: CallControl[S] | None = None
     """None: the carrier does not ask us what to do with a call; its own configuration starts the streams."""
     switch: Callable[[S, SwitchTools], Switch | None] = lambda settings, tools: None
-    """What joins and leads calls beside their streams, where the section says how."""
+    """Makes the object that joins and leads calls beside their streams, if the section configures it."""
 
     @property
     def key(self) -> str:
-        """The name of its section."""
+        """The name of the carrier's section."""
         return self.name.replace("-", "_")
 
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredCarrier:
-    """A carrier that the configuration lists, and what it says of it."""
+    """A carrier that the configuration lists, and its settings."""
 
     vendor: Carrier[Any]
     settings: CarrierSection
@@ -53,10 +53,10 @@ class ConfiguredCarrier:
         return self.vendor.dialect(self.settings, query)
 
     def check_upgrade(self, tokens: StreamTokens, route: str, upgrade: Upgrade) -> StreamToken | None:
-        """The token of ours that the address holds; None where the carrier proves itself, or need not.
+        """Return our token in the stream's address. None: the carrier proves itself, or need not.
 
         Raises:
-            Rejected: 403, there is neither.
+            Rejected: 403, there is neither a token nor a proof.
         """
         if not self.settings.verify:
             return None

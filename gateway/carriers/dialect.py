@@ -1,6 +1,6 @@
-"""The contract of a media-WebSocket dialect: bytes in, messages out, and back. One file per vendor, no I/O.
+"""The contract of a media-WebSocket dialect, which turns bytes into messages and back. Each vendor has its own. No I/O.
 
-A dialect object belongs to one stream: it remembers the stream's id, its sequence numbers and what its peer negotiated.
+A dialect object belongs to one stream. It remembers the stream's id, its sequence numbers and what the peer negotiated.
 """
 
 from __future__ import annotations
@@ -15,58 +15,61 @@ class Dialect(Protocol):
 
     name: ClassVar[str]
     subprotocols: ClassVar[tuple[str, ...]]
-    """``Sec-WebSocket-Protocol`` values of which the first one offered has to be selected; else none is."""
+    """Values of ``Sec-WebSocket-Protocol``. The first one that the peer offers is selected; if it offers none, none
+    is."""
     max_lead_ms: ClassVar[int]
-    """How far ahead of real time the peer lets us send; 0: never ahead."""
+    """How far ahead of real time the peer lets us send. 0: never ahead."""
     goes_on_after: ClassVar[bool]
-    """The carrier asks our ``…/after`` webhook, or the switch ``/v1/handoffs``, when the stream has ended."""
+    """Does the call go on after its stream? The carrier then asks our ``…/after`` webhook, or the switch
+    ``/v1/handoffs``."""
 
     @property
     def has_marks(self) -> bool:
-        """The peer reports when what was sent has been played."""
+        """Does the peer report when what was sent has been played?"""
         ...
 
     @property
     def has_clear(self) -> bool:
-        """The peer holds a buffer that it empties on demand."""
+        """Does the peer have a buffer that it empties on demand?"""
         ...
 
     @property
     def media_is_text(self) -> bool:
-        """``media`` goes out as a WebSocket text message, else as a binary one. Control messages are always text."""
+        """Is ``media`` a WebSocket text message and not a binary one? Control messages are always text."""
         ...
 
     def decode(self, data: str | bytes) -> list[Message]:
-        """One WebSocket message (str: text, bytes: binary) to zero or more messages.
+        """Turn one WebSocket message (str: text, bytes: binary) into zero or more messages.
 
         Raises:
-            ProtocolError: not readable; the stream goes on.
+            ProtocolError: the message is not readable. The stream goes on.
         """
         ...
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """True if this raw text or binary message surely is caller audio that may be dropped; a cheap look at its head.
+        """Is this raw message certainly caller audio that may be dropped? It takes only a cheap look at its head.
 
-        Calls that nobody listens to drop such messages unparsed.
+        Calls to which nobody listens drop such messages without parsing them.
         """
         ...
 
     def media(self, payload: bytes) -> bytes:
-        """The message that carries one frame."""
+        """Return the message that carries one frame."""
         ...
 
     def mark(self, name: str) -> bytes | None:
-        """The message that asks to be told when all before it was played; None: the dialect has none."""
+        """Return the message that asks for a report when everything before it was played. None: there is no such
+        one."""
         ...
 
     def clear(self) -> bytes | None:
-        """The message that empties the peer's buffer; None: the dialect has none."""
+        """Return the message that empties the peer's buffer. None: the dialect has none."""
         ...
 
     def dtmf(self, digits: str) -> bytes | None:
-        """The message that makes the peer send tones; None: tones go in the audio."""
+        """Return the message that makes the peer send touch tones. None: tones are sent in the audio."""
         ...
 
     def hangup(self, handoff_data: str | None = None) -> bytes | None:
-        """The message that ends the call, whereupon the peer closes the socket; None: our closing it does."""
+        """Return the message that ends the call; the peer then closes the socket. None: closing the socket ends it."""
         ...

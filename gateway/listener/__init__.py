@@ -1,1 +1,1 @@
-"""Sockets that calls come in by, from the first byte to a media leg. Decides who may connect; knows no turns."""
+"""The sockets by which calls come in, from the first byte to a media leg. Decides who may connect; knows no turns."""

@@ -1,5 +1,5 @@
-"""One port for everything: a small protocol reads the request head and hands ``/media/*`` to the frame path, all else
-to the HTTP application. Accept, drain, limits per address.
+"""One port for everything. A small protocol reads the head of the first request, and passes ``/media/*`` to the frame
+path and all else to the HTTP application. It also accepts, drains, and limits connections per address.
 
 Measured before the choice: a frame on picows costs half of a frame on aiohttp in both directions, while a stack of our
 own for REST and pages would gain nothing.
@@ -37,13 +37,13 @@ MAX_OPEN_FILES = 65536
 
 
 def _open_files() -> int:
-    """How many the system lets this process open now."""
+    """Return how many files the system lets this process open now."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def raise_open_files() -> None:
-    """Take what the system's hard limit lets us have: the soft one, often 1024, is for programs that use ``select``."""
+    """Raise the limit to the system's hard limit. The soft limit, often 1024, is meant for programs with ``select``."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -51,9 +51,9 @@ def raise_open_files() -> None:
 
 
 class _Switch(asyncio.Protocol):
-    """Reads the whole head of the first request, then hands the connection over, with what it has read.
+    """Reads the whole head of the first request, then passes the connection on, with what it has read.
 
-    The whole head, not its first line alone: neither stack behind has a limit of time for a head that never ends.
+    It reads the whole head and not only the first line, because neither stack behind limits the time for a head.
     """
 
     def __init__(self, server: GatewayServer) -> None:
@@ -108,8 +108,8 @@ class GatewayServer:
     """The listener.
 
     Args:
-        app: the HTTP application, for everything but ``/media/*``.
-        carriers: those that are served, by the dialect's name.
+        app: the HTTP application, for everything except ``/media/*``.
+        carriers: the carriers that are served, by the dialect's name.
         accept: turns a started media stream into a session.
         authorise: checks a media upgrade (dialect, route, request, peer's address) and tells the token of ours that it
             rests on, if it does; raises ``Rejected``.
@@ -166,7 +166,7 @@ class GatewayServer:
         self._sweep()
 
     async def stop_accepting(self) -> None:
-        """Take no new connections; the ones there live on."""
+        """Take no new connections. Open ones stay."""
         if self._listener is not None:
             self._listener.close()
 
@@ -176,11 +176,11 @@ class GatewayServer:
         await self._runner.cleanup()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        self.sockets.close()  # browsers open some ahead, without a request: neither stack has those
+        self.sockets.close()  # browsers open some in advance, without a request, which neither stack knows
 
     @staticmethod
     def now() -> float:
-        """The clock of all deadlines here."""
+        """Return the time of the clock of all deadlines here."""
         return asyncio.get_running_loop().time()
 
     def _sweep(self) -> None:
@@ -189,7 +189,7 @@ class GatewayServer:
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     def _watched(self) -> Any:
-        """A middleware that says which connections are of use."""
+        """Return a middleware that tells which connections are in use."""
 
         @web.middleware
         async def watch(
@@ -207,12 +207,12 @@ class GatewayServer:
         return watch
 
     def http_protocol(self) -> Any:
-        """A protocol of the HTTP application for one connection."""
+        """Return a protocol of the HTTP application for one connection."""
         assert self._runner.server is not None
         return self._runner.server()
 
     def media_protocol(self, peer: str) -> Any:
-        """A protocol of the frame path for one connection from the address ``peer``."""
+        """Return a protocol of the frame path for one connection from the address ``peer``."""
         return WSProtocol(
             host_port=None,
             ws_path=None,
@@ -248,7 +248,11 @@ class GatewayServer:
     async def open_stream(
         self, dialect: str, url: str, route: str, parameters: Mapping[str, str], timeout_s: float
     ) -> None:
-        """Open a stream ourselves, to a switch that waits for one. Raises ``StreamNotOpened``."""
+        """Open a stream to a switch that waits for one.
+
+        Raises:
+            StreamNotOpened: the switch refused, or nobody listens there.
+        """
         connection = self.connection(dialect, route, parameters)
         await open_socket(connection, url, timeout_s=timeout_s, max_message_bytes=self.limits.message_bytes)
 

@@ -1,8 +1,8 @@
-"""Which names we answer to, and which pages may make a browser use us: a look at ``Host`` and ``Origin`` of a request.
+"""Decides by ``Host`` and ``Origin`` of a request which names are ours, and which pages may make a browser use us.
 
-A browser sends what a page asks for from wherever its user is, loopback included, and shows the page the answer where a
-name of the page's own was made to point at us (DNS rebinding). It always says in ``Origin`` who asks for an upgrade or
-for a change. Programs that are no browser send no ``Origin``, and are not meant here: they prove themselves by keys.
+A browser sends a page's requests from wherever its user is, loopback included. It shows the page the answer if a name
+of the page's own points at us (DNS rebinding). For an upgrade or a change, ``Origin`` always says which page asks.
+Programs other than browsers send no ``Origin``. This check is not for them; they prove themselves by keys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Sites:
     """The check, for all requests of one listener.
 
     Args:
-        public_url: under which address a request reached us.
+        public_url: tells the address under which a request reached us.
     """
 
     def __init__(self, server: ServerConfig, public_url: PublicUrl) -> None:
@@ -31,7 +31,7 @@ class Sites:
         self._origins = frozenset(server.origins)
         named = [server.public_url, *(origin for origin in server.origins if origin != ANY)]
         self._names = {urlsplit(url).hostname for url in named if url} | {server.host}
-        # Beyond loopback, and with no address given, nobody has told which names lead here.
+        # Beyond loopback and without a configured address, it is not known which names lead here.
         self._knows_names = bool(server.public_url) or is_loopback(server.host)
 
     def check(self, peer: str, headers: Headers, *, changes: bool, also: Sequence[str] = ()) -> None:
@@ -39,11 +39,11 @@ class Sites:
 
         Args:
             peer: address at the other end of the connection.
-            changes: the request is an upgrade, or of a method that may change something (RFC 9110 section 9.2.1).
-            also: more origins that may do what this request asks for; ``*``: all.
+            changes: is the request an upgrade, or of a method that may change something (RFC 9110 section 9.2.1)?
+            also: further origins that are allowed this request. ``*``: all origins.
 
         Raises:
-            Rejected: 421 for a name that is not ours, 403 for a page of another site.
+            Rejected: 421, the name is not ours; 403, the page is of another site.
         """
         host = headers.get("Host", "")
         if not self._is_ours(host) and not self._proxies.trusts(peer):
@@ -69,7 +69,7 @@ class Sites:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
             return False
-        # No name of a stranger's: an address, a name of this machine or of its own network.
+        # These cannot be a stranger's name: an address, or a name of this machine or of its network.
         if "." not in name.rstrip(".") or name in self._names or name.endswith(".localhost"):
             return True
         try:

@@ -1,8 +1,8 @@
-"""Which TCP connections may stay: how many there are, and how long one may be of no use. Pure.
+"""Decides which TCP connections may stay, by their number and by how long they are unused. Pure.
 
-A connection is *idle* until the head of a request is whole, and again behind the answer; *reading* while the body of a
-request comes; *used* by a handler or a call. Idle and reading ones have a deadline, and make room for new ones where
-there are as many as may be: whoever opens connections and leaves them open locks nobody out.
+A connection is *idle* until the head of a request is complete, and again after the answer. It is *reading* while the
+body of a request comes, and *used* by a handler or a call. Idle and reading connections have a deadline. If there are
+as many connections as allowed, they make room for new ones. So nobody can lock others out by leaving connections open.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Socket(Protocol):
     def is_closing(self) -> bool: ...
 
     def close(self) -> None:
-        """Send what is buffered first."""
+        """Send what is buffered, then close."""
         ...
 
     def abort(self) -> None: ...
@@ -28,10 +28,10 @@ class Sockets:
     """All connections of a listener. Times are seconds on any monotonic clock.
 
     Args:
-        most: connections at a time.
-        per_address: of one remote address.
+        most: most connections at a time.
+        per_address: most connections of one remote address.
         idle_s: longest time without a request.
-        body_s: longest time that the body of a request may take.
+        body_s: longest time for the body of a request.
     """
 
     def __init__(self, *, most: int, per_address: int, idle_s: float, body_s: float) -> None:
@@ -41,7 +41,7 @@ class Sockets:
         self._body_s = body_s
         self._addresses: dict[Socket, str] = {}
         self._count: Counter[str] = Counter()
-        # Both in order of time: the first was made idle, or began to read, first.
+        # Both are in order of time: the first entry became idle, or began to read, first.
         self._idle: dict[Socket, float] = {}
         self._reading: dict[Socket, tuple[float, Callable[[], bool]]] = {}
 
@@ -49,7 +49,7 @@ class Sockets:
         return len(self._addresses)
 
     def admit(self, address: str, socket: Socket, *, now: float) -> bool:
-        """Take a new connection; the one that is idle for longest makes room for it. False: it may not stay."""
+        """Take a new connection. The one that was idle for longest makes room. Return False if it may not stay."""
         if len(self._addresses) >= self._most or self._count[address] >= self._per_address:
             self._forget_closed()
         if self._count[address] >= self._per_address:
@@ -65,7 +65,7 @@ class Sockets:
         return True
 
     def begin(self, socket: Socket, *, now: float, whole: Callable[[], bool] = lambda: True) -> None:
-        """A request is handled, or a call.
+        """Note that the connection's request, or its call, is being handled.
 
         Args:
             whole: tells whether the body of the request has come.
@@ -76,14 +76,14 @@ class Sockets:
                 self._reading[socket] = (now, whole)
 
     def end(self, socket: Socket, *, now: float) -> None:
-        """The request has been handled."""
+        """Note that the request has been handled."""
         if socket in self._addresses:
             self._reading.pop(socket, None)
             self._idle.pop(socket, None)
             self._idle[socket] = now
 
     def sweep(self, *, now: float) -> int:
-        """End what is over its time; returns how many that were."""
+        """End the connections that are over their time. Return their number."""
         self._forget_closed()
         for socket in [socket for socket, (_, whole) in self._reading.items() if whole()]:
             del self._reading[socket]
@@ -94,7 +94,7 @@ class Sockets:
         return len(late)
 
     def close(self) -> None:
-        """End all: the listener ends."""
+        """End all connections, because the listener ends."""
         for socket in list(self._addresses):
             socket.close()
             self._forget(socket)

@@ -1,4 +1,4 @@
-"""How much one source may ask for: buckets filled at a steady rate, in a table that cannot grow without end. Pure."""
+"""Limits how much one source may ask for, by buckets that fill at a steady rate, in a table of bounded size. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ class SourceLimit:
     """A bucket for each source address.
 
     Args:
-        per_s: what a source may take on average.
-        burst: what it may take at once.
-        sources: remembered at most; the one silent for longest is forgotten first.
+        per_s: how much a source may take per second on average.
+        burst: how much it may take at once.
+        sources: most sources that are remembered. The one that was silent for longest is forgotten first.
     """
 
     def __init__(self, *, per_s: float, burst: int, sources: int) -> None:
@@ -21,7 +21,7 @@ class SourceLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, host: str, *, now: float, cost: int = 1) -> bool:
-        """Take as many as this costs; False: there are not so many left, and none is taken."""
+        """Take ``cost``. Return False, and take nothing, if less is left."""
         left = self._left(host, now)
         allowed = left >= cost
         self._buckets[host] = (left - cost if allowed else left, now)
@@ -31,11 +31,11 @@ class SourceLimit:
         return allowed
 
     def empty(self, host: str, *, now: float) -> bool:
-        """Whether there is none left, without taking one."""
+        """Is nothing left? This takes nothing."""
         return self._left(host, now) < 1
 
     def wait_s(self, host: str, *, now: float) -> float:
-        """Seconds until there is one."""
+        """Return the seconds until one is left."""
         return max(0.0, (1 - self._left(host, now)) / self._per_s)
 
     def _left(self, host: str, now: float) -> float:
