@@ -621,6 +621,7 @@ class Turns:
 
     def _cut(self, doomed: list[Turn], reason: Reason, now: float, since: float | None = None) -> None:
         sounding = False
+        spoken = any(turn.state is State.SPEAKING for turn in doomed)
         for turn in doomed:
             self.playout.stop(turn.track, now)
             heard_ms = self._heard_ms(turn, now)
@@ -628,7 +629,7 @@ class Turns:
             sounding |= self._terminate(turn, Event.CUT, now)
             self._say(turn, "interrupted", reason=reason, heardMs=heard_ms)
             self._effects.ended(turn, reason, since)
-        if doomed:
+        if spoken:  # else our voice may wait for the caller still: only a turn that nobody had heard is gone
             self._decide(barge_in.Event.RELEASED, now, may_cut=False)
         if sounding:
             self._effects.flush(since)

@@ -618,6 +618,22 @@ def test_a_suspicion_pauses_and_what_was_no_word_is_spoken_on_after() -> None:
     assert told(call, Interrupt) == [] and call.gaps == []
 
 
+def test_a_turn_that_nobody_has_heard_ends_no_pause_for_the_caller() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three", last=True), Text(token="draft", last=True, turn="h", hold=True))
+    call.work_all()
+    call.run(0.2)
+    call.turns.on_caller(Caller.SUSPECTED, call.now, onset=call.now - 0.1)
+    sent = len(call.sent)
+    call.say(Discard(turn="h"))
+    call.run(0.3)
+    assert len(call.sent) == sent, "the caller may be speaking still"
+    call.say(Cancel(turn="t1"), Text(token="four", last=True))
+    call.work_all()
+    call.run(0.3)
+    assert len(call.sent) > sent, "what was being said is gone, and the pause with it"
+
+
 def test_a_suspicion_that_was_right_reports_what_was_heard_before_the_pause() -> None:
     call = VirtualCall()
     call.say(Text(token="one two three", last=True))
