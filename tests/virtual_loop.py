@@ -15,14 +15,15 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
-_BEGINS_S = 1000.0
+BEGINS_S = 100.0
+"""What the clock shows at first."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     """Runs tasks like any loop and skips the waiting between timers."""
 
     def __init__(self) -> None:
-        self.now = _BEGINS_S
+        self.now = BEGINS_S
         self.jobs = 0
         """Jobs in threads: their results come at the present time, however long they take."""
         super().__init__(_Selector(self))
@@ -46,9 +47,7 @@ class _Selector(selectors.DefaultSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None or (timeout > 0 and self._loop.jobs):
-            return super().select(None)
-        ready = super().select(0)
-        if not ready and timeout > 0:
-            self._loop.now += timeout
-        return ready
+        if timeout is None or self._loop.jobs:
+            return super().select(None if timeout else timeout)
+        self._loop.now += timeout
+        return []

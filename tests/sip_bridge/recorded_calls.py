@@ -21,8 +21,8 @@ from typing import Any
 
 from gateway.errors import Rejected
 from sip_bridge.message.sip import Request
-from tests.gateway.call.virtual_session import VirtualLoop
 from tests.sip_bridge.virtual_bridge import FAR, Far, VirtualBridge, description, placed, played
+from tests.virtual_loop import VirtualLoop
 
 VECTORS = Path(__file__).parents[1] / "vectors/sip"
 RANDOM, BLOCK = 2000, 25

@@ -5,8 +5,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from sip_bridge.message.sip import Request, Response
-from tests.gateway.call.virtual_session import VirtualLoop
 from tests.sip_bridge.virtual_bridge import Far, VirtualBridge, played
+from tests.virtual_loop import VirtualLoop
 
 
 def run(script: Coroutine[Any, Any, None]) -> None:

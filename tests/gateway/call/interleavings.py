@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.seams.messages import Cancel, Commit, Discard, End, Inbound, Language, Mark, Play, SendDigits, Text
-from tests.gateway.call.virtual_session import VirtualLoop, VirtualSession
+from tests.gateway.call.virtual_session import VirtualSession
+from tests.virtual_loop import VirtualLoop
 
 VECTORS = Path(__file__).parents[2] / "vectors/calls"
 RANDOM, BLOCK = 10_000, 25

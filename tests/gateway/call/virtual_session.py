@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import selectors
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
@@ -27,36 +26,13 @@ from gateway.seams.recogniser import RecognitionError, RecognitionEvents
 from gateway.seams.uplink import UplinkEvents
 from gateway.uplink.vad import WINDOW_S, SpeechDetector, Window
 from tests.gateway.call.virtual_call import words
+from tests.virtual_loop import BEGINS_S, VirtualLoop
 from tts_engine.api import AudioChunk, TextSpan, UtteranceRequest
 from tts_engine.errors import EngineError
 from voicecodecs.registry import AudioFormat
 
 FRAME = 160
 WORD_FRAMES = 10
-BEGIN = 100.0
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """Time jumps to what is due next; nothing is read from outside."""
-
-    def __init__(self) -> None:
-        self.now = BEGIN
-        super().__init__(_Jump(self))
-
-    def time(self) -> float:
-        return self.now
-
-
-class _Jump(selectors.SelectSelector):
-    def __init__(self, loop: VirtualLoop) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
-            raise RuntimeError("nothing will ever happen")
-        self._loop.now += timeout
-        return []
 
 
 class VirtualTicker(Ticker):
@@ -193,7 +169,7 @@ class VirtualSession:
         self.rng = random.Random(seed)
         self._loop = asyncio.get_running_loop()
         assert isinstance(self._loop, VirtualLoop)
-        self._loop.now = BEGIN
+        self._loop.now = BEGINS_S
         self.spoken: list[Spoken] = []
         self.says = ["", "Mm-hmm.", "Yeah.", "Stop it.", "Yeah but no."]
         """What the recogniser may hear; ``answer_s`` is the longest that this takes."""
@@ -248,7 +224,7 @@ class VirtualSession:
 
     def note(self, line: str) -> None:
         """Write down what happened now."""
-        self.lines.append(f"{self._loop.time() - BEGIN:.3f} {line}")
+        self.lines.append(f"{self._loop.time() - BEGINS_S:.3f} {line}")
 
     @property
     def now(self) -> float:
