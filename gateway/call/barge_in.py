@@ -2,7 +2,7 @@
 
 Two sources say something about the caller, and they come at different times. The VAD hears sound: it suspects speech
 after 64 ms, is sure after about 100 ms or dismisses the suspicion, and says when the speech has ended. The recogniser,
-where a route has one, knows words, half a second later. Nobody asks us to be polite in general; three rules are kept:
+where a route has one, knows words, half a second later. Three rules are kept:
 
 1. We fall silent early and lose a turn late. Falling silent costs a hesitation and can be undone, so a suspicion is
    enough for it; what is cut is lost, so a cut wants what the route's policy names.
@@ -21,7 +21,8 @@ What cuts is the policy. It follows from two settings:
 
 Words are those beyond a mere acknowledgement; ``gateway.call.listening`` tells them apart. How long speech has to last
 is ``Rules.lasts_s``. Where nothing may be cut by speech now (we are silent, or the turn is not ``interruptible``),
-speech and words change nothing but what is known of the caller.
+speech and words change nothing but what is known of the caller. ``Turns`` reads that too: a turn may wait while
+``caller_speaks``.
 
     state            the caller                        our voice      ends by
     SILENT           is not speaking                   goes on
@@ -30,10 +31,10 @@ speech and words change nothing but what is known of the caller.
     AWAITING_WORDS   has stopped, not known what       suspended      WORDS, NO_WORDS
     SPEAKING         speaks                            goes on        SILENCE; its deadline cuts, with a recogniser
 
-The table below has a row for each thing that changes something, the first one that fits counts. What has no row changes
-nothing: a suspicion in vain, words when nobody waits for them. Outside the table are only two numbers: the onset that
-an interruption counts from and the deadline. Whoever drives the machine tells it the events with their time, does what
-it answers, and comes back with ``DEADLINE`` at ``deadline()``.
+The table below has a row for each thing that changes something; the first row that fits counts. What has no row changes
+nothing: a suspicion while nothing may be cut, words when nobody waits for them. Outside the table are only the onset
+that an interruption counts from, and the deadline. Whoever drives the machine tells it the events with their time, does
+what it answers, and comes back with ``DEADLINE`` at ``deadline()``.
 
 ``THOUGHT_ENDED`` is what a detector of finished thoughts says: the caller has said it all, although the VAD's silence
 has not come yet. Today the end of an utterance (``recogniser.end_of_speech_ms``) says so, always behind ``SILENCE``.

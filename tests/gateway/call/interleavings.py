@@ -1,7 +1,7 @@
 """What may happen to a call: some hundred scripts, and a random call for each number. Each gives the lines that
 ``VirtualSession`` writes down; ``tests/vectors/calls`` keeps what they were when somebody last looked at them.
 
-    python -m tests.gateway.call.interleavings check          all of them, two minutes and a half
+    python -m tests.gateway.call.interleavings check          all of them, within a minute
     python -m tests.gateway.call.interleavings show 4711      a random call; or the name of a script
     python -m tests.gateway.call.interleavings record         write them anew, after a change that is meant
 """
