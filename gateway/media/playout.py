@@ -1,8 +1,8 @@
-"""What a call has still to say, what has been said, and how much of it the caller has heard. Pure.
+"""Knows what a call has still to say, what has been said, and how much of it the caller has heard. Pure.
 
-The played position kept here is the single truth for marks, ``interrupt``, heard text, recording and the engine's
-scheduling. One track per turn: tracks play in the order they were added, without silence between them; a track that
-runs dry before it is done is a gap, counted with its length and never filled.
+The played position of this module is the only one for marks, ``interrupt``, heard text, recording and the engine's
+scheduling. Each turn has a track. Tracks play in the order in which they were added, without silence between them. If a
+track runs out of frames before it is done, that is a gap. It is counted with its length and never filled.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from gateway.media.pacer import Pacer
 
 
 class StartPolicy:
-    """How long a first frame waits, learnt from how an engine delivers. Shared by the calls of a process.
+    """Decides how long a first frame waits, by how the engine has delivered. All calls of a process share it.
 
-    For each utterance: the start delay with which it would have played without a gap, i.e. the largest lateness of a
-    later chunk against real-time playback begun at the first one. A new utterance waits as long as ``quantile`` of
-    the recent ones would have needed.
+    For each utterance it takes the start delay with which the utterance would have played without a gap: the largest
+    lateness of a later chunk against real-time playback that begins with the first one. A new utterance waits for the
+    ``quantile`` of the recent delays.
     """
 
     _WINDOW = 256
-    _ENOUGH = 8  # below this many utterances nothing is known: start at once, as an engine that keeps up deserves
+    _ENOUGH = 8  # with fewer utterances nothing is known, and speech starts at once
 
     def __init__(self, *, quantile: float, max_delay_s: float) -> None:
         self._quantile = quantile
@@ -35,7 +35,7 @@ class StartPolicy:
         self.delay_s = 0.0
 
     def observe(self, needed_s: float) -> None:
-        """An utterance has been delivered whole; ``needed_s`` of delay would have hidden every stall."""
+        """Add a complete utterance, in which a start delay of ``needed_s`` would have hidden every stall."""
         self._recent.append(needed_s)
         insort(self._sorted, needed_s)
         if len(self._recent) > self._WINDOW:
@@ -46,7 +46,7 @@ class StartPolicy:
 
 
 class Track:
-    """The frames of one turn on their way to the caller. ``done`` says that no more will come."""
+    """The frames of one turn on their way to the caller. ``done``: will no more frames come?"""
 
     __slots__ = (
         "announced",
@@ -70,11 +70,11 @@ class Track:
         self.sent = 0
         self.announced = False
         self.delivered = 0
-        """Frames that came from the engine so far."""
+        """Number of frames that have come from the engine."""
         self.first_frame: int | None = None
-        """Call-wide number of the first frame sent."""
+        """Call-wide number of the first frame sent. None: none has been sent."""
         self.stopped_at: float | None = None
-        """Frames of this track that the caller hears in spite of its cut; None: not cut."""
+        """Frames of this track that the caller hears in spite of the cut. None: the track is not cut."""
         self.gaps = 0
         self.gap_s = 0.0
         self.first_arrival_s: float | None = None
@@ -93,12 +93,12 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class FirstFrame:
-    """The first frame of a track was handed out."""
+    """The first frame of a track was sent."""
 
     track: Track
     at: float
     free_at: float
-    """When the sound before it ended; ``at`` where it follows that sound without silence."""
+    """When the sound before it ended. It equals ``at`` if there is no silence between the two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +121,17 @@ PlayoutEvent = FirstFrame | PlayedOut | Gap
 
 
 class Playout:
-    """Tracks in, paced frames and events out. Times are seconds on any monotonic clock.
+    """Takes tracks, and gives paced frames and events. Times are seconds on any monotonic clock.
 
     Args:
         ptime_s: audio per frame.
         lead_s: how far ahead of real time the peer lets us send.
-        start: when a track that begins a talkspurt may start.
-        recalls: the peer can be told to throw away what it holds; else it plays all that was sent.
-        has_marks: the peer confirms what it played; then a track is played out when its mark came back (or
-            ``mark_timeout_s`` after it should have), else by the timetable.
-        send_mark: asks the peer for a mark of the given name; called by ``frame_sent``, behind the frame before it.
+        start: decides when a track that begins a talkspurt may start.
+        recalls: can the peer be told to drop what it holds? Otherwise it plays all that was sent.
+        has_marks: does the peer confirm what it played? Then a track is played out when its mark comes back, or
+            ``mark_timeout_s`` after it should have come. Otherwise the timetable decides.
+        send_mark: asks the peer for a mark of the given name. ``frame_sent`` calls it, behind the frame before the
+            mark.
     """
 
     def __init__(
@@ -146,24 +147,24 @@ class Playout:
     ) -> None:
         self.pacer = Pacer(ptime_s=ptime_s, lead_s=lead_s)
         self.events: deque[PlayoutEvent] = deque()
-        """What happened since somebody looked last; bounded by the tracks and gaps of the call in flight."""
+        """What happened since the events were read last. The call's open tracks and gaps bound their number."""
         self._start = start or StartPolicy(quantile=1.0, max_delay_s=0.0)
         self._recalls = recalls
         self._send_mark = send_mark if has_marks else None
         self._mark_timeout_s = mark_timeout_s
         self._tracks: deque[Track] = deque()
         self._sent_out: deque[tuple[int, Track, str]] = deque()  # (end frame, track, mark) sent, not yet played out
-        # What went out last, in two rows: a tuple a frame would be 30,000 young objects at 300 calls, and 2 to 4 ms
-        # of every collection of the youngest generation.
+        # The last frames sent, in two rows. A tuple per frame would be 30,000 young objects at 300 calls, and 2 to 4 ms
+        # in every collection of the youngest generation.
         recent = int(lead_s / ptime_s) + 2
         self._history: deque[bytes] = deque(maxlen=recent)
         self._history_tracks: deque[Track] = deque(maxlen=recent)
         self._dry_since: float | None = None
         self._ended_s = 0.0
         self.suspended = False
-        """Nothing is sent while true: the caller may be interrupting."""
+        """Is nothing sent, because the caller may be interrupting?"""
         self.on_hold = False
-        """Nothing is sent while true: the leg can carry no sound now."""
+        """Is nothing sent, because the leg can carry no sound now?"""
         self._generation = 0
         self._marks = 0
         self._marks_due: deque[str] = deque()
@@ -176,7 +177,7 @@ class Playout:
         self._tracks.append(track)
 
     def deadline(self, now: float) -> float | None:
-        """When to call ``pop_due`` next: a frame is due, or sound runs out. None: nothing to do until a push."""
+        """Return when to call ``pop_due`` next, because a frame is due or sound runs out. None: only after a push."""
         if self._tracks and not self.suspended and not self.on_hold:
             track = self._tracks[0]
             if track.frames:
@@ -197,12 +198,13 @@ class Playout:
     # --- the ticker's side -----------------------------------------------------------------------------------------
 
     def pop_due(self, now: float) -> bytes | None:
-        """The next frame, or None: too early, or nothing there. Also settles what has been heard by now."""
+        """Return the next frame. None: it is too early, or there is none. This also settles what has been heard by
+        now."""
         pacer = self.pacer
         still = self.suspended or self.on_hold
         while not still and self._tracks and self._tracks[0].done and not self._tracks[0].frames:
             self._track_sent(self._tracks.popleft())
-        self.frame_sent()  # of tracks that were found done only now, whose frames have gone long ago
+        self.frame_sent()  # for tracks that are found done only now and whose frames were sent long ago
         if still or not self._tracks or not self._tracks[0].frames:
             self._settle(now)
             return None
@@ -242,7 +244,7 @@ class Playout:
         return frame
 
     def frame_sent(self) -> None:
-        """The frame that ``pop_due`` gave out is on the wire: what has to follow it may."""
+        """Send what has to follow the frame that ``pop_due`` returned. The frame is on the wire now."""
         while self._marks_due:
             mark = self._marks_due.popleft()
             if self._send_mark is not None:
@@ -255,7 +257,7 @@ class Playout:
             self._dry_since = self._ended_s
 
     def _track_sent(self, track: Track) -> None:
-        """All frames of a done track have been handed out."""
+        """Note that all frames of a done track have been sent."""
         if track.first_arrival_s is not None:
             self._start.observe(track.needed_s)
         mark = ""
@@ -280,7 +282,7 @@ class Playout:
     # --- position --------------------------------------------------------------------------------------------------
 
     def mark_reached(self, name: str, now: float) -> None:
-        """The peer returned a mark of ours. Marks of a cleared generation say nothing and are ignored."""
+        """Take a mark that the peer returned. Marks from before a clear are ignored."""
         generation, _, _ = name.partition(".")
         if generation != str(self._generation) or not any(mark == name for _, _, mark in self._sent_out):
             return
@@ -292,13 +294,13 @@ class Playout:
                 return
 
     def playback_started(self, now: float) -> None:
-        """The peer has begun to play after silence."""
+        """Note that the peer has begun to play after silence."""
         self.pacer.playback_began(now=now)
 
     def playback_completed(self, now: float) -> None:
-        """The peer has played all that it got.
+        """Note that the peer has played all that it got.
 
-        Where that cannot be true yet of all that was sent, it is meant of what came before, and says nothing.
+        If this cannot be true yet for everything that was sent, the report is about earlier sound and is ignored.
         """
         pacer = self.pacer
         if (pacer.running and now < pacer.dry_at()) or any(track.frames for track in self._tracks):
@@ -308,7 +310,7 @@ class Playout:
             self.events.append(PlayedOut(track, now))
 
     def heard_frames(self, track: Track, now: float) -> float:
-        """Frames of ``track`` that the caller has heard by ``now``, with the part of the one under way."""
+        """Return how many frames of ``track`` the caller has heard by ``now``, with the part of the current one."""
         return self._played(track, now) if track.stopped_at is None else track.stopped_at
 
     def _played(self, track: Track, now: float) -> float:
@@ -322,18 +324,19 @@ class Playout:
 
     @property
     def idle(self) -> bool:
-        """Nothing to send, nothing being heard."""
+        """Is there nothing to send and nothing being heard?"""
         return not self._tracks and not self._sent_out and not self.pacer.running
 
     # --- cutting ---------------------------------------------------------------------------------------------------
 
     def stop(self, track: Track, now: float) -> None:
-        """Settle what is heard of a track that is cut now: what has sounded, and what the peer cannot take back."""
+        """Settle what is heard of a track that is cut now: the sound so far, and sound that the peer cannot take
+        back."""
         if track.stopped_at is None:
             track.stopped_at = self._played(track, now) if self._recalls else float(track.sent)
 
     def remove(self, track: Track, now: float) -> bool:
-        """Drop a track. True if part of it may still sound at the peer, whose buffer has then to be cleared too."""
+        """Drop a track. Return True if part of it may still sound at the peer, whose buffer must then be cleared."""
         sounding = self._played(track, now) < track.sent
         self.stop(track, now)
         if track in self._tracks:
@@ -343,10 +346,10 @@ class Playout:
         return sounding
 
     def flushed(self, now: float) -> bytes | None:
-        """The talkspurt ends here, and the peer's buffer is emptied where it can be. Returns the last frame that is
-        heard, for a fade.
+        """End the talkspurt; the peer's buffer is emptied if it can be. Return the last frame that is heard, for a
+        fade.
 
-        What the peer threw away of tracks that were not removed is queued again.
+        Frames of tracks that were not removed are queued again if the peer has dropped them.
         """
         sounding: bytes | None = None
         if self.pacer.running and not self._recalls:
@@ -377,4 +380,4 @@ class Playout:
         track.frames.appendleft(frame)
         track.sent -= 1
         if track.first_frame is not None:
-            track.first_frame += 1  # the frames thrown away were counted, but not heard
+            track.first_frame += 1  # the dropped frames were counted, but not heard

@@ -1,6 +1,6 @@
-"""RTCP: what both ends of an RTP stream report of it, and when (RFC 3550 section 6). Pure.
+"""RTCP: the reports of both ends of an RTP stream, and when they are due (RFC 3550 section 6). Pure.
 
-``Reporter`` is one leg's side: it says when a report is due, writes it, and reads the peer's.
+``Reporter`` is the side of one leg. It says when a report is due, writes it, and reads the peer's reports.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ INTERVAL_S = 5.0
 """Mean pause between reports (RFC 3550 section 6.2); each is drawn between half and one and a half of it."""
 
 _LONGEST_TRIP_S = 60
-"""A longer round trip is a peer whose clock runs faster than ours, or that made the numbers up."""
+"""Longest round trip that is believed. A longer one means that the peer's clock or numbers are wrong."""
 
 _SR, _RR, _SDES, _BYE = 200, 201, 202, 203
 _CNAME = 1
 _BLOCK = struct.Struct("!IIIIII")
 _SENDER = struct.Struct("!IQIII")
 _NTP_EPOCH_S = 2_208_988_800
-"""From 1900 to 1970."""
+"""Seconds from 1900 to 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,17 @@ class ReportBlock:
 
     ssrc: int
     fraction_lost: int
-    """Since the report before, in 256ths."""
+    """Share of packets lost since the previous report, in 256ths."""
     lost: int
-    """Since the beginning; negative with duplicates. 24 bits signed."""
+    """Packets lost since the beginning, 24 bits signed. Negative with duplicates."""
     highest: int
     """Highest sequence number, extended by its wraps; 32 bits."""
     jitter: int
-    """In units of the stream's clock."""
+    """Interarrival jitter in units of the stream's clock."""
     last_report: int
-    """Middle 32 bits of the NTP time of the sender's last report; 0 where there was none."""
+    """Middle 32 bits of the NTP time of the sender's last report. 0: there was none."""
     delay: int
-    """Since that report came, in 1/65536 s."""
+    """Time since that report came, in 1/65536 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class SenderReport:
 
     ssrc: int
     ntp: int
-    """64 bits: seconds since 1900, and 2**-32 of them."""
+    """Seconds since 1900 as 64 bits, of which the lower 32 are the fraction."""
     rtp_timestamp: int
     """The stream's time at that instant."""
     packets: int
@@ -79,15 +79,15 @@ Report: TypeAlias = SenderReport | ReceiverReport | Goodbye
 
 
 def is_rtcp(data: bytes) -> bool:
-    """Whether a packet on a shared port is RTCP (RFC 5761 section 4)."""
+    """Is a packet on a shared port RTCP (RFC 5761 section 4)?"""
     return len(data) >= 2 and 192 <= data[1] <= 223
 
 
 def parse(data: bytes) -> list[Report]:
-    """Read a compound packet. Kinds that do not concern us (names, feedback, APP) are skipped.
+    """Read a compound packet. Packets without use for us (names, feedback, APP) are skipped.
 
     Raises:
-        ProtocolError: another version, or a length that points beyond the end.
+        ProtocolError: the version is another one, or a length points beyond the end.
     """
     reports: list[Report] = []
     at = 0
@@ -125,7 +125,7 @@ def _block(body: bytes, at: int) -> ReportBlock:
 
 
 def serialise(report: Report) -> bytes:
-    """One packet of a compound."""
+    """Write one packet of a compound."""
     if isinstance(report, Goodbye):
         return _packet(_BYE, len(report.ssrcs), struct.pack(f"!{len(report.ssrcs)}I", *report.ssrcs))
     blocks = b"".join(
@@ -152,12 +152,12 @@ class Reporter:
     """One leg's reports.
 
     Args:
-        outgoing: what we send.
-        cname: our name for as long as the call lasts; it must not say who or where we are (RFC 7022).
+        outgoing: the stream that we send.
+        cname: our name during the call. It must not say who or where we are (RFC 7022).
         now: seconds on the leg's monotonic clock.
-        wall: the same instant, seconds since 1970. What we told of our time is compared with what the peer repeats of
-            it, so later steps of that clock are left out.
-        share: random, 0 to 1: draws the first pause.
+        wall: the same instant in seconds since 1970. Later steps of that clock are ignored, because the times that we
+            report are compared with those that the peer repeats.
+        share: a random number from 0 to 1 that decides the first pause.
         every_s: mean pause between reports.
     """
 
@@ -173,37 +173,37 @@ class Reporter:
     ) -> None:
         self._outgoing = outgoing
         self._cname = cname
-        # The first comes after half the time, so that a short call is reported too (section 6.2).
+        # The first report comes after half the time, so that a short call is reported too (section 6.2).
         self.due = now + every_s / 2 * (0.5 + share)
-        """When the next report is to be sent."""
+        """When the next report is due."""
         self.round_trip_s: float | None = None
-        """As the peer's last report shows it."""
+        """The round trip by the peer's last report."""
         self.remote: ReportBlock | None = None
-        """What the peer said last of how our stream arrives."""
+        """The peer's last report on how our stream arrives."""
         self._last_report = 0
         self._last_report_at = 0.0
         self._every_s = every_s
         self._wall_s = wall - now
 
     def report(self, incoming: Sequence[IncomingStream], *, now: float, share: float) -> bytes:
-        """The compound packet that is due: sender report (receiver report where nothing was sent yet) and name.
+        """Return the compound packet that is due: a sender report (a receiver report if nothing was sent) and our name.
 
         Args:
-            incoming: the streams that come in, at most 31.
-            share: random, 0 to 1: draws the next pause.
+            incoming: the incoming streams, at most 31.
+            share: a random number from 0 to 1 that decides the next pause.
         """
         self.due = now + self._every_s * (0.5 + share)
         return self._report(incoming, now) + _name(self._outgoing.ssrc, self._cname)
 
     def goodbye(self, incoming: Sequence[IncomingStream], *, now: float) -> bytes:
-        """The last packet of a leg: a report, and BYE at its end (section 6.6)."""
+        """Return the last packet of a leg: a report with BYE at its end (section 6.6)."""
         return self.report(incoming, now=now, share=0.0) + serialise(Goodbye((self._outgoing.ssrc,)))
 
     def received(self, data: bytes, *, now: float) -> float | None:
-        """Read the peer's packet, and keep what it says of our stream; returns the round trip that it shows, seconds.
+        """Read the peer's packet, and keep its report on our stream. Return the round trip that it shows, seconds.
 
         Raises:
-            ProtocolError: as ``parse``.
+            ProtocolError: as in ``parse``.
         """
         trip_s = None
         for report in parse(data):

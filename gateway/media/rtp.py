@@ -1,5 +1,5 @@
-"""RTP as numbers (RFC 3550): our own packets with their timestamps across silence, and what a receiver has to count.
-Pure; encryption and sockets are somebody else's.
+"""RTP packets and their numbers (RFC 3550): our own packets with their timestamps across silence, and the counts of a
+receiver. Pure; encryption and sockets are elsewhere.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def parse(data: bytes) -> RtpPacket:
     """Read a packet (RFC 3550 section 5.1).
 
     Raises:
-        ProtocolError: too short, another version, or lengths that point beyond its end.
+        ProtocolError: the packet is too short, has another version, or has lengths that point beyond its end.
     """
     if len(data) < _HEADER.size or data[0] >> 6 != 2:
         raise ProtocolError(f"RTP packet of {len(data)} bytes, expected version 2 and at least {_HEADER.size} bytes")
@@ -48,17 +48,18 @@ def parse(data: bytes) -> RtpPacket:
 
 
 class OutgoingStream:
-    """Numbers our packets. Nothing is sent in silence: the timestamp then advances by the time that passed, and the
-    first packet of a talkspurt carries the marker bit (RFC 3551 section 4.1).
+    """Numbers our packets. Nothing is sent in silence. After it the timestamp has advanced by the time that passed, and
+    the first packet of a talkspurt has the marker bit (RFC 3551 section 4.1).
 
-    A frame that is late by less than one ptime belongs to the running talkspurt, as on the playout's own timetable.
+    A frame that is late by less than one ptime belongs to the running talkspurt, as in the playout's own timetable.
 
     Args:
-        payload_type: of the negotiated codec.
+        payload_type: payload type of the negotiated codec.
         clock_hz: RTP clock of the codec.
         frame_s: audio per frame, seconds.
-        sequence, timestamp: where to begin; random (RFC 3550 section 5.1), the sequence in the lower half so that it
-            does not wrap before the receiver has seen one packet.
+        sequence, timestamp: the first numbers. They are random (RFC 3550 section 5.1); the sequence is in the lower
+        half,
+            so that it does not wrap before the receiver has seen one packet.
     """
 
     __slots__ = (
@@ -92,7 +93,7 @@ class OutgoingStream:
         self._event_timestamp = 0
 
     def packet(self, payload: bytes, *, now: float) -> bytes:
-        """The next packet, header and payload."""
+        """Return the next packet, header and payload."""
         second = self._payload_type
         due = self._due
         if due is None or now - due > self._frame_s:
@@ -106,21 +107,21 @@ class OutgoingStream:
         return data
 
     def comfort_noise(self, payload_type: int, payload: bytes, *, now: float) -> bytes:
-        """A packet that stands for silence from now on (RFC 3389); the audio after it begins a talkspurt."""
+        """Return a packet that stands for silence from now on (RFC 3389). The audio after it begins a talkspurt."""
         timestamp = self.timestamp_at(now)
         if self._due is None:
             self._due = now
         return self._number(payload_type, timestamp, payload)
 
     def event(self, payload_type: int, payload: bytes, *, begins: bool, now: float) -> bytes:
-        """A packet of a touch tone (RFC 4733 section 2.5.1), which stands in the place of audio.
+        """Return a packet of a touch tone (RFC 4733 section 2.5.1), which is sent in the place of audio.
 
-        All packets of one tone say the time at which it began, and the first carries the marker bit. The clock runs on
-        below them, so the audio after the tone begins a talkspurt.
+        All packets of one tone have the time at which it began, and the first has the marker bit. The clock runs on
+        meanwhile, so the audio after the tone begins a talkspurt.
 
         Args:
-            payload_type: of telephone-event.
-            begins: whether this is the first packet of the tone.
+            payload_type: payload type of telephone-event.
+            begins: is this the first packet of the tone?
         """
         if self._due is None:
             self._due = now
@@ -136,14 +137,14 @@ class OutgoingStream:
         return header + payload
 
     def timestamp_at(self, now: float) -> int:
-        """The RTP time that belongs to a time of the sender's clock, for its report; runs on through silence."""
+        """Return the RTP time of a time on the sender's clock, for its report. It runs on through silence."""
         if self._due is None:
             return self._timestamp
         return (self._timestamp + round((now - self._due) * self._clock_hz)) & 0xFFFFFFFF
 
 
 class IncomingStream:
-    """What a receiver report says of one sender (RFC 3550 appendix A)."""
+    """Counts what a receiver report says about one sender (RFC 3550 appendix A)."""
 
     __slots__ = ("_base", "_clock_hz", "_cycles", "_prior", "_transit", "highest", "jitter", "received", "ssrc")
 
@@ -171,7 +172,7 @@ class IncomingStream:
                 self.highest += step
         transit = now * self._clock_hz - timestamp
         if self._transit is not None:
-            # A wrap of the 32-bit timestamp shows as one absurd step; it says nothing about jitter.
+            # A wrap of the 32-bit timestamp looks like one absurd step, which says nothing about jitter.
             moved = abs(transit - self._transit)
             if moved < self._clock_hz * 10:
                 self.jitter += (moved - self.jitter) / 16
@@ -184,16 +185,16 @@ class IncomingStream:
 
     @property
     def expected(self) -> int:
-        """Packets that the sender must have sent."""
+        """Number of packets that the sender must have sent."""
         return 0 if self._base is None else self.highest - self._base + 1
 
     @property
     def lost(self) -> int:
-        """Packets lost since the beginning; duplicates count against it, as the RFC has it."""
+        """Number of packets lost since the beginning. Duplicates reduce it, as in the RFC."""
         return self.expected - self.received
 
     def fraction_lost(self) -> int:
-        """Share lost since the last call, in 256ths (RFC 3550 appendix A.3)."""
+        """Return the share of packets lost since the last call, in 256ths (RFC 3550 appendix A.3)."""
         expected, received = self.expected - self._prior[0], self.received - self._prior[1]
         self._prior = (self.expected, self.received)
         lost = expected - received

@@ -1,8 +1,8 @@
 """One call's RTP, the same for SIP and WebRTC. Pure: time is an argument, and a datagram leaves through ``RtpPath``.
 
-The session numbers and protects what is sent, opens, counts and orders what arrives, hears and sends touch tones as
-events, and reports by RTCP. It knows neither sockets nor signalling: its owner tells it what was agreed, hands it each
-datagram, and calls ``on_timer`` when ``deadline`` has come.
+The session numbers and encrypts what is sent; it decrypts, counts and orders what arrives; it receives and sends touch
+tones as events, and reports by RTCP. It knows neither sockets nor signalling: its owner tells it what was agreed,
+passes it each datagram, and calls ``on_timer`` when ``deadline`` has come.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from voicecodecs.comfort_noise import noise_frames, read_level_dbov, write_level
 from voicecodecs.registry import AudioFormat
 
 KEEP_ALIVE_S = 5.0
-"""In our silence a packet each so often: gateways drop calls whose media has stopped, translators forget their way."""
+"""Time between packets in our silence. Without them, gateways drop the call, and address translators forget its
+path."""
 
 _LOOK_EVERY_S = 0.1
-"""How often a session looks for silence: the peer's, which ends speech, and ours, which is told or kept alive."""
+"""Time between checks for silence: the peer's, which ends speech, and ours, in which we send signs of life."""
 
 _OUR_NOISE_DBOV = -70
-"""What a listener should hear while we are silent: almost nothing, but a line that is alive."""
+"""Level of the noise that a listener hears while we are silent. It is almost nothing, but shows that the line is
+alive."""
 
 _AFTER_DTMF_S = 0.08
-"""From the last packet of a tone to the audio that follows."""
+"""Time from the last packet of a tone to the audio that follows."""
 
 
 class RtpEvents(Protocol):
@@ -42,17 +44,17 @@ class RtpEvents(Protocol):
 
     @property
     def listening(self) -> bool:
-        """Whether anybody wants the caller's audio now."""
+        """Does anybody want the caller's audio now?"""
         ...
 
     def on_audio(self, payload: bytes) -> None:
-        """The caller's audio, empty for a lost frame; only while ``listening``."""
+        """Take the caller's audio. It is empty for a lost frame. Called only while ``listening``."""
         ...
 
     def on_digit(self, digit: str) -> None: ...
 
     def on_round_trip(self, seconds: float) -> None:
-        """The way to the peer and back takes so long, as its report shows."""
+        """Take the round trip to the peer, as its report shows it."""
         ...
 
 
@@ -60,7 +62,7 @@ class RtpPath(Protocol):
     """Where a session's datagrams leave."""
 
     def send_rtp(self, datagram: bytes) -> bool:
-        """False: the socket takes no more."""
+        """Send a datagram. Return False if the socket takes no more."""
         ...
 
     def send_rtcp(self, datagram: bytes) -> None: ...
@@ -68,23 +70,23 @@ class RtpPath(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RtpTerms:
-    """What an offer and its answer came to, as far as it concerns RTP. Types are payload types (RFC 3551)."""
+    """The part of an agreement by offer and answer that concerns RTP. Types are payload types (RFC 3551)."""
 
     audio: AudioFormat
-    """What we send. What arrives has the same RTP clock."""
+    """The format that we send. What arrives has the same RTP clock."""
     send_type: int
     receive_type: int
     dtmf: tuple[int, int] | None = None
-    """Type and clock (Hz) of the touch tones that the peer takes as events; None: it takes none."""
+    """Type and clock (Hz) of touch tones that the peer takes as events. None: it takes no events."""
     receive_dtmf_type: int | None = None
     noise_type: int | None = None
-    """Of comfort noise (RFC 3389), both ways; None: silence is not sent, or sent as audio."""
+    """Type of comfort noise (RFC 3389), both ways. None: silence is not sent, or is sent as audio."""
     on_hold: bool = False
-    """The peer does not want to hear us now. Reports go on."""
+    """Does the peer not want to hear us now? Reports go on."""
 
     @property
     def sent(self) -> tuple[int, int, int]:
-        """What a stream of ours cannot change: its type, clock and frame."""
+        """Return what a stream of ours cannot change: its type, clock and frame."""
         return self.send_type, self.audio.rtp_clock_hz, self.audio.ptime_ms
 
 
@@ -95,10 +97,10 @@ class RtpStats:
     packets_sent: int
     packets_received: int
     lost: int
-    """Packets of the peer that never came; negative with duplicates."""
+    """Number of the peer's packets that never came. Negative with duplicates."""
     jitter_s: float
     remote_lost: int
-    """Packets of ours that the peer misses."""
+    """Number of our packets that the peer did not get."""
     remote_jitter_s: float
     round_trip_s: float | None
 
@@ -151,9 +153,9 @@ class RtpSession:
         self.terms = terms
         self.srtp = srtp
         self.heard_at = now
-        """When the peer's last packet came, or the last agreement."""
+        """When the peer's last packet, or the last agreement, came."""
         self.unreadable = 0
-        """Datagrams that were no RTP or RTCP of this call."""
+        """Number of datagrams that were no RTP or RTCP of this call."""
         self._path = path
         self._events = events
         self._name = name
@@ -165,7 +167,7 @@ class RtpSession:
         self._luck = luck or random.SystemRandom()
         self._arrivals: _Arrivals | None = None
         self._dtmf: deque[tuple[float, int, EventPacket]] = deque()
-        """Packets of touch tones that are still to be sent: when, and their payload type."""
+        """Packets of touch tones that are still to be sent: time, payload type, packet."""
         self._dtmf_end = 0.0
         self._sent_at = 0.0
         self._noise_told = False
@@ -192,10 +194,10 @@ class RtpSession:
             share=self._luck.random(),
         )
         self._silence: Iterator[bytes] = itertools.repeat(audio.silence_frame())
-        """What stands for the peer's silence."""
+        """Frames that stand for the peer's silence."""
 
     def agree(self, terms: RtpTerms, *, now: float) -> None:
-        """Take what a later offer and its answer came to. What stays the same goes on undisturbed."""
+        """Take a later agreement. What stays the same goes on undisturbed."""
         before, self.terms = self.terms, terms
         self.heard_at = now
         if terms.sent != before.sent:
@@ -208,12 +210,14 @@ class RtpSession:
 
     @property
     def sends(self) -> bool:
-        """Whether the peer wants to hear us, and it is known where it is."""
+        """Does the peer want to hear us, and is its address known?"""
         return not self.terms.on_hold and (self._latch is None or self._latch.remote is not None)
 
     def send_frame(self, payload: bytes, now: float) -> bool:
-        """Number, protect and send one frame; nothing while a touch tone stands in its place. False: on hold, or the
-        socket takes no more."""
+        """Number, encrypt and send one frame, unless a touch tone is sent in its place.
+
+        Return False if the call is on hold or the socket takes no more.
+        """
         if not self.sends:
             return False
         if now < self._dtmf_end:
@@ -222,7 +226,7 @@ class RtpSession:
         return self._send(self.outgoing.packet(payload, now=now))
 
     def send_silence(self, now: float) -> None:
-        """Show that we are there, and how quiet it is here."""
+        """Send comfort noise or silence as a sign of life."""
         if not self.sends or now < self._dtmf_end:
             return
         noise_type = self.terms.noise_type
@@ -234,14 +238,14 @@ class RtpSession:
 
     @property
     def carries_dtmf(self) -> bool:
-        """Whether the peer takes touch tones as events, and is not on hold."""
+        """Does the peer take touch tones as events, and is the call not on hold?"""
         return self.terms.dtmf is not None and self.sends
 
     def send_dtmf(self, digits: str, now: float) -> bool:
-        """Send touch tones in the place of audio, after those under way. False: the peer takes none.
+        """Send touch tones in the place of audio, after those under way. Return False if the peer takes none.
 
         Raises:
-            ValueError: a character that is no key.
+            ValueError: a character stands for no tone.
         """
         if self.terms.dtmf is None or not self.sends:
             return False
@@ -254,12 +258,12 @@ class RtpSession:
         return True
 
     def report(self, now: float) -> None:
-        """Send a report, and tell what was lost since the last one."""
+        """Send a report, and tell ``on_report`` what was lost since the last one."""
         self._send_rtcp(self.reporter.report(self._streams, now=now, share=self._luck.random()))
         self._tell_losses()
 
     def close(self, now: float) -> None:
-        """Say goodbye."""
+        """Send the last report, with BYE."""
         self._send_rtcp(self.reporter.goodbye(self._streams, now=now))
         self._tell_losses()
 
@@ -272,10 +276,10 @@ class RtpSession:
     # --- in --------------------------------------------------------------------------------------------------------
 
     def receive(self, datagram: bytes, now: float, source: PeerAddress | None = None) -> None:
-        """Take a datagram of the media's port, RTP or RTCP (RFC 5761).
+        """Take a datagram of the media port, RTP or RTCP (RFC 5761).
 
         Args:
-            source: where it came from; needed where there is a latch.
+            source: the datagram's source. It is needed if there is a latch.
         """
         if is_rtcp(datagram):
             self.receive_rtcp(datagram, now, source)
@@ -295,7 +299,7 @@ class RtpSession:
         self.heard_at = now
         arrivals = self._arrivals
         if arrivals is None or arrivals.stream.ssrc != packet.ssrc:
-            # A transfer or hold music: a new stream, not a new call.
+            # A transfer or hold music begins a new stream, but not a new call.
             self._tell_losses()
             arrivals = self._arrivals = _Arrivals(packet.ssrc, terms.audio.rtp_clock_hz)
         arrivals.stream.add(packet.sequence, packet.timestamp, now=now)
@@ -311,7 +315,7 @@ class RtpSession:
         self._hand_on(arrivals.order.add(packet.sequence, packet.timestamp, payload, now=now))
 
     def receive_rtcp(self, datagram: bytes, now: float, source: PeerAddress | None = None) -> None:
-        """Take a datagram of the reports' port."""
+        """Take a datagram of the port for reports."""
         if self._latch is not None and not (source and self._latch.knows(source[0])):
             return
         try:
@@ -330,7 +334,7 @@ class RtpSession:
     # --- time ------------------------------------------------------------------------------------------------------
 
     def deadline(self) -> float:
-        """When to call ``on_timer`` next."""
+        """Return when to call ``on_timer`` next."""
         when = self._look_at
         if self._dtmf:
             when = min(when, self._dtmf[0][0])
@@ -338,7 +342,7 @@ class RtpSession:
         return when if hole is None else min(when, hole)
 
     def on_timer(self, now: float) -> None:
-        """Send and give up what is due."""
+        """Send what is due, and give up what is overdue."""
         while self._dtmf and self._dtmf[0][0] <= now:
             _, payload_type, packet = self._dtmf.popleft()
             event = self.outgoing.event(payload_type, packet.payload, begins=packet.begins, now=now)
@@ -354,7 +358,7 @@ class RtpSession:
 
     def _look(self, now: float) -> None:
         if self._arrivals is not None and self._events.listening:
-            # Without it, speech would not end at a caller whose phone sends nothing in silence.
+            # Without this, the speech of a caller whose phone sends nothing in silence would not end.
             order = self._arrivals.order
             silent_s = order.pause(now=now) * order.frame_s
             self._hand_on(itertools.islice(self._silence, round(silent_s * 1000 / self.terms.audio.ptime_ms)))
@@ -375,13 +379,13 @@ class RtpSession:
     def _tell_losses(self) -> None:
         arrivals = self._arrivals
         if arrivals is not None:
-            lost = max(arrivals.stream.lost, arrivals.lost_told)  # a late packet makes it fall: a counter cannot
+            lost = max(arrivals.stream.lost, arrivals.lost_told)  # a late packet reduces it, which a counter cannot
             self._on_report(lost - arrivals.lost_told, arrivals.stream.jitter_s)
             arrivals.lost_told = lost
 
     @property
     def stats(self) -> RtpStats:
-        """Figures of now, of the streams of now."""
+        """Return the present figures of the present streams."""
         theirs, remote = self._arrivals and self._arrivals.stream, self.reporter.remote
         return RtpStats(
             packets_sent=self.outgoing.packets,

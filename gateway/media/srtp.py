@@ -1,4 +1,4 @@
-"""Encryption of RTP and RTCP (RFC 3711, RFC 7714): libsrtp behind our names and our one error. Pure."""
+"""Encryption of RTP and RTCP (RFC 3711, RFC 7714): libsrtp with our names and one error of ours. Pure."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ _PROFILES = {
     "AEAD_AES_128_GCM": pylibsrtp.Policy.SRTP_PROFILE_AEAD_AES_128_GCM,
     "AEAD_AES_256_GCM": pylibsrtp.Policy.SRTP_PROFILE_AEAD_AES_256_GCM,
 }
-"""By the names of RFC 4568 and RFC 7714."""
+"""libsrtp's profiles by the names of RFC 4568 and RFC 7714."""
 
 
 class Srtp:
-    """Both directions of one leg. A new key needs a new object: its packet counter begins again.
+    """Both directions of one leg. A new key needs a new object, because its packet counter begins again.
 
     Args:
-        outgoing, incoming: libsrtp's sessions, keyed (by a DTLS handshake, or as ``keyed`` does it).
+        outgoing, incoming: libsrtp's sessions with their keys, from a DTLS handshake or from ``keyed``.
     """
 
     def __init__(self, outgoing: pylibsrtp.Session, incoming: pylibsrtp.Session) -> None:
         self.rejected = 0
-        """Packets that came and were not authentic, or came twice."""
+        """Number of packets that were not authentic, or came twice."""
         self._out = outgoing
         self._in = incoming
 
     @classmethod
     def keyed(cls, suite: str, *, send_key: bytes, receive_key: bytes) -> Srtp:
-        """Both directions under keys that the signalling told (RFC 4568).
+        """Return both directions with keys from the signalling (RFC 4568).
 
         Args:
-            suite: name of RFC 4568 section 6.2 or RFC 7714 section 14.
+            suite: a name of RFC 4568 section 6.2 or RFC 7714 section 14.
             send_key, receive_key: master key and salt of each direction.
 
         Raises:
-            ValueError: a suite that is not known, or a key too short for it.
+            ValueError: the suite is unknown, or a key is too short for it.
         """
         if suite not in _PROFILES:
             raise ValueError(f"SRTP suite is {suite!r}, expected one of {', '.join(_PROFILES)}")
@@ -62,7 +62,7 @@ class Srtp:
         """Check and decrypt an RTP packet.
 
         Raises:
-            ProtocolError: not authentic, a repetition, or no SRTP at all. Drop it.
+            ProtocolError: the packet is not authentic, a repetition, or no SRTP. Drop it.
         """
         return self._open(self._in.unprotect, packet)
 
@@ -70,7 +70,7 @@ class Srtp:
         """Check and decrypt a compound RTCP packet.
 
         Raises:
-            ProtocolError: as ``unprotect``.
+            ProtocolError: as in ``unprotect``.
         """
         return self._open(self._in.unprotect_rtcp, packet)
 
