@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -23,11 +22,12 @@ from typing import Any, Protocol
 
 import torch
 
+from tts_engine.cosyvoice.device_thread import DeviceThread
 from tts_engine.cosyvoice.lm.api import EAGER, Admission, Input, Reader, joined_table, never, room
 from tts_engine.cosyvoice.lm.bistream import Bistream
 from tts_engine.cosyvoice.lm.sequence import LmSequence, StreamedLmSequence, wake
 from tts_engine.cosyvoice.models.config import LanguageModelConfig, SamplingConfig
-from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
+from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisFailed
 
 log = logging.getLogger(__name__)
 
@@ -76,33 +76,21 @@ class TorchLmConfig:
     later."""
 
 
-class TorchLm:
+class TorchLm(DeviceThread):
     """An ``LmBackend`` over steps on this process's device. Call ``start`` before use and ``aclose`` at the end."""
 
     def __init__(self, steps: LmSteps, config: TorchLmConfig | None = None) -> None:
+        super().__init__("lm", "the language model")
         self._steps, self._config = steps, config or TorchLmConfig()
         self.table = joined_table(steps.config)
-        self._changed = threading.Condition()
         self._waiting: deque[LmSequence] = deque()
         self._listening: list[StreamedLmSequence] = []
         """Streamed clauses that do not have enough text to begin."""
         self._live: list[LmSequence] = []
         self._free = list(range(steps.slots))[::-1]
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="lm", daemon=True)
         self.busy = never
         self.rounds = 0
         """Number of decode steps so far."""
-
-    async def start(self) -> None:
-        """Warm up and begin."""
-        await asyncio.to_thread(self._steps.warm_up)
-        self._thread.start()
-
-    @property
-    def alive(self) -> bool:
-        """See ``lm.LmBackend``."""
-        return self._thread.is_alive()
 
     @property
     def live(self) -> int:
@@ -195,7 +183,7 @@ class TorchLm:
         sequence.want(0, ahead=self._config.ahead)
         with self._changed:
             if self._closing:
-                raise Unavailable("the language model is shut down")
+                raise self._closed()
             if (count := len(self._waiting) + len(self._listening)) >= self._config.max_waiting:
                 raise Exhausted(f"{count} clauses wait for the language model", retry_after_s=1.0)
             queue.append(sequence)
@@ -226,49 +214,37 @@ class TorchLm:
             with self._changed:
                 self._changed.notify()
 
-    async def aclose(self) -> None:
-        """End the loop. Its clauses fail. Idempotent."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join)
-
     # -- the thread ------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _warm_up(self) -> None:
+        self._steps.warm_up()
+
+    def _loop(self) -> None:
         flying: deque[tuple[Drawing, list[LmSequence]]] = deque()
-        try:
-            while True:
+        while True:
+            with self._changed:
+                begun = self._admit()
+                while not (self._closing or begun or flying or self._due()):
+                    self._changed.wait(_LOOK_S if any(s.due for s in self._live) else None)
+                    begun = self._admit()
+                if self._closing:
+                    return
+            before = len(flying)
+            started: list[LmSequence] = []
+            while begun:  # all of a burst, because a step between two prefills would only delay the last of them
+                started += self._begin(begun, flying)
                 with self._changed:
                     begun = self._admit()
-                    while not (self._closing or begun or flying or self._due()):
-                        self._changed.wait(_LOOK_S if any(s.due for s in self._live) else None)
-                        begun = self._admit()
-                    if self._closing:
-                        break
-                before = len(flying)
-                started: list[LmSequence] = []
-                while begun:  # all of a burst, because a step between two prefills would only delay the last of them
-                    started += self._begin(begun, flying)
-                    with self._changed:
-                        begun = self._admit()
-                due = self._due()
-                for s in started:
-                    s.launched = 1
-                if due:
-                    inputs = [given for s in due if (given := s.launch()) is not None]
-                    flying.append((self._steps.decode([s.slot for s in due], inputs), due))
-                    self.rounds += 1
-                self._live += started
-                for _ in range(before if started or due else len(flying)):
-                    self._take(*flying.popleft())
-            self._fail(Unavailable("the language model is shut down"))
-        except Exception as exc:  # after a CUDA error the device is unusable, and the worker must be started again
-            log.exception("the language model's loop failed")
-            with self._changed:
-                self._closing = True
-            self._fail(SynthesisFailed(f"the language model failed: {type(exc).__name__}"))
+            due = self._due()
+            for s in started:
+                s.launched = 1
+            if due:
+                inputs = [given for s in due if (given := s.launch()) is not None]
+                flying.append((self._steps.decode([s.slot for s in due], inputs), due))
+                self.rounds += 1
+            self._live += started
+            for _ in range(before if started or due else len(flying)):
+                self._take(*flying.popleft())
 
     def _due(self) -> list[LmSequence]:
         """Return the sequences for which the next step draws."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from tts_engine.config import CosyVoiceConfig
+from tts_engine.cosyvoice.device_thread import DeviceThread
 from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN
 from tts_engine.cosyvoice.models.flow import Flow
 from tts_engine.cosyvoice.token2wav.batch import Vocoder
@@ -27,7 +27,7 @@ from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
 from tts_engine.cosyvoice.token2wav.runner import ModelRunner, RunnerConfig
 from tts_engine.cosyvoice.token2wav.scheduler import Batch, Job, Scheduler, SchedulerConfig, Shape
-from tts_engine.errors import EngineError, SynthesisFailed, Unavailable
+from tts_engine.errors import EngineError, SynthesisFailed
 from tts_engine.synthesizer import Playhead
 
 log = logging.getLogger(__name__)
@@ -51,12 +51,12 @@ class _Task:
         except torch.OutOfMemoryError:
             self.deliver(_out_of_memory())
         except Exception as exc:
-            self.deliver(_broken(exc))
+            self.deliver(SynthesisFailed(f"token to wave failed: {type(exc).__name__}"))
             raise
 
 
-class WaveWorker:
-    """Token to wave for all clauses of a model. ``start`` it, ``aclose`` it."""
+class WaveWorker(DeviceThread):
+    """Token to wave for all clauses of a model."""
 
     def __init__(
         self,
@@ -69,6 +69,7 @@ class WaveWorker:
         scheduler: SchedulerConfig | None = None,
     ) -> None:
         """``flow`` and ``vocoder`` are prepared and on the device."""
+        super().__init__("token2wav", "token to wave")
         self.config = config or RunnerConfig()
         self.runner = ModelRunner(flow, vocoder, device=device, settings=settings, config=self.config)
         self.blocks = BlockManager(
@@ -81,26 +82,12 @@ class WaveWorker:
         )
         self.scheduler = Scheduler(scheduler or SchedulerConfig(), self.blocks, finalize=settings.finalize)
         self._tasks: list[_Task] = []
-        self._changed = threading.Condition()
-        """Held by whoever changes scheduler, blocks, tasks or ``_closing``."""
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="token2wav", daemon=True)
         self.on_batch: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
         """Told of every batch in the worker's thread: shape, clauses in it, seconds."""
         self.on_calibrated: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
         """Told in the warm-up what a batch of so many clauses takes on the idle device; not on a CPU."""
 
     # -- from the event loop
-
-    async def start(self) -> None:
-        """Warm up (graphs on a GPU) and begin."""
-        await asyncio.to_thread(self.runner.warm_up, self.on_calibrated)
-        self._thread.start()
-
-    @property
-    def alive(self) -> bool:
-        """False before ``start``, and after a fault that ended the thread."""
-        return self._thread.is_alive()
 
     async def voice(
         self, key: object, tokens: NDArray[np.int32], mel: NDArray[np.float32], speaker: NDArray[np.float32]
@@ -120,7 +107,7 @@ class WaveWorker:
         future, deliver = _promise()
         with self._changed:
             if self._closing:
-                raise Unavailable("the model is shut down")
+                raise self._closed()
             self._tasks.append(_Task(lambda: self._make_voice(key, tokens, mel, speaker), deliver))
             self._changed.notify()
         return await future
@@ -147,7 +134,7 @@ class WaveWorker:
         future, deliver = _promise()
         with self._changed:
             if self._closing:
-                raise rendering.error or Unavailable("the model is shut down")
+                raise rendering.error or self._closed()
             self.scheduler.submit(rendering, final=final, now=time.monotonic(), deliver=deliver)
         # After all those who were woken together: they make one batch.
         asyncio.get_running_loop().call_soon(self._notify)
@@ -163,36 +150,25 @@ class WaveWorker:
             self.scheduler.close(rendering)
             self._changed.notify()
 
-    async def aclose(self) -> None:
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join)
-
     # -- the thread
 
-    def _run(self) -> None:
-        try:
-            while True:
-                with self._changed:
-                    while not (self._closing or self._tasks) and self.scheduler.idle:
-                        self._changed.wait()
-                    if self._closing:
-                        break
-                    self.scheduler.sweep()
-                    task = self._tasks.pop(0) if self._tasks else None
-                    jobs = list(self.scheduler.jobs)
-                if task is not None:
-                    task.run()
-                if jobs:
-                    self._round(jobs)
-            self._fail(Unavailable("the model is shut down"))
-        except Exception as exc:  # a CUDA error leaves the device unusable: the worker must be started again
-            log.exception("the token-to-wave thread failed")
+    def _warm_up(self) -> None:
+        self.runner.warm_up(self.on_calibrated)
+
+    def _loop(self) -> None:
+        while True:
             with self._changed:
-                self._closing = True
-            self._fail(_broken(exc))
+                while not (self._closing or self._tasks) and self.scheduler.idle:
+                    self._changed.wait()
+                if self._closing:
+                    return
+                self.scheduler.sweep()
+                task = self._tasks.pop(0) if self._tasks else None
+                jobs = list(self.scheduler.jobs)
+            if task is not None:
+                task.run()
+            if jobs:
+                self._round(jobs)
 
     def _round(self, jobs: Sequence[Job]) -> None:
         """Run one batch of these jobs."""
@@ -310,7 +286,3 @@ def _promise() -> tuple[asyncio.Future[Any], Callable[[object], None]]:
 def _out_of_memory() -> EngineError:
     log.exception("out of device memory")
     return SynthesisFailed("out of device memory")
-
-
-def _broken(exc: Exception) -> EngineError:
-    return SynthesisFailed(f"token to wave failed: {type(exc).__name__}")
