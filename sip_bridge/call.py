@@ -15,7 +15,7 @@ from typing import Protocol
 from gateway.errors import Rejected
 from gateway.media.latch import Latch
 from gateway.media.timer import DeadlineTimer
-from gateway.seams.leg import CallEvents
+from gateway.seams.leg import CallEvents, TransferStart
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog import Dialog, Refusal
 from sip_bridge.effects import (
@@ -306,20 +306,20 @@ class SipCall:
         """Send touch tones as events (RFC 4733). False: the peer takes none, tones go in the audio."""
         return self.rtp.send_dtmf(digits)
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> bool | None:
+    def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
         """Ask the peer to call somebody else in our place (REFER): a SIP URI or number among ``sip.allowed_targets``,
-        or the id of another call of ours, for an attended transfer. False: there is nobody to ask now."""
+        or the id of another call of ours, for an attended transfer. Refused: there is nobody to ask now."""
         if not self.protocol.may_transfer():
-            return False
+            return TransferStart.REFUSED
         try:
             uri, replaced = self._host.transfer_target(self, target)
         except SipError as error:
             self._loop.call_soon(self._do, Transferred(str(error)))
-            return None
+            return TransferStart.UNDER_WAY
         if not self._host.config.user_to_user:
             handoff_data = None
         self._tell(self.protocol.transfer, uri, replaced, handoff_data)
-        return None
+        return TransferStart.UNDER_WAY
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
         """End the call, in whatever state it is; ``handoff_data`` goes along in User-to-User."""

@@ -20,7 +20,7 @@ from gateway.call.stats import CallStats, Meter, SpokenText
 from gateway.call.turns import TurnDefaults
 from gateway.config import BargeInConfig, DialogueConfig, PlayoutConfig, RouteConfig
 from gateway.seams.dialogue import DialogueLink, Dialogues
-from gateway.seams.leg import CallInfo, MediaLeg
+from gateway.seams.leg import CallInfo, MediaLeg, TransferStart
 from gateway.seams.messages import (
     End,
     Ended,
@@ -238,14 +238,14 @@ class Session:
         if self._transfer is not None:
             self.tell(Error(description="transfer: one is under way", code="transfer_failed", field="type"))
             return
-        started = self._leg.transfer(message.target, message.handoff_data)
-        if started is None:
-            self._transfer = message
-        elif started:
-            self._transferred(message)
-        else:
-            problem = f"transfer: a {self.call.transport} call cannot be transferred from here"
-            self.tell(Error(description=problem, code="not_supported", field="type"))
+        match self._leg.transfer(message.target, message.handoff_data):
+            case TransferStart.UNDER_WAY:
+                self._transfer = message
+            case TransferStart.HANDED_OVER:
+                self._transferred(message)
+            case TransferStart.REFUSED:
+                description = f"transfer: a {self.call.transport} call cannot be transferred from here"
+                self.tell(Error(description=description, code="not_supported", field="type"))
 
     def _transferred(self, message: Transfer) -> None:
         self._leave("transferred", message.handoff_data, transfer_target=message.target)

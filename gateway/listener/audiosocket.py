@@ -25,7 +25,7 @@ from gateway.carriers.caller import incoming_call
 from gateway.config import AudioSocketConfig, LimitsConfig
 from gateway.errors import ProtocolError, Rejected
 from gateway.seams.incoming import IncomingCall
-from gateway.seams.leg import CallEvents
+from gateway.seams.leg import CallEvents, TransferStart
 from gateway.seams.media_messages import (
     DtmfReceived,
     Ignored,
@@ -230,9 +230,9 @@ class AudioSocketLeg(asyncio.Protocol):
         """End the session; the dialplan goes on and may ask for what was handed off."""
         self._close()
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> bool:
+    def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
         """The session ends, and the dialplan that goes on asks for the target."""
-        return True
+        return TransferStart.HANDED_OVER
 
 
 Begin = Callable[[AudioSocketLeg, IncomingCall], CallEvents]

@@ -26,6 +26,7 @@ from gateway.errors import GatewayError, ProtocolError, Rejected
 from gateway.listener.receive_batching import ReceiveBatching
 from gateway.seams.call_api import CallApi, OpenCallApi
 from gateway.seams.incoming import IncomingCall
+from gateway.seams.leg import TransferStart
 from gateway.seams.media_messages import (
     DtmfReceived,
     FlowControl,
@@ -344,10 +345,11 @@ class MediaConnection(WSListener):
         else:
             self.close(WSCloseCode.OK, reason)
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> bool:
+    def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
         """By the call's API; else the stream ends, and what follows it dials ``target``, where something does."""
         self._transferred = self._api is not None and self._api.transfer(target, handoff_data)
-        return self._transferred or self.dialect.goes_on_after
+        goes_on = self._transferred or self.dialect.goes_on_after
+        return TransferStart.HANDED_OVER if goes_on else TransferStart.REFUSED
 
     def forget(self) -> None:
         """Its socket could not be opened."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -29,6 +30,14 @@ class CallInfo:
     call_type: str = "PSTN"
     call_status: str = "RINGING"
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+class TransferStart(enum.Enum):
+    """What a leg made of the wish to transfer its call."""
+
+    REFUSED = "refused"  # this leg cannot, or not now
+    UNDER_WAY = "under way"  # ``on_transferred`` tells the outcome
+    HANDED_OVER = "handed over"  # the call goes on at the target when it ends here
 
 
 class MediaLeg(Protocol):
@@ -72,8 +81,8 @@ class MediaLeg(Protocol):
         """End the call; ``handoff_data`` goes where the leg can carry it (REFER, BYE header, action URL)."""
         ...
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> bool | None:
-        """Start a transfer. False: this leg cannot. None: it is under way, and ``on_transferred`` tells its outcome."""
+    def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
+        """Start a transfer; says what became of that."""
         ...
 
 

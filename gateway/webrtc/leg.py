@@ -12,7 +12,7 @@ from typing import Any
 from gateway.carriers.caller import without_fields
 from gateway.errors import Rejected
 from gateway.seams.incoming import IncomingCall
-from gateway.seams.leg import CallEvents
+from gateway.seams.leg import CallEvents, TransferStart
 from gateway.webrtc.channel import Channel
 from gateway.webrtc.dialogue import BrowserDialogue
 from gateway.webrtc.peer import Peer
@@ -221,6 +221,6 @@ class WebRtcLeg:
         """End the call; the data channel has told the browser why."""
         self._end()
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> bool:
+    def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
         """A browser cannot be sent elsewhere."""
-        return False
+        return TransferStart.REFUSED

@@ -350,7 +350,7 @@ async def they_refresh(w: VirtualBridge, far: Far) -> None:
 
 
 def transfer(w: VirtualBridge, target: str = "sip:bob@127.0.0.9") -> None:
-    w.note("transfer", w.session.call.transfer(target, "case=7"))
+    w.note("transfer", w.session.call.transfer(target, "case=7").value)
 
 
 def tells(far: Far, fragment: str, state: str = "active") -> None:
@@ -533,7 +533,7 @@ async def requests_before_the_answer(w: VirtualBridge, far: Far) -> None:
     far.send("OPTIONS")
     await w.run(0.1)
     w.call.on_digit("6")
-    w.note("transfer", w.call.transfer("sip:bob@127.0.0.9"))
+    w.note("transfer", w.call.transfer("sip:bob@127.0.0.9").value)
 
 
 async def media_lost_early(w: VirtualBridge, far: Far) -> None:

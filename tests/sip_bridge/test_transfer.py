@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gateway.seams.leg import TransferStart
 from gateway.seams.originate import CallOrder
 from sip_bridge.message.sip import Address, Request
 from sip_bridge.transfer import fragment_status
@@ -38,8 +39,8 @@ async def test_a_transfer_is_asked_for_followed_and_the_call_left() -> None:
     async with bridge(**ALLOWED) as made:
         with Phone(made.bridge.endpoint.port) as phone:
             told = await up(made, phone)
-            assert told.call.transfer(TARGET, "case=7 ä") is None
-            assert told.call.transfer(TARGET) is False  # one at a time
+            assert told.call.transfer(TARGET, "case=7 ä") is TransferStart.UNDER_WAY
+            assert told.call.transfer(TARGET) is TransferStart.REFUSED  # one at a time
             refer = await referred(phone)
             target = Address.parse(refer.headers.get("Refer-To") or "").uri
             handed = "case=7 ä".encode().hex()
@@ -110,7 +111,7 @@ async def test_a_target_outside_the_list_is_not_even_asked_for(target: str) -> N
     async with bridge(**ALLOWED) as made:
         with Phone(made.bridge.endpoint.port) as phone:
             told = await up(made, phone)
-            assert told.call.transfer(target) is None
+            assert told.call.transfer(target) is TransferStart.UNDER_WAY
             await until(lambda: told.transferred)
             assert "target" in told.transferred[0] or "URI" in told.transferred[0]
             await phone.bye()  # the next request that passes is ours to answer: no REFER came before it
@@ -182,7 +183,7 @@ async def test_attended_the_call_to_the_target_is_replaced() -> None:
             await until(lambda: len(made.sessions) == 2)
             consulted = made.sessions[1]
             consulted.call_id = "VX" + "1" * 32
-            assert caller.call.transfer(consulted.call_id) is None
+            assert caller.call.transfer(consulted.call_id) is TransferStart.UNDER_WAY
             target = Address.parse((await referred(phone)).headers.get("Refer-To") or "").uri
             assert (target.host, target.port) == ("127.0.0.1", expert.port)
             replaces = f"{invite.call_id}%3Bto-tag%3Dtheirs%3Bfrom-tag%3D{invite.from_.tag}"

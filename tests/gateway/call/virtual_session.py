@@ -20,7 +20,7 @@ from gateway.histogram import Histogram
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import SLOT_S, Ticker
 from gateway.seams.dialogue import DialogueSink
-from gateway.seams.leg import CallInfo
+from gateway.seams.leg import CallInfo, TransferStart
 from gateway.seams.messages import Inbound, Outbound
 from gateway.seams.recogniser import RecognitionError, RecognitionEvents
 from gateway.seams.uplink import UplinkEvents
@@ -326,8 +326,8 @@ class VirtualSession:
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
         self.note(f"hang_up {reason} {handoff_data}")
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> bool | None:
-        return False
+    def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
+        return TransferStart.REFUSED
 
     # --- meter -------------------------------------------------------------------------------------------------------
 
