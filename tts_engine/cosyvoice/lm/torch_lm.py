@@ -86,6 +86,8 @@ class TorchLm(DeviceThread):
         self._waiting: deque[LmSequence] = deque()
         self._listening: list[StreamedLmSequence] = []
         """Streamed clauses that do not have enough text to begin."""
+        self._beginning: list[LmSequence] = []
+        """Clauses that have got their slots in this round."""
         self._live: list[LmSequence] = []
         self._free = list(range(steps.slots))[::-1]
         self.busy = never
@@ -230,19 +232,19 @@ class TorchLm(DeviceThread):
                 if self._closing:
                     return
             before = len(flying)
-            started: list[LmSequence] = []
             while begun:  # all of a burst, because a step between two prefills would only delay the last of them
-                started += self._begin(begun, flying)
+                self._begin(begun, flying)
                 with self._changed:
                     begun = self._admit()
             due = self._due()
+            started = self._beginning
             for s in started:
                 s.launched = 1
             if due:
                 inputs = [given for s in due if (given := s.launch()) is not None]
                 flying.append((self._steps.decode([s.slot for s in due], inputs), due))
                 self.rounds += 1
-            self._live += started
+            self._live, self._beginning = self._live + started, []
             for _ in range(before if started or due else len(flying)):
                 self._take(*flying.popleft())
 
@@ -286,10 +288,11 @@ class TorchLm(DeviceThread):
             a = s.admission
             s.admission = Admission(slot=s.slot, ids=a.ids, seed=a.seed, min_tokens=a.min_tokens)
             begun.append(s)
+        self._beginning += begun
         return begun
 
-    def _begin(self, begun: list[LmSequence], flying: deque[tuple[Drawing, list[LmSequence]]]) -> list[LmSequence]:
-        """Prefill, and return the sequences that have begun. If memory is short, none has, and the others go on."""
+    def _begin(self, begun: list[LmSequence], flying: deque[tuple[Drawing, list[LmSequence]]]) -> None:
+        """Prefill. If memory is short, these sequences fail, and the others go on."""
         try:
             flying.append((self._steps.prefill([s.admission for s in begun if s.admission is not None]), begun))
         except torch.OutOfMemoryError:
@@ -297,9 +300,8 @@ class TorchLm(DeviceThread):
             for s in begun:
                 s.error, s.done = SynthesisFailed("out of device memory"), True
                 self._free.append(s.slot)
+            self._beginning = [s for s in self._beginning if s not in begun]
             self._wake(begun)
-            return []
-        return begun
 
     def _take(self, drawing: Drawing, sequences: list[LmSequence]) -> None:
         woken: list[LmSequence] = []
@@ -313,8 +315,8 @@ class TorchLm(DeviceThread):
 
     def _fail(self, error: EngineError) -> None:
         with self._changed:
-            left = [*self._live, *self._waiting, *self._listening]
-            self._live, self._waiting, self._listening = [], deque(), []
+            left = [*self._live, *self._beginning, *self._waiting, *self._listening]
+            self._live, self._beginning, self._waiting, self._listening = [], [], deque(), []
         for s in left:
             s.error, s.done = s.error or error, True
         self._wake(left)

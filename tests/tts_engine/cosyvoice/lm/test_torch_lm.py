@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tts_engine.cosyvoice.lm.api import Admission, Input
 from tts_engine.cosyvoice.lm.eager_steps import Drawn, EagerLm
 from tts_engine.cosyvoice.lm.torch_lm import TorchLm, TorchLmConfig
@@ -218,3 +219,41 @@ async def test_a_device_error_fails_what_runs_and_refuses_what_comes() -> None:
             await ids(lm, 0)
         with pytest.raises(Unavailable):
             await ids(lm, 1)
+
+
+class DeadAtPrefill(EagerLm):
+    def prefill(self, admissions: Sequence[Admission]) -> Drawn:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+
+async def test_a_clause_whose_prefill_fails_hears_of_it() -> None:
+    async with running(DeadAtPrefill(network(), slots=3, max_length=96)) as lm:
+        with pytest.raises(SynthesisFailed, match="RuntimeError"):
+            await asyncio.wait_for(ids(lm, 0), PATIENCE_S)
+
+
+class DeadAtSecondStep(EagerLm):
+    """Its first step lasts until the test lets it end, and its second one fails."""
+
+    def __init__(self, model: SpeechLanguageModel) -> None:
+        super().__init__(model, slots=3, max_length=96)
+        self.entered, self.let_go = threading.Event(), threading.Event()
+
+    def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Drawn:
+        if self.entered.is_set():
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        self.entered.set()
+        assert self.let_go.wait(PATIENCE_S)
+        return super().decode(slots, inputs)
+
+
+async def test_a_clause_that_begins_in_the_round_of_a_device_error_hears_of_it() -> None:
+    steps = DeadAtSecondStep(network())
+    async with running(steps) as lm:
+        first = asyncio.create_task(ids(lm, 0))
+        await until(steps.entered.is_set)
+        second = asyncio.create_task(ids(lm, 1))
+        await until(lambda: lm._waiting)
+        steps.let_go.set()
+        results = await asyncio.wait_for(asyncio.gather(first, second, return_exceptions=True), PATIENCE_S)
+    assert [type(result) for result in results] == [SynthesisFailed, SynthesisFailed]
