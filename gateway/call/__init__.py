@@ -1,3 +1,3 @@
-"""What becomes of one call: whose turn it is, what an interruption takes along, what was heard. Knows no carrier, no
-socket and no codec: all of these come in through `gateway.seams`.
+"""What becomes of one call: whose turn it is, what an interruption cuts, what the caller has heard. This room knows no
+carrier, no socket and no codec: all of these come in through `gateway.seams`.
 """

@@ -1,15 +1,15 @@
-"""Is the caller interrupting? The one place that decides. Pure.
+"""Is the caller interrupting? Only this module decides that. It is pure.
 
 Two sources say something about the caller, and they come at different times. The VAD hears sound: it suspects speech
 after 64 ms, is sure after about 100 ms or dismisses the suspicion, and says when the speech has ended. The recogniser,
 where a route has one, knows words, half a second later. Three rules are kept:
 
 1. We fall silent early and lose a turn late. Falling silent costs a hesitation and can be undone, so a suspicion is
-   enough for it; what is cut is lost, so a cut wants what the route's policy names.
-2. Whatever suspends our voice ends: in a cut, or in going on where we were. Each suspension has a deadline or somebody
+   enough for it. What is cut is lost, so a cut needs the evidence that the route's policy names.
+2. Every suspension of our voice ends, in a cut or in going on where we were. Each suspension has a deadline or somebody
    who is bound to answer (the VAD says ``SILENCE``, the recogniser answers each utterance once).
-3. An interruption counts from the caller's first sound, whenever we found out: turns accepted after that onset are an
-   answer to it already, and stay.
+3. An interruption counts from the caller's first sound, however late we learn of it. Turns accepted after that onset
+   answer it already, so they stay.
 
 What cuts is the policy. It follows from two settings:
 
@@ -19,9 +19,9 @@ What cuts is the policy. It follows from two settings:
     WORDS       ``false_alarm_ms`` 0, ``ignore_backchannel``  we speak on              speech that lasts, words
                 and a recogniser
 
-Words are those beyond a mere acknowledgement; ``gateway.call.listening`` tells them apart. How long speech has to last
-is ``Rules.lasts_s``. Where nothing may be cut by speech now (we are silent, or the turn is not ``interruptible``),
-speech and words change nothing but what is known of the caller. ``Turns`` reads that too: a turn may wait while
+"Words" means more than a mere acknowledgement; ``gateway.call.listening`` tells the two apart. ``Rules.lasts_s`` says
+how long speech has to last. Where speech may cut nothing now (we are silent, or the turn is not ``interruptible``),
+speech and words change only what is known of the caller. ``Turns`` reads that too: a turn may wait while
 ``caller_speaks``.
 
     state            the caller                        our voice      ends by
@@ -31,10 +31,10 @@ speech and words change nothing but what is known of the caller. ``Turns`` reads
     AWAITING_WORDS   has stopped, not known what       suspended      WORDS, NO_WORDS
     SPEAKING         speaks                            goes on        SILENCE; its deadline cuts, with a recogniser
 
-The table below has a row for each thing that changes something; the first row that fits counts. What has no row changes
-nothing: a suspicion while nothing may be cut, words when nobody waits for them. Outside the table are only the onset
-that an interruption counts from, and the deadline. Whoever drives the machine tells it the events with their time, does
-what it answers, and comes back with ``DEADLINE`` at ``deadline()``.
+The table below has a row for each thing that changes something; the first row that fits counts. A case without a row
+changes nothing: a suspicion while nothing may be cut, or words that nobody waits for. Only the deadline, and the onset
+that an interruption counts from, are outside the table. Whoever drives the machine tells it the events with their time,
+does what the machine answers, and comes back with ``DEADLINE`` at ``deadline()``.
 
 ``THOUGHT_ENDED`` is what a detector of finished thoughts says: the caller has said it all, although the VAD's silence
 has not come yet. Today the end of an utterance (``recogniser.end_of_speech_ms``) says so, always behind ``SILENCE``.
@@ -49,7 +49,7 @@ from dataclasses import dataclass
 
 
 class Policy(enum.Enum):
-    """What cuts us."""
+    """What cuts our speech."""
 
     ONSET = "onset"
     DURATION = "duration"
@@ -69,19 +69,19 @@ class State(enum.Enum):
 class Event(enum.Enum):
     """What can happen."""
 
-    SUSPECTED = "suspected"  # VAD: this may be speech
-    DISMISSED = "dismissed"  # VAD: it was none
+    SUSPECTED = "suspected"  # VAD: the sound may be speech
+    DISMISSED = "dismissed"  # VAD: the suspected sound was no speech
     SPEECH = "speech"  # VAD: the caller speaks
     SILENCE = "silence"  # VAD: the caller has stopped
     WORDS = "words"  # recogniser: the caller says something
-    NO_WORDS = "no words"  # recogniser: it was nothing, or a mere acknowledgement, and the caller is silent
-    THOUGHT_ENDED = "thought ended"  # the caller has said what there was to say
+    NO_WORDS = "no words"  # recogniser: the caller said nothing, or a mere acknowledgement, and is silent now
+    THOUGHT_ENDED = "thought ended"  # the caller has finished a thought
     RELEASED = "released"  # something else (a digit, the manager) cut what we were saying
     DEADLINE = "deadline"  # ``deadline()`` has come
 
 
 class Verdict(enum.Enum):
-    """What to do about it."""
+    """What to do about an event."""
 
     NOTHING = "nothing"
     SUSPEND = "suspend"  # silence now; nothing is lost
@@ -90,7 +90,7 @@ class Verdict(enum.Enum):
 
 
 EARLY_S = 0.002
-"""A timer of the event loop may come this much too early: uvloop counts in milliseconds."""
+"""How much too early a timer of the event loop may fire, seconds: uvloop counts in milliseconds."""
 
 SUSPENDED = frozenset({State.SUSPECTED, State.CONFIRMING, State.AWAITING_WORDS})
 SPEAKS = frozenset({State.CONFIRMING, State.SPEAKING})
@@ -102,18 +102,18 @@ class Rules:
 
     policy: Policy = Policy.ONSET
     recogniser: bool = False
-    """Somebody tells ``WORDS`` and ``NO_WORDS``; then ``SILENCE`` alone does not end a doubt."""
+    """Whether a recogniser tells ``WORDS`` and ``NO_WORDS``. If one does, ``SILENCE`` alone does not end a doubt."""
     lasts_s: float = 0.0
-    """Speech that lasts this long from its onset cuts without a word too. 0 with a recogniser: only words do."""
+    """Speech that lasts this long from its onset cuts even without a word. 0 with a recogniser: only words cut."""
     give_up_s: float = 1.4
-    """Longest suspension for a suspicion of which nothing more is heard."""
+    """Longest suspension for a suspicion that nothing follows."""
     max_wait_s: float = 4.0
-    """Longest wait of a turn for a caller who is speaking; ``gateway.call.turns`` keeps it."""
+    """Longest wait of a turn for a caller who is speaking; ``gateway.call.turns`` keeps this bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """In ``states``, ``event`` leads to ``to``. ``None`` in a condition: either way."""
+    """In each of ``states``, ``event`` leads to the state ``to``. A condition that is ``None`` always holds."""
 
     states: frozenset[State]
     event: Event
@@ -125,7 +125,7 @@ class Row:
     """Whether we are saying something that speech may cut."""
 
     def fits(self, key: Key) -> bool:
-        """Whether this row is about the case."""
+        """Whether this row is about the case ``key``."""
         policy, recogniser, state, event, may_cut = key
         return (
             state in self.states
@@ -183,19 +183,19 @@ TABLE: Mapping[Key, tuple[State, Verdict]] = dict(_table())
 
 
 class BargeIn:
-    """One call's."""
+    """The interruption machine of one call."""
 
     def __init__(self, rules: Rules) -> None:
         self.state = State.SILENT
         self.onset = 0.0
-        """When the caller began what the last ``SUSPEND`` or ``CUT`` is about, seconds on the clock of the events."""
+        """When the sound or words began that led to the last ``SUSPEND`` or ``CUT``: seconds on the events' clock."""
         self._rules = rules
         self._spoke_from = 0.0
         self._deadline: float | None = None
 
     @property
     def suspended(self) -> bool:
-        """Whether our voice waits for what comes of the caller's."""
+        """Whether our voice is silent until it is clear what the caller's sound is."""
         return self.state in SUSPENDED
 
     @property
@@ -204,18 +204,18 @@ class BargeIn:
         return self.state in SPEAKS
 
     def deadline(self) -> float | None:
-        """When to come back with ``DEADLINE``; None: not before something else has happened."""
+        """When to come back with ``DEADLINE``. None: there is nothing to wait for until the next event."""
         return self._deadline
 
     def on(self, event: Event, now: float, *, onset: float | None = None, may_cut: bool) -> Verdict:
         """Take one event.
 
         Args:
-            onset: of the sound or the words that the event is about, where it is about some.
+            onset: when the sound or the words that the event is about began; None where it is about neither.
             may_cut: whether we are saying something that speech may cut.
         """
         if event is Event.DEADLINE and (self._deadline is None or now < self._deadline - EARLY_S):
-            return Verdict.NOTHING  # what it was for has been decided, or put off, meanwhile
+            return Verdict.NOTHING  # the question behind the deadline has been decided, or put off, meanwhile
         before = self.state
         key = (self._rules.policy, self._rules.recogniser, before, event, may_cut)
         self.state, verdict = TABLE.get(key, (before, Verdict.NOTHING))

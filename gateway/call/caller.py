@@ -1,6 +1,6 @@
-"""What comes from the caller: audio, what the VAD and the recogniser hear in it, and keys.
+"""What comes from the caller: audio, what the VAD and the recogniser hear in that audio, and touch tones.
 
-Decides nothing about turns: it tells ``Turns``, and comes back when ``Turns`` wants to decide later.
+This module decides nothing about turns: it tells ``Turns``, and comes back when ``Turns`` wants to decide later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from voicecodecs.registry import AudioFormat
 
 
 class Manager(Protocol):
-    """Who is told of the caller."""
+    """The dialogue manager, which is told about the caller."""
 
     def tell(self, message: Outbound) -> None: ...
 
@@ -28,7 +28,7 @@ class Manager(Protocol):
 
 
 class Caller:
-    """One call's; the ``UplinkEvents`` of its audio.
+    """The caller of one call. It implements the ``UplinkEvents`` of the caller's audio.
 
     Args:
         clock: the ticker's ``now``.
@@ -52,29 +52,33 @@ class Caller:
         """Whether anybody wants the caller's audio now; read for every frame that comes."""
 
     def connect(self, uplink: Uplink, call_id: str, inbound: AudioFormat, outbound: AudioFormat, route: str) -> None:
-        """Have the caller's audio worked on."""
+        """Open the uplink stream that works on the caller's audio."""
         self._uplink = uplink.open(call_id, inbound, outbound, route, self)
 
     def start(self) -> None:
-        """Begin to listen. Raises ``RecognitionError``."""
+        """Begin to listen.
+
+        Raises:
+            RecognitionError: the recogniser cannot do what the route wants.
+        """
         if self._listening is not None:
             self._listening.start()
         self.refresh()
 
     def close(self) -> None:
-        """Nothing is decided any more."""
+        """Stop deciding: the timer is cancelled."""
         if self._timer is not None:
             self._timer.cancel()
 
     async def aclose(self) -> None:
-        """No more audio, no more words."""
+        """Close the uplink stream and the recogniser: no audio and no words come after this."""
         if self._uplink is not None:
             self._uplink.close()
         if self._listening is not None:
             await self._listening.aclose()
 
     def refresh(self) -> None:
-        """Ask for what is needed of the caller's audio now, and come back when a decision about the caller is due."""
+        """Tell the uplink what is needed of the caller's audio now, and set the timer for the next decision."""
         due = self._turns.deadline()
         if due != self._timer_due:
             self._timer_due = due
@@ -89,7 +93,7 @@ class Caller:
                 speech
                 or self._tells_speaking
                 or self._turns.interruptible_by("speech")
-                or self._turns.barge_in.state is not State.SILENT  # when will the caller have finished?
+                or self._turns.barge_in.state is not State.SILENT  # the VAD has to say when the caller has finished
             )
             keys = self._inband_dtmf and not self._leg_tells_keys
             self._uplink.want(vad=vad, pcm_rate=self._subscribed_rate, keys=keys, speech=speech)
@@ -105,31 +109,32 @@ class Caller:
     # --- the leg's side --------------------------------------------------------------------------------------------
 
     def on_audio(self, payload: bytes) -> None:
-        """The caller's audio, only while ``wanted``."""
+        """Take the caller's audio; called only while ``wanted`` is true."""
         if self._uplink is not None:
             self._uplink.push(payload, now=self._now())
 
     def on_digit(self, digit: str) -> None:
         """The caller pressed a key, and the leg says so."""
         if not self._leg_tells_keys:
-            self._leg_tells_keys = True  # its tone may be in the audio too, and is the same key
+            self._leg_tells_keys = True  # the key's tone may be in the audio too, and must not count twice
             self.refresh()
         self._turns.on_digit(digit, self._now())
 
     def spoke(self, frame: bytes, now: float) -> None:
-        """A frame of ours left. Wanted before anybody listens, too: the echo of a turn's first frames comes later."""
+        """A frame of ours left. The uplink gets it even before anybody listens, since the echo of a turn's first frames
+        comes later."""
         if self._uplink is not None:
             self._uplink.spoke(frame, now=now)
 
     # --- the manager's side ----------------------------------------------------------------------------------------
 
     def subscribe(self, message: Subscribe) -> None:
-        """The manager wants the caller's audio, or no more of it."""
+        """The manager wants the caller's audio, or does not want it any more."""
         self._subscribed_rate = message.sample_rate if message.media else 0
         self.refresh()
 
     def transcribe(self, language: str) -> None:
-        """The caller speaks another language from now on; an empty one says nothing."""
+        """The caller speaks another language from now on; an empty ``language`` changes nothing."""
         if self._listening is not None and language:
             try:
                 self._listening.use_language(language)
@@ -139,15 +144,15 @@ class Caller:
     # --- what is heard (UplinkEvents) ------------------------------------------------------------------------------
 
     def on_speech_suspected(self, *, onset: float) -> None:
-        """It may be speech."""
+        """The VAD hears what may be speech."""
         self._decide(Event.SUSPECTED, onset)
 
     def on_speech_dismissed(self) -> None:
-        """It was no speech."""
+        """What the VAD suspected was no speech."""
         self._decide(Event.DISMISSED)
 
     def on_speech_started(self, *, onset: float) -> None:
-        """The VAD is sure."""
+        """The VAD is sure that the caller speaks."""
         if self._listening is not None:
             self._listening.on_speech_started(onset=onset)
         else:
@@ -163,12 +168,12 @@ class Caller:
             self._tell_speaking("off")
 
     def on_speech(self, pcm: bytes) -> None:
-        """What the caller says."""
+        """20 ms of the caller's speech, for the recogniser."""
         if self._listening is not None:
             self._listening.on_speech(pcm)
 
     def on_key_heard(self, digit: str) -> None:
-        """A touch tone in the audio, where the route looks for them and the leg has told none."""
+        """A touch tone was found in the audio; it counts only as long as the leg itself has told no key."""
         if not self._leg_tells_keys:
             self._turns.on_digit(digit, self._now())
 

@@ -1,5 +1,5 @@
-"""Every call of this process, from the moment an edge brings it until it is over: makes its session, runs it, counts
-it, and keeps what it leaves. Knows nothing of how a call came.
+"""Every call of this process, from the moment an edge brings the call until it is over. ``LiveCalls`` makes the call's
+session, runs and counts it, and keeps what it leaves behind. It does not know how a call came.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gateway.seams.leg import MediaLeg
 
 log = logging.getLogger(__name__)
 
-_CLOSE_S = 5.0  # for calls that were told to end, behind the drain
+_CLOSE_S = 5.0  # longest wait for calls that were told to end when the drain was over
 
 
 class CallMeter(Protocol):
-    """What is told of calls as such."""
+    """Counts calls that start and end."""
 
     def call_started(self, *, transport: str) -> None: ...
 
@@ -56,7 +56,7 @@ class LiveCalls:
         """Make a call's session and let it run.
 
         Raises:
-            Rejected: 503, there is no room, or the process drains.
+            Rejected: 503, because the limit of calls is reached or the process drains.
         """
         self._directory.check_room()
         route = self._routes[incoming.route]
@@ -94,7 +94,7 @@ class LiveCalls:
                 self._handoffs.leave(transport, session.call.call_sid, session.handoff)
 
     async def drain(self, timeout_s: float) -> None:
-        """No new calls; live ones finish within so many seconds, then the rest is hung up."""
+        """Take no new calls, give live ones ``timeout_s`` seconds to finish, then hang up those that are left."""
         self._directory.draining = True
         if self._tasks:
             log.info("draining", extra={"calls": len(self._tasks)})

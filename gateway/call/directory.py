@@ -47,15 +47,15 @@ class Directory(Protocol[C]):
     def get(self, call_id: str) -> C | None: ...
 
     def spend(self, token: StreamToken, *, now: float) -> None:
-        """A call begins with this stream token.
+        """Note that a call begins with this stream token.
 
         Raises:
-            Rejected: 403, another call began with it.
+            Rejected: 403, another call began with the same token.
         """
         ...
 
     def check_unspent(self, token: StreamToken) -> None:
-        """Raises ``Rejected`` (403) where a call began with this stream token."""
+        """Raise ``Rejected`` (403) if a call began with this stream token."""
         ...
 
     def __iter__(self) -> Iterator[C]: ...
@@ -67,7 +67,7 @@ class LocalDirectory(Generic[C]):
     """The directory of one process.
 
     Args:
-        limit: live calls (``limits.calls``).
+        limit: most live calls at a time (``limits.calls``).
         worker: index of this process, 0-255.
     """
 
@@ -89,17 +89,17 @@ class LocalDirectory(Generic[C]):
         """The worker's index in the id.
 
         Raises:
-            ValueError: not a call id.
+            ValueError: ``call_id`` is not ``VX`` and 32 hexadecimal digits.
         """
         if len(call_id) != 34 or not call_id.startswith("VX"):
             raise ValueError(f"call id is {call_id[:40]!r}, expected VX and 32 hexadecimal digits")
         return int(call_id[2:4], 16)
 
     def check_room(self) -> None:
-        """Whether one more call may come.
+        """Check that one more call may come.
 
         Raises:
-            Rejected: 503 with a reason.
+            Rejected: 503, the limit is reached or the process drains.
         """
         if self.draining:
             raise Rejected(
@@ -117,22 +117,22 @@ class LocalDirectory(Generic[C]):
         self._calls[call.call_id] = call
 
     def remove(self, call: C) -> None:
-        """Forget a call; idempotent."""
+        """Forget a call. Forgetting the same call twice is no error."""
         self._calls.pop(call.call_id, None)
 
     def get(self, call_id: str) -> C | None:
-        """The live call of that id."""
+        """The live call of that id, or None."""
         return self._calls.get(call_id)
 
     def spend(self, token: StreamToken, *, now: float) -> None:
-        """A call begins with this stream token; it is remembered until it has expired."""
+        """Note that a call begins with this stream token; the token is remembered until it has expired."""
         self.check_unspent(token)
         while self._spent and next(iter(self._spent.values())) < now:
             del self._spent[next(iter(self._spent))]
         self._spent[token.id] = token.expires
 
     def check_unspent(self, token: StreamToken) -> None:
-        """Raises ``Rejected`` (403) where a call began with this stream token."""
+        """Raise ``Rejected`` (403) if a call began with this stream token."""
         if token.id in self._spent:
             raise Rejected("stream token has opened a call before", status=403, code="spent_token", param="token")
 

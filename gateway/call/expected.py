@@ -1,4 +1,5 @@
-"""Calls that will arrive with nothing but an id: what they are, told beforehand. Bounded, and forgotten in time."""
+"""Calls that will arrive with nothing but an id. What they are is told beforehand, kept in a bounded table, and
+forgotten if the call does not come in time."""
 
 from __future__ import annotations
 
@@ -13,18 +14,18 @@ from gateway.errors import Rejected
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCall:
-    """Where a call goes, and what it brings."""
+    """The route of an expected call, and the custom parameters that it brings."""
 
     route: str
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 class ExpectedCalls:
-    """By UUID, oldest first.
+    """The expected calls by UUID, oldest first.
 
     Args:
-        limit: calls waited for at a time; one more is refused.
-        expiry_s: how long one is waited for.
+        limit: calls that may be expected at a time; one more is refused.
+        expiry_s: how long each call is expected.
         now: a monotonic clock, seconds.
     """
 
@@ -35,10 +36,10 @@ class ExpectedCalls:
         self._calls: OrderedDict[UUID, tuple[float, ExpectedCall]] = OrderedDict()
 
     def put(self, uuid: UUID, call: ExpectedCall) -> bool:
-        """Expect a call; True if it was not expected yet, else the new word replaces the old.
+        """Expect a call. True: the call was not expected yet. False: ``call`` replaces what was said of it before.
 
         Raises:
-            Rejected: 503, ``limit`` calls are waited for.
+            Rejected: 503, ``limit`` calls are expected already.
         """
         self._expire()
         new = self._calls.pop(uuid, None) is None
@@ -52,7 +53,7 @@ class ExpectedCalls:
         return new
 
     def take(self, uuid: UUID) -> ExpectedCall | None:
-        """The call has come, or is not waited for any more: what was said of it, once."""
+        """Return what was said of a call and forget it. None: the call was not expected, or its time is up."""
         self._expire()
         entry = self._calls.pop(uuid, None)
         return None if entry is None else entry[1]

@@ -1,4 +1,4 @@
-"""What a call leaves behind for whoever goes on with it (the webhook ``…/after``, a dialplan): data, a target."""
+"""What a call leaves behind for whoever goes on with it (the webhook ``…/after``, a dialplan): data and a target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Handoff:
 
 
 class Handoffs:
-    """Kept by dialect and the carrier's call id until asked for, at most ``limit`` of them (the oldest goes first)."""
+    """The handoffs of ended calls, by dialect and the carrier's call id, until somebody asks for them. Of more than
+    ``limit`` the oldest is dropped."""
 
     def __init__(self, *, limit: int = 10_000) -> None:
         self._limit = limit
@@ -31,10 +32,11 @@ class Handoffs:
             self._by_call.popitem(last=False)
 
     def take(self, dialect: str, call_sid: str) -> Handoff | None:
-        """What a call left, once."""
+        """Return what a call left and forget it. None: the call left nothing, or somebody has taken it."""
         return self._by_call.pop((dialect, call_sid), None)
 
     def take_of_any(self, call_sid: str) -> Handoff | None:
-        """The same for whoever may see all calls; of calls with one id in two dialects, the later one."""
+        """The same without a dialect, for whoever may see all calls. If two dialects have calls with this id, the later
+        call counts."""
         found = next((key for key in reversed(self._by_call) if key[1] == call_sid), None)
         return None if found is None else self._by_call.pop(found)

@@ -1,4 +1,4 @@
-"""What the caller says, and what follows from it: prompts, interruptions, acknowledgements that are let pass.
+"""What the caller says, and what follows from it: prompts, interruptions, and acknowledgements that change nothing.
 
 The VAD says when the caller speaks, the recogniser what. An utterance goes from the first onset to the end of a silence
 that is long enough; it becomes one final prompt. Words that come while we speak interrupt first (what may be
@@ -40,17 +40,18 @@ class Hearing:
     partial_prompts: bool
     speaker_events: bool
     agreement: re.Pattern[str] | None
-    """Matches what counts as a mere acknowledgement, as ``_plain`` writes it; None: nothing does."""
+    """Matches a mere acknowledgement in the spelling of ``_plain``. None: nothing counts as one."""
     quiet_s: float
-    """From the end of speech, as the VAD tells it, to the end of the utterance."""
+    """Seconds of silence from the end of speech, as the VAD tells it, to the end of the utterance."""
     lasts_s: float
-    """Who speaks over us for so long interrupts without a word too; 0: speech itself has decided."""
+    """A caller who speaks over us for this many seconds interrupts even without a word. 0: the onset of speech has
+    decided already."""
     most_frames: int
-    """Of 20 ms, in one utterance."""
+    """Most frames of 20 ms in one utterance."""
 
 
 def hearing(route: RouteConfig, recogniser: Recogniser, config: RecogniserConfig, barge_in: BargeInConfig) -> Hearing:
-    """A route's part of the configuration."""
+    """Make a route's ``Hearing`` from the configuration."""
     own = route.barge_in.false_alarm_ms
     false_alarm_ms = barge_in.false_alarm_ms if own is None else own
     phrases = "|".join(re.escape(_plain(phrase)) for phrase in config.backchannels)
@@ -68,29 +69,29 @@ def hearing(route: RouteConfig, recogniser: Recogniser, config: RecogniserConfig
 
 
 def _plain(text: str) -> str:
-    """Lower case words, one space between them."""
+    """Return the words of ``text`` in lower case, with one space between them and no punctuation."""
     return " ".join(re.findall(r"[\w']+", text.lower()))
 
 
 @dataclass(slots=True)
 class _Utterance:
-    """What the caller says in one go."""
+    """What the caller says without a long silence in between."""
 
     onset: float
     over_us: bool
-    """We were speaking when it began."""
+    """Whether we were speaking when the utterance began."""
     frames: int = 0
     cuts: bool = False
-    """It has said words that interrupt."""
+    """Whether words of the utterance have interrupted us."""
     unwanted: bool = False
-    """It ended while something played that it may neither interrupt nor be told about."""
+    """Whether it ended while a turn played that speech may not interrupt and during which no speech is reported."""
 
 
 class Listening:
-    """One call's. ``start`` it once; see ``RecognitionEvents``.
+    """What one call's caller says; implements ``RecognitionEvents``. Call ``start`` once.
 
     Args:
-        decide: takes what is known of the caller, with the onset of what was heard, and does what follows.
+        decide: takes an event of the interruption machine, with the onset of what was heard, and acts on it.
         later: the loop's ``call_later``.
     """
 
@@ -112,7 +113,7 @@ class Listening:
         self._stream: RecognitionStream | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._current: _Utterance | None = None
-        self._finished: deque[_Utterance] = deque()  # whose words have not come; the stream bounds them
+        self._finished: deque[_Utterance] = deque()  # over, but their words have not come; the stream bounds them
         self._end: Timer | None = None
 
     def start(self) -> None:
@@ -120,10 +121,10 @@ class Listening:
         self._open(self._language)
 
     def use_language(self, tag: str) -> None:
-        """From now on the caller speaks another language. What was being said is lost.
+        """From now on the caller speaks another language. The utterance that is being said is lost.
 
         Raises:
-            RecognitionError: the recogniser does not know it; nothing has changed.
+            RecognitionError: the recogniser does not know the language, and nothing has changed.
         """
         old = self._stream
         self._open(tag)
@@ -163,7 +164,7 @@ class Listening:
         self._decide(Event.SPEECH, onset)
 
     def on_speech(self, pcm: bytes) -> None:
-        """20 ms of it."""
+        """20 ms of the caller's speech."""
         utterance = self._current
         if utterance is None or self._stream is None:
             return
@@ -203,7 +204,7 @@ class Listening:
         if not utterance.cuts:
             utterance.cuts = True
             self._decide(Event.WORDS, utterance.onset)
-        # Of an utterance that is over, the final prompt is on its way.
+        # Once an utterance is over, its final prompt is on its way, and no partial one is wanted.
         if self._hearing.partial_prompts and not self._finished and not self._is_unwanted():
             self._tell(Prompt(voice_prompt=text, lang=self._language, last=False))
             self._turns.on_prompt_sent()
@@ -211,7 +212,7 @@ class Listening:
     def on_final(self, text: str) -> None:
         """All words of the oldest utterance that is over."""
         if not self._finished:
-            return  # of the stream before a change of language
+            return  # the words belong to the stream before a change of language
         utterance = self._finished.popleft()
         if not text or self._is_agreement(utterance, text):
             self._heard_nothing()
@@ -219,7 +220,7 @@ class Listening:
         if utterance.unwanted:
             self._heard_nothing()
             return
-        # Also what we began to say meanwhile: the answer to this must not wait behind it.
+        # This cuts also what we began to say meanwhile: the answer to this utterance must not wait behind it.
         self._decide(Event.WORDS, utterance.onset)
         self._tell(Prompt(voice_prompt=text, lang=self._language, last=True))
         self._turns.on_prompt_sent()
@@ -227,7 +228,7 @@ class Listening:
     # --- what follows ------------------------------------------------------------------------------------------------
 
     def _heard_nothing(self) -> None:
-        """What was said is over, and means nothing to us."""
+        """The utterance is over, and had no words that count."""
         if self._current is None:
             self._decide(Event.NO_WORDS, None)
 
@@ -236,7 +237,7 @@ class Listening:
         if pattern is None or not utterance.over_us:
             return False
         plain = _plain(text)
-        # One word that is still being said may become an acknowledgement: half a "yeah" is heard as many things.
+        # A single word that is not finished may become an acknowledgement: half a "yeah" is recognised as many words.
         return pattern.fullmatch(plain) is not None or (begun and " " not in plain)
 
     def _is_unwanted(self) -> bool:

@@ -1,4 +1,4 @@
-"""One call: its life, from the first message to the manager until everything of it is cleaned up.
+"""One call: its life, from the first message to the manager until all its resources are cleaned up.
 
 Media comes from a leg (WebSocket, WebRTC, SIP), words from the dialogue manager; they are passed on to ``Speech`` (what
 we say) and ``Caller`` (what comes from the phone). Decides nothing but when the call is over.
@@ -47,11 +47,11 @@ class Services(Means):
     meter: Meter
     uplink: Uplink | None = None
     hearing: Mapping[str, Hearing] = field(default_factory=dict)
-    """By the name of the route; a route that is missing has no recogniser."""
+    """``Hearing`` by the name of the route; a route that is missing has no recogniser."""
 
 
 def interruptible_word(value: Interruptible | bool) -> Interruptible:
-    """ConversationRelay's two spellings as one."""
+    """Turn ConversationRelay's two spellings, a word or a boolean, into the word."""
     return ("any" if value else "none") if isinstance(value, bool) else value
 
 
@@ -84,14 +84,14 @@ class Session:
         self.handoff: Handoff | None = None
         """What the call leaves for the webhook that follows it."""
         self.wants_round_trip = "debugging" in route.events
-        """Whether ``on_round_trip`` is of use; a leg that would have to measure it for this alone may ask."""
+        """Whether anybody is told of round trips. A leg that would measure them only for this may ask first."""
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the dialogue manager has its ``setup``: a leg that rings until then may answer."""
+        """Done when the dialogue manager has its ``setup``: a leg that rings until then may answer the call."""
         self.stats = CallStats(call.transport, services.meter)
         self.speech = Speech(call.call_id, leg, limits, services, self.stats, tell=self.tell, hang_up=self._all_said)
         self.turns = self.speech.turns
         self.greeted = self.speech.greeted
-        """Done when the first turn has ended, however it did: a leg that speaks before its answer may answer."""
+        """Done when the first turn has ended in any way: a leg that speaks before it answers may then answer."""
         self.caller = Caller(route, self.turns, self, services.hearing.get(call.route), clock=self._now)
         self.speech.ear = self.caller
         if services.uplink is not None:
@@ -103,13 +103,13 @@ class Session:
         return self.call.call_id
 
     def spoken_text(self) -> SpokenText:
-        """What the caller has heard, and what is to come."""
+        """What the caller has heard, and what will be spoken next."""
         return self.stats.spoken_text(self.turns, self._now())
 
     # --- life ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> str:
-        """Lead the call to its end; returns the reason."""
+        """Run the call to its end; returns the reason."""
         try:
             self._link = await self._dialogues.attach(
                 self.call, self, codec=f"{self._leg.outbound.encoding}/{self._leg.outbound.sample_rate}"
@@ -126,7 +126,7 @@ class Session:
             self.caller.start()
             await self._over.wait()
         except BaseException:
-            self._hang_up_leg = True  # nobody leads the call any more
+            self._hang_up_leg = True  # without a session nobody can lead the call
             raise
         finally:
             await self._finish()
@@ -145,7 +145,7 @@ class Session:
             self._leg.hang_up(self._reason, self._handoff_data)
 
     def end(self, reason: str, *, hang_up: bool, handoff_data: str | None = None) -> None:
-        """End the call; ``hang_up`` closes the leg too. Idempotent: the first reason stays."""
+        """End the call; ``hang_up`` closes the leg too. Later calls change nothing: the first reason stays."""
         if not self._over.is_set():
             self._reason = reason
             self._hang_up_leg = hang_up
@@ -167,7 +167,7 @@ class Session:
         return self.caller.wanted
 
     def on_audio(self, payload: bytes) -> None:
-        """The caller's audio, only while ``listening``."""
+        """Take the caller's audio; called only while ``listening`` is true."""
         self.caller.on_audio(payload)
 
     def on_digit(self, digit: str) -> None:
@@ -179,23 +179,24 @@ class Session:
         self.speech.mark_reached(name, self._now())
 
     def on_playback(self, *, started: bool) -> None:
-        """The peer has begun to play after silence, or has played all that it got."""
+        """The peer has begun to play after silence (``started``), or has played all that it got."""
         self.speech.playback(started=started, now=self._now())
 
     def on_round_trip(self, seconds: float) -> None:
-        """The way to the caller and back takes so long now."""
+        """The way to the caller and back takes this long now."""
         if self.wants_round_trip:
             self.tell(Info(name="roundTripDelayMs", value=str(round(seconds * 1000))))
 
     def on_hold(self, on_hold: bool) -> None:
-        """The leg can carry no sound now (not answered yet, or put on hold), or can again.
+        """The leg cannot carry sound now (it is on hold, or not answered yet), or it can again.
 
-        Speech waits where it is, and what is new behind it; nothing of that counts as heard. It goes on at its place.
+        While on hold, speech stops where it is, new turns wait behind it, and none of this counts as heard. Afterwards
+        speech goes on where it stopped.
         """
         self.speech.put_on_hold(on_hold, self._now())
 
     def on_transferred(self, problem: str) -> None:
-        """A transfer that was under way has ended; ``problem``: it failed, and the call goes on."""
+        """A transfer that was under way has ended. If ``problem`` is not empty, it failed and the call goes on."""
         message, self._transfer = self._transfer, None
         if message is None:
             return
@@ -257,7 +258,7 @@ class Session:
             self.ready.set_result(None)
 
     def on_dialogue_closed(self) -> None:
-        """The manager hung up on purpose: the same as ``end``."""
+        """The manager closed its line on purpose, which means the same as the message ``end``."""
         self.turns.on_message(End(), self._now())
 
     def on_dialogue_lost(self) -> None:
@@ -268,7 +269,7 @@ class Session:
         """The manager is back."""
 
     def on_dialogue_failed(self, description: str) -> None:
-        """There is no manager for this call."""
+        """No dialogue manager can be had for this call."""
         log.warning("dialogue manager lost", extra={"call": self.call_id, "why": description})
         self.end("dialogue_failed", hang_up=True)
 
@@ -283,7 +284,7 @@ def turn_defaults(
     turns_queued: int,
     hearing: Hearing | None = None,
 ) -> TurnDefaults:
-    """A route's part of the configuration, as ``Turns`` wants it. ``hearing``: where the route has a recogniser."""
+    """Make a route's defaults for ``Turns`` from the configuration. ``hearing`` is None without a recogniser."""
     return TurnDefaults(
         interruptible=interruptible_word(route.interruptible),
         preemptible=route.preemptible,
@@ -304,7 +305,7 @@ def turn_defaults(
 
 
 def interruption_rules(route: RouteConfig, barge_in: BargeInConfig, hearing: Hearing | None) -> Rules:
-    """What the combination of a route's settings means; ``Policy`` has the table."""
+    """Find the interruption rules that a route's settings mean; ``gateway.call.barge_in`` has the table."""
     own = route.barge_in.false_alarm_ms
     false_alarm_s = (barge_in.false_alarm_ms if own is None else own) / 1000
     if false_alarm_s:

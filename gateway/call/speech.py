@@ -1,8 +1,8 @@
-"""The speech of one call: carries out what ``Turns`` decides. Owns a task for each turn in the making.
+"""The speech of one call. ``Speech`` carries out what ``Turns`` decides, and owns a task for each turn that is made.
 
 Text goes to the engine, files and digits to the clips; their frames go into the playout, and the ticker sends them to
-the leg. The engine is not read on while the playout holds ``playout.buffer_s`` of a turn. Nothing here waits inside a
-tick. Knows nothing of who leads the dialogue.
+the leg. While the playout holds ``playout.buffer_s`` of a turn, no more is read from the engine. Nothing here waits
+inside a tick. This module does not know who leads the dialogue.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _POSITION_EVERY_S = 0.2
 
 
 class Clips(Protocol):
-    """Sound that is not synthesised: files and tones, as utterances."""
+    """Makes utterances of sound that is not synthesised: files and tones."""
 
     async def open(self, source: str, fmt: AudioFormat, loop: int) -> Utterance:
-        """Raises ``ClipError``."""
+        """Open a clip that plays ``loop`` times. Raises ``ClipError``."""
         ...
 
     async def digits(self, digits: str, fmt: AudioFormat, *, silent: bool = False) -> Utterance: ...
@@ -55,35 +55,35 @@ class Means:
 
 
 class Ear(Protocol):
-    """Who listens to the caller meanwhile."""
+    """Listens to the caller while we speak."""
 
     def spoke(self, frame: bytes, now: float) -> None:
-        """A frame of ours left: its echo is not the caller."""
+        """A frame of ours left at ``now``; its echo must not be taken for the caller."""
         ...
 
     def refresh(self) -> None:
-        """Turns began, ended, or want to decide something later."""
+        """Turns began or ended, or ``Turns`` has to decide something later: look again at what is needed."""
         ...
 
 
 @dataclass(slots=True)
 class _Making:
-    """A turn's sound in the making."""
+    """The work on a turn whose sound is being made."""
 
     task: asyncio.Task[None]
     utterance: Utterance | None = None
     pending: list[str] = field(default_factory=list)
     ended: bool = False
     engine: str = ""
-    """What makes the sound, as its chunks say."""
+    """The name of the engine that makes the sound, as its chunks tell it."""
 
 
 class Speech:
-    """One call's; what ``Turns`` knows as its ``Effects``. ``close``, then ``aclose`` it.
+    """The speech of one call; implements the ``Effects`` of ``Turns``. Call ``close`` first, then ``aclose``.
 
     Args:
-        tell: sends to the dialogue manager.
-        hang_up: the manager ended the session, and what was queued before has been spoken.
+        tell: sends a message to the dialogue manager.
+        hang_up: called when the manager has ended the session and all speech queued before has been spoken.
     """
 
     ear: Ear
@@ -107,7 +107,7 @@ class Speech:
         self.tell = tell
         self.hang_up = hang_up
         self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the first turn has ended, however it did."""
+        """Done when the first turn has ended in any way."""
         self._now: Callable[[], float] = means.ticker.now
         fmt = leg.outbound
         self.playout = Playout(
@@ -126,14 +126,14 @@ class Speech:
         self._room.set()
         self._next_position = 0.0
         self._next_words = 0.0
-        self._beside: set[str] = set()
-        """Turns of digits that the leg carries itself when their place in the audio comes."""
+        self._dtmf_by_leg: set[str] = set()
+        """Ids of digit turns whose tones the leg sends outside the audio, when their place in the audio comes."""
         self._handle = means.ticker.add(
             self.playout, self._send_frame, self.settle, pacing_error=stats.meter.pacing_error(stats.transport)
         )
 
     def close(self, reason: Reason, now: float) -> None:
-        """End every turn, and take none any more."""
+        """End every turn and take no new one."""
         self.turns.close(reason, now)
         for making in self._making.values():
             making.task.cancel()
@@ -154,7 +154,7 @@ class Speech:
         self.settle(now)
 
     def put_on_hold(self, on_hold: bool, now: float) -> None:
-        """The leg can carry no sound now, or can again. Speech waits where it is, and goes on at its place."""
+        """The leg cannot carry sound now, or it can again. Speech stops where it is, and goes on from there later."""
         if on_hold != self.playout.on_hold:
             self.playout.on_hold = on_hold
             if on_hold:
@@ -162,7 +162,7 @@ class Speech:
             self.wake()
 
     def playback(self, *, started: bool, now: float) -> None:
-        """The peer has begun to play after silence, or has played all that it got."""
+        """The peer has begun to play after silence (``started``), or has played all that it got."""
         if started:
             self.playout.playback_started(now)
         else:
@@ -183,7 +183,7 @@ class Speech:
         making.task.add_done_callback(self._tasks.discard)
 
     def feed(self, turn: Turn, text: str) -> None:
-        """More text of a turn in the making."""
+        """Give the engine more text of a turn that is being made."""
         making = self._making.get(turn.id)
         if making is not None:
             if making.utterance is None:
@@ -192,7 +192,7 @@ class Speech:
                 making.utterance.feed(text)
 
     def end_text(self, turn: Turn) -> None:
-        """A turn's text is complete."""
+        """Tell the engine that a turn's text is complete."""
         making = self._making.get(turn.id)
         if making is not None:
             making.ended = True
@@ -209,11 +209,11 @@ class Speech:
             making.task.cancel()
 
     def flush(self, since: float | None) -> None:
-        """Silence now: empty the peer's buffer, then the shortest fade the codec allows."""
+        """Fall silent now: empty the peer's buffer, then send the shortest fade that the codec allows."""
         now = self._now()
         sounding = self.playout.flushed(now)
         self._leg.send_clear()
-        # The tail is as long as a frame: a large one would hold the next turn up for longer than the click is worth.
+        # The fade takes a whole frame: a long one would delay the next turn more than a click at the cut is worth.
         if sounding is not None and self._means.playout.fade_ms and self._leg.outbound.ptime_ms <= 60:
             tail = faded(self._leg.outbound, sounding, ms=self._means.playout.fade_ms)
             if tail is not None:
@@ -226,16 +226,16 @@ class Speech:
         self.ear.refresh()
 
     def first_packet(self, measured: FirstPacket) -> None:
-        """Count a first packet, tell the engine where the phone is; digits go out beside the audio here."""
-        if measured.turn.id in self._beside:
-            self._beside.discard(measured.turn.id)
+        """Count a first packet and tell the engine the position; digits that the leg carries itself are sent here."""
+        if measured.turn.id in self._dtmf_by_leg:
+            self._dtmf_by_leg.discard(measured.turn.id)
             self._leg.send_dtmf(measured.turn.text)
         self._stats.first_packet(measured, engine=self._making[measured.turn.id].engine)
         self._report_position(measured.turn, self._now())
         self.ear.refresh()
 
     def gap(self, turn: Turn, length_s: float) -> None:
-        """Count a gap."""
+        """Count a gap in the middle of a turn."""
         self._stats.gap(length_s)
 
     def ended(self, turn: Turn, reason: str, since: float | None) -> None:
@@ -292,10 +292,10 @@ class Speech:
         if turn.kind == "play":
             return await self._means.clips.open(turn.source, fmt, turn.loop)
         if turn.kind == "digits":
-            beside = self._leg.carries_dtmf(turn.text)
-            if beside:
-                self._beside.add(turn.id)
-            return await self._means.clips.digits(turn.text, fmt, silent=beside)
+            by_leg = self._leg.carries_dtmf(turn.text)
+            if by_leg:
+                self._dtmf_by_leg.add(turn.id)
+            return await self._means.clips.digits(turn.text, fmt, silent=by_leg)
         return self._means.engine.open(
             UtteranceRequest(
                 utterance_id=f"{self._call_id}.{turn.id}",
@@ -319,7 +319,7 @@ class Speech:
         return sent
 
     def settle(self, now: float) -> None:
-        """Act on the position that the caller has reached; the end of each visit of the ticker."""
+        """Act on the position that the caller has reached; called at the end of each visit of the ticker."""
         if self.playout.events:
             self.turns.settle(now)
             self._next_words = now

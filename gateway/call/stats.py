@@ -1,4 +1,4 @@
-"""What is counted and shown of a call. Decides nothing."""
+"""What is counted and shown of a call. This module decides nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.histogram import Histogram
 
 
 class Meter(Protocol):
-    """What is counted of all calls. ``gateway.metrics`` implements it."""
+    """Counts what happens in all calls. ``gateway.metrics`` implements this Protocol."""
 
     def pacing_error(self, transport: str) -> Histogram: ...
     def first_packet(self, *, transport: str, engine: str, seconds: float, stages_ms: dict[str, float]) -> None: ...
@@ -33,18 +33,18 @@ class SpokenText:
     """Where a call is in its text. The strings are bounded by ``SPOKEN_CHARS`` each."""
 
     turn: str
-    """The turn that is being heard, else the last one that was."""
+    """Id of the turn that is being heard, or else of the last one that was."""
     played: str
-    """What the caller has heard of it, the word under way included."""
+    """What the caller has heard of that turn, including the word that is sounding."""
     queued: str
-    """What is to come: the rest of it, and the turns behind it, one a line."""
+    """What will be spoken next: the rest of that turn, and the turns after it, one a line."""
     outcome: str
     """How that turn ended: ``finished``, ``interrupted``, ``failed``; empty while it is being heard."""
 
 
 @dataclass(slots=True)
 class CallStats:
-    """What REST and the console show of a call, beside what the meter counts of all."""
+    """What REST and the console show of one call; the meter counts the same events over all calls."""
 
     transport: str
     meter: Meter
@@ -57,14 +57,14 @@ class CallStats:
     last_cut_ms: float | None = None
     stalls: int = 0
     last_turn: str = ""
-    """The turn that was heard last and is over, what the caller heard of it, and how it ended."""
+    """Id of the last turn that was heard and is over; the next fields say what the caller heard and how it ended."""
     last_heard: str = ""
     last_outcome: str = ""
     silent_at: float = 0.0
     """When our voice last fell silent because somebody asked for it, on the clock of the turns."""
 
     def first_packet(self, measured: FirstPacket, *, engine: str) -> None:
-        """The first sound of a turn left. One that follows another turn without silence was waited for by nobody."""
+        """The first sound of a turn left. If it follows another turn without silence, nobody has waited for it."""
         if not measured.follows:
             self.first_packet_ms.append(round(measured.total_s * 1000, 1))
             del self.first_packet_ms[:-100]
@@ -79,29 +79,30 @@ class CallStats:
         self.meter.gap(transport=self.transport, seconds=length_s)
 
     def stalled(self) -> None:
-        """The socket took no frame."""
+        """The socket did not take a frame, because its buffer is full."""
         self.stalls += 1
         self.meter.stalled(transport=self.transport)
 
     def fell_silent(self, since: float | None, now: float) -> None:
-        """Our voice was flushed; ``since``: when the caller or the manager asked for it, if one did."""
+        """Our voice fell silent at ``now``. ``since``: when the caller or the manager asked for that; None: nobody."""
         if since is not None:
             self.silent_at = now
             self.last_cut_ms = (now - since) * 1000
 
     def ended(self, turn: Turn, reason: str, since: float | None, *, heard_chars: int, now: float) -> None:
-        """A turn is over; ``reason`` is empty unless it was cut."""
+        """A turn is over; ``reason`` is empty unless the turn was cut."""
         if turn.track.sent:
             heard = len(turn.text) if turn.state is State.FINISHED else heard_chars
             self.last_turn, self.last_outcome = turn.id, turn.state.value
             self.last_heard = _tail(turn.text[:heard]) if turn.kind == "text" else ""
         self.meter.turn_ended(outcome=turn.state.value)
         if reason in ("speech", "dtmf", "cancel") and since is not None:
-            # A pause that became a cut had its last frame when it began.
+            # If a suspension became a cut, our last frame left when the suspension began.
             self.meter.cut(reason=reason, seconds=(self.silent_at if self.silent_at >= since else now) - since)
 
     def spoken_text(self, turns: Turns, now: float) -> SpokenText:
-        """What the caller has heard, and what is to come; digits and clips are no text."""
+        """What the caller has heard, and what will be spoken next. Digits and clips are left out, since they have no
+        text."""
         speaking = turns.speaking()
         waiting = [
             turn.text

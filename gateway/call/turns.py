@@ -1,8 +1,8 @@
 """Who is speaking: the turns of one call, as a transition table and the rules that feed it. Pure.
 
-Every turn accepted ends in exactly one of FINISHED, INTERRUPTED, FAILED. The table says what may happen to a turn; the
-class ``Turns`` decides when: which turn is next, what an interrupt takes along, which late tokens are dropped, what the
-caller has heard. It is told the time, and acts through ``Effects``; the session (or a test) carries those out.
+Every accepted turn ends in exactly one of FINISHED, INTERRUPTED, FAILED. The table says what may happen to a turn. The
+class ``Turns`` decides when: which turn is next, which turns an interruption cuts, which late tokens are dropped, what
+the caller has heard. ``Turns`` is told the time, and acts through ``Effects``, which ``Speech`` or a test carries out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class State(enum.Enum):
 
     HELD = "held"  # synthesised ahead, unheard, until commit or discard
     QUEUED = "queued"  # waits for the turns before it
-    SPEAKING = "speaking"  # its sound is going out; whether more comes from the engine, its track says
+    SPEAKING = "speaking"  # its sound is going out; its track says whether the engine will send more
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
@@ -76,7 +76,7 @@ Reason = Literal["speech", "dtmf", "cancel", "preempted", "discarded", "hangup",
 
 
 class Turn:
-    """One turn: its text, its sound, its fate."""
+    """One turn: its text, its sound, and how it ended."""
 
     def __init__(self, turn_id: str, kind: Kind, *, now: float, format_rate: int, held: bool = False) -> None:
         self.id = turn_id
@@ -88,7 +88,7 @@ class Turn:
         self.closed = False
         """No more tokens will come."""
         self.arrivals: list[tuple[int, float]] = []
-        """(characters so far, when): what first packet is measured from."""
+        """(characters so far, when they arrived): the delay of the first packet is measured from these times."""
         self.interruptible: Interruptible = "any"
         self.preemptible = False
         self.language = ""
@@ -98,9 +98,10 @@ class Turn:
         self.source = ""
         self.loop = 1
         self.waits_for_caller = False
-        """It does not begin over a caller who is speaking: untagged, it may answer what the caller has left behind."""
+        """Whether the turn does not begin while the caller speaks. True for a turn without an id of the manager's,
+        since it may answer something that the caller no longer means."""
         self.silent = False
-        """True: no events of it are told (fallback text, digits)."""
+        """True: the manager is told no events of this turn (fallback text, digits)."""
         self.opened = False
         self.track = Track(self)
         self.spans: list[TextSpan] = []
@@ -110,7 +111,7 @@ class Turn:
         self.captioned_spans = 0
         self.captioned_chars = 0
         self.marks: list[tuple[int, str]] = []
-        """(characters before it, name)."""
+        """Marks of the turn: (characters before the mark, name)."""
         self.front_at: float | None = None
         self.first_stages_ms: Mapping[str, float] = {}
         self.first_chunk_at: float | None = None
@@ -134,7 +135,7 @@ class Turn:
             raise RuntimeError(f"{event.name} is not possible while {self.state.name} (turn {self.id})") from None
 
     def speakable_at(self) -> float:
-        """When the message came that made the first chunk's text complete."""
+        """When the message arrived that completed the text of the first chunk."""
         for chars, at in self.arrivals:
             if chars >= self.first_chunk_chars:
                 return at
@@ -143,7 +144,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class TurnDefaults:
-    """What a route says about turns that do not say otherwise."""
+    """The route's values for turns that bring none of their own."""
 
     interruptible: Interruptible = "any"
     preemptible: bool = False
@@ -170,18 +171,18 @@ class FirstPacket:
     total_s: float
     stages_ms: dict[str, float] = field(default_factory=dict)
     follows: bool = False
-    """The turn's sound was there before that of the turn before it had ended: nobody waited for it."""
+    """Whether the turn's sound was there before the previous turn had ended, so that nobody waited for it."""
 
 
 class Effects(Protocol):
-    """What ``Turns`` wants done. None of these may call back into ``Turns`` before it returns."""
+    """What ``Turns`` wants done. No method here may call back into ``Turns`` before it returns."""
 
     def tell(self, message: Outbound) -> None:
         """Send to the dialogue manager."""
         ...
 
     def open(self, turn: Turn) -> None:
-        """Start making the turn's sound, with the text it has; more comes by ``feed``."""
+        """Start making the sound of the text that the turn has so far; ``feed`` brings more text."""
         ...
 
     def feed(self, turn: Turn, text: str) -> None: ...
@@ -193,7 +194,7 @@ class Effects(Protocol):
         ...
 
     def flush(self, since: float | None) -> None:
-        """Empty the peer's buffer, and fade out. ``since``: when the caller or the manager asked for it, if one did."""
+        """Empty the peer's buffer and fade out. ``since``: when the caller or the manager asked; None: nobody did."""
         ...
 
     def wake(self) -> None:
@@ -207,11 +208,11 @@ class Effects(Protocol):
     def gap(self, turn: Turn, length_s: float) -> None: ...
 
     def ended(self, turn: Turn, reason: str, since: float | None) -> None:
-        """The turn is over, for counting; ``reason`` is empty unless it was cut, ``since`` as for ``flush``."""
+        """Count a turn that is over. ``reason`` is empty unless the turn was cut; ``since`` is that of ``flush``."""
         ...
 
     def dropped_tokens(self, count: int) -> None:
-        """Tokens of a dead turn came late and were dropped."""
+        """Count late tokens of a turn that is over; they were dropped."""
         ...
 
 
@@ -235,7 +236,7 @@ class Turns:
         self._stale_until = 0.0
         self._stale_slides = False
         self._patience_ends: float | None = None
-        """While the caller speaks: until when turns wait for that, once one does."""
+        """When turns stop waiting for a caller who speaks. None: no turn is waiting."""
         self._patient = True
         self.barge_in = BargeIn(defaults.barge_in)
         self._language = defaults.language
@@ -258,7 +259,7 @@ class Turns:
         return None
 
     def interruptible_by(self, source: Literal["speech", "dtmf"]) -> bool:
-        """Whether such input would cut something now: the VAD runs only where this is true or somebody listens."""
+        """Whether such input would cut something now. The VAD runs only if this is true or somebody listens."""
         turn = self.speaking()
         return turn is not None and turn.interruptible in ("any", source)
 
@@ -267,7 +268,8 @@ class Turns:
         return int(self.playout.heard_frames(turn.track, now) * self._frame_samples)
 
     def heard_chars(self, turn: Turn, now: float) -> int:
-        """Characters of the turn that the caller has heard, the word under way included, and what was told before."""
+        """Characters of the turn that the caller has heard, including the word that is sounding; never less than the
+        manager has been told already."""
         heard = self.heard_samples(turn, now)
         chars = turn.reported_chars
         for span in turn.spans:
@@ -282,9 +284,9 @@ class Turns:
     # --- messages of the dialogue manager --------------------------------------------------------------------------
 
     def on_message(self, message: Inbound, now: float) -> None:
-        """Do what the dialogue manager says. Bad requests are answered with ``error``; nothing else is lost.
+        """Do what the dialogue manager says. A bad request is answered with ``error`` and changes nothing else.
 
-        ``Subscribe`` and ``Transfer`` are the session's.
+        The session takes ``Subscribe`` and ``Transfer`` itself.
         """
         if self._closed:
             return
@@ -320,14 +322,14 @@ class Turns:
         self._advance(now)
 
     def greet(self, text: str, interruptible: Interruptible, now: float) -> None:
-        """Speak the route's greeting, before anything the manager sends."""
+        """Speak the route's greeting before anything that the manager sends."""
         turn = self._new("greeting", "text", now)
         if turn is not None:
             turn.interruptible = interruptible
             self._say_all(turn, text, now)
 
     def say_fallback(self, text: str, now: float) -> None:
-        """Speak the route's fallback text; told to nobody."""
+        """Speak the route's fallback text; the manager is told nothing of it."""
         turn = self._new(self._next_id(), "text", now)
         if turn is not None:
             turn.silent = True
@@ -397,7 +399,7 @@ class Turns:
                 return
         else:
             if now < self._stale_until:
-                # The tail of a stream that was cut: the manager wrote it before it could know.
+                # These tokens are the tail of a stream that was cut: the manager wrote them before it knew of the cut.
                 self._effects.dropped_tokens(1)
                 if message.last:
                     self._stale_until = 0.0
@@ -460,7 +462,7 @@ class Turns:
         self._queued(turn, now)
 
     def _queued(self, turn: Turn, now: float) -> None:
-        """A turn was accepted (or committed): cut what may be preempted before it."""
+        """A turn was accepted (or committed): cut the turns before it that may be preempted."""
         self._say(turn, "accepted")
         if turn.state is not State.HELD:
             self._preempt(turn, now)
@@ -535,7 +537,7 @@ class Turns:
     # --- the caller ------------------------------------------------------------------------------------------------
 
     def on_digit(self, digit: str, now: float) -> None:
-        """A key: told first, then it cuts what it may cut."""
+        """The caller pressed a key: tell the manager first, then cut what a key may cut."""
         if self._closed or not self.defaults.dtmf_detection:
             return
         speaking = self.speaking()
@@ -547,7 +549,7 @@ class Turns:
             self._caller_cut("dtmf", now, now)
 
     def on_caller(self, event: barge_in.Event, now: float, *, onset: float | None = None) -> None:
-        """The VAD, the recogniser or the clock say something about the caller; see ``gateway.call.barge_in``."""
+        """Take what the VAD, the recogniser or the clock say about the caller; see ``gateway.call.barge_in``."""
         if self._closed:
             return
         if event is barge_in.Event.DEADLINE and self._patience_ends is not None:
@@ -562,12 +564,12 @@ class Turns:
         self._advance(now)
 
     def deadline(self) -> float | None:
-        """When ``on_caller`` wants to be told of the ``DEADLINE``."""
+        """When to call ``on_caller`` with ``DEADLINE``. None: there is nothing to wait for until the next event."""
         due = (self.barge_in.deadline(), self._patience_ends if self._patient else None)
         return None if self._closed else min((at for at in due if at is not None), default=None)
 
     def _waits(self, turn: Turn, now: float) -> bool:
-        """Whether a turn lets the caller finish first. All turns together wait once for what the caller says."""
+        """Whether a turn lets the caller finish first. The longest wait is counted once for all turns together."""
         speaks = self.barge_in.caller_speaks and turn.interruptible in ("any", "speech")
         if speaks and turn.waits_for_caller and self._patience_ends is None:
             self._patience_ends = now + self.defaults.barge_in.max_wait_s
@@ -579,7 +581,7 @@ class Turns:
         return verdict
 
     def on_prompt_sent(self) -> None:
-        """A prompt or digit was told: what the manager says from now on answers it, however soon."""
+        """The manager was told a prompt or digit. Whatever it says from now on counts as the answer, however soon."""
         self._stale_until = 0.0
 
     def _caller_cut(self, reason: Literal["speech", "dtmf"], onset: float, now: float) -> None:
@@ -629,13 +631,13 @@ class Turns:
             sounding |= self._terminate(turn, Event.CUT, now)
             self._say(turn, "interrupted", reason=reason, heardMs=heard_ms)
             self._effects.ended(turn, reason, since)
-        if spoken:  # else our voice may wait for the caller still: only a turn that nobody had heard is gone
+        if spoken:  # otherwise nobody had heard a doomed turn, and our voice may still be suspended for the caller
             self._decide(barge_in.Event.RELEASED, now, may_cut=False)
         if sounding:
             self._effects.flush(since)
 
     def _terminate(self, turn: Turn, event: Event, now: float) -> bool:
-        """Apply a terminal event; True if the peer may still sound of it."""
+        """Apply a terminal event. True: the peer may still be playing sound of this turn."""
         turn.apply(event)
         turn.closed = True
         del self._turns[turn.id]
@@ -650,7 +652,7 @@ class Turns:
         return sounding
 
     def close(self, reason: Reason, now: float) -> None:
-        """The call is over: every turn ends, nothing is taken any more."""
+        """The call is over: end every turn and take nothing more."""
         if self._closed:
             return
         self._cut(self.live, reason, now)
@@ -658,7 +660,7 @@ class Turns:
         self._closed = True
 
     def on_dialogue_lost(self, fallback: str, now: float) -> None:
-        """The manager's line broke: complete what it began, drop what it held, say the fallback."""
+        """The manager's line broke: close the turns it had begun, discard those it held, say the fallback text."""
         if self._closed:
             return
         for turn in self.live:
@@ -682,7 +684,7 @@ class Turns:
             turn.first_chunk_at = now
             turn.first_stages_ms = chunk.stages_ms
             turn.first_chunk_chars = chunk.spans[-1].end_char if chunk.spans else 0
-        if chunk.spans:  # the words of a whole clause may come with its first sound
+        if chunk.spans:  # the words of a whole clause may come with the first sound of the clause
             turn.segments.append((chunk.spans[-1].end_sample, chunk.spans[-1].end_char))
         turn.track.push(chunk.frames, now=now, ptime_s=self.playout.pacer.ptime_s)
         self._effects.wake()
@@ -695,7 +697,7 @@ class Turns:
         self._advance(now)
 
     def on_failed(self, turn: Turn, *, code: str, description: str, now: float) -> None:
-        """A turn cannot be made to its end; what is left of its sound is dropped with it."""
+        """A turn's sound cannot be completed: the turn fails, and its unplayed sound is dropped."""
         if not turn.live:
             return
         self.playout.stop(turn.track, now)
@@ -712,7 +714,7 @@ class Turns:
     # --- time ------------------------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """Act on what the playout did since the last visit, and on the position the caller has reached."""
+        """Act on what the playout did since the last visit, and on the position that the caller has reached."""
         events = self.playout.events
         while events:
             event = events.popleft()
@@ -739,7 +741,7 @@ class Turns:
     def _started(self, turn: Turn, event: FirstFrame) -> None:
         if not turn.live or turn.first_chunk_at is None:
             return
-        # While the turn before is heard, a turn has to wait, which is no latency.
+        # A turn has to wait while the turn before it is heard; that wait does not count as latency.
         free_at = max(turn.front_at or 0.0, event.free_at)
         stages = dict(turn.first_stages_ms)
         stages["send"] = max(0.0, event.at - max(turn.first_chunk_at, free_at)) * 1000
@@ -751,7 +753,7 @@ class Turns:
         self._effects.first_packet(FirstPacket(turn, total_s, stages, follows))
 
     def _advance(self, now: float) -> None:
-        """Let the front turn speak, have the next ones made, end the session when it is time."""
+        """Let the front turn speak, have the next turns synthesised, and end the session when it is time."""
         ahead = 0
         front_free = True
         for turn in list(self._turns.values()):
@@ -778,7 +780,7 @@ class Turns:
         self._effects.wake()
 
     def _silent_text(self, turn: Turn) -> None:
-        """A closed turn without a word, or an open one with blanks so far: nothing to make yet."""
+        """Take care of a turn without a word, closed or with blanks only so far: there is nothing to make yet."""
         if not turn.closed:
             turn.opened = False
             return
@@ -797,8 +799,8 @@ class Turns:
             chars, name = turn.marks[0]
             behind = next((span for span in turn.spans if span.end_char > chars), None)
             before = [span for span in turn.spans if span.end_char <= chars]
-            # Known to be heard only when the word behind the mark has begun, or the last one before it is over and
-            # is the last of its text; a mark at the very end is passed when the turn has finished.
+            # A mark has been heard only when the word after it has begun, or when the word before it is over and is
+            # the last of its text. A mark at the very end is passed when the turn has finished.
             if behind is None or not before or heard < before[-1].end_sample:
                 return
             turn.marks.pop(0)
@@ -818,7 +820,7 @@ class Turns:
         return min((now + (sample - heard) / self._rate for sample in following if sample is not None), default=now)
 
     def _follow_words(self, turn: Turn, heard: int) -> int | None:
-        """Captions; returns the sample at which the next word begins."""
+        """Tell captions; returns the sample at which the next word begins."""
         while turn.captioned_spans < len(turn.spans):
             span = turn.spans[turn.captioned_spans]
             if span.first_sample >= heard:
@@ -828,9 +830,10 @@ class Turns:
         return None
 
     def _follow_segments(self, turn: Turn, heard: int) -> int | None:
-        """``tokensPlayed``; returns the sample at which the next segment ends.
+        """Tell ``tokensPlayed``; returns the sample at which the next segment ends.
 
-        The last one of a turn is told with what stands behind its words when the turn has been heard to its end.
+        The last segment of a turn is told when the turn has been heard to its end, together with the text after its
+        last word.
         """
         while len(turn.segments) > turn.track.done:
             end_sample, end_char = turn.segments[0]
@@ -851,7 +854,8 @@ class Turns:
         self._report_played(turn, end_char)
 
     def _report_played(self, turn: Turn, end_char: int) -> None:
-        """Tell ``tokensPlayed`` up to ``end_char``: per segment heard to its end, the rest at the turn's end or cut."""
+        """Tell ``tokensPlayed`` up to ``end_char``: a message for each segment heard to its end, and one for the rest
+        when the turn ends or is cut."""
         if not self.defaults.tokens_played or (turn.silent and turn.kind == "text"):
             return
         if end_char > turn.reported_chars:
