@@ -137,6 +137,15 @@ class SpeechDetector:
         self._loudest_open_db = -200.0
         self._peak_db = -200.0
 
+    def end(self, at: float) -> tuple[str, float] | None:
+        """Begin again at monotonic second ``at``. Return ``("ended", at)`` after a start, ``("dismissed", at)`` after a
+        suspicion, otherwise None."""
+        before = self.evidence
+        if before is Evidence.SUSPICION:  # a hum of the caller's is no background either
+            self._background = self._background_before
+        self.forget()
+        return {Evidence.SPEECH: ("ended", at), Evidence.SUSPICION: ("dismissed", at)}.get(before)
+
     def feed(self, window: Window, *, is_echo: Callable[[], bool] = lambda: False) -> tuple[str, float] | None:
         """Take one window. ``is_echo`` is called rarely.
 
@@ -152,18 +161,14 @@ class SpeechDetector:
         voiced &= window.level_db > _FAINT_DB or not window.talking_over
         if self.speaking:
             self._silence_s = 0.0 if voiced else self._silence_s + WINDOW_S
-            if self._silence_s >= self._min_silence_s:
-                self.forget()
-                return "ended", window.end
-            return None
+            return self.end(window.end) if self._silence_s >= self._min_silence_s else None
         before = self._background
         self._background_s = min(self._background_s + WINDOW_S, _BACKGROUND_S)
         self._background += (10 ** (window.level_db / 10) - self._background) * WINDOW_S / self._background_s
         if not voiced:
             self._silence_s += WINDOW_S
-            if self._silence_s > WINDOW_S:  # one weak window inside a word does not end it
-                return self._dismiss(window)
-            return None
+            # One weak window inside a word does not end it.
+            return self.end(window.end) if self._silence_s > WINDOW_S else None
         if self.idle:
             self.evidence = Evidence.SOUND
             self._onset = window.end - WINDOW_S
@@ -182,7 +187,7 @@ class SpeechDetector:
         if self._lasts(self._min_speech_s) and (
             self._open_windows >= _SURE_WINDOWS or self._speech_s > self._max_hum_s
         ):
-            return self._dismiss(window) if is_echo() else self._start()
+            return self.end(window.end) if is_echo() else self._start()
         worth_a_pause = self._pause_s and self._lasts(self._pause_s) and self._loud_open_window
         if self.evidence is Evidence.SOUND and worth_a_pause and not is_echo():
             self.evidence = Evidence.SUSPICION
@@ -202,10 +207,3 @@ class SpeechDetector:
         self._background = self._background_before  # the caller's own words are no background
         self.forget(Evidence.SPEECH)
         return "started", onset
-
-    def _dismiss(self, window: Window) -> tuple[str, float] | None:
-        suspected = self.evidence is Evidence.SUSPICION
-        if suspected:  # a hum of the caller's is no background either
-            self._background = self._background_before
-        self.forget()
-        return ("dismissed", window.end) if suspected else None

@@ -103,13 +103,16 @@ class _Vad:
         self.sent_until = -1e9
         self.heard_at = -1e9
 
-    def hear(self, pcm: NDArray[np.float32], now: float) -> None:
+    def hear(self, pcm: NDArray[np.float32], now: float) -> tuple[str, float] | None:
+        """Queue audio for the network. Return what ``SpeechDetector.end`` says if a pause before it ended something."""
+        ended = None
         if now - self.heard_at > _STALE_S:
-            self.detector.forget()
+            ended = self.detector.end(now)
             self.state[:] = 0
             self.pending = self.pending[:0]
         self.heard_at = now
         self.pending = np.concatenate((self.pending, pcm))
+        return ended
 
     def judged(self, state: NDArray[np.float32]) -> None:
         """Take the network's state after a window.
@@ -240,7 +243,8 @@ class Stream:
             self._record(lambda: recorder.caller(self._recorded[0](pcm), at=now))
         if self._vad_wanted:
             narrow = self._to_vad.process(pcm) if self._to_vad is not None else pcm
-            self.vad.hear(narrow, now)
+            if (ended := self.vad.hear(narrow, now)) is not None:
+                self._report(*ended, post)
         if self._speech_wanted:
             self._hear(pcm, now, post)
         if self._keys_wanted:
@@ -327,9 +331,11 @@ class Stream:
             ),
             is_echo=self._is_echo,
         )
-        if heard is None:
-            return
-        kind, at = heard
+        if heard is not None:
+            self._report(*heard, post)
+
+    def _report(self, kind: str, at: float, post: Callable[[Posted], None]) -> None:
+        """Post what the detector said."""
         events = self.events
         post(
             {

@@ -182,6 +182,7 @@ async def test_who_spoke_when_nobody_listened_any_more_does_not_speak_for_ever()
         await settled(worker)
     worker.close()
     assert heard.onsets == [pytest.approx(0.0, abs=0.15), pytest.approx(3.0, abs=0.15)]
+    assert heard.ends == 1, "who reads started and ended would believe that the first one still speaks"
 
 
 async def test_people_in_the_background_do_not_cut() -> None:

@@ -127,6 +127,18 @@ def test_who_is_no_louder_than_the_room_is_in_the_room() -> None:
     assert loud == [], "its own loudness has become the background"
 
 
+@pytest.mark.parametrize(
+    ("windows", "ended"),
+    [(1, None), (2, ("dismissed", 7.0)), (5, ("ended", 7.0))],
+    ids=["sound", "suspicion", "speech"],
+)
+def test_audio_that_stops_ends_what_was_told(windows: int, ended: tuple[str, float] | None) -> None:
+    ear = Ear()
+    ear.hear("word", windows)
+    assert ear.detector.end(7.0) == ended
+    assert ear.detector.idle and ear.detector.end(8.0) is None
+
+
 def test_a_forgotten_caller_has_to_be_found_again() -> None:
     ear = Ear()
     ear.hear("word", 5)
