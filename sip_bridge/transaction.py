@@ -1,8 +1,9 @@
 """Transactions: who sends what again, and for how long (RFC 3261 section 17, RFC 6026). Pure.
 
-Four machines, each a table that reads like the RFC's figure. ``Transactions`` holds those of one endpoint: it matches
-messages to them, runs their timers, and says as ``Effect`` values what is to be done. It knows nothing of dialogs:
-a 2xx to an INVITE, its repetition and its ACK are the user's (sections 13.2.2.4 and 13.3.1.4).
+There are four machines, each a table that reads like the RFC's figure. ``Transactions`` holds the transactions of one
+endpoint: it matches messages to them, runs their timers, and returns ``Effect`` values that say what is to be done. It
+knows nothing of dialogs: repeating the 2xx to an INVITE and acknowledging one are the user's work (sections 13.2.2.4
+and 13.3.1.4).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sip_bridge.message.sip import BRANCH_MAGIC, Headers, Request, Response
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """RFC 3261 table 4, seconds."""
+    """The times of RFC 3261 table 4, seconds."""
 
     t1: float = 0.5
     """Estimate of a round trip."""
@@ -30,12 +31,12 @@ class Timing:
 
 
 class State(enum.Enum):
-    """Where a transaction is; not every machine has every state."""
+    """The state of a transaction. Not every machine has every state."""
 
     CALLING = "calling"
     TRYING = "trying"
     PROCEEDING = "proceeding"
-    ACCEPTED = "accepted"  # RFC 6026: a 2xx was seen, repetitions still belong here
+    ACCEPTED = "accepted"  # RFC 6026: a 2xx was seen, and its repetitions still belong to this transaction
     COMPLETED = "completed"
     CONFIRMED = "confirmed"
     TERMINATED = "terminated"
@@ -50,39 +51,40 @@ class Event(enum.Enum):
     REQUEST = "request again"
     ACK = "ACK"
     TRANSPORT_ERROR = "transport error"
-    A = "A"  # INVITE request again
-    B = "B"  # INVITE without answer
+    A = "A"  # the INVITE is to be sent again
+    B = "B"  # the INVITE had no answer
     D = "D"  # late repetitions of a failure are over
-    E = "E"  # other request again
-    F = "F"  # other request without answer
-    G = "G"  # failure of INVITE again
-    H = "H"  # failure of INVITE without ACK
+    E = "E"  # another request is to be sent again
+    F = "F"  # another request had no answer
+    G = "G"  # the failure of an INVITE is to be sent again
+    H = "H"  # the failure of an INVITE had no ACK
     I = "I"  # late ACKs are over  # noqa: E741 - the RFC's name
     J = "J"  # late repetitions of another request are over
     K = "K"  # late repetitions of a response are over
     L = "L"  # late repetitions of INVITE after a 2xx are over
-    M = "M"  # late 2xx, of other forks too, are over
+    M = "M"  # late 2xx, including those of other forks, are over
 
 
 class Act(enum.Enum):
     """What a transition does."""
 
-    SEND = "send"  # what the event brought
-    REPEAT = "repeat"  # the last message sent, where there is one
-    ACK = "ack"  # the failure that came (section 17.1.1.3)
-    DELIVER = "deliver"  # to the user
+    SEND = "send"  # send the message that the event brought
+    REPEAT = "repeat"  # send the last message again, if there is one
+    ACK = "ack"  # acknowledge the failure that came (section 17.1.1.3)
+    DELIVER = "deliver"  # hand the message to the user
     TIMEOUT = "timeout"  # tell the user
     BROKEN = "broken"  # tell the user: the transport failed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Machine:
-    """One of the four."""
+    """The table of one of the four kinds of transaction."""
 
     first: State
     transitions: Mapping[tuple[State, Event], tuple[State, tuple[Act, ...]]]
     timers: Mapping[State, tuple[Event, ...]]
-    """Which run in a state. Entering it starts those that do not run yet and stops all others."""
+    """The timers that run in each state. Entering a state starts its timers that do not run yet and stops all
+    others."""
 
 
 _C, _T, _P, _A = State.CALLING, State.TRYING, State.PROCEEDING, State.ACCEPTED
@@ -105,7 +107,7 @@ INVITE_CLIENT = Machine(
     },
     {_C: (_E.A, _E.B), _A: (_E.M,), _D: (_E.D,)},
 )
-"""RFC 3261 figure 5 with RFC 6026 section 7.2. A transport that fails while only listening matters to nobody."""
+"""RFC 3261 figure 5 with RFC 6026 section 7.2. A transport that fails while we only listen matters to nobody."""
 
 NON_INVITE_CLIENT = Machine(
     _T,
@@ -141,7 +143,7 @@ INVITE_SERVER = Machine(
     },
     {_A: (_E.L,), _D: (_E.G, _E.H), _F: (_E.I,)},
 )
-"""RFC 3261 figure 7 with RFC 6026 section 7.1: the repeated INVITE of an accepted one is absorbed in silence."""
+"""RFC 3261 figure 7 with RFC 6026 section 7.1: a repetition of an accepted INVITE is absorbed in silence."""
 
 NON_INVITE_SERVER = Machine(
     _T,
@@ -160,7 +162,7 @@ NON_INVITE_SERVER = Machine(
 
 _REPEATERS = frozenset({_E.A, _E.E, _E.G})
 _NONE_ON_STREAMS = frozenset({_E.D, _E.I, _E.J, _E.K})
-"""Wait for repetitions, which a reliable transport does not make."""
+"""Timers that wait for repetitions. A reliable transport makes no repetitions, so these timers end at once there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +171,9 @@ class Key:
 
     branch: str
     method: str
-    """ACK counts as INVITE."""
+    """The request's method. An ACK counts as INVITE."""
     sent_by: str
-    """Empty for our own."""
+    """Host and port in the peer's Via. Empty: the transaction is our own."""
 
     @property
     def client(self) -> bool:
@@ -186,14 +188,14 @@ class Send:
     message: Request | Response
     peer: Hashable
     key: Key | None
-    """The transaction to tell (``transport_failed``) if that cannot be done."""
+    """The transaction to tell (``transport_failed``) if the message cannot be sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """For the user: a new request, a response, or the ACK of a 2xx.
+    """Hand the user a new request, a response, or the ACK of a 2xx.
 
-    ``key`` is None for what belongs to no transaction: an ACK or a response that nobody waits for any more.
+    ``key`` is None for a message that belongs to no transaction: an ACK, or a response that nobody waits for any more.
     """
 
     key: Key | None
@@ -203,7 +205,8 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """For the user: no answer (section 8.1.3.1: to be treated as 408) or a broken transport (as 503)."""
+    """Tell the user that no answer came, which counts as 408, or that the transport broke, which counts as 503 (section
+    8.1.3.1)."""
 
     key: Key
     reason: Act
@@ -223,20 +226,20 @@ class _Transaction:
         self.peer = peer
         self.reliable = reliable
         self.last: Request | Response | None = None
-        """The last message sent: what is repeated."""
+        """The last message sent, which is the one to repeat."""
         self.timers: dict[Event, float] = {}
-        """Due times."""
+        """When each running timer is due, monotonic seconds."""
         self.pauses: dict[Event, float] = {}
-        """Of repeaters: the pause that ended last."""
+        """The last pause of each timer that repeats a message, seconds."""
 
 
 class Transactions:
     """All transactions of one endpoint.
 
-    Every method that returns effects wants them carried out in order. Call ``tick`` at ``next_due``.
+    The caller carries out the effects that a method returns, in order, and calls ``tick`` at ``next_due``.
 
     Args:
-        limit: server transactions at most; a new request beyond it is refused (``full``).
+        limit: the most server transactions. At the limit, ``full`` tells that a new request is to be refused.
     """
 
     def __init__(self, timing: Timing = Timing(), *, limit: int = 20_000) -> None:  # noqa: B008 - frozen
@@ -251,16 +254,16 @@ class Transactions:
 
     @property
     def full(self) -> bool:
-        """Whether a new request should be answered 503 without a transaction (``stateless``)."""
+        """Whether a new request should be answered with 503 and without a transaction (``stateless``)."""
         return len(self._all) >= self._limit
 
     @property
     def next_due(self) -> float | None:
-        """When ``tick`` is due, or None. May be early by timers that were stopped."""
+        """When ``tick`` is due, or None. The time may be too early: that of a timer which was stopped."""
         return self._heap[0][0] if self._heap else None
 
     def state(self, key: Key) -> State:
-        """Where a transaction is; TERMINATED for one that is gone."""
+        """Return the state of a transaction: TERMINATED for one that is gone."""
         found = self._all.get(key)
         return found.state if found else State.TERMINATED
 
@@ -268,7 +271,7 @@ class Transactions:
         """Send a request of ours (not an ACK) in a new transaction.
 
         Raises:
-            ValueError: an ACK, a branch that is not ours, or one that is in use.
+            ValueError: the request is an ACK, or its branch is not ours or is in use.
         """
         key = Key(request.via.branch, request.method, "")
         if request.method == "ACK" or not key.branch.startswith(BRANCH_MAGIC) or key in self._all:
@@ -281,12 +284,12 @@ class Transactions:
         return key, [Send(request, peer, key)]
 
     def respond(self, key: Key, response: Response, *, now: float) -> list[Effect]:
-        """Answer a request. Nothing happens where it has its final answer already (but a 2xx may be repeated)."""
+        """Answer a request. Nothing happens if the request has its final answer already, but a 2xx may be repeated."""
         transaction = self._all.get(key)
         return self._step(transaction, _by_status(response.status), response, now) if transaction else []
 
     def received(self, message: Request | Response, peer: Hashable, *, reliable: bool, now: float) -> list[Effect]:
-        """Take a message that came from ``peer``; a new request makes a transaction, unless it is an ACK."""
+        """Take a message that came from ``peer``. A new request makes a transaction, unless it is an ACK."""
         if isinstance(message, Response):
             key = Key(message.via.branch, message.cseq.method, "")
             transaction = self._all.get(key)
@@ -306,16 +309,16 @@ class Transactions:
         return [Deliver(key, message, peer)]
 
     def cancelled(self, cancel: Request) -> Key | None:
-        """The INVITE that a received CANCEL is for (section 9.2), or None."""
+        """Return the INVITE that a received CANCEL is for (section 9.2), or None."""
         key = replace(server_key(cancel), method="INVITE")
         return key if key in self._all else None
 
     def forget(self, key: Key) -> None:
-        """End a transaction without a word."""
+        """End a transaction without telling anybody."""
         self._all.pop(key, None)
 
     def transport_failed(self, key: Key, *, now: float) -> list[Effect]:
-        """A ``Send`` of this transaction could not be done."""
+        """Note that a ``Send`` of this transaction could not be done."""
         transaction = self._all.get(key)
         return self._step(transaction, _E.TRANSPORT_ERROR, None, now) if transaction else []
 
@@ -326,7 +329,7 @@ class Transactions:
             due, _, key, timer = heapq.heappop(self._heap)
             transaction = self._all.get(key)
             if transaction is None or transaction.timers.get(timer) != due:
-                continue  # stopped, or the branch is used anew
+                continue  # the timer was stopped, or a new transaction uses the branch
             del transaction.timers[timer]
             effects += self._step(transaction, timer, None, now)
             if timer in _REPEATERS and key in self._all and timer in self._running(transaction):
@@ -400,22 +403,22 @@ def _by_status(status: int) -> Event:
 
 
 def server_key(request: Request) -> Key:
-    """The transaction that a received request belongs to (section 17.2.3).
+    """Return the transaction that a received request belongs to (section 17.2.3).
 
-    Without the magic cookie the peer is of RFC 2543: its branch, if any, need not be unique, so the rest of what
-    identifies the request goes with it.
+    A branch without the magic cookie comes from a peer of RFC 2543. Such a branch need not be unique, so the other
+    values that identify the request become part of the key.
     """
     via = request.via
     method = "INVITE" if request.method == "ACK" else request.method
     branch = via.branch
     if not branch.startswith(BRANCH_MAGIC):
-        # The To tag is left out: the ACK has one that the INVITE had not.
+        # The To tag is left out, because the ACK has one and its INVITE had none.
         branch = f"{branch}|{request.call_id}|{request.from_.tag}|{request.cseq.number}|{request.uri}"
     return Key(branch, method, via.sent_by)
 
 
 def failure_ack(invite: Request, failure: Response) -> Request:
-    """The ACK of a 3xx to 6xx: same hop, same branch (section 17.1.1.3)."""
+    """Make the ACK of a 3xx to 6xx, for the same hop and with the same branch (section 17.1.1.3)."""
     headers = [("Via", str(invite.via))]
     headers += (("Route", route) for route in invite.headers.all("Route"))
     headers += [
@@ -429,7 +432,8 @@ def failure_ack(invite: Request, failure: Response) -> Request:
 
 
 def cancel_of(invite: Request) -> Request:
-    """The CANCEL of our INVITE (section 9.1); to be sent once a provisional response has come, if no final has."""
+    """Make the CANCEL of our INVITE (section 9.1). It may be sent after a provisional response and before a final
+    one."""
     headers = [("Via", str(invite.via))]
     headers += (("Route", route) for route in invite.headers.all("Route"))
     headers += [

@@ -1,6 +1,6 @@
 """Requests of ours that are one question and one answer: REGISTER, OPTIONS, BYE, INFO, REFER, NOTIFY, UPDATE.
 
-An INVITE is more than that (provisional answers, forks, its ACK): it has its own owner.
+An INVITE is more than that (provisional answers, forks, its ACK), so other modules send it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from sip_bridge.transaction import Act, Key
 
 
 class Client:
-    """Asks, and hands each answer to who asked. The endpoint's user passes on what it is told."""
+    """Sends requests, and hands each answer to the one who asked. The endpoint's user passes on each response and
+    failure."""
 
     _MAX_TRIES = 4
-    """Of one question: bare, with credentials for the target and for a proxy, and once more for a stale nonce."""
+    """Tries of one question: bare, with credentials for the target, for a proxy too, and once more for a stale
+    nonce."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -32,13 +34,14 @@ class Client:
     async def ask(
         self, make: Callable[[HeaderItems], Request], peer: Peer, *, auth: ClientAuth | None = None
     ) -> Response:
-        """Send a request; answer challenges; return the final response.
+        """Send a request, answer challenges, and return the final response.
 
         No answer counts as 408 and a broken transport as 503 (RFC 3261 section 8.1.3.1). The endpoint's timers bound
         the wait.
 
         Args:
-            make: the request with these headers added; called again, for a new branch and CSeq, after a challenge.
+            make: returns the request with the given headers added. It is called again after a challenge, for a request
+                with a new branch and CSeq.
         """
         credentials: dict[str, str] = {}
         for _ in range(self._MAX_TRIES):
@@ -46,7 +49,7 @@ class Client:
             response = await self._once(request, peer)
             answer = authorization(response, request, auth) if auth else None
             if answer is None or (answer[0] in credentials and not wants_fresh_nonce(response)):
-                return response  # with credentials for this already: they are wrong
+                return response  # the request had credentials for this challenge already: they are wrong
             credentials[answer[0]] = answer[1]
         return response
 
@@ -61,14 +64,14 @@ class Client:
             del self._waiting[key], self._requests[key]
 
     def on_response(self, key: Key | None, response: Response) -> bool:
-        """True: it was the answer to a question asked here."""
+        """Take a response. True: it answers a question that was asked here."""
         future = self._waiting.get(key) if key else None
         if future and response.status >= 200 and not future.done():
             future.set_result(response)
         return future is not None
 
     def on_failed(self, key: Key, reason: Act) -> bool:
-        """True: it was a question asked here."""
+        """Take the failure of a request. True: it was a question that was asked here."""
         future = self._waiting.get(key)
         if future and not future.done():
             future.set_result(response_to(self._requests[key], 408 if reason is Act.TIMEOUT else 503))

@@ -1,7 +1,8 @@
-"""Sockets of SIP: datagrams and streams in, transactions over them, answers by the way the request came.
+"""Sockets of SIP: they read datagrams and streams, run transactions over them, and send each answer the way its request
+came.
 
-What needs no call is dealt with here: keep-alives, OPTIONS, methods and extensions that we do not know, CANCEL's own
-answer, floods, and refusing new calls when full or draining. Calls are the ``User``'s.
+This module deals with what needs no call: keep-alives, OPTIONS, methods and extensions that we do not know, the answer
+to a CANCEL itself, floods, and refusing new calls when we are full or draining. Calls are the work of the ``User``.
 """
 
 from __future__ import annotations
@@ -38,34 +39,34 @@ log = logging.getLogger(__name__)
 
 _ACCEPT = ("Accept", "application/sdp, application/dtmf-relay, application/dtmf")
 _DISPENSABLE = ("Allow", "Accept", "Supported", "Retry-After")
-"""What an answer is understood without."""
+"""Headers without which an answer is still understood."""
 
 
 class User(Protocol):
-    """Who has the calls. Called on the event loop; must not block or raise."""
+    """The owner of the calls. Its methods are called on the event loop and must not block or raise."""
 
     def standing(self, peer: Peer) -> Standing:
-        """What a peer is to us. Of a stranger nothing but INVITEs and requests in a dialog comes further."""
+        """Return what a peer is to us. From a stranger, only INVITEs and requests in a dialog reach the user."""
         ...
 
     def on_request(self, key: Key, request: Request, peer: Peer) -> None:
-        """A new request other than CANCEL. It must be answered with ``Endpoint.respond``, sooner or later."""
+        """Take a new request other than CANCEL. The user must answer it with ``Endpoint.respond``, sooner or later."""
         ...
 
     def on_ack(self, request: Request) -> None:
-        """The ACK of a 2xx."""
+        """Take the ACK of a 2xx."""
         ...
 
     def on_cancel(self, invite: Key) -> None:
-        """The peer gives up; the CANCEL itself is answered, the INVITE still wants its 487."""
+        """Note that the peer gives up a call. The CANCEL itself is answered; the INVITE still wants its 487."""
         ...
 
     def on_response(self, key: Key | None, response: Response) -> None:
-        """A response to a request of ours; ``key`` is None for one after its transaction ended."""
+        """Take a response to a request of ours. ``key`` is None if the request's transaction has ended."""
         ...
 
     def on_failed(self, key: Key, reason: Act) -> None:
-        """No answer came (``TIMEOUT``), or it could not be sent (``BROKEN``)."""
+        """Note that a request of ours had no answer (``TIMEOUT``), or could not be sent (``BROKEN``)."""
         ...
 
 
@@ -74,24 +75,25 @@ class Limits:
     """What strangers may cost."""
 
     requests_per_s: float = 50.0
-    """Of one source address, on average; what is more is dropped without an answer."""
+    """How many requests one source address may send a second, on average. More are dropped without an answer."""
     burst: int = 200
-    """Requests that one source may send at once."""
+    """How many requests one source may send at once."""
     sources: int = 10_000
-    """Source addresses remembered; the one silent for longest is forgotten first."""
+    """How many source addresses are remembered. The one that has been silent for longest is forgotten first."""
     connections: int = 1000
     transactions: int = 20_000
     idle_s: float = 600.0
-    """A connection silent for so long is closed."""
+    """A connection that is silent for so long is closed."""
     write_bytes: int = 256 * 1024
-    """A connection whose peer reads so slowly is closed."""
+    """A connection is closed when more bytes than this wait for its peer to read them."""
 
 
 _MESSAGES_PER_REQUEST = 4
-"""Messages of any kind that a source may send for each request that it may: it answers, acknowledges, repeats too."""
+"""How many messages of any kind a source may send for each request that it may send, since it also answers,
+acknowledges and repeats."""
 
 _MESSAGE_BYTES = 4096
-"""A message of so many bytes counts as one more: the time to read a message grows with its length."""
+"""A message counts as one more for each so many bytes, since the time to read a message grows with its length."""
 
 
 class _Datagrams(asyncio.DatagramProtocol):
@@ -103,7 +105,7 @@ class _Datagrams(asyncio.DatagramProtocol):
         self.transport = transport  # type: ignore[assignment]
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        if data.strip(b"\r\n\0"):  # else a keep-alive, which wants no answer here
+        if data.strip(b"\r\n\0"):  # anything else is a keep-alive, which wants no answer in a datagram
             self._receive(data, Peer("UDP", addr[0], addr[1]))
 
 
@@ -111,7 +113,7 @@ class _Connection(asyncio.Protocol):
     """One stream.
 
     Args:
-        peer: whom we called; of a connection to us only the transport is known before it is made.
+        peer: the peer that we called. For a connection to us, only the transport is known at first.
     """
 
     def __init__(self, endpoint: Endpoint, peer: Peer) -> None:
@@ -125,7 +127,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
         if not self.peer.host:
-            host, port = (transport.get_extra_info("peername") or ("", 0))[:2]  # None: it is gone already
+            host, port = (transport.get_extra_info("peername") or ("", 0))[:2]  # None: the peer is gone already
             self.peer = replace(self.peer, host=host, port=port)
         self.names = names_of(transport.get_extra_info("peercert") or {})
         if not self._endpoint._connected(self):
@@ -145,14 +147,14 @@ class _Connection(asyncio.Protocol):
                 if message == PING:
                     pings += 1
                 elif not self._endpoint._receive(message, self.peer):
-                    self.close()  # a dropped message would not come again, as a datagram does
+                    self.close()  # the peer would not repeat a message that we drop, as it repeats a datagram
                     break
         except ProtocolError as error:
             self._endpoint.counts["unreadable"] += 1
             log.info("SIP stream closed", extra={"why": str(error)})
             self.close()
         if pings:
-            self.send(PONG * pings)  # in one piece: a write for each would cost more than the reading
+            self.send(PONG * pings)  # in one write, because one for each would cost more than the reading
 
     def send(self, data: bytes) -> bool:
         transport = self._transport
@@ -178,9 +180,9 @@ class Endpoint:
     """One SIP address over UDP and TCP, and TLS where ``start_tls`` was called.
 
     Args:
-        user: who has the calls.
-        client_tls: for TLS connections of ours; None: there are none.
-        methods: those that the user understands; others are answered 501.
+        user: the owner of the calls.
+        client_tls: the context for TLS connections of ours. None: we make no such connections.
+        methods: the methods that the user understands. Others are answered with 501.
     """
 
     def __init__(
@@ -193,12 +195,12 @@ class Endpoint:
         methods: Sequence[str] = METHODS,
     ) -> None:
         self.draining = False
-        """New calls get 503."""
+        """True: new calls are answered with 503."""
         self.counts: Counter[str] = Counter()
-        """``unreadable``, ``limited`` and ``refused`` messages, and those of ``strangers``."""
+        """How many messages were ``unreadable``, ``limited`` or ``refused``, or came from ``strangers``."""
         self.port = 0
         self.tls_port = 0
-        """0: not listened on."""
+        """0: we do not listen for TLS."""
         self._user = user
         self._client_tls = client_tls
         self._allow = ("Allow", ", ".join(methods))
@@ -216,13 +218,13 @@ class Endpoint:
         self._connections: dict[Peer, _Connection] = {}
         self._dialling: dict[Peer, asyncio.Task[None]] = {}
         self._unsent: dict[Peer, list[tuple[bytes, Key | None]]] = {}
-        """What waits for a connection that is being made."""
+        """Messages that wait for a connection which is being made."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._loop: asyncio.AbstractEventLoop
 
     async def start(self, host: str, port: int) -> None:
-        """Listen on both transports; port 0 takes a free one, the same for both.
+        """Listen for UDP and TCP on the same port. Port 0 takes a free one.
 
         Raises:
             OSError: the address cannot be had.
@@ -253,7 +255,7 @@ class Endpoint:
         self.tls_port = server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Close the sockets at once; transactions under way are forgotten."""
+        """Close the sockets at once, and forget the transactions that are under way."""
         if self._timer:
             self._timer.cancel()
         for task in list(self._dialling.values()):
@@ -270,16 +272,16 @@ class Endpoint:
 
     @property
     def transactions(self) -> int:
-        """How many are kept now."""
+        """How many transactions are kept now."""
         return len(self._transactions)
 
     def certificate_names(self, peer: Peer) -> frozenset[str]:
-        """Of the verified certificate that this peer's connection showed; empty where there is none."""
+        """Return the names in the verified certificate of this peer's connection. Empty: there is no certificate."""
         connection = self._connections.get(peer)
         return connection.names if connection else frozenset()
 
     def request(self, request: Request, peer: Peer) -> Key:
-        """Send a request of ours in a new transaction; what becomes of it is told to the user.
+        """Send a request of ours in a new transaction. The user is told what becomes of it.
 
         Raises:
             ValueError: as ``Transactions.request``.
@@ -291,24 +293,25 @@ class Endpoint:
         return key
 
     def send(self, message: Message, peer: Peer) -> None:
-        """Send outside any transaction: the ACK of a 2xx."""
+        """Send a message outside any transaction, such as the ACK of a 2xx."""
         self._send(message, peer, None)
 
     def respond(self, key: Key, response: Response) -> None:
-        """Answer a request; a 2xx to an INVITE may be given again, which repeats it."""
+        """Answer a request. Giving the 2xx to an INVITE again repeats it."""
         self._carry_out(self._transactions.respond(key, response, now=self._loop.time()))
 
     def forget(self, key: Key) -> None:
-        """End a transaction without a word, if it still is."""
+        """End a transaction without telling anybody, if it is still there."""
         self._transactions.forget(key)
 
     def dismiss(self, key: Key, request: Request, response: Response | None, peer: Peer) -> None:
-        """Answer a request and keep nothing of it: a repetition is a new request, and its ACK is nobody's.
+        """Answer a request and keep nothing of it: its repetition is then a new request, and its ACK belongs to nobody.
 
-        For strangers, whose numbers must not cost us memory (RFC 3261 section 8.2.7: the stateless server).
+        This is for strangers: however many they are, they must not cost us memory (RFC 3261 section 8.2.7: the
+        stateless server).
 
         Args:
-            response: None for no answer at all.
+            response: the answer. None: send none at all.
         """
         self._transactions.forget(key)
         if response:
@@ -317,7 +320,7 @@ class Endpoint:
     # --- in --------------------------------------------------------------------------------------------------------
 
     def _receive(self, data: bytes, peer: Peer) -> bool:
-        """Take one message; False: its source has sent too many, and nobody has read it."""
+        """Take one message. False: its source has sent too many messages, and this one was not read."""
         now = self._loop.time()
         if not self._messages.take(peer.host, now=now, cost=1 + len(data) // _MESSAGE_BYTES):
             self.counts["limited"] += 1
@@ -331,7 +334,7 @@ class Endpoint:
         except ProtocolError as error:
             self.counts["unreadable"] += 1
             log.debug("SIP message refused", extra={"why": str(error)})
-            # What is malformed costs its source as much as a request.
+            # A malformed request counts as a request against the limit of its source.
             if isinstance(error, MalformedRequest) and error.reply and self._sources.take(peer.host, now=now):
                 if self._user.standing(peer) is not Standing.STRANGER:
                     self._answer(error.request, error.reply, peer)
@@ -357,7 +360,8 @@ class Endpoint:
         self._carry_out(self._transactions.received(message, peer, reliable=reliable, now=now))
 
     def _refusal(self, request: Request) -> Response | None:
-        """The answer that needs no state: it is computed again when the request is repeated."""
+        """Return the refusal of a request. It needs no state, because it is computed again when the request is
+        repeated."""
         tag = "stateless" if not request.to.tag else ""
         begins_call = request.method == "INVITE" and not request.to.tag
         if self._transactions.full or (self.draining and begins_call):
@@ -384,7 +388,7 @@ class Endpoint:
         elif message.method == "CANCEL":
             assert key
             invite = self._transactions.cancelled(message)
-            assert invite  # else it was refused
+            assert invite  # a CANCEL without its INVITE was refused before
             self.respond(key, response_to(message, 200, to_tag="cancelled"))
             self._user.on_cancel(invite)
         else:
@@ -394,9 +398,9 @@ class Endpoint:
     # --- out -------------------------------------------------------------------------------------------------------
 
     def _answer(self, request: Request, response: Response, peer: Peer) -> None:
-        """Answer without a transaction. Anybody can write a third's address into a datagram, so a source that we do not
-        know gets no more bytes than it sent: the answer without what it may leave out, or none. A challenge goes out as
-        it is, for without one nobody could prove who they are."""
+        """Answer without a transaction. Anybody can write somebody else's address into a datagram, so a source that we
+        do not know gets no more bytes than it sent: the answer without its dispensable headers, or no answer. A
+        challenge is sent whole, since without one nobody could prove who they are."""
         if peer.transport == "UDP" and response.status != 401 and self._user.standing(peer) is not Standing.KNOWN:
             if len(response.serialise()) > request.size:
                 kept = [(name, value) for name, value in response.headers if name not in _DISPENSABLE]
@@ -424,7 +428,7 @@ class Endpoint:
             self._timer.cancel()
             self._timer = None
         if due is not None and self._timer is None:
-            # Kept beside the handle, for uvloop's does not tell it when it is due at once.
+            # We keep the due time beside the handle, because uvloop's handle does not tell it if it is due at once.
             self._timer, self._timer_due = self._loop.call_at(due, self._tick), due
 
     def _tick(self) -> None:
@@ -441,7 +445,7 @@ class Endpoint:
         if connection and connection.send(data):
             return
         if isinstance(message, Response):
-            # The connection is gone: the address in the Via is where the peer listens (section 18.2.2).
+            # The connection is gone, so we send to the address in the Via, where the peer listens (section 18.2.2).
             peer = replace(peer, port=message.via.port or (5061 if peer.transport == "TLS" else 5060))
         unsent = self._unsent.setdefault(peer, [])
         if len(unsent) >= self._MAX_UNSENT:
@@ -480,10 +484,10 @@ class Endpoint:
         return connection
 
     _MAX_UNSENT = 100
-    """Messages that wait for one connection; more fail at once."""
+    """How many messages may wait for one connection. More fail at once."""
 
     _connect_s = 4.0
-    """Well below the 32 s after which the transaction gives up."""
+    """Seconds to make a connection: well below the 32 s after which the transaction gives up."""
 
     def _failed(self, key: Key) -> None:
         self._carry_out(self._transactions.transport_failed(key, now=self._loop.time()))

@@ -16,17 +16,17 @@ log = logging.getLogger(__name__)
 
 
 class Pings:
-    """One trunk's proxy, asked again and again. ``start`` to ``close``.
+    """Asks one trunk's proxy again and again, from ``start`` to ``close``.
 
-    Any answer but 408 and 503 counts as alive: a proxy need not know OPTIONS.
+    Any answer but 408 and 503 counts as alive, since a proxy need not know OPTIONS.
 
     Args:
-        every_s: pause between an answer and the next question.
+        every_s: seconds between an answer and the next question.
     """
 
     def __init__(self, trunk: str, proxy: str, client: Client, local: LocalAddress, *, every_s: float) -> None:
         self.alive = True
-        """What the last answer says; nobody is taken for dead before the first."""
+        """Whether the last answer shows that the proxy is alive. Before the first answer, it counts as alive."""
         self._trunk = trunk
         self._proxy = Uri.parse(proxy)
         self._client = client
@@ -37,11 +37,11 @@ class Pings:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Ask, now and again and again."""
+        """Ask now, and from then on again and again."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"pings {self._trunk}")
 
     async def close(self) -> None:
-        """Stop."""
+        """Stop asking."""
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -1,6 +1,6 @@
-"""The UDP ports of calls' media: an even one for RTP, the next for RTCP (RFC 3550 section 11).
+"""The UDP ports of calls' media: an even port for RTP and the next one for RTCP (RFC 3550 section 11).
 
-A pair is handed out bound, so what a session description promises cannot be taken by anybody in between.
+Both ports of a pair are bound before it is handed out, so nobody can take a port that a session description promises.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from sip_bridge.errors import PortsExhausted
 
 
 class PortPair:
-    """Two bound sockets. Whoever has the pair closes it, which also gives its ports back."""
+    """Two bound sockets. Whoever takes the pair must close it, which also gives its ports back."""
 
     def __init__(self, pool: PortPool, port: int, rtp: socket.socket, rtcp: socket.socket) -> None:
         self.port = port
-        """Of RTP; RTCP is the next."""
+        """The port of RTP. RTCP has the next one."""
         self.rtp = rtp
         self.rtcp = rtcp
         self._pool = pool
         self._open = True
 
     def close(self) -> None:
-        """Close both sockets and free the ports. A transport over a socket must be closed first. Twice is harmless."""
+        """Close both sockets and free the ports. Close a transport over one of the sockets first. Idempotent."""
         if self._open:
             self._open = False
             self.rtp.close()
@@ -32,15 +32,15 @@ class PortPair:
 
 
 class PortPool:
-    """Pairs of one range, the one that is free for longest first: late packets of a call that has ended should not
-    meet the next one.
+    """The pairs of one range. The pair that has been free for longest is handed out first, so that late packets of a
+    call that has ended do not reach the next call.
 
     Args:
         host: address to bind.
         low, high: the range, both included. An odd ``low`` or even ``high`` is left out.
 
     Raises:
-        ValueError: a range without a pair.
+        ValueError: the range has no pair.
     """
 
     def __init__(self, host: str, low: int, high: int) -> None:
@@ -50,18 +50,18 @@ class PortPool:
         if not (1 <= low <= 65535 and high <= 65535 and self._free):
             raise ValueError(f"RTP ports are {low}-{high}, expected an even port and the next within 1-65535")
         self.size = len(self._free)
-        """Pairs of the range."""
+        """How many pairs the range has."""
 
     @property
     def in_use(self) -> int:
-        """Pairs that are handed out."""
+        """How many pairs are handed out."""
         return self.size - len(self._free)
 
     def take(self) -> PortPair:
-        """Bind a pair. Ports that another program has are passed over, and tried again in their turn.
+        """Bind a pair. A pair that another program uses is passed over, and is tried again in its turn.
 
         Raises:
-            PortsExhausted: every pair of the range is in use, here or by others.
+            PortsExhausted: every pair of the range is in use, by us or by other programs.
         """
         for _ in range(len(self._free)):
             port = self._free.popleft()

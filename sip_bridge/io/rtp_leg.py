@@ -1,7 +1,7 @@
 """One call's RTP: two sockets around an ``RtpSession``.
 
-Sends what it is given, when it is given: the pacing is the call's session's. Follows a peer behind an address
-translator (``Latch``), and tells when the peer's media has stopped.
+A leg sends each frame as soon as it is given one; the call's session does the pacing. The leg follows a peer behind an
+address translator (``Latch``), and tells when the peer's media has stopped.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from sip_bridge.io.ports import PortPair
 from sip_bridge.message.sdp import Agreed
 
 _DATAGRAM_BYTES = 4096
-"""More than a packet of any codec of ours."""
+"""More bytes than a packet of any codec of ours has."""
 
 
 class _Port:
-    """A bound socket. Not an asyncio transport: that would queue what the kernel does not take, and be late with it."""
+    """A bound socket. An asyncio transport would queue the packets that the kernel does not take, and send them
+    late."""
 
     def __init__(self, receive: Callable[[bytes, PeerAddress], None]) -> None:
         self._receive = receive
@@ -43,7 +44,7 @@ class _Port:
     def _readable(self) -> None:
         assert self._socket is not None
         try:
-            # One a turn of the loop: a flood at one port must not stop the others.
+            # We read one packet in each turn of the loop, so that a flood at one port does not stop the others.
             data, source = self._socket.recvfrom(_DATAGRAM_BYTES)
         except OSError:
             return
@@ -54,7 +55,7 @@ class _Port:
             return False
         try:
             self._socket.sendto(data, to)
-        except OSError:  # a full buffer, or an address without a way to it
+        except OSError:  # the buffer is full, or no way leads to the address
             return False
         return True
 
@@ -63,10 +64,11 @@ class RtpLeg:
     """The media of one call.
 
     Args:
-        events: told of frames, digits and silence.
-        latch: where to send, and whom to believe.
-        silence_s: without a packet for so long while not on hold, the media is lost (``on_leg_closed``).
-        on_report: told with every report of ours, and at the end: packets lost since then, and jitter (seconds).
+        events: is told of frames, digits and silence.
+        latch: decides where to send, and whose packets to believe.
+        silence_s: if no packet comes for so long while the call is not on hold, the media is lost (``on_leg_closed``).
+        on_report: is told, with every report of ours and at the end, the packets lost since the last time and the
+            jitter in seconds.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class RtpLeg:
         on_report: Callable[[int, float], None] = lambda lost, jitter_s: None,
     ) -> None:
         self.session: RtpSession | None = None
-        """Begins with the first agreement."""
+        """The RTP session, which begins with the first agreement. None: there is no agreement yet."""
         self._events = events
         self._latch = latch
         self._silence_s = silence_s
@@ -91,16 +93,16 @@ class RtpLeg:
         self._closed = False
 
     def open(self, ports: PortPair) -> None:
-        """Receive on these ports; ``close`` gives them back."""
+        """Receive on these ports. ``close`` gives them back."""
         self._ports = ports
         self._rtp.open(ports.rtp, self._loop)
         self._rtcp.open(ports.rtcp, self._loop)
 
     def negotiated(self, agreed: Agreed) -> None:
-        """Take what an offer and its answer came to. What stays the same goes on undisturbed."""
+        """Take what an offer and its answer have agreed. What stays the same goes on undisturbed."""
         before, self._agreed = self._agreed, agreed
         now = time.monotonic()
-        # A hold keeps the address that was followed: the call resumes there.
+        # On hold, the leg keeps the address that it has followed, because the call resumes there.
         if agreed.host not in ("0.0.0.0", "::"):
             self._latch.negotiated((agreed.host, agreed.port), now=now)
         terms = RtpTerms(
@@ -128,24 +130,25 @@ class RtpLeg:
         crypto = (agreed.send_crypto, agreed.receive_crypto)
         if before is None or crypto != (before.send_crypto, before.receive_crypto):
             self.session.srtp = _srtp(agreed)
-        # At once, so that an address translator on the way lets the peer's packets in (RFC 4961, RFC 6263).
+        # We send at once, so that an address translator on the way lets the peer's packets in (RFC 4961, RFC 6263).
         self.session.send_silence(now)
         self._timer.arm()
 
     def send_frame(self, payload: bytes, now: float) -> bool:
-        """Send one frame; nothing while a digit stands in its place. False: on hold, or the socket takes no more."""
+        """Send one frame, or drop it while a digit is sent in its place. False: the call is on hold, or the socket
+        takes no more."""
         return self.session is not None and self.session.send_frame(payload, now)
 
     @property
     def carries_dtmf(self) -> bool:
-        """Whether the peer agreed to telephone events, and is not on hold."""
+        """Return whether the peer agreed to telephone events, and is not on hold."""
         return self.session is not None and self.session.carries_dtmf
 
     def send_dtmf(self, digits: str) -> bool:
-        """Send touch tones in the place of audio, after those under way. False: the peer takes none.
+        """Send touch tones in the place of audio, after those that are under way. False: the peer takes none.
 
         Raises:
-            ValueError: a character that is no key.
+            ValueError: a character is no key.
         """
         sent = self.session is not None and self.session.send_dtmf(digits, time.monotonic())
         self._timer.arm()
@@ -193,11 +196,11 @@ class RtpLeg:
             self.session.receive_rtcp(data, time.monotonic(), source)
 
     def deadline(self) -> float | None:
-        """When ``on_timer`` has to do something."""
+        """Return when ``on_timer`` has something to do."""
         return self.session.deadline() if self.session else None
 
     def on_timer(self, now: float) -> None:
-        """Do what is due, unless the peer has been silent for too long."""
+        """Do what is due. If the peer has been silent for too long, tell that the media is lost instead."""
         session, agreed = self.session, self._agreed
         assert session is not None and agreed is not None
         if agreed.direction.receives and not agreed.on_hold and now - session.heard_at > self._silence_s:

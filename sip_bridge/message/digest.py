@@ -1,7 +1,7 @@
 """Digest authentication, both sides (RFC 7616, RFC 8760; RFC 2617 peers without qop). Pure.
 
-As server: nonces are signed and dated, not stored, so any worker can check them and a flood of requests costs no
-memory. As client: answers the first challenge that we can, and counts the uses of its nonce.
+The server's nonces are signed and dated, not stored, so any worker can check them and a flood of requests costs no
+memory. The client answers the first challenge that it can, and counts the uses of the challenge's nonce.
 
 Not supported: ``auth-int`` and the ``-sess`` variants; no PBX asks for them.
 """
@@ -19,7 +19,7 @@ from sip_bridge.errors import ProtocolError
 from sip_bridge.message.sip import Request, Response, quote, split_list, unquote
 
 ALGORITHMS = {"SHA-256": hashlib.sha256, "MD5": hashlib.md5}
-"""Best first: the order in which we offer them (RFC 8760 section 2.3)."""
+"""The algorithms, best first, which is the order in which we offer them (RFC 8760 section 2.3)."""
 
 _QUOTED = ("username", "realm", "nonce", "uri", "response", "cnonce", "opaque")
 
@@ -30,7 +30,7 @@ def parse_auth(text: str) -> tuple[str, dict[str, str]]:
     Parameters of a scheme other than digest are not read.
 
     Raises:
-        ProtocolError: a parameter without ``=``, or one given twice.
+        ProtocolError: a parameter has no ``=``, or is given twice.
     """
     scheme, _, rest = text.strip().partition(" ")
     params: dict[str, str] = {}
@@ -48,7 +48,7 @@ def _format(params: Mapping[str, str]) -> str:
 
 
 def ha1(username: str, realm: str, password: str, algorithm: str = "MD5") -> str:
-    """H(A1), what a server may store instead of the password (RFC 7616 section 3.4.2).
+    """Return H(A1), which a server may store instead of the password (RFC 7616 section 3.4.2).
 
     Raises:
         KeyError: an algorithm other than MD5 and SHA-256.
@@ -70,8 +70,8 @@ class ClientAuth:
     """Our credentials at one peer.
 
     Args:
-        username, password: ours.
-        realm: answer only challenges of this realm; empty for any.
+        username, password: our account at the peer.
+        realm: we answer only challenges of this realm. Empty: of any realm.
     """
 
     def __init__(self, username: str, password: str, realm: str = "") -> None:
@@ -82,10 +82,10 @@ class ClientAuth:
         self._uses = 0
 
     def answer(self, challenges: Iterable[str], *, method: str, uri: str, cnonce: str) -> str | None:
-        """Value for Authorization or Proxy-Authorization; None: no challenge that we can answer.
+        """Return the value for Authorization or Proxy-Authorization. None: we can answer none of the challenges.
 
         Args:
-            challenges: values of WWW-Authenticate or Proxy-Authenticate, best first as they came.
+            challenges: values of WWW-Authenticate or Proxy-Authenticate in the order in which they came: best first.
             uri: the Request-URI exactly as sent.
             cnonce: random text.
         """
@@ -117,7 +117,7 @@ class ClientAuth:
 
 
 def is_stale(challenge: str) -> bool:
-    """Whether the peer only wants a fresh nonce: the password was right (RFC 7616 section 3.3).
+    """Return whether the password was right and the peer only wants a fresh nonce (RFC 7616 section 3.3).
 
     Raises:
         ProtocolError: as ``parse_auth``.
@@ -126,7 +126,7 @@ def is_stale(challenge: str) -> bool:
 
 
 class Verdict(enum.Enum):
-    """What a server makes of credentials."""
+    """How a server judges credentials."""
 
     GOOD = "good"
     ABSENT = "absent"  # none for our realm: challenge
@@ -138,12 +138,12 @@ class Verdict(enum.Enum):
 class ServerAuth:
     """Challenges peers and checks their answers.
 
-    A nonce says when it was made and is signed, so it lives ``nonce_lifetime_s`` and needs no table. The price is that
-    credentials overheard can be sent again within that time, by whoever sees the traffic; TLS is the remedy.
+    A nonce says when it was made and is signed, so it needs no table, and it is valid for ``nonce_lifetime_s``. The
+    price is that whoever sees the traffic can send overheard credentials again within that time; TLS is the remedy.
 
     Args:
-        realm: ours.
-        secret: signs the nonces; the same in all workers, at least 16 bytes.
+        realm: our realm.
+        secret: signs the nonces. It has at least 16 bytes and is the same in all workers.
     """
 
     realm: str
@@ -159,7 +159,7 @@ class ServerAuth:
         return date + hmac.new(self.secret, f"{date}:{self.realm}".encode(), hashlib.sha256).hexdigest()[:32]
 
     def challenges(self, *, now: float, stale: bool = False) -> list[str]:
-        """Values for WWW-Authenticate, one for each algorithm, best first.
+        """Return the values for WWW-Authenticate, one for each algorithm, best first.
 
         Args:
             now: seconds, on a clock that all workers share.
@@ -175,14 +175,14 @@ class ServerAuth:
         """Judge the values of a request's Authorization headers.
 
         Args:
-            passwords: by user name.
-            uri: the Request-URI; the credentials must be for it.
+            passwords: passwords by user name.
+            uri: the Request-URI, which the credentials must name.
 
         Returns:
-            The verdict, and the user name when it is GOOD.
+            The verdict, and the user name if the verdict is GOOD.
 
         Raises:
-            ProtocolError: credentials that cannot be read.
+            ProtocolError: the credentials cannot be read.
         """
         for text in credentials:
             scheme, params = parse_auth(text)
@@ -203,7 +203,7 @@ class ServerAuth:
         password = passwords.get(username)
         if algorithm not in ALGORITHMS or params.get("qop", "auth").lower() != "auth" or params["uri"] != uri:
             return Verdict.WRONG, ""
-        # An unknown user costs as much time as a known one.
+        # We hash for an unknown user too, so that the time taken does not tell which users exist.
         expected = _response(ha1(username, self.realm, password or "", algorithm), method, params, algorithm)
         right = hmac.compare_digest(expected.encode(), params["response"].lower().encode("utf-8", "surrogateescape"))
         if password is None or not right:
@@ -220,7 +220,7 @@ class ServerAuth:
 
 
 def authorization(response: Response, request: Request, auth: ClientAuth) -> tuple[str, str] | None:
-    """The header that answers a 401 or 407; None: another status, or no challenge that we can answer."""
+    """Return the header that answers a 401 or 407. None: the status is another, or we can answer no challenge."""
     names = {401: ("WWW-Authenticate", "Authorization"), 407: ("Proxy-Authenticate", "Proxy-Authorization")}
     if response.status not in names:
         return None
@@ -232,7 +232,7 @@ def authorization(response: Response, request: Request, auth: ClientAuth) -> tup
 
 
 def wants_fresh_nonce(response: Response) -> bool:
-    """Whether credentials were refused for their nonce's age alone."""
+    """Return whether credentials were refused only because their nonce was too old."""
     challenges = response.headers.all("WWW-Authenticate") + response.headers.all("Proxy-Authenticate")
     try:
         return any("stale" in challenge.lower() and is_stale(challenge) for challenge in challenges)

@@ -13,7 +13,7 @@ from sip_bridge.message.sip import Address, Headers, Request, Uri
 USER_TO_USER = "User-to-User"
 
 MAX_HANDOFF_BYTES = 2048
-"""Of data in one header: twice as many characters, which a datagram still carries."""
+"""Bytes of data in one header. In hex these are twice as many characters, which a datagram still carries."""
 
 _OWN = frozenset(
     "via from to call-id cseq contact max-forwards route record-route content-type content-length content-encoding "
@@ -21,7 +21,7 @@ _OWN = frozenset(
     "supported unsupported allow accept session-expires min-se rack rseq refer-to referred-by replaces expires "
     "user-to-user".split()
 )
-"""Headers that the protocol itself reads or writes: never custom ones, whatever a pattern says."""
+"""Headers that the protocol itself reads or writes. They are never custom headers, whatever a pattern says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Caller:
     """Who calls whom."""
 
     from_: str
-    """The number, or the URI where its user part is missing."""
+    """The caller's number, or the whole URI if it has no user part."""
     to: str
     forwarded_from: str = ""
     name: str = ""
@@ -38,25 +38,27 @@ class Caller:
 
 
 def text_of(value: str) -> str:
-    """Header text that every encoder takes: bytes that are no UTF-8 become replacement characters."""
+    """Return header text that every encoder takes: bytes that are not UTF-8 become replacement characters."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def number_of(uri: Uri) -> str:
-    """The user part without its parameters and password; of other schemes what they name; without a user the URI."""
+    """Return the number that a URI names: its user part without parameters and password. A URI of a scheme other than
+    sip gives the text after the scheme, and a URI without a user part the whole URI."""
     if uri.host and not uri.user:
         return text_of(str(uri))
     return text_of(unquote(re.split("[;:]", uri.user, maxsplit=1)[0]))
 
 
 def caller_of(invite: Request, patterns: Sequence[str]) -> Caller:
-    """Read an INVITE of a trunk, which is believed: its asserted identity goes before From (RFC 3325 section 9.1).
+    """Read who calls whom in a trunk's INVITE. We believe trunks, so an asserted identity goes before From (RFC 3325
+    section 9.1).
 
     Args:
         patterns: names of headers that become parameters; ``*`` at the end stands for anything.
 
     Raises:
-        ProtocolError: a Request-URI that cannot be read.
+        ProtocolError: the Request-URI cannot be read.
     """
     caller = _address(invite.headers.get("P-Asserted-Identity")) or invite.from_
     diverted = _address(invite.headers.get("Diversion"))
@@ -77,16 +79,16 @@ def _address(value: str | None) -> Address | None:
     try:
         return Address.parse(value) if value else None
     except ProtocolError:
-        return None  # a hint that cannot be read is none
+        return None  # we ignore a hint that we cannot read
 
 
 def is_own(name: str) -> bool:
-    """Whether a header is the protocol's own: nobody else may say it."""
+    """Return whether a header is the protocol's own, which nobody else may set."""
     return name.lower() in _OWN
 
 
 def custom_headers(headers: Headers, patterns: Sequence[str]) -> dict[str, str]:
-    """Those that a pattern names, several of one name joined by commas."""
+    """Return the custom headers that a pattern names. Several headers of one name are joined by commas."""
     names = {name.lower(): name for name, _ in reversed(list(headers))}
     return {
         name: text_of(", ".join(headers.all(name)))
@@ -96,7 +98,8 @@ def custom_headers(headers: Headers, patterns: Sequence[str]) -> dict[str, str]:
 
 
 def headers_of(parameters: Mapping[str, str], patterns: Sequence[str]) -> list[tuple[str, str]]:
-    """The reverse, for a call of ours. Line breaks become spaces; names that are no header's are left out."""
+    """Return the custom headers for a call of ours. Line breaks become spaces; names that are no header names are left
+    out."""
     return [
         (name, re.sub(r"[\r\n\0]+", " ", value))
         for name, value in parameters.items()
@@ -112,7 +115,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def route_of(uri: str, numbers: Mapping[str, str], default: str) -> str:
-    """The route of a called number: the longest key that it matches, else the default."""
+    """Return the route of a called number: that of the longest key which the number matches, else the default."""
     try:
         number = number_of(Uri.parse(uri))
     except ProtocolError:
@@ -122,13 +125,13 @@ def route_of(uri: str, numbers: Mapping[str, str], default: str) -> str:
 
 
 def user_to_user(data: str) -> list[tuple[str, str]]:
-    """Headers that hand data on. Empty for no data, or for more than a header should carry."""
+    """Return the headers that hand data on. Empty: there is no data, or more than a header should carry."""
     raw = data.encode("utf-8", "replace")
     return [(USER_TO_USER, f"{raw.hex()};encoding=hex")] if 0 < len(raw) <= MAX_HANDOFF_BYTES else []
 
 
 def read_user_to_user(value: str) -> str:
-    """The data of a User-to-User header; what is no text stays as it came."""
+    """Return the data of a User-to-User header. A value that is no text stays as it came."""
     content, _, params = value.partition(";")
     content = content.strip()
     if re.fullmatch("([0-9A-Fa-f]{2})+", content) and ("encoding" not in params or "encoding=hex" in params.lower()):

@@ -1,7 +1,7 @@
 """Session descriptions and their offers and answers, for one audio stream (RFC 8866, RFC 3264, RFC 4568). Pure.
 
 Codecs are matched by name, clock and channels, never by payload number: a number is only what one side calls its codec.
-``Negotiation`` is one call's side of it: what we offered, what was agreed, which key is ours.
+``Negotiation`` holds our side of one call: what we offered, what was agreed, and which key is ours.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ SUITES: Mapping[str, int] = {
 """SRTP suites that we can do, best first, with the bytes of master key and salt (RFC 4568 section 6.2, RFC 7714)."""
 
 _OFFERED_SUITES = ("AES_CM_128_HMAC_SHA1_80", "AES_CM_128_HMAC_SHA1_32")
-"""What every PBX knows; some take a line that they do not know for a fault."""
+"""We offer only the suites that every PBX knows, since some PBXs take a line that they do not know for a fault."""
 
 _PROTOCOLS = frozenset({"RTP/AVP", "RTP/AVPF", "RTP/SAVP", "RTP/SAVPF"})
 _EVENTS = "TELEPHONE-EVENT"
 
 
 class Direction(enum.Enum):
-    """Seen from the side that says it (RFC 8866 section 6.7)."""
+    """Which way audio goes, seen from the side that sends the description (RFC 8866 section 6.7)."""
 
     SENDRECV = "sendrecv"
     SENDONLY = "sendonly"
@@ -48,7 +48,7 @@ class Direction(enum.Enum):
 
     @classmethod
     def of(cls, *, sends: bool, receives: bool) -> Direction:
-        """The direction in which both halves are as told."""
+        """Return the direction for a side that sends or not, and receives or not."""
         if sends:
             return cls.SENDRECV if receives else cls.SENDONLY
         return cls.RECVONLY if receives else cls.INACTIVE
@@ -86,14 +86,14 @@ KNOWN: Mapping[str, Codec] = {
     "G722": Codec(9, "G722", 8000),  # samples at 16000, clock 8000 by history (RFC 3551 section 4.5.2)
     "OPUS": Codec(107, "OPUS", 48000, 2, "minptime=10;useinbandfec=1"),  # always 2 channels (RFC 7587 section 7)
 }
-"""What we can speak, with the numbers that we offer."""
+"""The codecs that we can speak, with the payload numbers that we offer."""
 
 _STATIC = {codec.payload_type: codec for codec in KNOWN.values() if codec.payload_type < 96} | {
     13: Codec(13, "CN", 8000)
 }
 _NOISE = "CN"
 _OUR_NOISE = Codec(13, _NOISE, 8000)
-"""Comfort noise (RFC 3389), on the clock of the codecs that have none of their own."""
+"""Comfort noise (RFC 3389), on the clock of the codecs that have no comfort noise of their own."""
 
 _OUR_EVENTS = {8000: Codec(101, _EVENTS, 8000, 1, "0-15"), 48000: Codec(102, _EVENTS, 48000, 1, "0-15")}
 
@@ -105,10 +105,10 @@ class Crypto:
     tag: int
     suite: str
     key: bytes
-    """Master key and salt; protects what the side that says it sends."""
+    """Master key and salt. They protect the packets of the side that sends this line."""
 
     def __repr__(self) -> str:
-        return f"Crypto({self.tag}, {self.suite})"  # a key does not belong into a log
+        return f"Crypto({self.tag}, {self.suite})"  # a key does not belong in a log
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +127,12 @@ class Media:
     cryptos: tuple[Crypto, ...] = ()
     rtcp_mux: bool = False
     rtcp_port: int | None = None
-    """None: the next port, or the same with rtcp-mux."""
+    """None: RTCP uses the port after ``port``, or ``port`` itself with rtcp-mux."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionDescription:
-    """What a body says."""
+    """A session description: what the body of a message says about media."""
 
     session_id: str
     version: str
@@ -165,7 +165,8 @@ def parse(body: bytes) -> SessionDescription:
     """Read a session description. Lines and attributes that do not concern us are skipped.
 
     Raises:
-        ProtocolError: no ``v=0`` and ``o=``, a line that is no ``x=value``, or a number that is none; says which line.
+        ProtocolError: ``v=0`` or ``o=`` is missing, a line is not ``x=value``, or a number cannot be read. The message
+            says which line.
     """
     if len(body) > MAX_BYTES:
         raise ProtocolError(f"SDP has {len(body)} bytes, expected at most {MAX_BYTES}", status=513)
@@ -217,7 +218,7 @@ def _media(section: _Section, session: _Section) -> Media:
         host=host or "",
         codecs=_codecs(section, media.formats),
         direction=section.direction() or session.direction() or Direction.SENDRECV,
-        # Some write 20.0; a ptime is a wish, so one that cannot be read is none.
+        # Some peers write 20.0. A ptime is only a wish, so we ignore one that we cannot read.
         ptime_ms=int(ptime) if ptime and re.fullmatch("[0-9]{1,4}", ptime) else None,
         maxptime_ms=int(maxptime) if maxptime and re.fullmatch("[0-9]{1,4}", maxptime) else None,
         cryptos=tuple(crypto for line in section.attributes.get("crypto", ()) if (crypto := _crypto(line))),
@@ -246,13 +247,15 @@ def _codecs(section: _Section, formats: Sequence[str]) -> tuple[Codec, ...]:
 
 
 def _crypto(line: str) -> Crypto | None:
-    """None: a line that we cannot use, which is no fault (another suite, session parameters, a key with an MKI)."""
+    """Read a crypto line. None: we cannot use it, which is no fault (another suite, session parameters, a key with an
+    MKI)."""
     parts = line.split()
     if len(parts) != 3 or not parts[0].isdigit() or len(parts[0]) > 9 or parts[1] not in SUITES:
         return None
     method, _, params = parts[2].partition(":")
     encoded, *rest = params.split("|")
-    # A lifetime may follow. A master key identifier (with a colon) would stand in every packet; libsrtp is not told.
+    # We accept a lifetime behind the key. A master key identifier (with a colon) would stand in every packet, and we do
+    # not tell libsrtp to expect one, so we do not use such a key.
     if method.lower() != "inline" or any(":" in more for more in rest):
         return None
     try:
@@ -264,37 +267,37 @@ def _crypto(line: str) -> Crypto | None:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """What an offer and its answer come to, seen from us."""
+    """What an offer and its answer have agreed, seen from our side."""
 
     codec: Codec
-    """Under the peer's number: what we send with."""
+    """The codec under the peer's payload number, with which we send."""
     receive_type: int
-    """Our number of the same codec: what comes in."""
+    """Our payload number of the same codec, with which the peer sends."""
     events: Codec | None
-    """Touch tones (RFC 4733) under the peer's number; None: the peer takes none."""
+    """Touch tones (RFC 4733) under the peer's payload number. None: the peer takes no touch tones."""
     events_receive_type: int | None
     noise_type: int | None
-    """Comfort noise (RFC 3389), both ways; None: silence is not sent, or sent as audio."""
+    """Payload number of comfort noise (RFC 3389) in both directions. None: silence is not sent, or sent as audio."""
     host: str
     port: int
     rtcp_port: int
-    """Of the peer; the same as ``port`` with rtcp-mux."""
+    """The peer's port for RTCP. With rtcp-mux this is ``port``."""
     direction: Direction
-    """Ours."""
+    """Our direction."""
     ptime_ms: int
-    """What we send, by the peer's wish where we can."""
+    """Length of the frames that we send: what the peer wishes, if we can do that."""
     send_crypto: Crypto | None = None
     receive_crypto: Crypto | None = None
 
     @property
     def sent_format(self) -> AudioFormat:
-        """The codec as audio, as we send it."""
+        """The audio format that we send."""
         channels = f"/{self.codec.channels}" if self.codec.channels > 1 else ""
         return by_rtp_name(f"{self.codec.name}/{self.codec.clock_hz}{channels}", ptime_ms=self.ptime_ms)
 
     @property
     def on_hold(self) -> bool:
-        """The peer does not want to hear us now. Reports (RTCP) go on."""
+        """Whether the peer does not want to hear us now. Reports (RTCP) go on."""
         return not self.direction.sends
 
 
@@ -312,11 +315,11 @@ class Negotiation:
 
     Args:
         host: address that the peer can reach.
-        port: of our RTP; RTCP is the next one unless the peer wants both on one.
+        port: our RTP port. RTCP uses the next one, unless the peer wants both on one port.
         codecs: names out of ``KNOWN``, best first.
         srtp: ``off`` refuses RTP/SAVP, ``optional`` takes what comes and offers plain RTP, ``preferred`` offers keys
             that the peer may leave (best effort), ``required`` refuses plain RTP.
-        ptime_ms: where the peer wishes nothing that we can do.
+        ptime_ms: length of our frames if the peer wishes no length that we can do.
         random_bytes: source of keys and of the session's id.
     """
 
@@ -334,7 +337,7 @@ class Negotiation:
         if unknown or not codecs:
             raise ValueError(f"codecs are {list(codecs)}, expected some of {', '.join(KNOWN)}")
         self.agreed: Agreed | None = None
-        """The present agreement; a failed negotiation leaves it as it was."""
+        """The present agreement. A failed negotiation does not change it."""
         self._host = host
         self._port = port
         self._codecs = [KNOWN[name] for name in codecs]
@@ -347,22 +350,23 @@ class Negotiation:
         self._keys: dict[str, bytes] = {}
         self._offer: _Offer | None = None
         self._protocol = ""
-        """Agreed: some pair RTP/AVP with keys, and a change of it would be refused."""
+        """The agreed profile, which later offers repeat: some peers pair RTP/AVP with keys and would refuse a
+        change."""
 
     @property
     def offering(self) -> bool:
-        """An offer of ours waits for its answer."""
+        """Whether an offer of ours waits for its answer."""
         return self._offer is not None
 
     def answer(self, offer: SessionDescription, *, wish: Direction = Direction.SENDRECV) -> bytes:
-        """Answer an offer; ``agreed`` is then what holds.
+        """Answer an offer, and set ``agreed`` to the result.
 
         Args:
-            wish: our direction, as far as the offer allows it.
+            wish: the direction that we want. The answer follows it as far as the offer allows.
 
         Raises:
-            NotAcceptable: no audio that we can do; says what was offered. Nothing changed.
-            RuntimeError: an offer of ours is open: the glare is the dialog's to solve (491).
+            NotAcceptable: the offer has no audio that we can do. The message says what was offered; nothing changed.
+            RuntimeError: an offer of ours is open. The dialog has to solve this glare (491).
         """
         if self.offering:
             raise RuntimeError("answer() while an offer of ours is open")
@@ -381,7 +385,8 @@ class Negotiation:
             ours=ours,
             theirs=theirs,
         )
-        # Exactly one codec: the peer cannot change it in mid-call. It keeps its number (RFC 3264 section 6.1).
+        # We answer with exactly one codec, so that the peer cannot change it in mid-call. The codec keeps the number
+        # that it has in the offer (RFC 3264 section 6.1).
         audio = self._audio(
             media.protocol,
             [codec] + ([noise] if noise else []) + ([replace(events, fmtp="0-15")] if events else []),
@@ -396,10 +401,10 @@ class Negotiation:
         return self._describe(sections)
 
     def offer(self, *, wish: Direction = Direction.SENDRECV) -> bytes:
-        """Make an offer: of an outgoing call, of a re-INVITE, or the late one in a 200.
+        """Make an offer for an outgoing call, for a re-INVITE, or for the 200 to an INVITE without an offer.
 
-        Once something is agreed only that is offered again, under its numbers: those must not come to mean something
-        else (RFC 3264 section 8.3.2), and a call keeps its codec.
+        Once something is agreed, we offer only that again, under the same numbers: a number must not come to mean
+        something else (RFC 3264 section 8.3.2), and a call keeps its codec.
         """
         agreed = self.agreed
         if agreed:
@@ -424,7 +429,8 @@ class Negotiation:
         """Take the answer to our offer.
 
         Raises:
-            NotAcceptable: it refuses the audio, or takes nothing that was offered. The agreement stays as it was.
+            NotAcceptable: the answer refuses the audio, or takes nothing that was offered. The agreement stays as it
+                was.
             RuntimeError: nothing was offered.
         """
         if self._offer is None:
@@ -455,15 +461,15 @@ class Negotiation:
 
     @property
     def _best_effort(self) -> bool:
-        """The peer may leave our first offer's keys; once agreed, they are not given up."""
+        """Whether the peer may leave out the keys that we offer. Once keys are agreed, we do not give them up."""
         return self._srtp == "preferred" and not (self.agreed and self.agreed.send_crypto)
 
     def withdraw(self) -> None:
-        """Our offer was refused (488, 491 ...): what was agreed before goes on."""
+        """Drop our open offer, which was refused (488, 491 ...). What was agreed before still holds."""
         self._offer = None
 
     def _acceptable(self, offer: SessionDescription) -> tuple[int, Media, Codec, Crypto | None]:
-        """The first choice whose encryption we can take: an offer may have a section with and one without."""
+        """Return the first choice whose encryption we can take: an offer may have one section with and one without."""
         refused: NotAcceptable | None = None
         for at, media, codec in self._choices(offer):
             try:
@@ -478,7 +484,8 @@ class Negotiation:
         raise self._nothing_common(answer)
 
     def _choices(self, description: SessionDescription) -> Iterator[tuple[int, Media, Codec]]:
-        """Audio sections with a codec of ours; our order decides, not the peer's. A call keeps its codec."""
+        """Yield each audio section with a codec of ours: the one that is first in our order, not in the peer's. A call
+        keeps its codec."""
         for at, media in enumerate(description.media):
             if media.kind == "audio" and media.port and media.protocol.upper() in _PROTOCOLS:
                 found = (theirs for ours in self._wanted for theirs in media.codecs if ours.same(theirs))
@@ -509,7 +516,8 @@ class Negotiation:
         return usable[0] if usable else None
 
     def _key(self, suite: str) -> bytes:
-        """Ours for a suite; the same for the whole call, so that a refresh does not restart the stream."""
+        """Return our key for a suite. It stays the same for the whole call, so that a refresh does not restart the
+        stream."""
         if suite not in self._keys:
             self._keys[suite] = self._random_bytes(SUITES[suite])
         return self._keys[suite]
@@ -528,7 +536,7 @@ class Negotiation:
         theirs: Crypto | None,
     ) -> Agreed:
         self._protocol = media.protocol
-        # The old way to hold: an address that nobody has (RFC 3264 section 8.4).
+        # An address that nobody has is the old way to put a call on hold (RFC 3264 section 8.4).
         hears = media.direction.receives and media.host not in ("0.0.0.0", "::")
         direction = Direction.of(sends=wish.sends and hears, receives=wish.receives and media.direction.sends)
         return Agreed(
@@ -588,11 +596,11 @@ class Negotiation:
 
 
 def _events(media: Media, clock_hz: int) -> Codec | None:
-    """Touch tones on the codec's clock (RFC 4733 section 2.1 wants the same), else on any that we know."""
+    """Find touch tones on the codec's clock, as RFC 4733 section 2.1 wants, else on any clock that we know."""
     found = [codec for codec in media.codecs if codec.name == _EVENTS and codec.clock_hz in _OUR_EVENTS]
     return min(found, key=lambda codec: codec.clock_hz != clock_hz, default=None)
 
 
 def _noise(media: Media, clock_hz: int) -> Codec | None:
-    """Comfort noise under its static number, for a codec of that clock (RFC 3389 section 4)."""
+    """Find comfort noise under its static number, for a codec of that clock (RFC 3389 section 4)."""
     return _OUR_NOISE if clock_hz == _OUR_NOISE.clock_hz and _OUR_NOISE in media.codecs else None

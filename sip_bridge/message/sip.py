@@ -6,8 +6,8 @@ the start line, the five headers that identify a message, and its length. Anythi
 Anybody on the network may send us text, and it is read on the loop that paces all calls. So the time to read a message
 grows no faster than its length: no pattern has two repetitions beside each other that match the same characters.
 
-Own code, not aiosipua: that one skips header lines that it cannot read, cuts names at a quoted ``<``, loses the text of
-URIs other than sip, and its import brings asyncio with it.
+We do not use aiosipua: it skips header lines that it cannot read, cuts names at a quoted ``<``, loses the text of URIs
+other than sip, and imports asyncio.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from functools import cached_property
 from sip_bridge.errors import ProtocolError
 
 MAX_HEADER_BYTES = 64 * 1024
-"""Start line and headers together."""
+"""Bytes of the start line and the headers together."""
 
 MAX_START_LINE = 2 * 1024
-"""Characters; a Request-URI is an address, and a page of text is none."""
+"""Characters. A Request-URI is an address, which is never a page of text."""
 
 MAX_HEADER_LINE = 8 * 1024
-"""Characters of one header, unfolded. Not less, for a Record-Route of many proxies, a signed Identity (RFC 8224) and
-our own User-to-User (2 kB of data are 4 kB of hex) are longer than the start line may be."""
+"""Characters of one header, unfolded. This is more than for the start line, because some headers are long: a
+Record-Route of many proxies, a signed Identity (RFC 8224) and our own User-to-User (2 kB of data are 4 kB of hex)."""
 
 MAX_HEADERS = 256
-"""Headers of a message, and values of one that is a list. No request passes more hops than 70 (RFC 3261 section 20.22).
-"""
+"""Headers of a message, and also values of one header that is a list. No request passes more than 70 hops (RFC 3261
+section 20.22)."""
 
 MAX_BODY_BYTES = 1024 * 1024
 BRANCH_MAGIC = "z9hG4bK"
-"""Begins every branch of RFC 3261 (section 8.1.1.7); one without it comes from RFC 2543."""
+"""Every branch of RFC 3261 begins with this (section 8.1.1.7). A branch without it comes from a peer of RFC 2543."""
 
 PING = b"\r\n\r\n"
 """Keep-alive of a client on a stream (RFC 5626 section 3.5.1)."""
@@ -60,7 +60,7 @@ _COMPACT = {
     "v": "Via",
     "x": "Session-Expires",
 }
-"""RFC 3261 section 7.3.3 and the extensions' own."""
+"""Compact names of headers, from RFC 3261 section 7.3.3 and from the extensions."""
 
 _LISTS = frozenset(
     "accept accept-encoding accept-language allow allow-events contact path proxy-require record-route require route "
@@ -115,14 +115,14 @@ REASONS = {
     600: "Busy Everywhere",
     603: "Decline",
 }
-"""RFC 3261 section 21."""
+"""Reason phrases of RFC 3261 section 21."""
 
 Params = Mapping[str, str | None]
 """Parameters in order, names in lower case; None where there is no ``=``."""
 
 
 def split_list(text: str, separator: str = ",") -> list[str]:
-    """Cut at separators that stand outside quoted strings and angle brackets."""
+    """Cut a text at the separators outside quoted strings and angle brackets."""
     if separator not in text:
         return [text.strip()] if text.strip() else []
     if '"' not in text and "<" not in text:
@@ -148,19 +148,20 @@ def split_list(text: str, separator: str = ",") -> list[str]:
 
 
 def unquote(text: str) -> str:
-    """The content of a quoted string; any other text as it is."""
+    """Return the content of a quoted string, and any other text as it is."""
     if len(text) >= 2 and text[0] == text[-1] == '"':
         return re.sub(r"\\(.)", r"\1", text[1:-1])
     return text
 
 
 def quote(text: str) -> str:
-    """As a quoted string (RFC 3261 section 25.1)."""
+    """Return the text as a quoted string (RFC 3261 section 25.1)."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def parse_params(text: str) -> dict[str, str | None]:
-    """``;name=value`` parameters. Names in lower case, values as they came; the first of two equal names counts."""
+    """Read ``;name=value`` parameters: names in lower case, values as they came. The first of two equal names
+    counts."""
     params: dict[str, str | None] = {}
     for part in split_list(text, ";"):
         name, equals, value = part.partition("=")
@@ -190,7 +191,7 @@ def _number(text: str, largest: int, where: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Uri:
-    """A URI (RFC 3261 section 19.1). Of schemes other than sip and sips everything after the colon is ``user``."""
+    """A URI (RFC 3261 section 19.1). In schemes other than sip and sips, everything after the colon is ``user``."""
 
     scheme: str
     user: str = ""
@@ -205,7 +206,7 @@ class Uri:
         """Read a URI.
 
         Raises:
-            ProtocolError: no scheme, or a sip URI without a readable host and port.
+            ProtocolError: the text has no scheme, or is a sip URI without a readable host and port.
         """
         scheme, colon, rest = text.strip().partition(":")
         if not colon or not rest or not _SCHEME.fullmatch(scheme):
@@ -213,7 +214,7 @@ class Uri:
         scheme = scheme.lower()
         if scheme not in ("sip", "sips"):
             return cls(scheme, rest)
-        # The user part may hold ; and ? unescaped, so it is cut off first.
+        # The user part may hold ; and ? unescaped, so we cut it off first.
         user, at, rest = rest.rpartition("@")
         rest, _, headers = rest.partition("?")
         address, _, params = rest.partition(";")
@@ -233,7 +234,7 @@ class Uri:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Value of From, To, Contact, Route, Refer-To ... (RFC 3261 section 20.10)."""
+    """The value of From, To, Contact, Route, Refer-To ... (RFC 3261 section 20.10)."""
 
     uri: Uri
     display_name: str = ""
@@ -241,7 +242,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read one address; without angle brackets all parameters are the header's, not the URI's (section 20).
+        """Read one address. Without angle brackets, all parameters belong to the header, not to the URI (section 20).
 
         Raises:
             ProtocolError: unbalanced quotes or brackets, or an unreadable URI.
@@ -269,11 +270,11 @@ class Address:
 
     @property
     def tag(self) -> str:
-        """The dialog's tag, or empty."""
+        """The dialog's tag. Empty: there is none."""
         return self.params.get("tag") or ""
 
     def with_tag(self, tag: str) -> Address:
-        """The same address with this tag."""
+        """Return the same address with this tag."""
         return replace(self, params={**self.params, "tag": tag})
 
     def __str__(self) -> str:
@@ -283,7 +284,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Via:
-    """One hop (RFC 3261 section 20.42)."""
+    """One hop on a message's way: a Via value (RFC 3261 section 20.42)."""
 
     transport: str
     host: str
@@ -295,7 +296,7 @@ class Via:
         """Read one Via value.
 
         Raises:
-            ProtocolError: another protocol, or an unreadable address.
+            ProtocolError: the protocol is not SIP/2.0, or the address cannot be read.
         """
         sent, _, params = text.partition(";")
         protocol, *rest = (part.strip() for part in sent.split("/", 2))
@@ -308,12 +309,12 @@ class Via:
 
     @property
     def branch(self) -> str:
-        """The transaction's identifier, or empty."""
+        """The transaction's identifier. Empty: there is none."""
         return self.params.get("branch") or ""
 
     @property
     def sent_by(self) -> str:
-        """Host and port as the sender wrote them, the default port said out (section 17.2.3)."""
+        """Host and port as the sender wrote them, with the default port if the sender wrote none (section 17.2.3)."""
         return f"{self.host}:{self.port or (5061 if self.transport == 'TLS' else 5060)}"
 
     def __str__(self) -> str:
@@ -323,7 +324,7 @@ class Via:
 
 @dataclass(frozen=True, slots=True)
 class CSeq:
-    """RFC 3261 section 20.16."""
+    """Number and method of a request (RFC 3261 section 20.16)."""
 
     number: int
     method: str
@@ -333,7 +334,7 @@ class CSeq:
         """Read the header.
 
         Raises:
-            ProtocolError: not ``number method``, or a number of 2**31 and more (section 8.1.1.5).
+            ProtocolError: the text is not ``number method``, or the number is 2**31 or more (section 8.1.1.5).
         """
         parts = text.split()
         if len(parts) != 2 or not _TOKEN.fullmatch(parts[1]):
@@ -345,10 +346,10 @@ class CSeq:
 
 
 class Headers:
-    """Headers in their order; names compare without case. Not changeable: ``replace`` and ``add`` give copies.
+    """Headers in their order. Names compare without case. Headers do not change: ``replace`` and ``add`` return copies.
 
     Raises:
-        ValueError: a name that is no token or a value with a line break, which would smuggle in another header.
+        ValueError: a name is no token, or a value has a line break, which would smuggle in another header.
     """
 
     __slots__ = ("_index", "_items")
@@ -366,20 +367,21 @@ class Headers:
         self._index = index
 
     def get(self, name: str) -> str | None:
-        """The first value, or None."""
+        """Return the first value, or None."""
         values = self._index.get(name.lower())
         return values[0] if values else None
 
     def all(self, name: str) -> tuple[str, ...]:
-        """Every value; lists are cut at their commas."""
+        """Return every value. Headers that are lists are cut at their commas."""
         return tuple(self._index.get(name.lower(), ()))
 
     def tokens(self, name: str) -> frozenset[str]:
-        """The values of Supported, Require, Allow ... for membership tests; in lower case."""
+        """Return the values of Supported, Require, Allow ... in lower case, for membership tests."""
         return frozenset(value.lower() for value in self.all(name))
 
     def replace(self, name: str, *values: str) -> Headers:
-        """A copy in which the header has these values (none: it is gone), at the place where it first stood."""
+        """Return a copy in which the header has these values, at the place where it first stood. No values: it is
+        removed."""
         key = name.lower()
         items: list[tuple[str, str]] = []
         fresh = [(name, value) for value in values]
@@ -392,7 +394,7 @@ class Headers:
         return Headers(items + fresh)
 
     def add(self, name: str, *values: str) -> Headers:
-        """A copy with these values after all others."""
+        """Return a copy with these values after all others."""
         return Headers(self._items + tuple((name, value) for value in values))
 
     def __contains__(self, name: str) -> bool:
@@ -428,33 +430,33 @@ class _Message:
 
     @cached_property
     def from_(self) -> Address:
-        """Who began the dialog."""
+        """The From header: who began the dialog."""
         return Address.parse(self._required("From"))
 
     @cached_property
     def to(self) -> Address:
-        """Whom it was meant for."""
+        """The To header: whom the request was meant for."""
         return Address.parse(self._required("To"))
 
     @cached_property
     def call_id(self) -> str:
-        """Compared byte by byte."""
+        """The Call-ID, which is compared byte by byte."""
         return self._required("Call-ID")
 
     @cached_property
     def cseq(self) -> CSeq:
-        """Number and method of the request, in its responses too."""
+        """Number and method of the request. A response repeats those of its request."""
         return CSeq.parse(self._required("CSeq"))
 
     @cached_property
     def contact(self) -> Address | None:
-        """The first contact; None where there is none, or only ``*``."""
+        """The first contact. None: there is none, or only ``*``."""
         value = self.headers.get("Contact")
         return None if value is None or value == "*" else Address.parse(value)
 
     @property
     def content_type(self) -> str:
-        """Media type in lower case, without parameters; empty where there is none."""
+        """Media type in lower case, without parameters. Empty: the message names none."""
         return (self.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
 
     def _serialise(self, start_line: str) -> bytes:
@@ -468,17 +470,17 @@ class _Message:
 
 @dataclass(frozen=True)
 class Request(_Message):
-    """A request. ``uri`` is the text as it came: digest and CANCEL need it unchanged."""
+    """A request. ``uri`` is the text as it came, since digest and CANCEL need it unchanged."""
 
     method: str
     uri: str
     headers: Headers
     body: bytes = b""
     size: int = field(default=0, compare=False)
-    """Of a request that was received: its bytes on the wire."""
+    """How many bytes a received request had on the wire."""
 
     def serialise(self) -> bytes:
-        """As bytes, with the Content-Length that is true.
+        """Return the message as bytes, with a true Content-Length.
 
         Raises:
             ValueError: the start line holds a line break.
@@ -496,7 +498,7 @@ class Response(_Message):
     body: bytes = b""
 
     def serialise(self) -> bytes:
-        """As bytes, with the Content-Length that is true.
+        """Return the message as bytes, with a true Content-Length.
 
         Raises:
             ValueError: the reason holds a line break.
@@ -508,7 +510,7 @@ Message = Request | Response
 
 
 class MalformedRequest(ProtocolError):
-    """A request that could be read far enough to be answered, and no further; ``reply`` is the answer."""
+    """A request that we could read only far enough to answer it. ``reply`` is the answer."""
 
     def __init__(self, why: ProtocolError, request: Request) -> None:
         super().__init__(str(why), status=why.status)
@@ -517,14 +519,14 @@ class MalformedRequest(ProtocolError):
 
 
 def parse(data: bytes) -> Message:
-    """Read one message: a datagram, or what ``MessageStream`` cut out.
+    """Read one message: a datagram, or what ``MessageStream`` cut out of a stream.
 
-    Bytes after the body are dropped, as section 18.3 has it for datagrams. Text that is not UTF-8 survives a round
+    Bytes after the body are dropped, as section 18.3 demands for datagrams. Text that is not UTF-8 survives a round
     trip (``surrogateescape``).
 
     Raises:
-        MalformedRequest: a request that cannot be dealt with, and the answer that is due.
-        ProtocolError: no SIP message.
+        MalformedRequest: the request cannot be dealt with. The exception carries the answer that is due.
+        ProtocolError: this is no SIP message.
     """
     head, body = _split_head(data.lstrip(b"\r\n"))
     lines = head.decode("utf-8", "surrogateescape").replace("\r\n", "\n").replace("\r", "\n").split("\n")
@@ -595,7 +597,7 @@ def _parse_headers(lines: list[str]) -> Headers:
 
 
 def _checked(message: Message) -> bytes:
-    """Read everything that later layers rely on, once; returns the body, cut to its declared length."""
+    """Read everything that later layers rely on, once. Return the body, cut to its declared length."""
     for name in _UNIQUE:
         if len(message.headers.all(name)) > 1:
             raise ProtocolError(f"message with several {name} headers, expected one")
@@ -615,7 +617,8 @@ def _checked(message: Message) -> bytes:
 
 
 def _reply_to_malformed(request: Request, status: int) -> Response | None:
-    """What section 8.2.6 copies, copied without being understood. None: an ACK, or one that nobody could match."""
+    """Answer with the headers that section 8.2.6 copies, without reading them. None: the request is an ACK, or nobody
+    could match the answer to it."""
     try:
         _ = request.via
     except ProtocolError:
@@ -627,20 +630,22 @@ def _reply_to_malformed(request: Request, status: int) -> Response | None:
 
 
 class MessageStream:
-    """Cuts a TCP or TLS stream into messages (section 18.3). One that cannot be cut is of no more use: close it."""
+    """Cuts a TCP or TLS stream into messages (section 18.3). A stream that cannot be cut is of no more use: close
+    it."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._searched = 0
-        """Bytes at the front among which the end of the headers does not begin."""
+        """How many bytes at the front were searched: the end of the headers does not begin among them."""
         self._wanted = 0
-        """Length of the first message; 0: its headers have not ended yet."""
+        """Length of the first message in bytes. 0: its headers have not ended yet."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take what was read; yields whole messages for ``parse``, and ``PING`` for a keep-alive that wants ``PONG``.
+        """Take the bytes that were read. Yield whole messages for ``parse``, and ``PING`` for a keep-alive that wants
+        ``PONG``.
 
         Raises:
-            ProtocolError: headers or body over their limits, or a Content-Length that is no number.
+            ProtocolError: headers or body are over their limits, or Content-Length is no number.
         """
         self._buffer += data
         while True:
@@ -667,7 +672,7 @@ class MessageStream:
 
 
 def _declared_length(head: bytes) -> int:
-    """The Content-Length among these headers; 0 where there is none."""
+    """Return the Content-Length among these headers. 0: there is none."""
     for line in _FOLD.sub(b" ", head).splitlines()[1:]:
         name, colon, value = line.partition(b":")
         if colon and name.rstrip().lower() in (b"content-length", b"l"):
@@ -684,11 +689,12 @@ def response_to(
     body: bytes = b"",
     reason: str = "",
 ) -> Response:
-    """A response with what it must copy (RFC 3261 section 8.2.6.2), Record-Route too where it can make a dialog.
+    """Make a response with the headers that it must copy (RFC 3261 section 8.2.6.2). A response that can make a dialog
+    copies Record-Route too.
 
     Args:
-        to_tag: our tag, put in where the request has none; not wanted in a 100.
-        reason: instead of the usual phrase.
+        to_tag: our tag, for a request whose To has none. A 100 wants no tag.
+        reason: replaces the usual phrase.
     """
     to = request.headers.get("To") or ""
     if to_tag and not request.to.tag:
@@ -706,7 +712,7 @@ def response_to(
 
 
 def note_source(request: Request, host: str, port: int) -> Request:
-    """Write into the topmost Via where the request really came from (RFC 3261 section 18.2.1, RFC 3581 section 4)."""
+    """Write the true source of a request into its topmost Via (RFC 3261 section 18.2.1, RFC 3581 section 4)."""
     params = dict(request.via.params)
     if "rport" in params:
         params["rport"] = str(port)
