@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "h200_cosyvoice.py"
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "h200_cosyvoice.py"
 
 
 def run(out: Path, version: int, rows: str, *more: str) -> list[dict[str, Any]]:
