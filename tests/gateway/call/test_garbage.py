@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 PROGRAM = """
 import asyncio, gc, weakref
 from gateway.call import garbage
+from tests.virtual_loop import VirtualLoop
 
 class Cycle:
     def __init__(self):
@@ -41,11 +43,12 @@ async def main():
     assert gone() is None
     collecting.cancel()
 
-asyncio.run(main())
+asyncio.Runner(loop_factory=VirtualLoop).run(main())
 print("done")
 """
 
 
 def test_full_collections_wait_for_a_moment_without_calls_or_for_much_to_collect() -> None:
-    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
+    root = Path(__file__).parents[3]
+    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, cwd=root)
     assert ran.stdout == "done\n", ran.stderr
