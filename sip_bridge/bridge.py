@@ -1,7 +1,7 @@
 """The SIP server: one endpoint, the calls over it, who may call, and how many.
 
-Brings every message to the call it belongs to, makes calls of admitted INVITEs, and says no to the others before they
-cost anything.
+The bridge brings every message to the call it belongs to, makes calls of the INVITEs that it admits, and refuses the
+others before they cost anything.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _RETRY = (("Retry-After", "5"),)
 
 
 class SipBridge:
-    """SIP calls as sessions; implements the endpoint's ``User`` and the calls' ``Host``.
+    """Makes sessions of SIP calls. Implements the endpoint's ``User`` and the calls' ``Host``.
 
     Args:
-        begin: makes the session of a call; raises ``Rejected``.
-        check_room: raises ``Rejected`` where there is no room for one more call.
-        on_report: told of lost RTP packets and jitter.
-        on_rejected: told why a call was refused, for the metric.
-        new_call_id: of sessions that outgoing calls become.
-        routes: those that outgoing calls may name.
+        begin: makes the session of a call. Raises ``Rejected``.
+        check_room: raises ``Rejected`` if there is no room for one more call.
+        on_report: is told of lost RTP packets and jitter.
+        on_rejected: is told why a call was refused, for the metric.
+        new_call_id: makes the id of the session of an outgoing call.
+        routes: names of the routes that an outgoing call may use.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class SipBridge:
             client_tls=client_context(tls.certificate, tls.key, tls.authorities) if tls else client_context(),
         )
         self.local = LocalAddress(config.advertised, config.port)
-        """Where peers reach us; the ports are right once it has started."""
+        """Where peers reach us. The ports are right after ``start``."""
         self.client = Client(self.endpoint)
         self.counts: Counter[str] = Counter()
-        """Calls by how they began: ``accepted``, or the reason of the refusal."""
+        """How many calls were ``accepted``, or refused for each reason."""
         self._begin = begin
         self._check_room = check_room
         self._on_report = on_report
@@ -109,7 +109,7 @@ class SipBridge:
     # --- life ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen.
+        """Start to listen.
 
         Raises:
             OSError: the address cannot be had.
@@ -134,11 +134,11 @@ class SipBridge:
         log.info("SIP listens", extra={"host": self.config.host, "port": self.endpoint.port})
 
     def drain(self) -> None:
-        """Refuse new calls, and say so to those who ask by OPTIONS."""
+        """Refuse new calls, and say so to peers that ask by OPTIONS."""
         self.endpoint.draining = True
 
     async def aclose(self) -> None:
-        """End what is left of the calls, give their last messages a moment, close the sockets."""
+        """End the calls that are left, give their last messages a moment, and close the sockets."""
         self.drain()
         await asyncio.gather(*(pings.close() for pings in self._pings.values()))
         await asyncio.gather(*(registration.close() for registration in self.registrations))
@@ -150,7 +150,7 @@ class SipBridge:
         while (self._asked or len(self.outgoing)) and loop.time() < deadline:  # noqa: ASYNC110 - the last answers, one by one
             await asyncio.sleep(0.01)
         for call in list(self._calls):
-            call.abandon()  # one that waits for an ACK still
+            call.abandon()  # this also ends a call that still waits for an ACK
         await self.outgoing.aclose()
         await self.endpoint.close()
 
@@ -159,7 +159,7 @@ class SipBridge:
 
     @property
     def kept(self) -> dict[str, int]:
-        """Sizes of every table: all of them fall to nothing with the last call."""
+        """The size of every table. All of them are empty again after the last call."""
         return {
             "calls": len(self._calls),
             "dialogs": len(self._dialogs),
@@ -174,15 +174,15 @@ class SipBridge:
     # --- the endpoint's user ---------------------------------------------------------------------------------------
 
     def standing(self, peer: Peer) -> Standing:
-        """What a peer is to us: a trunk, a registrar of ours, or nobody."""
+        """Return what a peer is to us: a trunk, a registrar of ours, or nobody."""
         if not peer.host:
-            return Standing.STRANGER  # a connection that was gone before it could be asked whose it is
+            return Standing.STRANGER  # the connection was gone before we could ask whose it is
         if any(each.peer and each.peer.host == peer.host for each in self.registrations):
             return Standing.KNOWN
         return self._trunks.standing(peer.host, self.endpoint.certificate_names(peer))
 
     def on_request(self, key: Key, request: Request, peer: Peer) -> None:
-        """A new request: in a dialog, or the beginning of one."""
+        """Take a new request: it is in a dialog, or begins one."""
         if request.to.tag:
             call = self._dialogs.get(dialog_id(request, received=True))
             if call is None:
@@ -211,7 +211,7 @@ class SipBridge:
                 self.endpoint.respond(key, response_to(request, refusal.status, to_tag=tag, headers=refusal.headers))
 
     def _admit(self, request: Request, peer: Peer) -> str | Refusal | None:
-        """The trunk whose request this is, or as ``Trunks.admit``."""
+        """Return the trunk whose request this is, or a refusal or None as ``Trunks.admit`` does."""
         if not peer.host:
             return None
         for registration in self.registrations:
@@ -224,19 +224,19 @@ class SipBridge:
         return admitted.name if isinstance(admitted, Trunk) else admitted
 
     def on_ack(self, request: Request) -> None:
-        """The ACK of a 2xx."""
+        """Take the ACK of a 2xx."""
         call = self._dialogs.get(dialog_id(request, received=True))
         if call is not None:
             call.on_ack(request)
 
     def on_cancel(self, invite: Key) -> None:
-        """A caller gives up."""
+        """Note that a caller gives up."""
         call = self._invites.get(invite)
         if call is not None:
             call.on_cancel()
 
     def on_response(self, key: Key | None, response: Response) -> None:
-        """A response to a request of ours."""
+        """Take a response to a request of ours."""
         if self.client.on_response(key, response) or self.outgoing.on_response(key, response):
             return
         call = self._asked.get(key) if key else None
@@ -248,7 +248,7 @@ class SipBridge:
             call.on_response(key, response)
 
     def on_failed(self, key: Key, reason: Act) -> None:
-        """A request of ours has no answer."""
+        """Note that a request of ours has no answer."""
         if self.client.on_failed(key, reason) or self.outgoing.on_failed(key, reason):
             return
         call = self._asked.pop(key, None)
@@ -292,7 +292,7 @@ class SipBridge:
         log.info("call rejected", extra={"why": why or reason, "transport": "sip", "source": peer.host})
 
     def reserve(self, name: str, trunk: TrunkConfig) -> PortPair:
-        """Ports for one more call of a trunk. Raises ``Rejected`` where there is no room for it."""
+        """Take ports for one more call of a trunk. Raises ``Rejected`` if there is no room for the call."""
         self._check_room()
         if trunk.max_calls and self._of_trunk[name] >= trunk.max_calls:
             raise Rejected(f"trunk {name} has {trunk.max_calls} calls, its max_calls", status=503, code="trunk_full")
@@ -308,7 +308,7 @@ class SipBridge:
         return self._begin(call)
 
     def reachable(self, trunk: str) -> bool:
-        """Whether a trunk's proxy answers, as far as it is asked."""
+        """Return whether a trunk's proxy answers, as far as we ask it."""
         return trunk not in self._pings or self._pings[trunk].alive
 
     def joined(self, call: SipCall) -> None:
@@ -322,7 +322,7 @@ class SipBridge:
         self._asked[key] = call
 
     def left(self, call: SipCall) -> None:
-        """Forget a call, but for the answers to its last request."""
+        """Forget a call, except for the answers to its last request."""
         dialog = self._calls.pop(call, None)
         if dialog is not None:
             del self._dialogs[dialog]
@@ -334,7 +334,7 @@ class SipBridge:
             self._asked.pop(key, None)
 
     def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:
-        """Where a transfer leads: to another call of ours, or to an allowed target."""
+        """Return where a transfer leads: to another call of ours, or to an allowed target."""
         other = next((each for each in self._calls if each.session and each.session.call_id == target), None)
         if other is not None and other is not call:
             return other.dialog.target, other.dialog
@@ -345,12 +345,13 @@ class SipBridge:
         return uri, None
 
     def refer(self, call: SipCall, target: Uri) -> None:
-        """Place the call that a peer asks for: on the same route, with the same parameters."""
+        """Place the call that a peer asks for, on the same route and with the same parameters as the peer's own
+        call."""
         order = CallOrder(target=str(target), route=call.route, custom_parameters=call.caller.parameters)
         self.outgoing.place_for(order, call.tell_referred)
 
     def on_report(self, lost: int, jitter_s: float) -> None:
-        """RTP statistics."""
+        """Take RTP statistics."""
         self._on_report(lost, jitter_s)
 
 

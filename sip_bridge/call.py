@@ -1,7 +1,8 @@
-"""One SIP call as the leg of a session: what its ``InviteDialog`` decides is carried out here, on the event loop.
+"""One SIP call as the leg of a session: this module carries out, on the event loop, what the call's ``InviteDialog``
+decides.
 
 ``SipCall`` is what both directions share; ``IncomingCall`` is a call that somebody makes to us. The bridge brings the
-messages, the session leads the talk.
+messages, and the session decides what is said.
 """
 
 from __future__ import annotations
@@ -51,11 +52,12 @@ from voicecodecs.registry import AudioFormat
 log = logging.getLogger(__name__)
 
 _INBOUND_OPUS_HZ = 16_000
-"""A decoder gives any rate for the same price; 16 kHz is all that those who listen use."""
+"""The rate to which we decode Opus. Every rate costs a decoder the same, and nobody who listens uses more than 16
+kHz."""
 
 
 class CallSession(CallEvents, Protocol):
-    """The session, as its leg sees it."""
+    """The session, as the leg of its call sees it."""
 
     ready: asyncio.Future[None]
     greeted: asyncio.Future[None]
@@ -69,7 +71,7 @@ class CallSession(CallEvents, Protocol):
 
 
 class Host(Protocol):
-    """What the bridge is for its calls."""
+    """The bridge, as its calls see it."""
 
     config: SipConfig
     endpoint: Endpoint
@@ -80,27 +82,27 @@ class Host(Protocol):
         ...
 
     def reachable(self, trunk: str) -> bool:
-        """Whether a trunk's proxy is alive, as far as that is known."""
+        """Return whether a trunk's proxy is alive, as far as we know."""
         ...
 
     def joined(self, call: SipCall) -> None:
-        """The call has a dialog: what comes in it is the call's."""
+        """Note that the call has a dialog, so that messages in the dialog come to the call."""
         ...
 
     def asked(self, key: Key, call: SipCall) -> None:
-        """The call has sent a request: its responses are the call's."""
+        """Note that the call has sent a request, so that its responses come to the call."""
         ...
 
     def left(self, call: SipCall) -> None:
-        """The call is over; nothing but the answers to its last requests comes to it any more."""
+        """Note that the call is over. From now on, only the answers to its last requests come to it."""
         ...
 
     def reserve(self, name: str, trunk: TrunkConfig) -> PortPair:
-        """Ports for one more call of a trunk. Raises ``Rejected`` where there is no room for it."""
+        """Take ports for one more call of a trunk. Raises ``Rejected`` if there is no room for the call."""
         ...
 
     def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:
-        """Where a transfer leads, and the dialog that it replaces. Raises ``SipError``."""
+        """Return where a transfer leads, and the dialog that it replaces. Raises ``SipError``."""
         ...
 
     def refer(self, call: SipCall, target: Uri) -> None:
@@ -108,7 +110,7 @@ class Host(Protocol):
         ...
 
     def on_report(self, lost: int, jitter_s: float) -> None:
-        """RTP packets that were lost since the last report, and the jitter."""
+        """Take the number of RTP packets lost since the last report, and the jitter."""
         ...
 
 
@@ -119,26 +121,26 @@ def _format(agreed: Agreed | None, *, inbound: bool) -> AudioFormat:
 
 
 class SipCall:
-    """A call with a dialog, as a ``MediaLeg`` and the ``CallEvents`` of its RTP.
+    """A call with a dialog. It is a ``MediaLeg`` and takes the ``CallEvents`` of its RTP.
 
     Args:
-        name, trunk: whose call it is.
-        peer: whom we exchange messages with: where the INVITE came from, or went to.
-        ports: given back at the end.
+        name, trunk: the trunk of the call.
+        peer: whom we exchange messages with: where the INVITE came from or went to.
+        ports: the media ports, which the call gives back at its end.
     """
 
-    max_lead_ms = 0  # a phone's jitter buffer would take a lead for jitter, and grow
+    max_lead_ms = 0  # a phone would take a lead for jitter, and make its jitter buffer longer
     has_marks = False
     recalls = False
     direction = "inbound"
-    """As ``setup`` says it."""
+    """The direction that the message ``setup`` names."""
     session_id = ""
-    """Of the session, where it was told before there was one; empty: any."""
+    """The session's id, if it was fixed before there was a session. Empty: any id."""
     caller: Caller
     """Who calls whom."""
     route: str
     protocol: InviteDialog
-    """What the call says and when."""
+    """Decides what the call says and when."""
 
     def __init__(self, host: Host, name: str, trunk: TrunkConfig, peer: Peer, ports: PortPair) -> None:
         self.trunk_name = name
@@ -156,28 +158,28 @@ class SipCall:
 
     @property
     def state(self) -> State:
-        """Where the call is."""
+        """The state of the call."""
         return self.protocol.state
 
     @property
     def dialog(self) -> Dialog:
-        """The call's dialog; of a call of ours there is none before its answer."""
+        """The call's dialog. A call of ours has none before its answer."""
         return self.protocol.dialog
 
     @property
     def call_sid(self) -> str:
-        """The call's id at the peer."""
+        """The id that the peer uses for the call."""
         return self.dialog.call_id
 
     # --- the protocol ----------------------------------------------------------------------------------------------
 
     def _tell(self, event: Callable[..., None], *what: object) -> None:
-        """Tell the protocol of an event, and do what it wants done."""
+        """Tell the protocol of an event, and carry out the effects."""
         event(*what, now=self._loop.time())
         self._carry_out()
 
     def _carry_out(self) -> None:
-        """Effects are carried out one after the other, also where one of them leads to the next event."""
+        """Carry out the effects one after the other, even if one of them leads to the next event."""
         if self._carrying_out:
             return
         self._carrying_out = True
@@ -240,28 +242,28 @@ class SipCall:
         self._tell(self.protocol.begun)
 
     def deadline(self) -> float | None:
-        """When ``on_timer`` is to be called."""
+        """Return when ``on_timer`` is to be called."""
         return self.protocol.deadline()
 
     def on_timer(self, now: float) -> None:
-        """Something was waited for long enough."""
+        """Note that something was waited for long enough."""
         self.protocol.tick(now=now)
         self._carry_out()
 
     def on_request(self, key: Key, request: Request) -> None:
-        """A request in the dialog."""
+        """Take a request in the dialog."""
         self._tell(self.protocol.on_request, key, request)
 
     def on_ack(self, ack: Request) -> None:
-        """The ACK of a 2xx of ours."""
+        """Take the ACK of a 2xx of ours."""
         self._tell(self.protocol.on_ack, ack)
 
     def on_response(self, key: Key | None, response: Response) -> None:
-        """A response to a request of ours, first or repeated."""
+        """Take a response to a request of ours, the first or a repeated one."""
         self._tell(self.protocol.on_response, key, response)
 
     def on_failed(self, key: Key, reason: Act) -> None:
-        """No response, or the request could not be sent."""
+        """Note that a request of ours had no response or could not be sent."""
         self._tell(self.protocol.on_failed, key, 408 if reason is Act.TIMEOUT else 503)
 
     def tell_referred(self, status: int, reason: str) -> None:
@@ -269,7 +271,7 @@ class SipCall:
         self._tell(self.protocol.tell_referred, status, reason)
 
     def end(self, reason: str, headers: HeaderItems = ()) -> None:
-        """We end the call. Idempotent."""
+        """End the call from our side. Idempotent."""
         self._tell(self.protocol.end, reason, headers)
 
     def abandon(self) -> None:
@@ -280,12 +282,12 @@ class SipCall:
 
     @property
     def outbound(self) -> AudioFormat:
-        """What we send; known when offer and answer are."""
+        """The format that we send. It is known after offer and answer."""
         return _format(self.protocol.negotiation.agreed, inbound=False)
 
     @property
     def inbound(self) -> AudioFormat:
-        """What the caller's audio is decoded to."""
+        """The format to which the caller's audio is decoded."""
         return _format(self.protocol.negotiation.agreed, inbound=True)
 
     def send_frame(self, payload: bytes, now: float) -> bool:
@@ -293,22 +295,22 @@ class SipCall:
         return self.rtp.send_frame(payload, now)
 
     def send_mark(self, name: str) -> None:
-        """No marks: the played position is the timetable's."""
+        """Do nothing: RTP has no marks, and the timetable gives the played position."""
 
     def send_clear(self) -> None:
-        """Nothing is buffered beyond the phone's own few frames, which cannot be recalled."""
+        """Do nothing: only the phone buffers a few frames, and they cannot be recalled."""
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Whether the peer takes touch tones as events."""
+        """Return whether the peer takes touch tones as events."""
         return self.rtp.carries_dtmf
 
     def send_dtmf(self, digits: str) -> bool:
-        """Send touch tones as events (RFC 4733). False: the peer takes none, tones go in the audio."""
+        """Send touch tones as events (RFC 4733). False: the peer takes no events, so the tones go into the audio."""
         return self.rtp.send_dtmf(digits)
 
     def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
         """Ask the peer to call somebody else in our place (REFER): a SIP URI or number among ``sip.allowed_targets``,
-        or the id of another call of ours, for an attended transfer. Refused: there is nobody to ask now."""
+        or another call of ours by its id, for an attended transfer. REFUSED: there is nobody to ask now."""
         if not self.protocol.may_transfer():
             return TransferStart.REFUSED
         try:
@@ -322,7 +324,7 @@ class SipCall:
         return TransferStart.UNDER_WAY
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
-        """End the call, in whatever state it is; ``handoff_data`` goes along in User-to-User."""
+        """End the call, whatever its state is. ``handoff_data`` goes to the peer in User-to-User."""
         self.session = None
         handed: HeaderItems = ()
         if handoff_data and self._host.config.user_to_user:
@@ -335,46 +337,47 @@ class SipCall:
 
     @property
     def listening(self) -> bool:
-        """Whether anybody wants the caller's audio now. Not on hold: what comes then is music."""
+        """Whether anybody wants the caller's audio now. On hold nobody does, because the peer then sends music."""
         return self.session is not None and self.session.listening and not self._on_hold
 
     def on_digit(self, digit: str) -> None:
-        """A key as RTP event."""
+        """Take a touch tone that came as an RTP event."""
         self._digit(digit, "RTP")
 
     def on_round_trip(self, seconds: float) -> None:
-        """The peer's report shows how far it is."""
+        """Take the round-trip time that the peer's report shows."""
         if self.session is not None:
             self.session.on_round_trip(seconds)
 
     def on_audio(self, payload: bytes) -> None:
-        """The caller's audio."""
+        """Take the caller's audio."""
         if self.session is not None:
             self.session.on_audio(payload)
 
     def on_mark(self, name: str) -> None:
-        """RTP has none."""
+        """Do nothing: RTP has no marks."""
 
     def on_leg_closed(self, reason: str) -> None:
-        """The media is lost while the signalling is not."""
+        """Note that the media is lost while the signalling still works."""
         self.end(reason, [("Reason", f'SIP;cause=408;text="{reason}"')])
 
     def _digit(self, digit: str, by: str) -> None:
-        # A peer that tells a key in both ways means one key: the way of the first one counts.
+        # A peer may send one key as an RTP event and as a message. We count only the keys that come the way the first
+        # one came.
         self._digits_by = self._digits_by or by
         if self.session is not None and self._digits_by == by:
             self.session.on_digit(digit)
 
 
 class IncomingCall(SipCall):
-    """A call to us, from its INVITE on.
+    """A call that somebody makes to us, from its INVITE on.
 
     Args:
         key: the INVITE's transaction.
 
     Raises:
-        ProtocolError: an INVITE that cannot be answered with a call; says with which status.
-        NotAcceptable: no common codec.
+        ProtocolError: the INVITE cannot be answered with a call. The exception carries the status of the answer.
+        NotAcceptable: we have no codec in common with the caller.
     """
 
     protocol: InviteServer
@@ -396,7 +399,7 @@ class IncomingCall(SipCall):
             raise
 
     def start(self) -> Refusal | None:
-        """Begin the session, or answer first where there is no offer. A refusal: the INVITE wants this instead.
+        """Begin the session, or first answer an INVITE that has no offer. A refusal: this is the answer to the INVITE.
 
         Raises:
             Rejected: there is no room for a session.
@@ -414,5 +417,5 @@ class IncomingCall(SipCall):
         self.session.greeted.add_done_callback(lambda _: self._tell(self.protocol.on_greeted))
 
     def on_cancel(self) -> None:
-        """The caller gives up."""
+        """Note that the caller gives up."""
         self._tell(self.protocol.on_cancel)

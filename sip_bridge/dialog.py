@@ -1,7 +1,7 @@
-"""Dialogs: who the two ends are, by which way requests go, in which order they count (RFC 3261 section 12). Pure.
+"""Dialogs: who the two ends are, which way requests go, and in which order they count (RFC 3261 section 12). Pure.
 
-Also what a dialog decides about a request inside it: too old, crossing another INVITE (section 14), and how long the
-session may go on unrefreshed (RFC 4028, as data: the owner's timers act on it).
+A dialog also judges requests inside it: whether one is too old or crosses another INVITE (section 14). The module reads
+and writes how long a session may last without a refresh (RFC 4028); the timers belong to the dialog's owner.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ DialogId: TypeAlias = tuple[str, str, str]
 
 
 def dialog_id(message: Message, *, received: bool) -> DialogId:
-    """The dialog that a message says it belongs to.
+    """Return the dialog that a message says it belongs to.
 
     Args:
-        received: whether the peer sent it; a response counts as sent by whoever answered.
+        received: whether the peer sent the message. A response counts as sent by the side that answered.
     """
     from_is_ours = received == isinstance(message, Response)
     ours, theirs = (message.from_, message.to) if from_is_ours else (message.to, message.from_)
@@ -34,7 +34,7 @@ def dialog_id(message: Message, *, received: bool) -> DialogId:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a request inside a dialog is answered with instead of being dealt with."""
+    """The answer to a request inside a dialog that we refuse to deal with."""
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
@@ -47,12 +47,12 @@ def _readable(routes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Dialog:
-    """One dialog of one side. Made by ``as_server`` or ``as_client``.
+    """One side's view of a dialog. ``as_server`` and ``as_client`` make dialogs.
 
-    The route set is fixed when it is made; the target moves with every INVITE and UPDATE and their 2xx.
+    The route set is fixed when the dialog is made. The target follows every INVITE and UPDATE, and their 2xx.
 
     Attributes:
-        target: Contact of the peer: the Request-URI of what we send.
+        target: the peer's Contact, which is the Request-URI of what we send.
         routes: Route values in the order in which our requests visit them.
     """
 
@@ -68,16 +68,16 @@ class Dialog:
         self.local_cseq = 0
         self.remote_cseq = -1
         self.inviting = False
-        """An INVITE or an offer of ours waits for its final answer."""
+        """True: an INVITE or an offer of ours waits for its final answer."""
         self.invited = False
-        """One of theirs does."""
+        """True: an INVITE or an offer of the peer waits for its final answer."""
 
     @classmethod
     def as_server(cls, invite: Request, tag: str) -> Dialog:
-        """The dialog that our answer with this tag makes (section 12.1.1).
+        """Make the dialog that our answer with this tag begins (section 12.1.1).
 
         Raises:
-            ProtocolError: a request without a Contact, or a Record-Route that cannot be read.
+            ProtocolError: the request has no Contact, or a Record-Route that cannot be read.
         """
         if invite.contact is None:
             raise ProtocolError(f"{invite.method} without Contact, expected one (RFC 3261 section 8.1.1.8)")
@@ -94,10 +94,10 @@ class Dialog:
 
     @classmethod
     def as_client(cls, invite: Request, response: Response) -> Dialog:
-        """The dialog that a 101 to 299 with a tag makes (section 12.1.2); each fork makes its own.
+        """Make the dialog that a 101 to 299 with a tag begins (section 12.1.2). Each fork begins its own.
 
         Raises:
-            ProtocolError: a 2xx without Contact, no tag, or a Record-Route that cannot be read.
+            ProtocolError: a 2xx has no Contact, the response has no tag, or its Record-Route cannot be read.
         """
         if not response.to.tag:
             raise ProtocolError(f"{response.status} without a To tag, expected one (RFC 3261 section 12.1.2)")
@@ -107,7 +107,7 @@ class Dialog:
             call_id=invite.call_id,
             local=invite.from_,
             remote=response.to,
-            # An early one may lack it: then there is nothing better than where the INVITE went.
+            # An early response may lack Contact. Then the address where the INVITE went is the best that we have.
             target=response.contact.uri if response.contact else Uri.parse(invite.uri),
             routes=response.headers.all("Record-Route")[::-1],
             owns_call_id=True,
@@ -117,25 +117,25 @@ class Dialog:
 
     @property
     def id(self) -> DialogId:
-        """As ``dialog_id`` has it."""
+        """The dialog's id, as ``dialog_id`` returns it."""
         return self.call_id, self.local.tag, self.remote.tag
 
     @property
     def next_hop(self) -> Uri:
-        """Where our requests are sent to (section 12.2.1.1)."""
+        """The URI to which our requests are sent (section 12.2.1.1)."""
         return Address.parse(self.routes[0]).uri if self.routes else self.target
 
     def confirm(self, response: Response) -> None:
-        """The 2xx of an early dialog: its Record-Route counts, not that of the 18x (section 13.2.2.4).
+        """Take the 2xx of an early dialog: its Record-Route replaces that of the 18x (section 13.2.2.4).
 
         Raises:
-            ProtocolError: a route that cannot be read; nothing changed.
+            ProtocolError: a route cannot be read. Then nothing has changed.
         """
         self.routes = _readable(response.headers.all("Record-Route")[::-1])
         self.refresh(response)
 
     def refresh(self, message: Message) -> None:
-        """Take over the peer's Contact from an INVITE, an UPDATE or a 2xx to ours."""
+        """Take over the peer's Contact from its INVITE or UPDATE, or from its 2xx to ours."""
         if message.contact is not None:
             self.target = message.contact.uri
 
@@ -148,11 +148,11 @@ class Dialog:
         body: bytes = b"",
         cseq: int | None = None,
     ) -> Request:
-        """A request of ours in this dialog (section 12.2.1.1).
+        """Make a request of ours in this dialog (section 12.2.1.1).
 
         Args:
-            via: with a new branch.
-            cseq: of the INVITE, for its ACK; without it the next number is taken.
+            via: our Via, with a new branch.
+            cseq: the number of the INVITE, for its ACK. Without it, the request takes the next number.
         """
         if cseq is None:
             self.local_cseq += 1
@@ -173,17 +173,17 @@ class Dialog:
         return Request(method, str(uri), Headers(items), body)
 
     def check(self, request: Request, *, offers: bool = False, retry_after_s: int = 5) -> Refusal | None:
-        """Whether a request of the peer may be dealt with now; counts it.
+        """Judge whether a request of the peer may be dealt with now, and count it. A refusal: answer with this instead.
 
         Args:
-            offers: it is an UPDATE (or PRACK) with a session description, which crosses offers as an INVITE does
-                (RFC 3311 section 5.2).
-            retry_after_s: 0 to 10, drawn by the caller.
+            offers: whether the request is an UPDATE (or PRACK) with a session description. Such a request crosses other
+                offers as an INVITE does (RFC 3311 section 5.2).
+            retry_after_s: a random number from 0 to 10 seconds, drawn by the caller.
         """
         if request.method in ("ACK", "CANCEL"):
-            return None  # they carry the number of their INVITE
+            return None  # both carry the number of their INVITE
         if request.cseq.number < self.remote_cseq:
-            return Refusal(500)  # section 12.2.2; equal ones are repetitions, which never come here
+            return Refusal(500)  # section 12.2.2; a repetition has an equal number and never comes here
         self.remote_cseq = request.cseq.number
         if request.method == "INVITE" or offers:
             if self.inviting:
@@ -193,10 +193,10 @@ class Dialog:
         return None
 
     def glare_wait_s(self, share: float) -> float:
-        """How long to wait after a 491 before trying again, seconds (section 14.1).
+        """Return how many seconds to wait after a 491 before trying again (section 14.1).
 
         Args:
-            share: random, 0 to 1.
+            share: a random number from 0 to 1.
         """
         low, high = (2.1, 4.0) if self.owns_call_id else (0.0, 2.0)
         return round(low + share * (high - low), 2)
@@ -210,11 +210,11 @@ class SessionTimer:
     we_refresh: bool
 
     def refresh_at(self, refreshed_at: float) -> float:
-        """When we send the refresh, if it is ours to send (section 10: at half)."""
+        """Return when we send the refresh, if sending it is our part: at half of the interval (section 10)."""
         return refreshed_at + self.interval_s / 2
 
     def end_at(self, refreshed_at: float) -> float:
-        """When to send BYE, if no refresh came (section 10)."""
+        """Return when to send BYE if no refresh came (section 10)."""
         return refreshed_at + self.interval_s - min(32.0, self.interval_s / 3)
 
 
@@ -230,10 +230,10 @@ def _session_expires(message: Message) -> tuple[int, str] | None:
 
 
 def min_session_s(message: Message) -> int:
-    """The Min-SE of a request or of a 422, seconds.
+    """Return the Min-SE of a request or of a 422, seconds.
 
     Raises:
-        ProtocolError: not a number.
+        ProtocolError: the value is not a number.
     """
     text = (message.headers.get("Min-SE") or str(MIN_SESSION_S)).partition(";")[0].strip()
     if not re.fullmatch("[0-9]{1,9}", text):
@@ -242,20 +242,21 @@ def min_session_s(message: Message) -> int:
 
 
 def session_offer(interval_s: int, min_s: int = MIN_SESSION_S) -> list[tuple[str, str]]:
-    """Headers of our INVITE (section 7.1); after a 422 with its ``min_session_s`` (section 7.4)."""
+    """Return the headers of our INVITE (section 7.1). After a 422, ``min_s`` is the ``min_session_s`` of it (section
+    7.4)."""
     return [("Session-Expires", str(max(interval_s, min_s))), ("Min-SE", str(min_s))]
 
 
 def session_answer(
     request: Request, *, wanted_s: int, min_s: int = MIN_SESSION_S
 ) -> tuple[SessionTimer | None, list[tuple[str, str]]] | Refusal:
-    """What we, asked, make of an INVITE or UPDATE (section 9): the timer and the headers of the 2xx, or a 422.
+    """Answer an INVITE or UPDATE of the peer (section 9): with the timer and the headers of the 2xx, or with a 422.
 
     Args:
-        wanted_s: where the peer asks for none; 0 for no timer then.
+        wanted_s: the interval if the peer asks for none. 0: then there is no timer.
 
     Raises:
-        ProtocolError: a Session-Expires or Min-SE that cannot be read.
+        ProtocolError: Session-Expires or Min-SE cannot be read.
     """
     asked = _session_expires(request)
     supported = "timer" in request.headers.tokens("Supported")
@@ -263,8 +264,9 @@ def session_answer(
         return Refusal(422, (("Min-SE", str(min_s)),))
     if asked is None and not wanted_s:
         return None, []
-    # The peer's interval may be shortened, never under its Min-SE. Without support it can neither refresh nor be told
-    # so, and an interval too small cannot be refused (section 8.1): we raise it and refresh ourselves.
+    # We may shorten the peer's interval, but never below its Min-SE. A peer without session timers can neither refresh
+    # nor be told to, and we may not refuse its too small interval (section 8.1): we raise the interval and refresh
+    # ourselves.
     interval_s = asked[0] if asked else max(wanted_s, min_session_s(request))
     interval_s = max(interval_s, min_s)
     refresher = (asked[1] if asked else "uas") or "uac" if supported else "uas"
@@ -275,10 +277,10 @@ def session_answer(
 
 
 def session_agreed(response: Response) -> SessionTimer | None:
-    """What the 2xx to our INVITE or UPDATE says (section 7.2). None: the peer wants no timer.
+    """Read what the 2xx to our INVITE or UPDATE says (section 7.2). None: the peer wants no timer.
 
     Raises:
-        ProtocolError: a Session-Expires that cannot be read.
+        ProtocolError: Session-Expires cannot be read.
     """
     told = _session_expires(response)
     return SessionTimer(max(told[0], MIN_SESSION_S), told[1] != "uas") if told else None

@@ -1,4 +1,4 @@
-"""What the protocol of a call wants done; whoever owns it carries that out in order. Pure values."""
+"""What the protocol of a call wants done. The owner of the protocol carries the effects out in order. Pure values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sip_bridge.transaction import Key
 
 @dataclass(frozen=True, slots=True)
 class Respond:
-    """Answer a request; a 2xx may come again, which repeats it."""
+    """Answer a request. A 2xx may come again, which repeats it."""
 
     key: Key
     response: Response
@@ -22,7 +22,7 @@ class Respond:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Send a request in a new transaction, whose responses are for ``on_response``."""
+    """Send a request in a new transaction. Its responses go to ``on_response``."""
 
     request: Request
     peer: Peer
@@ -30,7 +30,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """Send an INVITE outside dialogs. Responses of several forks are for ``on_response``, until ``Settled``."""
+    """Send an INVITE outside dialogs. Responses of all its forks go to ``on_response``, until ``Settled``."""
 
     request: Request
     peer: Peer
@@ -38,7 +38,7 @@ class Invite:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Send a request in a new transaction whose outcome matters to nobody."""
+    """Send a request in a new transaction. Its outcome matters to nobody."""
 
     request: Request
     peer: Peer
@@ -46,7 +46,7 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Send an ACK, outside transactions."""
+    """Send an ACK outside transactions."""
 
     ack: Request
     peer: Peer
@@ -58,34 +58,34 @@ class Settled:
 
     key: Key
     more: bool
-    """Answers of other forks may come, for 64*T1 (RFC 3261 section 13.2.2.4)."""
+    """True: answers of other forks may still come, for 64*T1 (RFC 3261 section 13.2.2.4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """There is a dialog: requests in it are for ``on_request``."""
+    """There is a dialog. Requests in it go to ``on_request``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Make the session, and tell ``begun`` or ``not_begun``."""
+    """Make the session, and call ``begun`` or ``not_begun``."""
 
 
 @dataclass(frozen=True, slots=True)
 class MediaAgreed:
-    """Offer and answer are complete: media goes where they say, and the session knows whether it is heard."""
+    """Send media where the complete offer and answer say, and tell the session whether it is heard."""
 
     agreed: Agreed
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The session waits: nobody is meant to hear it before the answer."""
+    """Tell the session to wait, since nobody is meant to hear it before the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """A key that came in a message."""
+    """A touch tone came in a message."""
 
     digit: str
 
@@ -99,14 +99,14 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """A transfer has ended; empty: as it should."""
+    """A transfer has ended. An empty problem means success."""
 
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A call of ours goes on."""
+    """A call of ours has made progress."""
 
     state: AttemptState
     status: int
@@ -117,28 +117,28 @@ class Outcome:
     """How an INVITE of ours ended."""
 
     status: int
-    """200, or why not."""
+    """200, or the status that says why the call was not answered."""
     reason: str = ""
-    """In a word, where it was not answered."""
+    """Why the call was not answered, in one word."""
     elsewhere: tuple[Uri, ...] = ()
-    """Contacts of a 3xx, best first."""
+    """The Contacts of a 3xx, best first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """The call is over for the session and the media."""
+    """End the call for the session and the media."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Nothing but answers to the last requests comes any more."""
+    """Only answers to the last requests of the call may still come."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """For the log."""
+    """Write to the log."""
 
     what: str
     why: str = ""

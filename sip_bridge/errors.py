@@ -7,21 +7,21 @@
     ├── Unreachable     a URI that leads nowhere (503)
     └── NotAllowed      a target that configuration does not name (403)
 
-A bug of ours raises something else (ValueError, RuntimeError): the two never share a type.
+A bug of ours raises another type (ValueError, RuntimeError), so the two are never confused.
 """
 
 from __future__ import annotations
 
 
 class SipError(Exception):
-    """Base of all faults that come from the SIP side."""
+    """The base of all faults that come from the SIP side."""
 
 
 class ProtocolError(SipError):
-    """What arrived cannot be read. Says what arrived, what was expected and where.
+    """A message that cannot be read. The text says what arrived, what was expected and where.
 
     Attributes:
-        status: SIP status for a request with this fault: 400, 413, 505 ...
+        status: the SIP status that answers a request with this fault: 400, 413, 505 ...
     """
 
     def __init__(self, message: str, *, status: int = 400) -> None:
@@ -30,7 +30,7 @@ class ProtocolError(SipError):
 
 
 class NotAcceptable(SipError):
-    """An offer or answer that names nothing we can use (RFC 3261 section 21.4.26: 488)."""
+    """An offer or answer names nothing that we can use (RFC 3261 section 21.4.26: 488)."""
 
     status = 488
 
@@ -42,12 +42,12 @@ class PortsExhausted(SipError):
 
 
 class Unreachable(SipError):
-    """A URI whose transport, host or port we cannot send to (RFC 3261 section 8.1.2)."""
+    """We cannot send to the transport, host or port of a URI (RFC 3261 section 8.1.2)."""
 
     status = 503
 
 
 class NotAllowed(SipError):
-    """A target outside ``sip.allowed_targets``."""
+    """A target is outside ``sip.allowed_targets``."""
 
     status = 403

@@ -1,4 +1,4 @@
-"""A SIP call as the gateway takes calls."""
+"""Tells the gateway of a SIP call in the form in which it takes all calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sip_bridge.call import SipCall
 
 
 def incoming_call(call: SipCall) -> IncomingCall:
-    """Who calls whom, of a call that came or that we have placed."""
+    """Return who calls whom, for a call that came or that we have placed."""
     caller = call.caller
     return IncomingCall(
         route=call.route,

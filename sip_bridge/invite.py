@@ -1,12 +1,12 @@
-"""The protocol of one call: an INVITE, its dialog, offers and answers, what is asked and told in it, and its end (RFC
+"""The protocol of one call: an INVITE, its dialog, offers and answers, the requests in the dialog, and the end (RFC
 3261 sections 12 to 15, RFC 3264, RFC 4028). Pure: messages and the time come in, effects go out.
 
 ``InviteDialog`` is what both directions share; ``InviteServer`` (``invite_server.py``) is a call that somebody makes to
 us and ``InviteClient`` (``invite_client.py``) one of ours. Whoever owns a dialog
 
 * calls one method for each event, with ``now`` in seconds of a monotonic clock,
-* carries out ``effects`` in order, also those that come up meanwhile,
-* and calls ``tick`` at ``deadline``: that is the dialog's one timer.
+* carries out ``effects`` in order, including those that are added meanwhile,
+* and calls ``tick`` at ``deadline``, which is the dialog's one timer.
 
 The effects are all that a dialog does. It knows neither sockets nor the session nor the media.
 """
@@ -54,24 +54,25 @@ from sip_bridge.transaction import Key
 from sip_bridge.transfer import Transfer, refer_headers
 
 USER = "talkspurt"
-"""User part of our contacts: what comes in a dialog is found by the dialog."""
+"""The user part of our contacts. It may be the same for all, since a request in a dialog is matched by the dialog."""
 
 SDP = ("Content-Type", "application/sdp")
 
 Done: TypeAlias = Callable[[Response | None], None]
-"""Told of the final response; None: none came, or it could not be sent."""
+"""Is told the final response. None: no response came, or the request could not be sent."""
 
 Invitation: TypeAlias = tuple[str, str, int]
-"""Call-ID, From tag and CSeq of an INVITE outside dialogs: the same by two ways is one (RFC 3261 section 8.2.2.2)."""
+"""Call-ID, From tag and CSeq of an INVITE outside dialogs. An INVITE that comes by two ways has the same values on both
+(RFC 3261 section 8.2.2.2)."""
 
 
 class State(enum.Enum):
-    """Where a call is."""
+    """The state of a call."""
 
-    EARLY = "early"  # no final response yet
+    EARLY = "early"  # there is no final response yet
     UNCONFIRMED = "unconfirmed"  # our 2xx waits for its ACK
     UP = "up"
-    LEAVING = "leaving"  # over for the session, but a BYE may not be sent yet
+    LEAVING = "leaving"  # the session is over, but a BYE may not be sent yet
     OVER = "over"
 
 
@@ -106,24 +107,24 @@ class _Unacked:
     response: Response
     pause_s: float
     offers: bool
-    """The answer to our offer is in the ACK."""
+    """True: the 2xx carries our offer, so the answer is in the ACK."""
 
 
 def invitation_of(invite: Request) -> Invitation:
-    """What tells an INVITE from all others."""
+    """Return what tells an INVITE from all others."""
     return invite.call_id, invite.from_.tag, invite.cseq.number
 
 
 def key_of(request: Request) -> Key:
-    """The transaction that a request of ours makes."""
+    """Return the transaction that a request of ours makes."""
     return Key(request.via.branch, request.method, "")
 
 
 def description_of(message: Message) -> SessionDescription | None:
-    """The session description that a message carries, alone or as a part of several; None: it carries none.
+    """Return the session description that a message carries, alone or as one part of several. None: it carries none.
 
     Raises:
-        ProtocolError: 415, another kind of content; 400, a description that cannot be read.
+        ProtocolError: 415 for another kind of content; 400 for a description that cannot be read.
     """
     if not message.body.strip():
         return None
@@ -146,11 +147,11 @@ class InviteDialog:
     """A call's dialog, from its first message to its last.
 
     Args:
-        trunk: whose call it is.
-        peer: whom we exchange messages with: where the INVITE came from, or went to.
+        trunk: the trunk of the call.
+        peer: whom we exchange messages with: where the INVITE came from or went to.
         local: where peers reach us.
-        media_port: of our RTP.
-        timeouts: of RFC 3261 and of ours, seconds.
+        media_port: our RTP port.
+        timeouts: the times of RFC 3261 and our own, seconds.
     """
 
     dialog: Dialog
@@ -162,9 +163,9 @@ class InviteDialog:
         self.negotiation = Negotiation(host=local.host, port=media_port, codecs=trunk.codecs, srtp=trunk.srtp)
         """Our side of offers and answers."""
         self.effects: deque[Effect] = deque()
-        """To be carried out from the left."""
+        """The effects to carry out, from the left."""
         self.session_timer: SessionTimer | None = None
-        """As agreed; None: the session does not expire."""
+        """The agreed session timer. None: the session does not expire."""
         self._trunk = trunk
         self._peer = peer
         self._local = local
@@ -173,7 +174,8 @@ class InviteDialog:
         self._due: dict[Timer, float] = {}
         self._peer_allows: frozenset[str] = frozenset()
         self._translated = False
-        """The peer names an address that its messages do not come from, and nobody routes between us."""
+        """True: the peer is behind an address translator. It names an address that its messages do not come from, and
+        there is no proxy between us."""
         self._unacked: _Unacked | None = None
         self._acked: Acknowledge | None = None
         self._asked: dict[Key, _Asked] = {}
@@ -181,14 +183,14 @@ class InviteDialog:
         self._goodbye: HeaderItems = ()
         self._transfer: Transfer | None = None
         self._ending: tuple[str, HeaderItems] | None = None
-        """What ``hang_up`` wanted while a transfer was under way."""
+        """The arguments of a ``hang_up`` that waits for the end of a transfer."""
         password = trunk.password.get_secret_value() if trunk.password else ""
         self._auth = ClientAuth(trunk.username, password) if trunk.username else None
 
     # --- time ------------------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        """When to call ``tick``; None: nothing is waited for."""
+        """Return when to call ``tick``. None: nothing is waited for."""
         return min(self._due.values(), default=None)
 
     def tick(self, *, now: float) -> None:
@@ -218,19 +220,19 @@ class InviteDialog:
                 self._end("session expired", [("Reason", 'SIP;cause=408;text="Session expired"')])
             case Timer.TRANSFER:
                 assert self._transfer
-                self._transfer.over("")  # a peer that tells nothing for so long has done what it can
+                self._transfer.over("")  # a peer that has told nothing for so long has done what it can
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def hang_up(self, reason: str, headers: HeaderItems = (), *, now: float) -> None:
-        """The session has left: end the call, behind a transfer that is under way."""
+        """End the call, because the session has left. A transfer that is under way is awaited first."""
         if self._transfer is not None:
             self._ending = (reason, headers)  # a BYE now could take the peer's new call with it (RFC 5589 section 6.1)
         else:
             self.end(reason, headers, now=now)
 
     def end(self, reason: str, headers: HeaderItems = (), *, now: float) -> None:
-        """We end the call: BYE, or what comes before there can be one. Idempotent."""
+        """End the call from our side: with BYE, or with what ends a call before BYE is possible. Idempotent."""
         self._now = now
         self._end(reason, headers)
 
@@ -248,7 +250,7 @@ class InviteDialog:
             self._give_up(reason, headers)
             self._release()
         elif self.state is State.UNCONFIRMED:
-            self.state = State.LEAVING  # no BYE before the ACK, or the end of waiting for it (section 15)
+            self.state = State.LEAVING  # section 15: no BYE before the ACK, or before we give up waiting for the ACK
         else:
             self._say_goodbye()
 
@@ -261,10 +263,10 @@ class InviteDialog:
         self._release()
 
     def _peer_left(self, reason: str) -> None:
-        """The peer has ended the call."""
+        """Note that the peer has ended the call."""
         if self.state is State.OVER:
             return
-        # Many leave without a word once their new call stands.
+        # Many peers send BYE without a NOTIFY as soon as their new call stands.
         self.effects.append(Silence("transferred" if self._transfer is not None else reason))
         self._release()
 
@@ -279,7 +281,7 @@ class InviteDialog:
     def _ask(
         self, method: str, headers: HeaderItems, body: bytes, done: Done, *, credentials: HeaderItems = ()
     ) -> None:
-        """Send a request in the dialog; ``done`` is told how it ended. A challenge is answered once."""
+        """Send a request in the dialog, and tell ``done`` how it ended. A challenge is answered once."""
         peer = self._hop(self.dialog)
         request = self.dialog.request(
             method, self._local.via(peer.transport), headers=[*headers, *credentials], body=body
@@ -288,7 +290,7 @@ class InviteDialog:
         self.effects.append(Ask(request, peer))
 
     def _hop(self, dialog: Dialog) -> Peer:
-        """Where a dialog's next hop is, as far as that can be known without a name service."""
+        """Return where a dialog's next hop is, as far as we can know without a name service."""
         uri = dialog.next_hop
         secure = uri.scheme == "sips" or (uri.params.get("transport") or "").lower() == "tls"
         named = (uri.params.get("transport") or "").upper()
@@ -296,24 +298,25 @@ class InviteDialog:
         host = uri.host.strip("[]")
         literal = re.fullmatch(r"[0-9.]+|[0-9a-f:.]+", host) is not None
         streamed = self._peer.transport != "UDP" and host == self._peer.host
-        # A name stands for whom we talk to; behind a translator only that way is open, and a connection is there.
+        # A host name stands for the peer that we talk to. Behind a translator, only the peer's own address is
+        # reachable. And where we have a connection to this host, we use it.
         if not literal or self._translated or (streamed and named in ("", self._peer.transport)):
             return self._peer
         return Peer(transport, host, uri.port or (5061 if secure else 5060))
 
     @property
     def open_invites(self) -> list[Key]:
-        """Our re-INVITEs without a final response."""
+        """The keys of our re-INVITEs without a final response."""
         return [key for key in self._asked if key.method == "INVITE"]
 
     def on_response(self, key: Key | None, response: Response, *, now: float) -> None:
-        """A response to a request of ours, first or repeated."""
+        """Take a response to a request of ours, the first or a repeated one."""
         self._now = now
         asked = self._asked.get(key) if key else None
         if asked is None:
             acked = self._acked
             if acked and response.cseq.method == "INVITE" and response.cseq.number == acked.ack.cseq.number:
-                self.effects.append(acked)  # it was lost (section 13.2.2.4)
+                self.effects.append(acked)  # section 13.2.2.4: our ACK was lost
             return
         if response.status < 200:
             return
@@ -329,7 +332,7 @@ class InviteDialog:
         asked.done(response)
 
     def on_failed(self, key: Key, status: int, *, now: float) -> None:
-        """No response came (408), or the request could not be sent (503; RFC 3261 section 8.1.3.1)."""
+        """Note that no response came (408), or that the request could not be sent (503; RFC 3261 section 8.1.3.1)."""
         self._now = now
         asked = self._asked.pop(key, None)
         if asked is not None:
@@ -350,7 +353,7 @@ class InviteDialog:
     # --- the peer's requests in the dialog -------------------------------------------------------------------------
 
     def on_request(self, key: Key, request: Request, *, now: float) -> None:
-        """A request in the dialog."""
+        """Take a request in the dialog."""
         self._now = now
         try:
             offers = request.method == "UPDATE" and description_of(request) is not None
@@ -371,7 +374,7 @@ class InviteDialog:
         return response
 
     def _deal_with(self, key: Key, request: Request) -> Refusal | None:
-        """Answer a request, or say how it is to be refused."""
+        """Answer a request, or return how it is to be refused."""
         match request.method:
             case "BYE":
                 self._on_bye(key, request)
@@ -402,7 +405,7 @@ class InviteDialog:
         elif text:
             return Refusal(415, (("Accept", "application/dtmf-relay, application/dtmf"),))
         else:
-            found = None  # an empty INFO asks whether we are alive
+            found = None  # with an empty INFO, the peer asks whether we are alive
         if text and not found:
             return Refusal(400)
         self._respond(key, request, 200)
@@ -413,11 +416,11 @@ class InviteDialog:
     # --- transfers -------------------------------------------------------------------------------------------------
 
     def may_transfer(self) -> bool:
-        """Whether there is somebody to ask now."""
+        """Return whether there is somebody to ask now."""
         return self.state is State.UP and self._transfer is None
 
     def transfer(self, target: Uri, replaced: Dialog | None, handoff_data: str | None, *, now: float) -> None:
-        """Ask the peer to call somebody else in our place (RFC 3515); ``Transferred`` tells the outcome.
+        """Ask the peer to call somebody else in our place (RFC 3515). ``Transferred`` tells the outcome.
 
         Args:
             replaced: the dialog that the peer's new call replaces, for an attended transfer.
@@ -437,7 +440,7 @@ class InviteDialog:
             self.effects.append(Transferred(problem))
 
     def _on_notify(self, key: Key, request: Request) -> Refusal | None:
-        """What became of a transfer."""
+        """Take what the peer tells of a transfer."""
         if (request.headers.get("Event") or "").partition(";")[0].strip().lower() != "refer":
             return Refusal(489, (("Allow-Events", "refer"),))
         if self._transfer is None:
@@ -447,7 +450,8 @@ class InviteDialog:
         return None
 
     def _on_refer(self, key: Key, request: Request) -> Refusal | None:
-        """The peer wants us to call somebody: a way to make calls at our cost, so refused unless the trunk may."""
+        """Take the peer's wish that we call somebody. That makes calls at our cost, so we refuse unless the trunk may
+        ask."""
         if self._trunk.transfers != "follow":
             return Refusal(603)
         wanted = request.headers.get("Refer-To")
@@ -475,11 +479,11 @@ class InviteDialog:
     # --- offers and answers ----------------------------------------------------------------------------------------
 
     def begun(self, *, now: float) -> None:
-        """The session is there."""
+        """Note that the session exists."""
         raise NotImplementedError
 
     def not_begun(self, *, now: float) -> None:
-        """There is no room for a session."""
+        """Note that there is no room for a session."""
         raise NotImplementedError
 
     def _apply(self, agreed: Agreed | None) -> None:
@@ -487,7 +491,8 @@ class InviteDialog:
         self.effects.append(MediaAgreed(agreed))
 
     def _on_offer(self, key: Key, request: Request) -> Refusal | None:
-        """A re-INVITE or UPDATE: a new description, hold, resume, a new Contact, or only a refresh of the session."""
+        """Answer a re-INVITE or UPDATE: a new description, hold, resume, a new Contact, or only a refresh of the
+        session."""
         timed = self._session_answer(request)
         if isinstance(timed, Refusal):
             return timed
@@ -511,7 +516,7 @@ class InviteDialog:
     # --- our 2xx and its ACK ---------------------------------------------------------------------------------------
 
     def _await_ack(self, key: Key, response: Response, *, offers: bool) -> None:
-        """Repeat a 2xx until its ACK comes; without one the call is ended (RFC 3261 section 13.3.1.4)."""
+        """Repeat a 2xx until its ACK comes. Without an ACK, the call is ended (RFC 3261 section 13.3.1.4)."""
         self._unacked = _Unacked(key, response, self._timeouts.t1, offers)
         self.dialog.invited = True
         self.dialog.inviting = offers
@@ -541,7 +546,7 @@ class InviteDialog:
             self._end("no ACK")
 
     def on_ack(self, ack: Request, *, now: float) -> None:
-        """The ACK of a 2xx of ours."""
+        """Take the ACK of a 2xx of ours."""
         self._now = now
         waiting = self._unacked
         if waiting is None or waiting.response.cseq.number != ack.cseq.number:
@@ -563,7 +568,7 @@ class InviteDialog:
                 self._end("no common codec", [("Reason", 'SIP;cause=488;text="Not Acceptable Here"')])
 
     def _answered_late(self) -> None:
-        """An answer to our offer came with an ACK."""
+        """Go on after an ACK that carried the answer to our offer."""
 
     # --- session timer (RFC 4028) ----------------------------------------------------------------------------------
 
@@ -571,7 +576,7 @@ class InviteDialog:
         return session_answer(request, wanted_s=self._timeouts.session, min_s=self._timeouts.session_min)
 
     def _refreshed(self, timer: SessionTimer | None) -> None:
-        """The session was refreshed now, and this is what was agreed about the next time."""
+        """Note that the session was refreshed now, and when the next refresh is due."""
         self.session_timer = timer
         self._stop(Timer.REFRESH, Timer.EXPIRY)
         if timer is not None:
@@ -580,7 +585,7 @@ class InviteDialog:
             self._wait(Timer.EXPIRY, timer.end_at(0.0))
 
     def _refresh(self) -> None:
-        """Show that the call is alive: UPDATE where the peer knows it, else the same offer again."""
+        """Show that the call is alive: by UPDATE if the peer knows it, else by the same offer again."""
         timer = self.session_timer
         if timer is None or self.state is not State.UP or self.dialog.inviting or self.dialog.invited:
             self._wait(Timer.REFRESH, 1.0)
@@ -602,7 +607,7 @@ class InviteDialog:
 
     def _update_done(self, response: Response | None) -> None:
         if response is not None and response.status in (405, 501):
-            self._peer_allows = frozenset()  # it said so, but does not know it after all
+            self._peer_allows = frozenset()  # the peer names UPDATE in Allow, but does not know it after all
             self._refresh()
             return
         self._refresh_done(response)
@@ -633,11 +638,12 @@ class InviteDialog:
         elif response.status == 422 and self._raise_interval(response):
             self._refresh()
         else:
-            # Their offer crossed ours, or they will not have it now: again, until the session has expired.
+            # The peer's offer crossed ours, or the peer does not want ours now. We try again until the session has
+            # expired.
             self._wait(Timer.REFRESH, self.dialog.glare_wait_s(secrets.randbelow(1000) / 999))
 
     def _raise_interval(self, response: Response) -> bool:
-        """Ask for longer sessions from now on, as a 422 wants it. False: it does not say anything new."""
+        """Ask for longer sessions from now on, as a 422 demands. False: the 422 says nothing new."""
         try:
             wanted_s = min_session_s(response)
         except ProtocolError:

@@ -1,5 +1,5 @@
 """A call of ours, from its INVITE on (RFC 3261 sections 9, 13.2 and 8.1.3): early media, an answer, answers of several
-forks, a challenge, a refusal, or our own giving up, which may cross the answer. Pure, as ``invite.py`` is."""
+forks, a challenge, a refusal, or a cancel of ours, which may cross the answer. Pure, as ``invite.py`` is."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ from sip_bridge.message.sip import Address, Headers, Request, Response, Uri
 from sip_bridge.transaction import Key, cancel_of
 
 _MAX_TRIES = 4
-"""Of one INVITE: bare, with credentials for the target and for a proxy, once more for a stale nonce or a 422."""
+"""Tries of one INVITE: bare, with credentials for the target, for a proxy too, and once more for a stale nonce or a
+422."""
 
 _MAX_EARLY = 10
-"""Forks whose early descriptions are kept."""
+"""How many forks' early descriptions are kept."""
 
 _REASONS = {
     401: "not_authorised", 403: "declined", 404: "not_found", 407: "not_authorised", 408: "no_answer",
@@ -41,11 +42,11 @@ _REASONS = {
     488: "no_common_codec", 503: "unavailable", 600: "busy", 603: "declined", 604: "not_found", 606: "no_common_codec",
     607: "declined", 608: "declined",
 }  # fmt: skip
-"""What an outcome is called; others are ``redirected`` (3xx), ``unavailable`` (5xx) or ``refused``."""
+"""The name of an outcome by its status. Others are ``redirected`` (3xx), ``unavailable`` (5xx) or ``refused``."""
 
 
 def reason_of(status: int) -> str:
-    """A final status in a word."""
+    """Return the name of a final status."""
     return _REASONS.get(status, {3: "redirected", 5: "unavailable"}.get(status // 100, "refused"))
 
 
@@ -53,9 +54,9 @@ class InviteClient(InviteDialog):
     """A call to somebody.
 
     Args:
-        uri: the Request-URI; also To.
-        from_: ours.
-        headers: of the INVITE, beside its own.
+        uri: the Request-URI, which is also To.
+        from_: our address, for From.
+        headers: further headers of the INVITE.
     """
 
     def __init__(
@@ -81,13 +82,13 @@ class InviteClient(InviteDialog):
         self._invite: Request | None = None
         self._provisional = False
         self._settled = False
-        """The INVITE that was sent last has an answer, or is cancelled."""
+        """True: the INVITE that was sent last has an answer, or is cancelled."""
         self._begun = False
         self._early: dict[str, SessionDescription] = {}
-        """Descriptions of provisional responses, by the fork's tag."""
+        """The descriptions in provisional responses, by the fork's tag."""
         self._winner = ""
         self._declined: dict[str, Acknowledge] = {}
-        """ACKs of answers that we did not want, by the fork's tag."""
+        """The ACKs of answers that we did not want, by the fork's tag."""
 
     def start(self, *, now: float) -> None:
         """Send the INVITE."""
@@ -129,7 +130,7 @@ class InviteClient(InviteDialog):
         return self._invite is not None and key == key_of(self._invite)
 
     def on_response(self, key: Key | None, response: Response, *, now: float) -> None:
-        """A response to the INVITE, of whichever fork, or to a later request."""
+        """Take a response to the INVITE, from any fork, or to a later request."""
         self._now = now
         if response.cseq.method != "INVITE" or not self._is_invite(key):
             super().on_response(key, response, now=now)
@@ -148,7 +149,7 @@ class InviteClient(InviteDialog):
                 self._decline(response)
 
     def on_failed(self, key: Key, status: int, *, now: float) -> None:
-        """No response at all (408), or it could not be sent (503; RFC 3261 section 8.1.3.1)."""
+        """Note that no response came (408), or that the request could not be sent (503; RFC 3261 section 8.1.3.1)."""
         if not self._is_invite(key):
             super().on_failed(key, status, now=now)
             return
@@ -166,7 +167,7 @@ class InviteClient(InviteDialog):
     def _progress(self, response: Response) -> None:
         self._provisional = True
         if self.state is not State.EARLY:
-            self._cancel()  # given up before there was anything to cancel
+            self._cancel()  # we gave up before there was a response, and may cancel only now
             return
         if response.status == 100:
             return
@@ -174,7 +175,7 @@ class InviteClient(InviteDialog):
         try:
             description = description_of(response)
             if description is not None and response.to.tag not in self._early:
-                # The first fork that has sound is heard; which one answers is not known yet, so nothing is settled.
+                # We play the first fork that has sound. Which fork will answer is not known yet, so nothing is settled.
                 if not self._early:
                     self.negotiation.agreed = copy.copy(self.negotiation).accept(description)
                     self._apply(self.negotiation.agreed)
@@ -185,10 +186,10 @@ class InviteClient(InviteDialog):
             self.effects.append(Trouble("SIP early media refused", str(error)))
         self.effects.append(Progress("early_media" if early or self._early else "ringing", response.status))
         if early and self._trunk.early_media:
-            self.effects.append(Begin())  # it hears what comes before the answer, and is there when that comes
+            self.effects.append(Begin())  # the session hears what comes before the answer, and is there at the answer
 
     def begun(self, *, now: float) -> None:
-        """The session is there."""
+        """Note that the session exists."""
         self._now = now
         self._begun = True
         if self.state is State.EARLY:
@@ -198,7 +199,7 @@ class InviteClient(InviteDialog):
             self.effects.append(Outcome(200))
 
     def not_begun(self, *, now: float) -> None:
-        """There is no room for a session."""
+        """Note that there is no room for a session."""
         self._now = now
         if self.state is State.EARLY:
             self._stop_calling("unavailable")
@@ -249,7 +250,7 @@ class InviteClient(InviteDialog):
             return None
 
     def _refused(self, response: Response) -> None:
-        """A final refusal; its ACK is the transaction's."""
+        """Take a final refusal. The transaction sends its ACK."""
         if self.state is not State.EARLY:
             return
         if self._cseq < _MAX_TRIES and self._may_try_again(response):
@@ -281,10 +282,10 @@ class InviteClient(InviteDialog):
     def _give_up(self, reason: str, headers: HeaderItems) -> None:
         self.effects.append(Outcome(487, "cancelled"))
         if self._provisional:
-            self._cancel()  # else at the first provisional response: before it, nobody would know the INVITE
+            self._cancel()  # else the first response makes us cancel: before it, the peer may not know the INVITE
 
     def _cancel(self) -> None:
-        # Once; and without an answer to the INVITE it counts as cancelled after 64*T1 (section 9.1).
+        # We cancel only once. If no answer to the INVITE comes, it counts as cancelled after 64*T1 (section 9.1).
         if self._invite is not None and not self._settled:
             self._settle(more=True)
             self.effects.append(Post(cancel_of(self._invite), self._peer))
@@ -295,7 +296,8 @@ class InviteClient(InviteDialog):
         self.effects.append(Outcome(status, reason, elsewhere))
 
     def _decline(self, response: Response) -> None:
-        """Another fork has answered too, or the answer has crossed our CANCEL: acknowledge it and hang up."""
+        """Acknowledge an answer that we do not want, and hang up: another fork was first, or the answer has crossed our
+        CANCEL."""
         assert self._invite
         known = self._declined.get(response.to.tag)
         if known:
@@ -311,7 +313,7 @@ class InviteClient(InviteDialog):
 
     def _ack(self, dialog: Dialog) -> Acknowledge:
         hop = self._hop(dialog)
-        # The credentials of the INVITE, which the ACK cannot be challenged for (section 22.1).
+        # An ACK cannot be challenged, so it carries the credentials of the INVITE (section 22.1).
         credentials = list(self._credentials.items())
         ack = dialog.request("ACK", self._local.via(hop.transport), cseq=self._cseq, headers=credentials)
         self.effects.append(acknowledge := Acknowledge(ack, hop))
@@ -319,7 +321,7 @@ class InviteClient(InviteDialog):
 
 
 def _contacts(response: Response) -> tuple[Uri, ...]:
-    """Where a 3xx leads, by falling q (section 8.1.3.4)."""
+    """Return where a 3xx leads, by falling q (section 8.1.3.4)."""
     found: list[tuple[float, Uri]] = []
     for text in response.headers.all("Contact"):
         try:

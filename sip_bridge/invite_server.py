@@ -1,5 +1,5 @@
-"""A call that somebody makes to us, from its INVITE on (RFC 3261 sections 9.2, 13.3 and 15.1.2): it rings, begins a
-session, and is answered when that can speak. Pure, as ``invite.py`` is."""
+"""A call that somebody makes to us, from its INVITE on (RFC 3261 sections 9.2, 13.3 and 15.1.2): the call rings, begins
+a session, and is answered when the session can speak. Pure, as ``invite.py`` is."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sip_bridge.transaction import Key
 
 
 class InviteServer(InviteDialog):
-    """A call to us, from its INVITE on.
+    """A call that somebody makes to us, from its INVITE on.
 
     Args:
         key: the INVITE's transaction.
 
     Raises:
-        ProtocolError: an INVITE that cannot be answered with a call; says with which status.
-        NotAcceptable: no common codec.
+        ProtocolError: the INVITE cannot be answered with a call. The exception carries the status of the answer.
+        NotAcceptable: we have no codec in common with the caller.
     """
 
     def __init__(
@@ -51,11 +51,13 @@ class InviteServer(InviteDialog):
         )
         offer = description_of(invite)
         self.late = offer is None
-        """The offer is ours: the codec is not known before the ACK, and without it there can be no session."""
+        """True: the INVITE has no offer, so we make it. The codec is known only from the ACK, and before it there is no
+        session."""
         self._answer_body = self.negotiation.answer(offer) if offer is not None else b""
 
     def start(self, *, now: float) -> Refusal | None:
-        """Answer, where the INVITE has no offer; else the session begins first. A refusal: the INVITE wants this."""
+        """Answer an INVITE that has no offer; for any other, begin the session first. A refusal: this is the answer
+        instead."""
         self._now = now
         timed = self._session_answer(self._invite)
         if isinstance(timed, Refusal):
@@ -67,7 +69,7 @@ class InviteServer(InviteDialog):
         return None
 
     def begun(self, *, now: float) -> None:
-        """The session is there: ring, and answer when it can speak."""
+        """Ring, since the session exists. Answer when it can speak."""
         self._now = now
         self._begun = True
         self.effects.append(Waits())
@@ -86,18 +88,18 @@ class InviteServer(InviteDialog):
             self._wait(Timer.READY, self._timeouts.ready)
 
     def not_begun(self, *, now: float) -> None:
-        """There is no room for a session."""
+        """Note that there is no room for a session."""
         self.end("rejected", now=now)
 
     def on_ready(self, *, now: float) -> None:
-        """The session can speak."""
+        """Note that the session can speak."""
         self._now = now
         self._stop(Timer.READY)
         if not self._trunk.early_media:
             self._answer()
 
     def on_greeted(self, *, now: float) -> None:
-        """What is spoken before the answer has been spoken."""
+        """Note that everything that is spoken before the answer has been spoken."""
         self._now = now
         if self._trunk.early_media:
             self._answer()
@@ -130,7 +132,7 @@ class InviteServer(InviteDialog):
             self.effects.append(Begin())
 
     def on_cancel(self, *, now: float) -> None:
-        """The caller gives up. Too late if it is answered: then a BYE follows."""
+        """Note that the caller gives up. If the call is answered, this is too late, and a BYE follows."""
         self._now = now
         if self.state is State.EARLY:
             self._respond(self._key, self._invite, 487)

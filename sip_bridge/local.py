@@ -1,4 +1,4 @@
-"""What our messages say of us, and whom they go to. Pure."""
+"""What our messages say of ourselves, and the peers that they go to. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sip_bridge.message.sip import BRANCH_MAGIC, Uri, Via
 HeaderItems: TypeAlias = Sequence[tuple[str, str]]
 
 METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "REFER", "NOTIFY")
-"""What a user may be asked; it refuses what it does not want in its state."""
+"""The methods that a user may be asked. It refuses those that it does not want in its present state."""
 
 EXTENSIONS = frozenset({"timer"})
 """Option tags that may stand in Require."""
@@ -28,29 +28,29 @@ class Peer:
     transport: str
     """UDP, TCP or TLS."""
     host: str
-    """An address, not a name: it is compared with what the socket tells."""
+    """An address, not a name, since it is compared with the address that the socket tells."""
     port: int
     name: str = ""
-    """Of a TLS server that we call: whom its certificate must be for. Empty: ``host``."""
+    """The name that the certificate of a TLS server must be for, if we call it. Empty: ``host``."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalAddress:
-    """Where peers reach us, as our messages say it."""
+    """Where peers reach us, as our messages name it."""
 
     host: str
     port: int
-    """Of UDP and TCP."""
+    """The port of UDP and TCP."""
     tls_port: int = 0
-    """0: not listened on; who calls by TLS then uses the connection that we made."""
+    """The port of TLS. 0: we do not listen for TLS, and a peer can only use a TLS connection that we made."""
 
     def via(self, transport: str) -> Via:
-        """For one request: with a branch of its own, and ``rport`` (RFC 3581)."""
+        """Return the Via of one request, with a branch of its own and ``rport`` (RFC 3581)."""
         params = {"branch": BRANCH_MAGIC + secrets.token_hex(12), "rport": None}
         return Via(transport, self._host, self._port(transport), params)
 
     def contact(self, transport: str, user: str = "") -> Uri:
-        """A URI under which that transport reaches us."""
+        """Return a URI under which peers reach us by that transport."""
         params = {} if transport == "UDP" else {"transport": transport.lower()}
         return Uri("sip", user, self._host, self._port(transport), params)
 

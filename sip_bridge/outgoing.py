@@ -1,5 +1,5 @@
-"""Calls of ours: takes orders, knows where they may go and by which trunk, follows redirections, and remembers how each
-ended. What one call says and when is decided by its ``InviteClient``."""
+"""Calls of ours: this module takes orders, knows where they may go and by which trunk, follows redirections, and
+remembers how each call ended. The ``InviteClient`` of a call decides what it says and when."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _MAX_REDIRECTS = 5
 
 
 class Invites:
-    """Whose INVITE is whose, as long as an answer to it may come.
+    """Remembers which call sent which INVITE, as long as an answer to the INVITE may come.
 
     Args:
-        expiry_s: 64*T1: for so long after one answer those of other forks may come (RFC 3261 section 13.2.2.4).
+        expiry_s: 64*T1. For so long after one answer, those of other forks may come (RFC 3261 section 13.2.2.4).
     """
 
     def __init__(self, endpoint: Endpoint, expiry_s: float) -> None:
@@ -50,30 +50,30 @@ class Invites:
         return len(self._calls)
 
     def add(self, key: Key, call: OutgoingCall) -> None:
-        """A new one."""
+        """Remember a new INVITE."""
         self._calls[key] = call
 
     def get(self, key: Key | None) -> OutgoingCall | None:
-        """The call that an answer is for."""
+        """Return the call that an answer is for."""
         return self._calls.get(key) if key else None
 
     def remove(self, key: Key) -> None:
-        """It is refused: no more answers."""
+        """Forget an INVITE that was refused: no more answers come."""
         self._calls.pop(key, None)
         timer = self._expiring.pop(key, None)
         if timer:
             timer.cancel()
 
     def expire(self, key: Key) -> None:
-        """It is answered or cancelled: more answers may come, but not for ever."""
+        """Forget an INVITE later, since it is answered or cancelled and a few more answers may come."""
         self._expiring[key] = asyncio.get_running_loop().call_later(self._expiry_s, self._expired, key)
 
     def _expired(self, key: Key) -> None:
         self.remove(key)
-        self._endpoint.forget(key)  # a cancelled one that was never answered has no timer of its own
+        self._endpoint.forget(key)  # the endpoint has no timer for a cancelled INVITE that was never answered
 
     def close(self) -> None:
-        """Forget all."""
+        """Forget all INVITEs."""
         for key in list(self._calls):
             self.remove(key)
 
@@ -82,12 +82,12 @@ class OutgoingCall(SipCall):
     """A call to somebody.
 
     Args:
-        uri: the Request-URI; also To.
-        from_: ours.
-        caller: as the session tells it.
-        headers: of the INVITE, beside its own.
-        invites: remembers whose INVITE is whose.
-        on_progress: told of ``ringing`` and ``early_media``, with the status.
+        uri: the Request-URI, which is also To.
+        from_: our address, for From.
+        caller: who calls whom, as the session tells it.
+        headers: further headers of the INVITE.
+        invites: remembers which call sent which INVITE.
+        on_progress: is told of ``ringing`` and ``early_media``, with the status.
     """
 
     direction = "outbound"
@@ -128,7 +128,7 @@ class OutgoingCall(SipCall):
 
     @property
     def call_sid(self) -> str:
-        """Also before there is a dialog."""
+        """The call's id, even before there is a dialog."""
         return self.protocol.call_id
 
     def start(self) -> None:
@@ -158,13 +158,13 @@ class Outgoing:
 
     Args:
         host: the bridge.
-        new_call_id: of a session to be.
-        routes: those that there are.
-        on_failed: told the reason of every call that was not answered, for the metric.
+        new_call_id: makes the id of a call's session.
+        routes: the names of the routes.
+        on_failed: is told why a call was not answered, for the metric.
     """
 
     _REMEMBERED = 1000
-    """Attempts that ended, the last ones, which may still be asked for."""
+    """How many attempts that have ended are remembered, so that they may still be asked for."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class Outgoing:
         return len(self._tasks) + len(self._invites)
 
     async def place(self, order: CallOrder) -> Attempt:
-        """As ``Originator``."""
+        """Place a call; see ``Originator``."""
         return (await self._begin(order))[0]
 
     async def _begin(self, order: CallOrder) -> tuple[Attempt, asyncio.Task[None]]:
@@ -213,7 +213,8 @@ class Outgoing:
         return task
 
     def place_for(self, order: CallOrder, tell: Callable[[int, str], None]) -> None:
-        """Place a call for a peer that asked for it, and tell it status and phrase: 100, ringing, the outcome."""
+        """Place a call for a peer that asked for it. Tell the peer status and phrase of 100, of ringing and of the
+        outcome."""
         self._own(self._place_for(order, tell))
 
     async def _place_for(self, order: CallOrder, tell: Callable[[int, str], None]) -> None:
@@ -228,25 +229,25 @@ class Outgoing:
         tell(attempt.status, REASONS.get(attempt.status, attempt.reason))
 
     def attempt(self, call_id: str) -> Attempt | None:
-        """As ``Originator``."""
+        """Return an attempt; see ``Originator``."""
         return self._attempts.get(call_id)
 
     def cancel(self, call_id: str) -> bool:
-        """As ``Originator``."""
+        """Cancel an attempt; see ``Originator``."""
         call = self._calling.get(call_id)
         if call is not None:
             call.end("hangup_by_api")
         return call is not None
 
     def on_response(self, key: Key | None, response: Response) -> bool:
-        """True: it was for an INVITE of ours."""
+        """Take a response. True: it was for an INVITE of ours."""
         call = self._invites.get(key)
         if call is not None:
             call.on_response(key, response)
         return call is not None
 
     def on_failed(self, key: Key, reason: Act) -> bool:
-        """True: it was an INVITE of ours."""
+        """Take the failure of a request. True: it was an INVITE of ours."""
         call = self._invites.get(key)
         if call is not None:
             call.on_failed(key, reason)
@@ -258,7 +259,7 @@ class Outgoing:
             call.end("server is closing")
 
     async def aclose(self) -> None:
-        """Give up, and wait for what that begins."""
+        """Give up every call that is not answered, and wait until all are done."""
         self.drop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._invites.close()
@@ -336,7 +337,7 @@ class Outgoing:
         from_: Address,
         headers: Sequence[tuple[str, str]],
     ) -> None:
-        """See an attempt through, to wherever it is redirected."""
+        """Follow an attempt to its end, wherever it is redirected."""
         tried = {str(way.uri)}
         ahead: list[Uri] = []
         try:
@@ -359,7 +360,7 @@ class Outgoing:
         attempt.status = outcome.status
         if outcome.status == 200:
             attempt.state = "answered"
-            self._attempts.pop(attempt.call_id, None)  # from here on its session is what is asked for
+            self._attempts.pop(attempt.call_id, None)  # from now on, clients ask for the session instead
         else:
             attempt.state, attempt.reason = "failed", outcome.reason
             self._on_failed(outcome.reason)
@@ -376,7 +377,7 @@ class _Way:
     """How a target is reached."""
 
     name: str
-    """Of the trunk; empty: none, the target is called directly."""
+    """The trunk's name. Empty: there is no trunk, and the target is called directly."""
     trunk: TrunkConfig
     uri: Uri
     next_hop: Uri

@@ -1,4 +1,5 @@
-"""REGISTER as a client: telling a registrar where we are, again before it forgets (RFC 3261 section 10)."""
+"""REGISTER as a client: this module tells a registrar where we are, and again before it forgets (RFC 3261 section
+10)."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ from sip_bridge.message.sip import Address, Headers, Request, Response, Uri
 log = logging.getLogger(__name__)
 
 _REFRESH_SHARE = (0.6, 0.8)
-"""Of the time granted. Drawn at random, so that many registrations do not fall together."""
+"""We register again after a random share of the time granted, so that many registrations do not fall together."""
 
 _LONGEST_RETRY = 10
-"""Pauses after failures double up to this multiple of the first."""
+"""The pause doubles with each failure, up to this multiple of the first pause."""
 
 _GOODBYE_S = 2.0
 
@@ -31,8 +32,8 @@ class Registration:
     """One account at one registrar. ``start`` keeps it registered until ``close``.
 
     Args:
-        local: where we are.
-        on_change: told when ``registered`` changes.
+        local: where peers reach us.
+        on_change: is told when ``registered`` changes.
     """
 
     def __init__(
@@ -46,9 +47,9 @@ class Registration:
         self.config = config
         self.registered = False
         self.status = 0
-        """Of the last answer; 0: none yet."""
+        """The status of the registrar's last answer. 0: there was no answer yet."""
         self.peer: Peer | None = None
-        """The registrar's address, once it is known: calls by this registration come from there."""
+        """The registrar's address, when it is known. Calls by this registration come from there."""
         self._client = client
         self._local = local
         self._on_change = on_change
@@ -67,11 +68,12 @@ class Registration:
 
     @property
     def contact(self) -> Uri:
-        """Where the registrar sends calls to."""
+        """The address to which the registrar sends calls."""
         return self._local.contact(self.peer.transport if self.peer else "UDP", self.config.username)
 
     def brings(self, uri: str, host: str) -> bool:
-        """Whether a request comes by this registration: from its registrar's address, to the contact told to it.
+        """Return whether a request comes by this registration: from the registrar's address, to the contact that we
+        told it.
 
         Args:
             uri: the Request-URI.
@@ -84,11 +86,11 @@ class Registration:
             return False
 
     def start(self) -> None:
-        """Register, now and again and again."""
+        """Register now, and from then on again and again."""
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
     async def close(self) -> None:
-        """Stop, and tell the registrar, which gets two seconds to answer."""
+        """Stop, and tell the registrar, which has two seconds to answer."""
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -113,9 +115,9 @@ class Registration:
             await asyncio.sleep(pause_s)
 
     async def _register(self) -> float:
-        """Try once; returns how long to wait at least, in seconds."""
+        """Try once. Return how many seconds to wait at least."""
         try:
-            # Each time anew: the name may lead elsewhere after the registrar has moved.
+            # We look the name up each time, since it may lead elsewhere after the registrar has moved.
             self.peer = await locate(self._registrar)
             response = await self._ask(self.peer, self._expires_s)
             if response.status == 423:
@@ -162,9 +164,11 @@ class Registration:
 
 
 def granted(response: Response, contact: Uri, *, asked_s: int) -> int:
-    """How long a 2xx to REGISTER keeps our contact, seconds (section 10.2.4); 0: not at all.
+    """Return for how many seconds a 2xx to REGISTER keeps our contact (section 10.2.4). 0: the registrar does not keep
+    it.
 
-    By ``expires`` of our own contact in the list; a registrar that rewrote it, and lists one, means that one.
+    The ``expires`` of our own contact counts. If a registrar has rewritten our contact and lists only one, that one
+    counts.
     """
     found: list[Address] = []
     for text in response.headers.all("Contact"):
@@ -187,6 +191,6 @@ def _key(uri: Uri) -> tuple[str, str, int | None]:
 
 
 def _seconds(response: Response, name: str) -> int:
-    """A header of seconds; 0 where it is missing or no number."""
+    """Return the seconds that a header names. 0: the header is missing or no number."""
     text = (response.headers.get(name) or "").split(";")[0].split("(")[0].strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0

@@ -1,4 +1,4 @@
-"""Where calls and transfers may go: nowhere but to what ``sip.allowed_targets`` names. Pure."""
+"""Where calls and transfers may go: only to what ``sip.allowed_targets`` names. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from sip_bridge.message.sip import Uri
 
 _NUMBER = re.compile(r"\+?[0-9*#A-Da-d]{1,40}")
 _PARAMS = frozenset({"transport", "user"})
-"""URI parameters that a target may have; others (``maddr``, ``ttl``, ``method``) would send it elsewhere."""
+"""URI parameters that a target may have. Others (``maddr``, ``ttl``, ``method``) would send the call elsewhere."""
 
 
 def read_target(text: str, domain: str) -> Uri:
-    """A target as a URI: a SIP URI as it is, a number (dots, spaces, dashes and brackets are left out) at ``domain``.
+    """Return a target as a URI. A SIP URI stays as it is. A number, without its dots, spaces, dashes and brackets,
+    becomes a URI at ``domain``.
 
     Raises:
-        ProtocolError: neither, or a URI that carries more than an address.
+        ProtocolError: the text is neither, or is a URI that carries more than an address.
     """
     text = text.strip()
     scheme, _, rest = text.partition(":")
@@ -38,16 +39,17 @@ def read_target(text: str, domain: str) -> Uri:
 
 
 class AllowedTargets:
-    """The list, as patterns ``user@host[:port]`` or ``host``, with or without ``sip:``; ``*`` stands for anything.
+    """The allowed targets, as patterns ``user@host[:port]`` or ``host``, with or without ``sip:``. ``*`` stands for
+    anything.
 
-    A pattern without a port allows any port of its host; one without a user allows only URIs without one.
+    A pattern without a port allows any port of its host. A pattern without a user allows only URIs without a user.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._patterns = [_compiled(pattern) for pattern in patterns]
 
     def allow(self, uri: Uri) -> bool:
-        """Whether calls may go there."""
+        """Return whether calls may go to this URI."""
         bare = replace(uri, params={}, headers="")
         texts = {str(bare).partition(":")[2], str(replace(bare, port=None)).partition(":")[2]}
         return any(pattern.fullmatch(text) for pattern in self._patterns for text in texts)
@@ -57,6 +59,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     text = re.sub(r"^sips?:", "", pattern.strip(), flags=re.IGNORECASE)
     user, at, host = text.rpartition("@")
     parts = [re.escape(part) for part in (user + at).split("*")]
-    # No star of a host part may swallow an @ and with it a user that it did not mean.
+    # A star in a host must not match an @, because it would then also match a user that the pattern does not allow.
     hosts = [re.escape(part) for part in host.lower().split("*")]
     return re.compile(".*".join(parts) + "[^@]*".join(hosts), re.DOTALL)

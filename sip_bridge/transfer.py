@@ -1,7 +1,7 @@
-"""Transfers by REFER (RFC 3515): what we ask of the peer, and what it tells of the outcome. Pure.
+"""Transfers by REFER (RFC 3515): what we ask of the peer, and what the peer tells of the outcome. Pure.
 
-Blind: the peer calls the target. Attended: the target is somebody with whom we have a call already, which the peer's
-new call replaces (RFC 3891); it is named by the id of that call.
+In a blind transfer, the peer calls the target. In an attended transfer, we already have a call with the target, and the
+peer's new call replaces it (RFC 3891); the id of that call names the target.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _STATUS = re.compile(rb"\s*SIP/2\.0\s+([1-6][0-9]{2})(?:[ \t]+([^\r\n]*))?")
 def refer_headers(
     target: Uri, by: Uri, handoff_data: str | None, replaced: Dialog | None = None
 ) -> list[tuple[str, str]]:
-    """Headers of a REFER.
+    """Return the headers of a REFER.
 
     Args:
-        by: who transfers.
-        handoff_data: for the target, in a User-to-User header of the call that the peer makes, and in the REFER itself
-            for peers that read it there. Left out where it is too long for a header.
+        by: our address, as the one who transfers.
+        handoff_data: data for the target. They go into a User-to-User header of the call that the peer makes, and into
+            the REFER itself for peers that read them there. Data too long for a header are left out.
         replaced: our dialog with the target, for an attended transfer.
     """
     handed = user_to_user(handoff_data) if handoff_data else []
     within = []
     if replaced:
-        # As the target sees it: its own tag is the to-tag (RFC 3891 section 3).
+        # The target reads this, and for the target its own tag is the to-tag (RFC 3891 section 3).
         name = f"{replaced.call_id};to-tag={replaced.remote.tag};from-tag={replaced.local.tag}"
         within.append(f"Replaces={quote(name, safe='')}")
     within += [f"{USER_TO_USER}={quote(value, safe='')}" for _, value in handed]
@@ -40,7 +40,7 @@ def refer_headers(
 
 
 def fragment_status(body: bytes) -> tuple[int, str] | None:
-    """Status and reason of a ``message/sipfrag`` body (RFC 3420); None: it has no status line."""
+    """Return status and reason of a ``message/sipfrag`` body (RFC 3420). None: the body has no status line."""
     found = _STATUS.match(body)
     return (int(found.group(1)), (found.group(2) or b"").decode("utf-8", "replace").strip()) if found else None
 
@@ -49,7 +49,7 @@ class Transfer:
     """One REFER of ours.
 
     Args:
-        done: told once how it ended: nothing for success, else what went wrong.
+        done: is told once how the transfer ended: an empty text means success, any other says what went wrong.
     """
 
     def __init__(self, done: Callable[[str], None]) -> None:
@@ -57,16 +57,16 @@ class Transfer:
         self._told = False
 
     def on_response(self, response: Response | None) -> None:
-        """The peer's answer to the REFER; None: there is none."""
+        """Take the peer's answer to the REFER. None: there is no answer."""
         if response is None:
             self._tell("the peer did not answer the REFER")
         elif response.status >= 300:
             self._tell(f"the peer refused the REFER: {response.status} {response.reason}")
         elif (response.headers.get("Refer-Sub") or "").strip().lower() == "false":
-            self._tell("")  # it will tell nothing more (RFC 4488)
+            self._tell("")  # the peer will tell nothing more (RFC 4488)
 
     def on_notify(self, notify: Request) -> None:
-        """What the peer tells of its call."""
+        """Take what the peer tells of its call."""
         found = fragment_status(notify.body)
         if found and found[0] >= 300:
             self._tell(f"the target was not reached: {found[0]} {found[1]}".rstrip())
@@ -76,7 +76,7 @@ class Transfer:
             self._tell("the peer told no outcome")
 
     def over(self, problem: str) -> None:
-        """The call has ended, or the time for the outcome."""
+        """Note that the call, or the time for an outcome, has ended."""
         self._tell(problem)
 
     def _tell(self, problem: str) -> None:

@@ -1,6 +1,6 @@
-"""Who may call: by source address, by password (digest), by TLS client certificate. Pure.
+"""Who may call: a peer proves itself by source address, password (digest) or TLS client certificate. Pure.
 
-Asked before a call costs anything. Strangers get no answer: who scans the network for open gateways learns nothing.
+Trunks are asked before a call costs anything. Strangers get no answer, so a scan for open gateways finds nothing.
 """
 
 from __future__ import annotations
@@ -20,38 +20,40 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Standing(enum.Enum):
-    """What the source of a message is to us, before anything of the message counts."""
+    """What we know of the source of a message before we read the message."""
 
     KNOWN = "known"  # a trunk's address or certificate
-    UNPROVEN = "unproven"  # anybody: some trunk asks for a password alone
+    UNPROVEN = "unproven"  # this may be anybody, since some trunk asks only for a password
     STRANGER = "stranger"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trunk:
-    """A peer that may call. Everything that is given must hold; a trunk that gives nothing lets everybody in.
+    """A peer that may call. A caller must meet every condition that is given; a trunk without conditions lets everybody
+    in.
 
     Raises:
-        ValueError: a user name without a password, or the reverse.
+        ValueError: a user name is given without a password, or the reverse.
     """
 
     name: str
     networks: tuple[Network, ...] = ()
-    """Source addresses."""
+    """Addresses from which the peer may call. Empty: any."""
     username: str = ""
-    """Digest user; empty: none is asked for."""
+    """Digest user. Empty: we ask for no password."""
     password: str = ""
     certificate_names: frozenset[str] = frozenset()
-    """One of these must be a subjectAltName of the peer's verified certificate (RFC 5922 section 7.1); lower case."""
+    """In lower case. One of these must be a subjectAltName of the peer's verified certificate (RFC 5922 section
+    7.1)."""
     route: str = "default"
-    """What happens to its calls."""
+    """The route of the trunk's calls."""
 
     def __post_init__(self) -> None:
         if bool(self.username) != bool(self.password):
             raise ValueError(f"trunk {self.name} has only one of user name and password, expected both or neither")
 
     def __repr__(self) -> str:
-        return f"Trunk({self.name})"  # a password does not belong into a log
+        return f"Trunk({self.name})"  # a password does not belong in a log
 
     def _may_be(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address, names: frozenset[str]) -> bool:
         here = not self.networks or any(address in network for network in self.networks)
@@ -59,15 +61,15 @@ class Trunk:
 
 
 class Trunks:
-    """Judges requests that would begin something: INVITE, REGISTER, REFER, OPTIONS outside a dialog.
+    """Judges requests that would begin something: INVITE, REGISTER, REFER, and OPTIONS outside a dialog.
 
-    Trunks that ask for no password are looked at first, otherwise in their order.
+    Trunks that ask for no password are tried first, otherwise trunks are tried in their order.
 
     Args:
         auth: our realm and nonces.
-        calls: what one source address may begin.
-        failures: how many wrong passwords it may send. While they are used up its credentials are not even looked at:
-            passwords cannot be guessed at the speed of the network.
+        calls: how many calls one source address may begin.
+        failures: how many wrong passwords one source address may send. While they are used up, we do not even read its
+            credentials, so nobody can guess passwords at the speed of the network.
     """
 
     def __init__(self, trunks: Sequence[Trunk], auth: ServerAuth, *, calls: SourceLimit, failures: SourceLimit) -> None:
@@ -77,7 +79,7 @@ class Trunks:
         self._failures = failures
 
     def standing(self, host: str, certificate_names: Iterable[str] = ()) -> Standing:
-        """What a source is to us: its address, as the socket tells it, and the names in its certificate."""
+        """Return what a source is to us, by its address, as the socket tells it, and the names in its certificate."""
         candidates = self._candidates(host, certificate_names)
         if any(trunk.networks or trunk.certificate_names for trunk in candidates):
             return Standing.KNOWN
@@ -93,13 +95,14 @@ class Trunks:
     def admit(
         self, request: Request, host: str, *, certificate_names: Iterable[str] = (), now: float, wall: float
     ) -> Trunk | Refusal | None:
-        """Whose request this is; or the answer that it gets (401, 403, 503 or 400); or None: none at all.
+        """Return the trunk whose request this is, or the refusal that answers it (401, 403, 503 or 400). None: no
+        answer at all.
 
         Args:
-            host: source address, as the socket tells it.
-            certificate_names: of the connection's verified certificate.
-            now: seconds, monotonic.
-            wall: seconds since the epoch, which dates the nonces.
+            host: the source address, as the socket tells it.
+            certificate_names: the names in the connection's verified certificate.
+            now: monotonic seconds.
+            wall: seconds since the epoch, which date the nonces.
         """
         candidates = self._candidates(host, certificate_names)
         if not candidates:
