@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.tts_engine.service.scripted import RETRY_AFTER_S, ScriptedEngine, chunk_of
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tts_engine.api import UtteranceRequest
 from tts_engine.config import EngineConfig
 from tts_engine.errors import (
@@ -229,15 +229,20 @@ async def test_one_utterance_too_many_is_refused_and_a_place_comes_free(connect:
     await second.aclose()
 
 
-async def test_a_refusal_waits_for_the_first_message(connect: Callable) -> None:
+async def test_a_refusal_waits_for_the_first_message(connect: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sent at once it would meet that message on its way, which grpc.aio's client makes INTERNAL of."""
     pair = await connect(speech={"max_utterances": 1}, retry_after_s=0.75)
     first, _ = await held(pair)
+    waits, first_message = asyncio.Event(), pair.server._first
+
+    async def waited_for(context: grpc.aio.ServicerContext) -> pb.SpeakRequest:
+        waits.set()
+        return await first_message(context)
+
+    monkeypatch.setattr(pair.server, "_first", waited_for)
     async with grpc.aio.insecure_channel(pair.server.address) as channel:
         call = pb_grpc.SpeechEngineStub(channel).Speak()
-        await call.wait_for_connection()
-        await pair.client.status()  # a round trip behind it
-        await asyncio.sleep(0.05)
+        await asyncio.wait_for(waits.wait(), PATIENCE_S)
         assert not call.done()
         await call.write(pb.SpeakRequest(start=pb.SpeakStart(utterance_id="u"), text="late"))
         assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -311,17 +316,19 @@ def test_each_deadline_counts_from_what_it_waits_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeout", "text", "end", "reason"),
-    [("text_s", "one ", False, "no text"), ("audio_s", "hold", True, "made no audio")],
+    ("since", "text", "end", "reason"),
+    [("text_at", "one ", False, "no text"), ("audio_at", "one hold", True, "made no audio")],
 )
 async def test_what_stands_still_ends_with_deadline_exceeded(
-    connect: Callable, timeout: str, text: str, end: bool, reason: str
+    pair: Pair, since: str, text: str, end: bool, reason: str
 ) -> None:
-    pair = await connect(timeouts={timeout: 0.05})
     async with pair.client.open(UtteranceRequest(utterance_id="u")) as utterance:
         utterance.feed(text)
         if end:
             utterance.end_text()
+        await anext(utterance)
+        (speak,) = pair.server._speaks
+        setattr(speak.progress, since, time.monotonic() - 3600.0)  # an hour passes
         with pytest.raises(DeadlineExceeded, match=reason):
             async for _ in utterance:
                 pass
