@@ -1,18 +1,18 @@
 """Faults at the gateway's edges.
 
     GatewayError
-    ├── ProtocolError   the peer sent something that cannot be read; nothing else is lost
+    ├── ProtocolError   the peer sent a message that cannot be read; nothing else is lost
     ├── Rejected        a call or request that we refuse, with the HTTP status that says why
     └── ClipError       a `play` source that may not, or cannot, be played
 
-A bug of ours raises something else (ValueError, RuntimeError): the two never share a type.
+A bug of ours raises another type (ValueError, RuntimeError), so the two are never confused.
 """
 
 from __future__ import annotations
 
 
 class GatewayError(Exception):
-    """Base of all faults that come from outside."""
+    """The base of all faults that come from outside."""
 
 
 class ProtocolError(GatewayError):
@@ -25,7 +25,7 @@ class ProtocolError(GatewayError):
 
 
 class Rejected(GatewayError):
-    """Refused, as HTTP says it."""
+    """A call or request is refused, with the HTTP status that says why."""
 
     def __init__(self, message: str, *, status: int, code: str, param: str = "", retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -36,4 +36,4 @@ class Rejected(GatewayError):
 
 
 class ClipError(GatewayError):
-    """A clip may not be fetched, or is no audio that we can decode."""
+    """A clip may not be fetched, or is not audio that we can decode."""

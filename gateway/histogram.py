@@ -1,4 +1,4 @@
-"""A histogram cheap enough for every frame (0.2 us an observation; prometheus_client's own costs 2)."""
+"""A histogram cheap enough for every frame: an observation takes 0.2 us, one of prometheus_client takes 2."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LATENCY_BUCKETS_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0
 
 
 class Histogram:
-    """Counts per bucket. Buckets are upper bounds in seconds, the last one is +Inf."""
+    """Counts values per bucket. ``bounds`` are the upper bounds of the buckets in seconds; the last bucket has +Inf."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -20,17 +20,17 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one value, seconds."""
+        """Count one value, in seconds."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     @property
     def count(self) -> int:
-        """Observations so far."""
+        """How many values were observed so far."""
         return sum(self.counts)
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Prometheus buckets: (upper bound as text, observations at or below it)."""
+        """Return Prometheus buckets: each upper bound as text, and the number of observations at or below it."""
         running = 0
         rows: list[tuple[str, float]] = []
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):

@@ -1,7 +1,8 @@
-"""Everything that the gateway counts, in a registry of its own. Seconds and bytes; no caller data in a label.
+"""Everything that the gateway counts, in a registry of its own. Times are seconds, sizes are bytes. No label has caller
+data.
 
-What happens per frame (pacing, tick lateness) goes into ``gateway.histogram``, which a collector shows in the same
-exposition; the rest happens per turn or call, where prometheus_client is cheap enough.
+Values that come with every frame (pacing, tick lateness) go into ``gateway.histogram``, and a collector shows them in
+the same exposition. All others come once a turn or a call, which is rare enough for prometheus_client.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ _JITTER_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16)
 
 
 class Metrics(Collector):
-    """The gateway's metrics; implements ``gateway.call.stats.Meter``.
+    """The gateway's metrics. Implements ``gateway.call.stats.Meter``.
 
     Args:
-        version: of the gateway, for ``talkspurt_build_info``.
+        version: the gateway's version, for ``talkspurt_build_info``.
         calls_limit: ``limits.calls``.
     """
 
     def __init__(self, *, version: str = "", calls_limit: int = 0) -> None:
         self.registry = registry = CollectorRegistry()
         self.tick_lateness = Histogram(PACING_BUCKETS_S)
-        """How late a tick was, seconds; observed by the ticker."""
+        """How late each tick was, seconds. The ticker observes it."""
         self._pacing_errors: dict[str, Histogram] = {}
         registry.register(self)
 
@@ -109,91 +110,93 @@ class Metrics(Collector):
     # --- per frame -------------------------------------------------------------------------------------------------
 
     def pacing_error(self, transport: str) -> Histogram:
-        """The histogram of |actual - due| send time of a transport's frames, seconds; observed by the ticker."""
+        """Return the histogram of |actual - due| send time of a transport's frames, seconds. The ticker observes it."""
         return self._pacing_errors.setdefault(transport, Histogram(PACING_BUCKETS_S))
 
     # --- per call --------------------------------------------------------------------------------------------------
 
     def call_started(self, *, transport: str) -> None:
-        """A call is live."""
+        """Note that a call is live."""
         self._calls_active.labels(transport).inc()
 
     def call_ended(self, *, transport: str, outcome: str) -> None:
-        """A live call is over: ``completed`` or ``failed``."""
+        """Note that a live call is over. ``outcome``: ``completed`` or ``failed``."""
         self._calls_active.labels(transport).dec()
         self._calls.labels(transport, outcome).inc()
 
     def call_rejected(self, reason: str) -> None:
-        """A call was refused; ``reason`` is the code of ``Rejected``."""
+        """Note that a call was refused. ``reason`` is the code of ``Rejected``."""
         self._calls_rejected.labels(reason).inc()
 
     def kept(self, *, tasks: int, sip: Mapping[str, int]) -> None:
-        """What the process holds now: its tasks, and the SIP side's tables by name."""
+        """Note what the process holds now: its number of tasks, and the size of each table of the SIP side."""
         self._tasks.set(tasks)
         for table, entries in sip.items():
             self._sip_kept.labels(table).set(entries)
 
     def rtp(self, *, lost: int, jitter_s: float) -> None:
-        """An RTP leg reports (at its end, or with every RTCP report): new losses, jitter now."""
+        """Take the report of an RTP leg, which comes with every RTCP report and at the leg's end: new losses, and
+        jitter now."""
         self._rtp_lost.inc(lost)
         self._rtp_jitter.observe(jitter_s)
 
     # --- per turn --------------------------------------------------------------------------------------------------
 
     def first_packet(self, *, transport: str, engine: str, seconds: float, stages_ms: dict[str, float]) -> None:
-        """A turn is heard. ``engine``: what made its sound; ``stages_ms``: text, queue, engine, codec, send."""
+        """Note that a turn is heard. ``engine``: what made its sound; ``stages_ms``: text, queue, engine, codec,
+        send."""
         self._first_packet.labels(transport, engine).observe(seconds)
         for stage, milliseconds in stages_ms.items():
             self._first_packet_stage.labels(stage).observe(milliseconds / 1000)
 
     def gap(self, *, transport: str, seconds: float) -> None:
-        """A listener had nothing to play for ``seconds``."""
+        """Note that a listener had nothing to play for ``seconds``."""
         self._gaps.labels(transport).inc()
         self._gap.observe(seconds)
 
     def cut(self, *, reason: str, seconds: float) -> None:
-        """A turn was cut: ``speech``, ``dtmf`` or ``cancel``."""
+        """Note that a turn was cut. ``reason``: ``speech``, ``dtmf`` or ``cancel``."""
         self._cut.labels(reason).observe(seconds)
 
     def turn_ended(self, *, outcome: str) -> None:
-        """A turn ended: ``finished``, ``interrupted`` or ``failed``."""
+        """Note that a turn ended. ``outcome``: ``finished``, ``interrupted`` or ``failed``."""
         self._turns.labels(outcome).inc()
 
     def mark_delay(self, *, seconds: float) -> None:
-        """A carrier's mark came ``seconds`` after its computed time."""
+        """Note that a carrier's mark came ``seconds`` after its computed time."""
         self._mark_delay.observe(seconds)
 
     def playout_buffer(self, *, seconds: float) -> None:
-        """A chunk came for a turn that is being heard, and found ``seconds`` of sound in hand."""
+        """Note that a chunk came for a turn that is being heard, when ``seconds`` of sound were in hand."""
         self._playout_buffer.observe(seconds)
 
     def stalled(self, *, transport: str) -> None:
-        """A frame was dropped at a full socket buffer."""
+        """Note that a frame was dropped because the socket buffer was full."""
         self._stalls.labels(transport).inc()
 
     # --- dialogue --------------------------------------------------------------------------------------------------
 
     def dialogue_connected(self, *, route: str, lines: int) -> None:
-        """A route has so many live lines to dialogue managers now."""
+        """Note how many live lines to dialogue managers a route has now."""
         self._dialogue_connected.labels(route).set(lines)
 
     def dialogue_reconnects(self, *, total: int) -> None:
-        """Broken lines that came up again, since the start."""
+        """Note how many broken lines have come up again since the start."""
         self._dialogue_reconnects.inc(total - self._reconnects)
         self._reconnects = total
 
     def tokens_dropped(self, count: int) -> None:
-        """Tokens came for a turn that had been cut."""
+        """Note that tokens came for a turn that had been cut."""
         self._tokens_dropped.inc(count)
 
     # --- out -------------------------------------------------------------------------------------------------------
 
     def exposition(self) -> bytes:
-        """All of it in Prometheus' text format, version 0.0.4."""
+        """Return all metrics in Prometheus' text format, version 0.0.4."""
         return generate_latest(self.registry)
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """The histograms that are counted per frame."""
+        """Yield the histograms that are counted per frame."""
         pacing = HistogramMetricFamily(
             "talkspurt_pacing_error_seconds", "Actual minus due time of a frame.", labels=["transport"]
         )

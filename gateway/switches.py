@@ -1,4 +1,5 @@
-"""The switches and carriers that the configuration names: joining their calls, leading them beside their streams."""
+"""The switches and carriers that the configuration names: attaching to their calls, and controlling calls beside their
+streams."""
 
 from __future__ import annotations
 
@@ -14,15 +15,16 @@ from gateway.config import ServerConfig
 from gateway.seams.call_api import Attach, OpenCallApi
 
 OpenStream = Callable[[str, str, str, Mapping[str, str], float], Awaitable[None]]
-"""``SwitchTools.open_stream`` of a dialect, which comes first."""
+"""``SwitchTools.open_stream`` with one more argument in front: the name of the dialect."""
 
 
 class Switches:
-    """All of them. ``start`` and ``aclose`` those that are connected all the time.
+    """All switches of the configuration. ``start`` connects those that stay connected all the time, and ``aclose``
+    disconnects.
 
     Args:
-        tokens: for the addresses of streams that we have a switch open.
-        open_stream: opens streams ourselves.
+        tokens: makes tokens for the addresses of streams that we ask a switch to open.
+        open_stream: opens a stream from our side.
     """
 
     def __init__(
@@ -45,11 +47,11 @@ class Switches:
         self.attach: dict[str, Attach] = {
             name: switch.attach for name, switch in self._switches.items() if switch.attach is not None
         }
-        """By dialect: joins a call."""
+        """For each dialect, how to join a call."""
         self.call_apis: dict[str, OpenCallApi] = {
             name: switch.open for name, switch in self._switches.items() if switch.open is not None
         }
-        """By dialect: leads a call."""
+        """For each dialect, how to control a call."""
 
     def _media_url(self, dialect: str, base: str, route: str, parameters: Mapping[str, str]) -> str:
         token = self._tokens.make(dialect, route, now=time.time())
@@ -58,11 +60,11 @@ class Switches:
         return f"{address}/media/{dialect}/{route}/{token}?{urlencode(parameters)}"
 
     def start(self) -> None:
-        """Connect to those that are connected all the time."""
+        """Connect to the switches that stay connected all the time."""
         for switch in self._switches.values():
             switch.start()
 
     async def aclose(self) -> None:
-        """Disconnect; what was told to them before gets its time."""
+        """Disconnect, after giving the switches time for what they were told before."""
         for switch in self._switches.values():
             await switch.aclose()

@@ -1,4 +1,4 @@
-"""From a configuration to running parts: the only code that names a concrete engine, transport or dialogue line."""
+"""Makes running parts from a configuration. No other code names a concrete engine, transport or dialogue line."""
 
 from __future__ import annotations
 
@@ -219,9 +219,10 @@ class Gateway:
         return app
 
     async def drain(self) -> None:
-        """No new calls; live ones finish, bounded by ``server.drain_s``; then the rest is hung up.
+        """Take no new calls. Live calls may finish within ``server.drain_s``; then the rest is hung up.
 
-        The listener stays: it answers new calls with 503, tells readiness, and lets lost managers back to live calls.
+        The listener stays open: it answers new calls with 503, tells readiness, and lets lost managers back to live
+        calls.
         """
         if self.sip is not None:
             self.sip.drain()
@@ -230,7 +231,7 @@ class Gateway:
 
 @asynccontextmanager
 async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
-    """A listening gateway on an engine; leaving drains nothing and closes everything."""
+    """Yield a gateway that listens, with this engine. Leaving closes everything without draining."""
     async with AsyncExitStack() as stack:
         recognisers = await stack.enter_async_context(recognisers_for_gateway(config.routes, config.recogniser))
         made = Gateway(config, engine, recognisers)
@@ -247,7 +248,7 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         if made.audiosocket is not None:
             await made.audiosocket.start()
             stack.push_async_callback(made.audiosocket.aclose)
-        # Before the server, which waits for its requests: these never end by themselves.
+        # This closes before the server, which waits for its requests: the observers' requests never end by themselves.
         stack.callback(made.observers.close)
         stack.push_async_callback(made.hub.aclose)
         stack.push_async_callback(made.speech_socket.aclose)
@@ -294,7 +295,7 @@ async def _serve(config: Config) -> int:
 
 
 def serve(config: Config) -> int:
-    """Run the gateway until SIGTERM or SIGINT; returns the exit code."""
+    """Run the gateway until SIGTERM or SIGINT. Return the exit code."""
     raise_open_files()
     if sys.version_info >= (3, 12):
         return uvloop.run(_serve(config))

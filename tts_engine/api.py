@@ -1,7 +1,7 @@
 """The seam between gateway and speech engine: values and Protocols, nothing that runs.
 
 An utterance is one turn in the making. Text goes up in deltas, audio comes down in ready frames of the format
-that the request names; the phone's position goes up so that the engine can put first who runs dry first.
+that the request names. The phone's position goes up, so that the engine can serve first whoever runs dry first.
 Whoever implements ``SpeechEngine`` (the gRPC client, the in-process engine) can stand behind the gateway.
 """
 
@@ -17,25 +17,26 @@ from voicecodecs.registry import AudioFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtteranceRequest:
-    """What is known before the first word."""
+    """What is known of an utterance before its first word."""
 
     utterance_id: str
     format: AudioFormat = AudioFormat()
     voice: str = ""
-    """Registered voice id; empty is the engine's default."""
+    """Registered voice id. Empty: the engine's default voice."""
     language: str = ""
-    """BCP 47 tag, e.g. ``en-US``; empty is the voice's own."""
+    """BCP 47 tag, e.g. ``en-US``. Empty: the voice's own language."""
     speed: float = 1.0
     """Speaking rate, 0.25 to 4; 1 is the voice's own."""
     instruct: str = ""
-    """Style instruction for models that take one."""
+    """Style instruction, for models that take one."""
     ahead: bool = False
-    """True while nobody waits for the sound (a held turn, or one queued behind another): yields to those who wait."""
+    """True while nobody waits for the sound (a held turn, or one queued behind another). Others are then served
+    first."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextSpan:
-    """A word, and where it is heard. Characters count in the concatenated text that was fed, verbatim."""
+    """A word, and where it is heard. Characters count in the text that was fed, concatenated verbatim."""
 
     start_char: int
     end_char: int
@@ -43,7 +44,7 @@ class TextSpan:
     """Sample of the utterance, at the format's ``sample_rate``, at which the word begins."""
     end_sample: int
     exact: bool = True
-    """False: estimated from expected durations, not from the network's own."""
+    """False: the position is estimated from expected durations, not taken from the network's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,19 +52,20 @@ class AudioChunk:
     """The next piece of an utterance. Chunks follow each other without a hole."""
 
     frames: Sequence[bytes]
-    """Encoded payloads, each exactly one ptime; the last one of a clause is padded with silence."""
+    """Encoded payloads, each exactly one ptime long. The last one of a clause is padded with silence."""
     first_sample: int
     """Position of the first sample within the utterance, at the format's ``sample_rate``."""
     samples: int
     spans: Sequence[TextSpan] = ()
     stages_ms: dict[str, float] = field(default_factory=dict)
-    """Where the time of this chunk went: ``text``, ``queue``, ``engine``, ``codec``; milliseconds."""
+    """Milliseconds that this chunk spent in ``text``, ``queue``, ``engine`` and ``codec``."""
     engine: str = ""
-    """What made it: the name of the voice model (``embedded``, ``cosyvoice3`` ...), or ``clip``."""
+    """What made the sound: the name of the voice model (``embedded``, ``cosyvoice3`` ...), or ``clip``."""
 
 
 class Utterance(Protocol):
-    """One utterance in the making. ``async with`` it: leaving cancels before the next step of the engine."""
+    """One utterance in the making. Use it with ``async with``: leaving cancels it before the next step of the
+    engine."""
 
     def feed(self, text: str) -> None:
         """Append text; deltas are concatenated verbatim. Speech may start at the end of the first clause.
@@ -74,23 +76,23 @@ class Utterance(Protocol):
         ...
 
     def end_text(self) -> None:
-        """No more text; what is left is spoken to its end. Idempotent."""
+        """End the text. What is left is spoken to its end. Idempotent."""
         ...
 
     def played(self, samples: int, *, at: float) -> None:
-        """The caller had heard ``samples`` of this utterance at monotonic second ``at``; clears ``ahead``."""
+        """Note that the caller had heard ``samples`` of this utterance at monotonic second ``at``. Clears ``ahead``."""
         ...
 
     def __aiter__(self) -> AsyncIterator[AudioChunk]:
-        """Chunks in order, until all fed text is spoken.
+        """Yield chunks in order, until all fed text is spoken.
 
         Raises:
-            EngineError: this utterance failed, or its engine was closed; nothing follows.
+            EngineError: this utterance failed, or its engine was closed. Nothing follows.
         """
         ...
 
     async def aclose(self) -> None:
-        """Cancel what is not made yet; the iteration ends. Idempotent."""
+        """Cancel what is not made yet, which ends the iteration. Idempotent."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -132,9 +134,9 @@ class SpeechEngine(Protocol):
     """Makes utterances. All methods raise ``tts_engine.errors.EngineError`` and nothing else."""
 
     def open(self, request: UtteranceRequest) -> Utterance:
-        """Begin an utterance, on the event loop; cheap, nothing is synthesised before text is fed.
+        """Begin an utterance, on the event loop. This is cheap: nothing is synthesised before text is fed.
 
-        A request that is refused raises here or in the iteration: an engine in another process answers later.
+        A refusal is raised here or in the iteration, because an engine in another process answers later.
         """
         ...
 

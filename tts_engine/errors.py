@@ -13,7 +13,7 @@ from __future__ import annotations
 
 
 class EngineError(Exception):
-    """Base of all faults that the engine reports for one request."""
+    """The base of all faults that the engine reports for one request."""
 
     code = "INTERNAL"
 

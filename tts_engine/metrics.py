@@ -1,4 +1,5 @@
-"""What the engine counts. A registry of its own: the gateway shows this process's figures beside its own."""
+"""What the engine counts. It has a registry of its own, because the gateway shows this process's figures beside its
+own."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ TEXT_CACHE_REQUESTS = Counter(
 
 
 class PrometheusObserver:
-    """``tts_engine.pipeline.engine.EngineObserver`` that counts into ``REGISTRY``."""
+    """A ``tts_engine.pipeline.engine.EngineObserver`` that counts into ``REGISTRY``."""
 
     def first_chunk(self, engine: str, seconds: float) -> None:
         FIRST_CHUNK.labels(engine).observe(seconds)
@@ -72,7 +73,7 @@ class PrometheusObserver:
         CACHE_BYTES.labels("text").set(cache_bytes)
 
     def batch(self, rows: int, *, cache: str, cache_bytes: int) -> None:
-        """See ``tts_engine.cosyvoice.synthesizer.StepObserver``; may be called in any thread."""
+        """See ``tts_engine.cosyvoice.synthesizer.StepObserver``. May be called in any thread."""
         BATCH_SIZE.observe(rows)
         CACHE_BYTES.labels(cache).set(cache_bytes)
 
@@ -81,12 +82,12 @@ class PrometheusObserver:
 
 
 def exposition() -> bytes:
-    """Everything above, in the Prometheus text format (version 0.0.4)."""
+    """Return everything above in the Prometheus text format (version 0.0.4)."""
     return generate_latest(REGISTRY)
 
 
 def merged(expositions: Sequence[bytes]) -> bytes:
-    """Several engines' metrics as one exposition; the label ``worker`` numbers them."""
+    """Join the metrics of several engines into one exposition. The label ``worker`` numbers the engines."""
     families: dict[str, Metric] = {}
     for worker, exposed in enumerate(expositions):
         for family in text_string_to_metric_families(exposed.decode()):

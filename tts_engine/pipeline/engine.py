@@ -1,8 +1,9 @@
 """Joins text, a voice model and a leg's codec into utterances: ``tts_engine.api.SpeechEngine`` for any synthesizer.
 
-Per utterance one task: deltas -> clauses -> sound of the model -> silence trimmed, pauses set by punctuation ->
-frames of the leg's codec -> a bounded queue. It works ahead only as far as ``ahead_s`` of sound in hand. Resampling
-and encoding run in a thread, so the event loop only passes things on; what is only looked up in a table it does itself.
+Each utterance has one task: deltas -> clauses -> sound of the model -> silence trimmed, pauses set by punctuation ->
+frames of the leg's codec -> a bounded queue. The task works ahead until ``ahead_s`` seconds of sound are in hand.
+Resampling and encoding run in a thread, so that the event loop only passes things on; encoding by a table is so cheap
+that the event loop does it itself.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ log = logging.getLogger(__name__)
 Pcm = NDArray[np.float32]
 
 _HEAD_S = 0.4
-"""A caller waits for the encoding of so much; encoding a whole long clause takes milliseconds."""
+"""Seconds of sound that are encoded first, because a caller waits for them. Encoding a whole long clause takes
+milliseconds."""
 
 
 class PauseConfig(BaseModel):
@@ -93,31 +95,31 @@ class SpeechConfig(BaseModel):
 
 
 class EngineObserver(Protocol):
-    """What the engine tells whoever counts. Called on the event loop; must not block."""
+    """What the engine tells to whoever counts. Its methods are called on the event loop and must not block."""
 
     def first_chunk(self, engine: str, seconds: float) -> None:
-        """From the delta that made the first clause speakable to its first frames."""
+        """Take the time from the delta that made the first clause speakable to the first frames of that clause."""
         ...
 
     def queued(self, seconds: float) -> None:
-        """A step of the model waited this long."""
+        """Take how long a step of the model waited."""
         ...
 
     def realtime_factor(self, engine: str, factor: float) -> None:
-        """Seconds of the model's work per second of sound, of one clause."""
+        """Take the seconds that the model worked per second of sound, for one clause."""
         ...
 
     def text_cache(self, *, hit: bool, cache_bytes: int) -> None:
-        """A clause was looked up in the cache, which now holds so many bytes."""
+        """Note that a clause was looked up in the cache, which now holds so many bytes."""
         ...
 
     def freed(self, seconds: float) -> None:
-        """From cancel until no more work was spent on the utterance."""
+        """Take the time from cancel until no more work was spent on the utterance."""
         ...
 
 
 class Engine:
-    """Utterances of the active one of the loaded voice models, in this process."""
+    """Speaks utterances with the active one of the loaded voice models, in this process."""
 
     def __init__(
         self,
@@ -129,8 +131,8 @@ class Engine:
     ) -> None:
         """
         Args:
-            models: the voice model, or several by name, of which the first is active; started and closed here.
-            observer: told of times and counts; None: nobody is.
+            models: the voice model, or several by name. The first one is active. The engine starts and closes them.
+            observer: is told of times and counts. None: nobody is told.
             clock: monotonic seconds, the same clock as ``Utterance.played``.
         """
         self.models = dict(models) if isinstance(models, Mapping) else {models.name: models}
@@ -144,7 +146,7 @@ class Engine:
         self._closed = False
 
     async def start(self) -> None:
-        """Load and warm up the models, one after the other: each takes all of its device meanwhile."""
+        """Load and warm up the models one after the other, because each takes all of its device meanwhile."""
         for model in self.models.values():
             await model.start()
 
@@ -152,7 +154,7 @@ class Engine:
         """Begin an utterance.
 
         Raises:
-            InvalidRequest: a speed outside 0.25 to 4.
+            InvalidRequest: the speed is outside 0.25 to 4.
             Exhausted: ``max_utterances`` are open.
             Unavailable: the engine is closed.
         """
@@ -169,7 +171,7 @@ class Engine:
         return utterance
 
     def closed(self, utterance: _Utterance) -> None:
-        """An utterance has ended and holds nothing any more."""
+        """Note that an utterance has ended and holds nothing any more."""
         self._open.discard(utterance)
 
     @property
@@ -178,14 +180,14 @@ class Engine:
         return self.models[self.active]
 
     async def list_voices(self) -> Sequence[VoiceInfo]:
-        """Voices of the active model."""
+        """Return the voices of the active model."""
         return self.synthesizer.voices()
 
     async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
         """Register a voice with the active model, in a thread.
 
         Raises:
-            InvalidRequest: that model has fixed voices, or the recording or a field cannot serve.
+            InvalidRequest: the active model has fixed voices, or the recording or a field cannot be used.
         """
         if not isinstance(self.synthesizer, VoiceEditor):
             raise InvalidRequest(
@@ -203,11 +205,11 @@ class Engine:
         )
 
     async def remove_voice(self, voice_id: str) -> None:
-        """Forget a registered voice; utterances that speak with it finish.
+        """Remove a registered voice. Utterances that speak with it finish.
 
         Raises:
-            NotFound: there is none of that id.
-            InvalidRequest: it is built in.
+            NotFound: there is no voice of that id.
+            InvalidRequest: the voice is built in.
         """
         if not isinstance(self.synthesizer, VoiceEditor):
             raise InvalidRequest(
@@ -216,17 +218,17 @@ class Engine:
         await asyncio.to_thread(self.synthesizer.remove_voice, voice_id)
 
     async def set_active_model(self, model: str) -> None:
-        """Speak what is opened from now on with another model; utterances that are open keep theirs to the end.
+        """Speak new utterances with another model. Utterances that are open keep theirs to the end.
 
         Raises:
-            NotFound: it is not loaded.
+            NotFound: the model is not loaded.
         """
         if model not in self.models:
             raise NotFound(f"model {model!r} is not loaded; there is {', '.join(self.models)}")
         self.active = model
 
     async def status(self) -> EngineStatus:
-        """The active model's; ``ready``, ``active`` and ``queued`` are those of all."""
+        """Return the status of the active model. ``ready``, ``active`` and ``queued`` are those of all models."""
         each = {name: model.status() for name, model in self.models.items()}
         return replace(
             each[self.active],
@@ -250,7 +252,7 @@ class Engine:
 
 @dataclass(slots=True)
 class _Times:
-    """Milliseconds spent on the next chunk so far."""
+    """Milliseconds spent so far on the next chunk."""
 
     text: float = 0.0
     queue: float = 0.0
@@ -259,7 +261,7 @@ class _Times:
 
 
 class _Utterance:
-    """See ``tts_engine.api.Utterance``."""
+    """An utterance of ``Engine``; see ``tts_engine.api.Utterance``."""
 
     def __init__(self, engine: Engine, request: UtteranceRequest) -> None:
         self._engine = engine
@@ -267,15 +269,16 @@ class _Utterance:
         self._splitter = ClauseSplitter(engine.config.clauses)
         self._playhead = Playhead(ahead=request.ahead)
         self._reported = False
-        """True once the phone's position is known; before, only the consumer's pull bounds the work ahead."""
+        """True once the phone's position is known. Before that, only the consumer's pull bounds the work ahead."""
         self._model, self._synthesizer = engine.active, engine.synthesizer
         line_rate = request.format.sample_rate
         self._line_rate = line_rate if line_rate in self._synthesizer.line_rates else None
         self._rate = self._line_rate or self._synthesizer.sample_rate
-        """Hz of the voice's sound."""
+        """Sample rate of the voice's sound, Hz."""
         self._packetizer = Packetizer(request.format, self._rate)
         self._clauses: deque[tuple[Clause, float, float]] = deque()
-        """Clause, when its last delta came, milliseconds it took to cut it. Bounded by ``max_chars``."""
+        """Each clause, when its last delta came, and the milliseconds that cutting it took. Bounded by
+        ``max_chars``."""
         self._fed_chars = 0
         self._ended = False
         self._settle: asyncio.TimerHandle | None = None
@@ -284,16 +287,16 @@ class _Utterance:
         self._untaken_s = 0.0
         self._done = False
         self._changed = asyncio.Event()
-        """Something above changed: producer and consumer look again."""
+        """Set when something above has changed, so that producer and consumer look again."""
         self._task: asyncio.Task[None] | None = None
         self._first_sent = False
         self._growing: GrowingText | None = None
-        """The first clause, where its beginning is given to a model that streams text."""
+        """The first clause, if the model streams text and was given the clause's beginning."""
 
     # -- the caller's side
 
     def feed(self, text: str) -> None:
-        """Append text. After an error or ``aclose`` it is ignored; the iterator tells."""
+        """Append text. Text after an error or ``aclose`` is ignored, and the iterator tells of the error."""
         if self._done or self._error:
             return
         if self._ended:
@@ -317,7 +320,7 @@ class _Utterance:
         self._settle = loop.call_later(self._engine.config.settle_ms / 1000, self._on_settled)
 
     def end_text(self) -> None:
-        """What is left is a clause."""
+        """Make a clause of the text that is left."""
         if not self._ended:
             self._ended = True
             if self._settle is not None:
@@ -328,7 +331,7 @@ class _Utterance:
             self._changed.set()
 
     def played(self, samples: int, *, at: float) -> None:
-        """The phone's position; from now on work ahead is bounded by it."""
+        """Take the phone's position. From now on it bounds the work ahead."""
         playhead = self._playhead
         playhead.played_s = samples / self._request.format.sample_rate
         playhead.played_at = at
@@ -353,7 +356,7 @@ class _Utterance:
         return chunk
 
     async def aclose(self) -> None:
-        """Cancel; returns when no work is spent on the utterance any more."""
+        """Cancel the utterance. Return when no more work is spent on it."""
         begun = self._engine.clock()
         if self._settle is not None:
             self._settle.cancel()
@@ -389,7 +392,8 @@ class _Utterance:
             self._changed.set()
 
     def _grow(self) -> None:
-        """Begin with the first clause before it is whole, where the model can; later ones have time to wait for it."""
+        """Begin with the first clause before it is whole, if the model can do that. Later clauses have time to wait for
+        their end."""
         if self._growing is not None:
             self._growing.grow(self._splitter.pending)
         elif self._task is None and getattr(self._synthesizer, "streams_text", False):
@@ -407,7 +411,7 @@ class _Utterance:
             self._task = asyncio.create_task(self._run(), name=f"utterance {self._request.utterance_id}")
 
     def fail(self, error: EngineError) -> None:
-        """Speak no further; the iterator raises after the chunks that are there."""
+        """Stop speaking. The iterator raises after the chunks that are already there."""
         self._error = error
         self._clauses.clear()
         self._ended = True
@@ -450,7 +454,7 @@ class _Utterance:
                 return
 
     def _excess_s(self) -> float:
-        """Seconds of sound beyond what may be made ahead; not positive: go on."""
+        """Return the seconds of sound beyond what may be made ahead. Zero or less: go on."""
         ahead_s = self._engine.config.ahead_s
         playhead = self._playhead
         in_hand_s = self._untaken_s
@@ -461,7 +465,8 @@ class _Utterance:
         return in_hand_s - ahead_s
 
     def _dry_ms(self) -> float:
-        """How long the caller has heard silence already because the text came late; 0 while the position is unknown."""
+        """Return for how long the caller has already heard silence because text came late. 0 while the position is
+        unknown."""
         playhead = self._playhead
         if not self._reported or playhead.played_at is None:
             return 0.0
@@ -499,17 +504,17 @@ class _Utterance:
             self._engine.cache.put(key, spoken)
 
     async def _speak_growing(self, growing: GrowingText, fed_at: float) -> None:
-        """The first clause while its text comes; remembered, but not looked up."""
+        """Speak the first clause while its text comes. The result is remembered, but the cache is not asked for it."""
         clause = Clause("", growing.start_char, growing.start_char, first=True, pause=Pause.NONE)
         spoken = await self._synthesize(clause, 0, _Times(), fed_at, more=growing.pieces())
         if spoken is not None and not self._error:
             self._engine.cache.put(self._key(growing.text), spoken)
 
     def _key(self, text: str) -> tuple[str | float, ...]:
-        """What a clause is remembered by."""
+        """Return the key under which a clause is remembered."""
         request = self._request
         voice = request.voice
-        # Not isinstance: of a protocol it takes a tenth of the work for a short clause.
+        # isinstance would be slow: with a protocol it takes a tenth of the work for a short clause.
         if revision := getattr(self._synthesizer, "voice_revision", None):
             voice = f"{voice} {revision(voice)}"
         return voice, text, request.speed, request.instruct, request.language, self._model, self._rate
@@ -517,7 +522,7 @@ class _Utterance:
     async def _synthesize(
         self, clause: Clause, base: int, times: _Times, fed_at: float, *, more: AsyncIterator[str] | None = None
     ) -> SpokenClause | None:
-        """Speak a clause as the model makes it; returns it whole, None if it has no sound."""
+        """Speak a clause as the model makes it. Return the whole clause, or None if it has no sound."""
         engine, request = self._engine, self._request
         asked = ClauseRequest(
             text=clause.text,
@@ -571,11 +576,11 @@ class _Utterance:
         return np.zeros(int(ms * self._rate / 1000), np.float32)
 
     def _spans(self, words: Sequence[WordSpan], lead: int, clause: Clause, base: int) -> list[TextSpan]:
-        """Words of the clause as spans of the utterance.
+        """Return the words of the clause as spans of the utterance.
 
         Args:
-            lead: samples trimmed from the model's sound.
-            base: sample of the utterance at which the clause begins.
+            lead: how many samples were trimmed from the beginning of the model's sound.
+            base: the sample of the utterance at which the clause begins.
         """
         ratio = self._request.format.sample_rate / self._rate
         return [
@@ -592,7 +597,7 @@ class _Utterance:
     async def _send(
         self, pcm: Pcm, spans: Sequence[TextSpan], times: _Times, *, flush: bool, fed_at: float | None = None
     ) -> None:
-        """Encode and queue the frames; of a long piece that takes a while the first frames go ahead."""
+        """Encode and queue the frames. The first frames of a piece that takes long are queued first."""
         head = int(_HEAD_S * self._rate)
         if len(pcm) > 2 * head and not self._packetizer.light:
             await self._encode(pcm[:head], spans, times, flush=False, fed_at=fed_at)
@@ -633,7 +638,7 @@ class _Utterance:
         playhead = self._playhead
         playhead.delivered_s += seconds
         if playhead.played_at is None and not playhead.ahead:
-            playhead.played_at = now  # a guess until the phone's position is reported
+            playhead.played_at = now  # a guess, until the phone's position is reported
         if not self._first_sent and fed_at is not None:
             self._first_sent = True
             if engine.observer is not None:

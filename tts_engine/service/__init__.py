@@ -1,1 +1,1 @@
-"""The engine in another process: gRPC at both ends, and the child process. Adds no decision about speech."""
+"""The engine in another process: gRPC at both ends, and the child process. This room decides nothing about speech."""

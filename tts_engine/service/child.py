@@ -1,5 +1,6 @@
-"""A child process of the gateway, from both sides: who starts it, watches it, starts it anew and ends it; and what it
-does to itself. Knows neither speech nor recognition: the engine and the embedded recogniser are each one.
+"""A child process of the gateway, from both sides: the parent starts it, watches it, starts it anew and ends it; the
+child ties its life and its priority to the parent. The module knows neither speech nor recognition: the engine and the
+embedded recogniser are both such children.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _MAX_BACKOFF_FACTOR = 32
 _PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal that this process gets when the thread that started it ends."""
+"""Number for prctl(2): which signal this process gets when the thread that started it ends."""
 
 
 # -- from outside
@@ -31,34 +32,35 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildTimes:
-    """How long a child may take for what, seconds."""
+    """How long a child may take, seconds."""
 
     start_s: float
-    """From its start until it serves; then it is killed."""
+    """The time from the child's start until it serves. After that it is killed."""
     hang_s: float
-    """For an answer while it serves; then it is killed. It is asked every quarter of that."""
+    """The time for an answer while the child serves. After that it is killed. The child is asked anew after each
+    quarter of this time."""
     end_s: float
-    """From SIGTERM until it is killed."""
+    """The time from SIGTERM until the child is killed."""
     restart_backoff_s: float
-    """Before it is started anew; doubles with each failure in a row, up to 32 times that."""
+    """The pause before the child is started anew. It doubles with each failure in a row, up to 32 times this pause."""
 
 
 class ChildProcess(ABC):
     """A process of ours that is started anew when it ends or hangs.
 
-    Start it from the main thread: the kernel ends the child with the thread that started it.
+    Start it from the main thread, because the kernel ends the child together with the thread that started it.
     """
 
     def __init__(self, name: str, module: str, *, times: ChildTimes) -> None:
         """
         Args:
-            name: for log and errors.
-            module: what ``python -m`` runs in the child, with two arguments: the file that holds ``settings``, and the
-                process id of the parent; begins with ``die_with``.
+            name: the child's name, for log and errors.
+            module: what ``python -m`` runs in the child. It gets two arguments, the file that holds ``settings`` and
+                the parent's process id, and must begin with ``die_with``.
         """
         self.name = name
         self.folder = Path(tempfile.mkdtemp(prefix="talkspurt-"))  # mode 0700
-        """Private to both; gone after ``aclose``."""
+        """A folder that only the parent and the child can read. ``aclose`` removes it."""
         self.restarts = 0
         self.ready = False
         """True while a process serves."""
@@ -72,22 +74,22 @@ class ChildProcess(ABC):
 
     @abstractmethod
     async def warm(self) -> None:
-        """Return when the process serves; never for another reason: one that ends breaks the wait off."""
+        """Return when the process serves, and for no other reason. If the process ends, the wait is broken off."""
 
     @abstractmethod
     async def answers(self) -> bool:
-        """Whether a process that serves still lives, within ``hang_s``."""
+        """Return whether a process that serves is still alive, within ``hang_s``."""
 
     @property
     def pid(self) -> int | None:
-        """Process id of the living child, None between two."""
+        """The process id of the living child. None: no child lives now."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     async def start(self) -> None:
         """Start the child and wait until it serves.
 
         Raises:
-            Unavailable: it ended, or did not serve within ``start_s``; nothing is left behind.
+            Unavailable: the child ended, or did not serve within ``start_s``. Nothing is left behind.
         """
         try:
             await self._spawn()
@@ -97,11 +99,12 @@ class ChildProcess(ABC):
         self.begin()
 
     def begin(self) -> None:
-        """Start the child without waiting for it, if ``start`` has not; one that does not come up is tried again."""
+        """Start the child without waiting for it, if ``start`` has not. A child that does not come up is tried
+        again."""
         self._supervisor = asyncio.create_task(self._supervise(), name=f"{self.name} supervisor")
 
     async def aclose(self) -> None:
-        """End the child; kill it if that takes longer than ``end_s``. Idempotent."""
+        """End the child, and kill it if that takes longer than ``end_s``. Idempotent."""
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.wait([self._supervisor])
@@ -122,10 +125,12 @@ class ChildProcess(ABC):
         """Start a process and wait until it serves. Raises Unavailable."""
         file = self.folder / "settings.json"
         file.write_text(self.settings())
-        # The child imports from where we did: an installed package, or a source tree that a tool put into sys.path.
+        # The child imports from where we did: from an installed package, or from a source tree that a tool put into
+        # sys.path.
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
         command = (sys.executable, "-m", self._module, str(file), str(os.getpid()))
-        # A session of its own: Ctrl-C in the gateway's terminal reaches the gateway only, which then ends the child.
+        # The child has a session of its own: Ctrl-C in the gateway's terminal reaches only the gateway, which then ends
+        # the child.
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, env=env, start_new_session=True
         )
@@ -162,7 +167,7 @@ class ChildProcess(ABC):
                 await self._until_it_ends()
                 self.ready = False
                 if time.monotonic() - begun > longest_s:
-                    backoff_s = first_s  # it ran well: not one more of a row
+                    backoff_s = first_s  # the child ran well, so this failure begins a new row
             except Unavailable as exc:
                 extra = {"child": self.name, "error": str(exc), "next_try_s": backoff_s}
                 log.error("child process did not start", extra=extra)
@@ -201,21 +206,21 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
 
 
 def die_with(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent is gone, however that ended. Without effect beyond Linux."""
+    """Have the kernel kill this process when its parent is gone, however the parent ended. Only Linux can do this."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:  # it died before the call above
+    if os.getppid() != parent_pid:  # the parent died before the call above
         sys.exit(1)
 
 
 def yield_cpu(nice: int) -> None:
     """Take less of a busy CPU than the gateway does.
 
-    A process of its own session has an autogroup of its own (sched(7)), inside which ``nice`` counts; between groups
-    the group's own value does, so both are set.
+    A process with its own session has its own autogroup (sched(7)). ``nice`` counts only inside an autogroup; between
+    autogroups the value of the group counts. So we set both.
     """
     os.nice(nice)
     try:
         Path("/proc/self/autogroup").write_text(str(nice))
     except OSError:
-        pass  # a kernel without autogroups: the process's own value is all there is
+        pass  # a kernel without autogroups has only the process's own value

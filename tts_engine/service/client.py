@@ -1,9 +1,9 @@
 """A ``SpeechEngine`` in another process, over gRPC.
 
-Made for an event loop that paces calls: ``feed``, ``end_text`` and ``played`` only note what is to be said; one short
-task sends it, everything that has gathered as one message. What gathers is bounded: text by the gateway's
-``limits.turn_chars``, and of positions only the newest is kept. Audio that nobody takes stays in gRPC's flow-control
-window.
+The client is made for an event loop that paces calls: ``feed``, ``end_text`` and ``played`` only note what is to be
+said, and one short task sends everything that has gathered as one message. What gathers is bounded: text by the
+gateway's ``limits.turn_chars``, and of positions only the newest is kept. Audio that nobody takes stays in gRPC's
+flow-control window.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tts_engine.service import wire
 from tts_engine.service.position import PositionReporter
 
 _GONE_S = 1.0
-"""How long an engine that drains or is gone is left alone."""
+"""How many seconds we leave an engine alone that drains or is gone."""
 
 _LOST_STATUS = "Internal error from Core"
-"""grpc.aio's own status where the call ended during a write (``_AioCall.set_internal_error``): the server's status,
-mostly a refusal, is lost. The request is not at fault and may be repeated."""
+"""The status that grpc.aio itself gives to a call that ended during a write (``_AioCall.set_internal_error``). The
+server's status, mostly a refusal, is lost then. The request is not at fault and may be repeated."""
 
 
 def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
-    """gRPC settings of a connection to an engine."""
+    """Return the gRPC settings of a connection to an engine."""
     ping_ms = int(config.keepalive_s * 1000)
     return [
         ("grpc.max_receive_message_length", config.message_bytes),
@@ -47,8 +47,8 @@ def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", ping_ms),
         # A restarted engine is found again within this time; the default backs off to two minutes.
         ("grpc.initial_reconnect_backoff_ms", 100),
-        # Whatever the name says: how long a connection may take to come up. An engine that is busy or far away needs
-        # more than 100 ms; one that was refused is tried again after the time above.
+        # Despite its name, this option says how long a connection may take to come up. An engine that is busy or far
+        # away needs more than 100 ms. A connection that was refused is tried again after the time above.
         ("grpc.min_reconnect_backoff_ms", 1000),
         ("grpc.max_reconnect_backoff_ms", 1000),
         ("grpc.use_local_subchannel_pool", 1),
@@ -56,17 +56,17 @@ def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
 
 
 class GrpcUtterance:
-    """``tts_engine.api.Utterance`` over one Speak call. Made by ``GrpcEngine.open``.
+    """One Speak call as ``tts_engine.api.Utterance``. ``GrpcEngine.open`` makes it.
 
-    Whatever the engine refuses (unknown voice, full, draining) is raised by the iteration: ``open`` does not wait for
-    the answer, so that request and first text travel as one message.
+    The iteration raises whatever the engine refuses (unknown voice, full, draining). ``open`` does not wait for the
+    answer, so that the request and the first text travel as one message.
     """
 
     def __init__(self, backend: _Backend, request: UtteranceRequest) -> None:
         self._backend = backend
         self._pending: pb.SpeakRequest | None = pb.SpeakRequest(start=wire.encode_start(request))
         self._error: EngineError | None = None
-        """Why this end gave the call up."""
+        """The error for which this end gave the call up."""
         self._text_ended = False
         self._closed = False
         self._finished = False
@@ -81,7 +81,8 @@ class GrpcUtterance:
         if self._closed or self._finished:
             return
         if self._text_ended:
-            # The engine cannot see this: the message that leaves next may hold the end already.
+            # We must check this here: the message that leaves next may already hold the end, so the engine would not
+            # notice.
             self._error = InvalidRequest("text was fed after the end of the text")
             self._call.cancel()
         elif text:
@@ -108,7 +109,7 @@ class GrpcUtterance:
         position.samples, position.age_ms = samples, age_s * 1000
 
     def _gather(self) -> pb.SpeakRequest:
-        """The message that leaves next."""
+        """Return the message that leaves next."""
         if self._pending is None:
             self._pending = pb.SpeakRequest()
         if self._sender is None and not self._closed and not self._finished:
@@ -152,7 +153,8 @@ class GrpcUtterance:
         return wire.decode_chunk(message)
 
     async def _half_close(self) -> None:
-        """All is spoken: nothing more goes up. A write that is under way must end first, else it would end the call."""
+        """Tell the engine that nothing more is sent, since all is spoken. A write under way must end first, else it
+        would end the call."""
         self._finished = True
         if self._position_timer is not None:
             self._position_timer.cancel()
@@ -165,7 +167,7 @@ class GrpcUtterance:
         self._release()
 
     def _release(self) -> None:
-        """The call is over: give its place back."""
+        """Give back the place of a call that is over."""
         if not self._closed:
             self._closed = True
             self._backend.active -= 1
@@ -188,36 +190,39 @@ class GrpcUtterance:
 
 
 class _Backend:
-    """One engine process: its connection, and how many utterances it has from us."""
+    """One engine process: the connection to it, and how many utterances of ours it has."""
 
     def __init__(self, target: str, config: EngineConfig) -> None:
         self.channel = grpc.aio.insecure_channel(target, options=channel_options(config))
         self.stub = pb_grpc.SpeechEngineStub(self.channel)
         self.active = 0
         self._avoid_until = 0.0
-        """Monotonic second up to which it is left alone while there are others."""
+        """The monotonic second until which we leave this engine alone while there are others."""
 
     @property
     def lost(self) -> bool:
         return self.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
     def refused(self, error: EngineError) -> None:
-        """An utterance failed: one that is full says for how long, one that is gone is tried again in a second."""
+        """Note that an utterance failed. An engine that is full says for how long; one that is gone is tried again in a
+        second."""
         if isinstance(error, Exhausted | Unavailable):
             delay_s = error.retry_after_s if isinstance(error, Exhausted) else _GONE_S
             self._avoid_until = time.monotonic() + delay_s
 
     @property
     def load(self) -> tuple[bool, bool, int]:
-        """What to compare: a lost connection comes last, one that has just refused before it."""
+        """The values by which engines are compared, the best first: a lost connection comes last, and an engine that
+        has just refused before it."""
         return self.lost, time.monotonic() < self._avoid_until, self.active
 
 
 class GrpcEngine:
     """``tts_engine.api.SpeechEngine`` in one or more other processes.
 
-    With several targets an utterance goes to the one with the fewest of ours, past those that are lost or have just
-    refused one as full; voices and models are set on all of them and read from the first that is there.
+    With several targets, an utterance goes to the engine with the fewest utterances of ours. Engines that are lost, or
+    have just refused one as full, come last. Voices and models are set on all engines, and read from the first that
+    answers.
     """
 
     def __init__(self, target: str | Sequence[str], config: EngineConfig) -> None:
@@ -247,7 +252,7 @@ class GrpcEngine:
         first, *others = sorted(self._backends, key=lambda one: one.lost)
         added = await _unary(first.stub.AddVoice(request, timeout=timeout_s))
         request.voice_id = added.voice_id
-        for other in others:  # those that share the first one's folder have it already
+        for other in others:  # engines that share the folder of the first have the voice already
             there = await _unary(other.stub.ListVoices(pb.ListVoicesRequest(), timeout=timeout_s))
             if all(voice.voice_id != added.voice_id for voice in there.voices):
                 await _unary(other.stub.AddVoice(request, timeout=timeout_s))
@@ -268,7 +273,8 @@ class GrpcEngine:
         return wire.decode_status(await self._first("GetStatus", pb.GetStatusRequest()))
 
     async def metrics(self) -> bytes:
-        """The engine's metrics as Prometheus text; of several engines those that answer, told apart by ``worker``."""
+        """Return the engines' metrics as Prometheus text. The label ``worker`` tells apart the engines that answer, if
+        there are several."""
         timeout_s = self._config.timeouts.connect_s
         calls = [_unary(one.stub.GetMetrics(pb.GetMetricsRequest(), timeout=timeout_s)) for one in self._backends]
         if len(calls) == 1:

@@ -1,4 +1,4 @@
-"""When the played position is worth a message. Pure: time is an argument."""
+"""Decides when the played position is worth a message. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ INTERVAL_S = 0.2
 class PositionReporter:
     """Thins out readings of the playback position.
 
-    The engine extrapolates from the last position it was told, so only news is sent: the first reading, and one that
-    is more than 40 ms off that extrapolation (a stall, a late frame). At most five a second; what comes in between is
-    sent when its time has come.
+    The engine extrapolates from the last position that it was told. So only news is sent: the first reading, and a
+    reading that is more than 40 ms off that extrapolation (a stall, a late frame). At most five readings are sent a
+    second; one that comes too early is sent when its time has come.
     """
 
     def __init__(self, sample_rate: int) -> None:
@@ -24,10 +24,10 @@ class PositionReporter:
         """Take a reading.
 
         Args:
-            samples: what the listener had heard at monotonic second ``at``.
+            samples: how many samples the listener had heard at monotonic second ``at``.
 
         Returns:
-            Seconds after ``at`` at which to call ``take``; 0 for now; None for no need.
+            The seconds after ``at`` at which to call ``take``. 0: now. None: there is no need.
         """
         self._reading = (samples, at)
         if self._told is None:
@@ -37,7 +37,7 @@ class PositionReporter:
         return max(0.0, self._sent_at + INTERVAL_S - at)
 
     def take(self, *, now: float) -> tuple[int, float]:
-        """The position to send: samples, and the age of that reading in seconds."""
+        """Return the position to send, in samples, and the age of that reading in seconds."""
         self._told, self._sent_at = self._reading, now
         samples, at = self._reading
         return samples, max(0.0, now - at)

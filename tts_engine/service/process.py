@@ -1,7 +1,7 @@
 """The engine's own process, seen from the gateway.
 
-Utterances that are alive when it dies raise ``Unavailable`` in their clients; calls go on, and the next utterance is
-spoken by the next process at the same address.
+If the process dies, its utterances raise ``Unavailable`` in their clients. The calls go on, and the next process speaks
+the next utterance at the same address.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _WATCH_AGAIN_S = 0.05
 
 
 class EngineProcess(ChildProcess):
-    """An engine as a child process behind a unix socket in a private folder. It drains before it ends."""
+    """An engine as a child process behind a unix socket in a private folder. The engine drains before it ends."""
 
     def __init__(self, module: str, config: EngineConfig) -> None:
         """
         Args:
-            module: see ``ChildProcess``; ends in ``tts_engine.service.runner.run_child``.
-            config: the child's configuration; its ``listen`` is replaced by ``target``.
+            module: see ``ChildProcess``. The module must call ``tts_engine.service.runner.run_child``.
+            config: the child's configuration. ``target`` replaces its ``listen``.
         """
         times = ChildTimes(
             start_s=config.timeouts.start_s,
@@ -39,7 +39,7 @@ class EngineProcess(ChildProcess):
         )
         super().__init__("engine", module, times=times)
         self.target = f"unix:{self.folder}/engine.sock"
-        """Where ``GrpcEngine`` reaches it; stays the same over restarts."""
+        """The address at which ``GrpcEngine`` reaches the child. It stays the same over restarts."""
         self._config = config.model_copy(update={"listen": self.target})
         self._health_request = health_pb2.HealthCheckRequest(service=wire.SERVICE)
 
@@ -58,7 +58,7 @@ class EngineProcess(ChildProcess):
                 await asyncio.sleep(_WATCH_AGAIN_S)
 
     async def answers(self) -> bool:
-        """Whatever it says: one that drains is alive."""
+        """Return whether the process answers at all: one that drains is alive too."""
         async with self._health() as health:
             try:
                 await health.Check(self._health_request, timeout=self._config.timeouts.hang_s)
@@ -68,7 +68,7 @@ class EngineProcess(ChildProcess):
 
     @asynccontextmanager
     async def _health(self) -> AsyncIterator[health_pb2_grpc.HealthStub]:
-        """The health service on a connection of its own, so that it waits behind no audio."""
+        """Yield the health service on a connection of its own, so that it waits behind no audio."""
         options = [*channel_options(self._config), ("grpc.max_reconnect_backoff_ms", 100)]
         async with grpc.aio.insecure_channel(self.target, options=options) as channel:
             yield health_pb2_grpc.HealthStub(channel)

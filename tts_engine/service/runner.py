@@ -1,4 +1,4 @@
-"""The engine's own process, seen from inside: listen, warm up, serve, drain on SIGTERM."""
+"""The engine's own process, seen from inside: it listens, warms up, serves, and drains on SIGTERM."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tts_engine.service.server import SpeechServer
 log = logging.getLogger(__name__)
 
 EngineFactory = Callable[[EngineConfig], Awaitable[SpeechEngine]]
-"""Returns an engine that is warm: its first request runs at full speed."""
+"""Makes an engine that is warm: its first request runs at full speed."""
 
 _LOOK_S = 0.5
-"""Between two looks whether the engine is still whole."""
+"""Seconds between two checks whether the engine still works."""
 
 
 def run(config: EngineConfig, factory: EngineFactory) -> int:
     """Serve until SIGTERM or SIGINT.
 
     Returns:
-        Exit code: 0 after a drain, 1 when the engine could not be started or broke for good: whoever watches this
+        Exit code: 0 after a drain; 1 if the engine could not be started or broke for good, so that whoever watches this
         process starts another.
     """
     try:
@@ -43,7 +43,7 @@ def run(config: EngineConfig, factory: EngineFactory) -> int:
 
 
 def run_child(config: EngineConfig, factory: EngineFactory, *, parent_pid: int) -> int:
-    """``run`` as a child of the gateway: at lower priority, and never longer than the gateway lives."""
+    """Do as ``run`` does, as a child of the gateway: at lower priority, and never longer than the gateway lives."""
     die_with(parent_pid)
     yield_cpu(config.nice)
     return run(config, factory)
@@ -85,10 +85,11 @@ async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
 
 
 async def _until_stopped(stopping: asyncio.Task[bool], engine: SpeechEngine) -> int:
-    """Wait for the signal, or until the engine is not ready any more: after a CUDA error no step of this process works.
+    """Wait for the signal, or until the engine is not ready any more: after a CUDA error, no step of this process
+    works.
 
     Returns:
-        0 for the signal.
+        0 if the signal came, else 1.
     """
     while (status := await engine.status()).ready:
         await asyncio.wait({stopping}, timeout=_LOOK_S)
@@ -100,7 +101,7 @@ async def _until_stopped(stopping: asyncio.Task[bool], engine: SpeechEngine) -> 
 
 async def _start(config: EngineConfig, factory: EngineFactory) -> SpeechEngine:
     engine = await factory(config)
-    # Models and modules live as long as the process: a full collection that walks them would only cost a late chunk.
+    # Models and modules live as long as the process. A full collection that walks them would only make a chunk late.
     gc.collect()
     gc.freeze()
     return engine

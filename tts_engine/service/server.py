@@ -1,9 +1,9 @@
-"""Any ``SpeechEngine`` behind gRPC. Decides who gets in, what stands still for too long, and how errors look on the
-wire; knows nothing of speech.
+"""Serves any ``SpeechEngine`` over gRPC. This module decides who gets in, what has waited for too long, and how errors
+look on the wire. It knows nothing of speech.
 
-Threads and queues: one event loop. Each Speak is one task plus one that reads. Audio waits in gRPC's flow-control
-window, 64 KiB (200 kB with what both ends buffer; then the engine is asked for no more). Text goes straight to the
-utterance, which bounds it.
+Threads and queues: there is one event loop. Each Speak has one task, and one more that reads. Audio waits in gRPC's
+flow-control window of 64 KiB (200 kB with what both ends buffer; then we ask the engine for no more). Text goes
+straight to the utterance, which bounds it.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class _Cancelled(EngineError):
-    """The client asked for the end by message; nobody waits for the answer."""
+    """The client asked by message for the end, and nobody waits for the answer."""
 
     code = "CANCELLED"
 
 
 class Progress:
-    """Since when one utterance waits for what. Times are monotonic seconds."""
+    """What one utterance waits for, and since when. Times are monotonic seconds."""
 
     def __init__(self, *, now: float) -> None:
         self.text_at = now
         self.text_ended = False
         self.audio_at = now
-        """Last audio from the engine, or the last text where that came later: the engine owes audio since then."""
+        """When the engine last gave audio or was last given text, whichever is later. Since then it owes audio."""
         self.writing_at: float | None = None
-        """Since when a chunk waits for the client to take it; None: none does."""
+        """Since when a chunk waits for the client to take it. None: no chunk waits."""
         self.ahead = False
-        """Nobody waits for the sound, so the engine may take its time."""
+        """True: nobody waits for the sound, so the engine may take its time."""
 
     def expired(self, now: float, timeouts: EngineTimeouts) -> DeadlineExceeded | None:
-        """The deadline that has passed, if any."""
+        """Return the deadline that has passed, if there is one."""
         if self.writing_at is not None:
             if now - self.writing_at > timeouts.consumption_s:
                 return DeadlineExceeded(
@@ -73,7 +73,7 @@ class Progress:
 
 
 class _Speak:
-    """One Speak in progress: its task, and the error that is to end it from outside."""
+    """One Speak in progress: its task, and the error with which others end it."""
 
     def __init__(self, task: asyncio.Task[Any], *, now: float) -> None:
         self.task = task
@@ -88,12 +88,12 @@ class _Speak:
 
 class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # generated, untyped
     """Serves one engine. ``start()`` listens and answers NOT_SERVING, ``serve(engine)`` opens the doors, ``drain()``
-    closes them and waits, ``aclose()`` ends what is left. The engine stays its owner's to close."""
+    closes them and waits, ``aclose()`` ends what is left. The owner of the engine closes the engine."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
         self.address = ""
-        """Where it listens, with the port that was found; set by ``start``."""
+        """The address where the server listens, with the port that was found. ``start`` sets it."""
         self._engine: SpeechEngine | None = None
         self._engine_name: str = config.kind
         self._draining = False
@@ -103,8 +103,8 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         self._sweeper: asyncio.Task[None] | None = None
         self._health = health_aio.HealthServicer()
         ping_ms = int(config.keepalive_s * 1000)
-        # Twice the utterances: status and health must get through when the engine is full, and who comes over the limit
-        # must hear RESOURCE_EXHAUSTED, not wait in HTTP/2's own queue.
+        # This is twice the number of utterances: status and health must get through when the engine is full, and a
+        # client over the limit must get RESOURCE_EXHAUSTED instead of waiting in HTTP/2's own queue.
         streams = 2 * config.speech.max_utterances + 16
         self._server = grpc.aio.server(
             options=[
@@ -112,7 +112,8 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 ("grpc.max_receive_message_length", config.message_bytes),
                 ("grpc.max_send_message_length", config.message_bytes),
                 ("grpc.max_concurrent_streams", streams),
-                # Of more than 1000 that come in one instant gRPC refuses some by chance.
+                # If more than 1000 requests come in one instant, gRPC refuses some of them by chance, unless this limit
+                # is higher.
                 ("grpc.server.max_pending_requests", streams),
                 ("grpc.server.max_pending_requests_hard_limit", 2 * streams),
                 ("grpc.http2.bdp_probe", 0),
@@ -149,7 +150,8 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         await self._set_health(SERVING)
 
     async def drain(self) -> int:
-        """Refuse what is new, wait up to ``drain_s`` for what runs. Returns how many utterances were cut short."""
+        """Refuse new requests, and wait up to ``drain_s`` for those that run. Return how many utterances were cut
+        short."""
         self._draining = True
         await self._set_health(NOT_SERVING)
         try:
@@ -175,8 +177,8 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         task = asyncio.current_task()
         assert task is not None
         async with self._errors(context):
-            # Before anything is refused: a status that meets a write under way reaches grpc.aio's client as INTERNAL,
-            # without its metadata.
+            # We read before we refuse anything: a status that meets a client's write reaches grpc.aio's client as
+            # INTERNAL, without its metadata.
             first = await self._first(context)
             engine = self._require_engine()
             if len(self._speaks) >= (limit := self.config.speech.max_utterances):
@@ -200,7 +202,8 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                     self._idle.set()
 
     async def _first(self, context: grpc.aio.ServicerContext) -> pb.SpeakRequest:
-        """The message with the start. Who is this far has no place yet; HTTP/2's limit of streams bounds them."""
+        """Read the message with the start. The call has no place in the engine yet; HTTP/2's limit of streams bounds
+        such calls."""
         timeout_s = self.config.timeouts.text_s
         try:
             async with asyncio.timeout(timeout_s):
@@ -228,7 +231,8 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 await context.write(wire.encode_chunk(chunk))
                 progress.writing_at = None
             await context.write(pb.SpeakResponse(finished=True))
-            # A position that is on its way up when the call ends would fail the call at the client: let it half-close.
+            # The client may still be sending a position. If the call ended now, that write would fail the call at the
+            # client, so we wait until the client half-closes.
             await asyncio.wait({reader}, timeout=_HALF_CLOSE_S)
         finally:
             if reader is not None:
@@ -247,7 +251,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             speak.fail(_broken(exc))
 
     def _apply(self, message: pb.SpeakRequest, speak: _Speak, utterance: Utterance) -> None:
-        """What the client said, in the order of the field numbers."""
+        """Do what the client said, in the order of the field numbers."""
         progress, now = speak.progress, time.monotonic()
         if message.HasField("start"):
             raise InvalidRequest("a second start; it belongs into the first message only", field="start")
@@ -321,7 +325,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
 
     @asynccontextmanager
     async def _errors(self, context: grpc.aio.ServicerContext) -> AsyncIterator[None]:
-        """Errors of the engine become the status of the call."""
+        """Turn errors of the engine into the status of the call."""
         try:
             yield
         except EngineError as exc:
@@ -333,7 +337,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
 
     async def _sweep(self) -> None:
         timeouts = self.config.timeouts
-        # Fine enough that a deadline is late by a quarter at most.
+        # We sweep so often that a deadline is late by a quarter at most.
         period_s = min(1.0, timeouts.text_s / 4, timeouts.audio_s / 4, timeouts.consumption_s / 4)
         while True:
             await asyncio.sleep(period_s)
@@ -353,6 +357,7 @@ async def _abort(context: grpc.aio.ServicerContext, error: EngineError) -> NoRet
 
 
 def _broken(exc: Exception) -> SynthesisFailed:
-    """A fault of the engine's code. Its message may quote the caller's text, so only the place is logged."""
+    """Turn a fault of the engine's code into an error. Its message may quote the caller's text, so only the place is
+    logged."""
     log.error("engine raised %s at\n%s", type(exc).__name__, "".join(traceback.format_tb(exc.__traceback__)).rstrip())
     return SynthesisFailed(f"engine raised {type(exc).__name__}")

@@ -1,4 +1,4 @@
-"""Values of the seam to messages of the wire and back. Pure: no socket, no clock."""
+"""Turns values of the seam into messages of the wire and back. Pure: no socket, no clock."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from voicecodecs.registry import AudioFormat
 
 FIELD_KEY = "field"
-"""Trailing metadata of INVALID_ARGUMENT: the field that is wrong."""
+"""Trailing metadata of INVALID_ARGUMENT: the name of the field that is wrong."""
 
 RETRY_AFTER_KEY = "retry-after-s"
-"""Trailing metadata of RESOURCE_EXHAUSTED: decimal seconds."""
+"""Trailing metadata of RESOURCE_EXHAUSTED: the delay in decimal seconds."""
 
 SERVICE = "talkspurt.v1.SpeechEngine"
 
@@ -44,7 +44,8 @@ def decode_start(start: pb.SpeakStart) -> UtteranceRequest:
     """Fill in the defaults that ``speech_engine.proto`` states.
 
     Raises:
-        InvalidRequest: no utterance id, a speed outside of what the seam allows, or a format that no codec has.
+        InvalidRequest: the utterance id is missing, the speed is outside of what the seam allows, or no codec has the
+            format.
     """
     speed = start.speed or 1.0
     if not start.utterance_id:
@@ -73,7 +74,7 @@ def encode_chunk(chunk: AudioChunk) -> pb.SpeakResponse:
     sizes = [len(frame) for frame in frames]
     message = pb.SpeakResponse(
         payload=b"".join(frames),
-        # Every codec but Opus makes frames of one size: one number instead of one a frame.
+        # Every codec but Opus makes frames of one size, which we send once instead of once for each frame.
         frame_bytes=sizes[:1] if len(set(sizes)) == 1 else sizes,
         first_sample=chunk.first_sample,
         samples=chunk.samples,
@@ -168,7 +169,7 @@ def decode_status(status: pb.GetStatusResponse) -> EngineStatus:
 
 
 def error_metadata(error: EngineError) -> tuple[tuple[str, str], ...]:
-    """What an error carries beside its status code, as trailing metadata."""
+    """Return what an error carries beside its status code, as trailing metadata."""
     if isinstance(error, InvalidRequest):
         return ((FIELD_KEY, error.field),)
     if isinstance(error, Exhausted):
@@ -177,7 +178,7 @@ def error_metadata(error: EngineError) -> tuple[tuple[str, str], ...]:
 
 
 def decode_error(code: str, details: str, metadata: Mapping[str, str]) -> EngineError:
-    """The error behind a gRPC status, by the name of its code.
+    """Return the error behind a gRPC status, by the name of its code.
 
     Codes that the engine does not send come from gRPC itself: the connection broke (UNAVAILABLE, CANCELLED), a message
     was too large (RESOURCE_EXHAUSTED without a delay), or the peer is another program (UNIMPLEMENTED).

@@ -1,8 +1,8 @@
-"""Speech tokens to sound on one device: the thread that owns it, and what crosses into that thread.
+"""Speech tokens to sound on one device: the thread that owns the device, and what crosses into that thread.
 
-Clauses open, submit and close on the event loop; one thread asks the scheduler what is next, has the runner compute it
-and hands the sound out. Scheduler and block manager are shared by both under one lock, which nobody holds while the
-device works.
+Clauses open, submit and close on the event loop. One thread asks the scheduler what is next, has the runner compute it,
+and hands the sound out. Both threads use the scheduler and the block manager, under one lock which nobody holds while
+the device works.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ Result = NDArray[np.float32] | EngineError
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Something else than a batch for the thread to do, and who waits for it."""
+    """Work for the thread other than a batch, and who waits for its result."""
 
     work: Callable[[], object]
     deliver: Callable[[object], None]
 
     def run(self) -> None:
-        """A fault of one request fails that alone; another one, CUDA's say, is raised here as well."""
+        """Do the work. The fault of one request fails only that request; any other fault, of CUDA for example, is
+        raised too."""
         try:
             self.deliver(self.work())
         except EngineError as exc:
@@ -56,7 +57,7 @@ class _Task:
 
 
 class WaveWorker(DeviceThread):
-    """Token to wave for all clauses of a model."""
+    """Turns tokens into sound for all clauses of a model."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class WaveWorker(DeviceThread):
         config: RunnerConfig | None = None,
         scheduler: SchedulerConfig | None = None,
     ) -> None:
-        """``flow`` and ``vocoder`` are prepared and on the device."""
+        """Take a ``flow`` and a ``vocoder`` that are prepared and on the device."""
         super().__init__("token2wav", "token to wave")
         self.config = config or RunnerConfig()
         self.runner = ModelRunner(flow, vocoder, device=device, settings=settings, config=self.config)
@@ -83,20 +84,22 @@ class WaveWorker(DeviceThread):
         self.scheduler = Scheduler(scheduler or SchedulerConfig(), self.blocks, finalize=settings.finalize)
         self._tasks: list[_Task] = []
         self.on_batch: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
-        """Told of every batch in the worker's thread: shape, clauses in it, seconds."""
+        """Is told of every batch, in the worker's thread: shape, number of clauses, seconds."""
         self.on_calibrated: Callable[[Shape, int, float], None] = lambda shape, rows, seconds: None
-        """Told in the warm-up what a batch of so many clauses takes on the idle device; not on a CPU."""
+        """Is told in the warm-up how long a batch of a shape and number of clauses takes on the idle device. Not called
+        on a CPU."""
 
     # -- from the event loop
 
     async def voice(
         self, key: object, tokens: NDArray[np.int32], mel: NDArray[np.float32], speaker: NDArray[np.float32]
     ) -> Voice:
-        """A voice's prompt on the device, computed at first use.
+        """Return a voice's prompt on the device. It is computed at the first use.
 
         Args:
-            key: names voice and revision.
-            tokens: shape ``(n,)``; mel: ``(2 n, 80)``; speaker: ``(192,)``. Cut at the head, see ``first_hop``.
+            key: the voice and its revision.
+            tokens: shape ``(n,)``; mel: ``(2 n, 80)``; speaker: ``(192,)``. The prompt is cut at its beginning, see
+                ``first_hop``.
 
         Raises:
             Exhausted: every place for a voice is in use.
@@ -113,10 +116,10 @@ class WaveWorker(DeviceThread):
         return await future
 
     def open(self, voice: Voice, playhead: Playhead) -> Rendering:
-        """Begin a clause. ``close`` it.
+        """Begin a clause. The caller has to ``close`` it.
 
         Raises:
-            Exhausted: the engine is full, or the voice has made room for another since it was asked for.
+            Exhausted: the engine is full, or the voice has made room for another voice since ``voice`` returned it.
         """
         with self._changed:
             return self.scheduler.open(voice, playhead, now=time.monotonic())
@@ -125,10 +128,10 @@ class WaveWorker(DeviceThread):
         """Ask for the clause's next chunk, see ``Scheduler.submit``.
 
         Returns:
-            samples at 24 kHz; its exception is an ``EngineError``.
+            The samples at 24 kHz. The future's exception is an ``EngineError``.
 
         Raises:
-            InvalidRequest: voice prompt and clause are longer than the engine was made for.
+            InvalidRequest: voice prompt and clause together are longer than the engine was made for.
         """
         future: asyncio.Future[NDArray[np.float32]]
         future, deliver = _promise()
@@ -136,7 +139,7 @@ class WaveWorker(DeviceThread):
             if self._closing:
                 raise rendering.error or self._closed()
             self.scheduler.submit(rendering, final=final, now=time.monotonic(), deliver=deliver)
-        # After all those who were woken together: they make one batch.
+        # We notify the thread after everybody who was woken with us has submitted, so that all make one batch.
         asyncio.get_running_loop().call_soon(self._notify)
         return future
 
@@ -145,7 +148,7 @@ class WaveWorker(DeviceThread):
             self._changed.notify()
 
     def close(self, rendering: Rendering) -> None:
-        """Leave: everything of the clause is free before the next batch. Idempotent."""
+        """Give a clause up. Everything that it holds is free before the next batch. Idempotent."""
         with self._changed:
             self.scheduler.close(rendering)
             self._changed.notify()
@@ -183,11 +186,12 @@ class WaveWorker(DeviceThread):
         except torch.OutOfMemoryError:
             error = _out_of_memory()
             results = [(job, error) for job in batch.jobs]
-        for job, result in results:  # together: who is woken together makes one batch
+        for job, result in results:  # all results go out together, so that those who are woken make one batch
             self._settle(job, result)
 
     def _execute(self, batch: Batch) -> Sequence[tuple[Job, Result]]:
-        """Run a batch; the sound of all in it who have not left meanwhile and do not only fill their caches again."""
+        """Run a batch. Return its sound, without the clauses that have left meanwhile or only filled their caches
+        again."""
         ran = self.runner.run(batch.shape, batch.rows, lambda drop: self._interlude(batch, drop))
         if ran is None:
             return []
@@ -206,7 +210,7 @@ class WaveWorker(DeviceThread):
         return results
 
     def _interlude(self, batch: Batch, drop: Callable[[int], None]) -> bool:
-        """Between two stages of a long batch: free what was closed, and let those go whose sound is awaited.
+        """Free what was closed, and run the clauses whose sound is urgent, between two stages of a long batch.
 
         Returns:
             False: nobody waits for the batch any more.
@@ -246,7 +250,7 @@ class WaveWorker(DeviceThread):
     ) -> Voice:
         """Find a place for a prompt and compute its shared part."""
         if (voice := self.blocks.voices.get(key)) is not None:
-            return voice  # asked for twice before it was there
+            return voice  # two calls asked for the voice before it was there
         with self._changed:
             voice = self.blocks.place([int(t) for t in tokens], now=time.monotonic())
         cut = len(tokens) - len(voice.prompt_tokens)
@@ -262,7 +266,8 @@ class WaveWorker(DeviceThread):
 
 
 def _promise() -> tuple[asyncio.Future[Any], Callable[[object], None]]:
-    """A future of the running loop, and what settles it from another thread: with a value, or with an error."""
+    """Return a future of the running loop, and a function that settles it from any thread, with a value or with an
+    error."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
