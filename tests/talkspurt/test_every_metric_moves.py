@@ -84,10 +84,11 @@ class Voice:
             await asyncio.Event().wait()
         assert self.made is not None
         (session,) = self.made.directory
+        playout = session.speech.playout
         await until(
-            lambda: session.stats.first_packet_ms and not session.speech.playout.buffered_s(), "an empty playout"
+            lambda: session.stats.first_packet_ms and not playout.buffered_s() and not playout.pacer.running,
+            "a listener who has heard all that was sent",
         )
-        await asyncio.sleep(0.5)  # longer than what is sent ahead
 
 
 async def a_managed_call(url: str) -> None:
