@@ -168,7 +168,9 @@ async def test_a_session_that_begins_with_early_media_greets_after_the_answer(tm
             invite = await fresh(phone, "INVITE")
             reply(phone, invite, 183, body=offer(phone.rtp_port, codecs="9"))
             await until_state(http, placed["callId"], "listening")  # the session is there
-            await asyncio.sleep(0.3)
+            playout = made.directory.get(placed["callId"]).speech.playout  # type: ignore[union-attr]
+            await until(playout.buffered_s, "the greeting's sound")
+            assert playout.on_hold
             before = phone.waiting()
             assert len(before) <= 1  # silence, always the same
             reply(phone, invite, 200)
