@@ -43,7 +43,7 @@ milliseconds."""
 
 
 class PauseConfig(BaseModel):
-    """Silence between clauses at speaking rate 1, milliseconds; a faster voice pauses less."""
+    """Silence between clauses at speaking rate 1, in milliseconds. A faster voice pauses less."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -59,7 +59,7 @@ class PauseConfig(BaseModel):
     """After an empty line."""
 
     def ms(self, pause: Pause, speed: float) -> float:
-        """Length of one pause; a cut without punctuation has none."""
+        """Return the milliseconds of one pause. After a cut without punctuation there is no pause."""
         return 0.0 if pause is Pause.NONE else float(getattr(self, f"{pause.value}_ms")) / speed
 
 
@@ -72,26 +72,29 @@ class SpeechConfig(BaseModel):
     pauses: PauseConfig = PauseConfig()
 
     ahead_s: float = Field(default=4.0, gt=0, le=60)
-    """Seconds of sound made before they are heard. More rides out a slow spell; less wastes less work on a cut."""
+    """How many seconds of sound are made before they are heard. More outlasts a longer slow spell; less wastes less
+    work when a turn is cut."""
 
     settle_ms: float = Field(default=300, ge=50, le=10_000)
-    """Text that ends like a sentence is spoken after this long without more text, although nothing follows its full
-    stop. Less answers sooner when a model pauses in mid-turn; too little cuts at "Dr." when tokens come slowly."""
+    """Text that ends like a sentence is spoken if no more text comes for so long, although nothing follows its full
+    stop. With less, the answer comes sooner when a model pauses in mid-turn. With too little, text is cut at "Dr."
+    when tokens come slowly."""
 
     max_chars: int = Field(default=20_000, ge=1)
-    """Longest text of one utterance. No less than `limits.turn_chars`: the gateway checks a turn, the engine what any
-    client sends."""
+    """Longest text of one utterance, in characters. Set no less than `limits.turn_chars`: the gateway checks each turn,
+    and the engine checks what any client sends."""
 
     max_utterances: int = Field(default=2048, ge=1)
-    """Open at once, those of queued turns and those that wait for text included; more are refused with a retry delay.
-    This bounds memory, 50 kB each and up to 0.3 MB with sound that nobody takes; how many may speak is the voice
-    model's limit. The default carries 1000 calls with a queued turn each."""
+    """How many utterances may be open at once, including those of queued turns and those that wait for text. More are
+    refused with a retry delay. This bounds memory: an utterance takes 50 kB, and up to 0.3 MB with sound that nobody
+    takes. The voice model limits how many may speak. The default carries 1000 calls with a queued turn each."""
 
     cache_bytes: int = Field(default=64 * 2**20, ge=0)
-    """Memory for clauses spoken before (35 minutes of sound at 8 kHz, 11 at 24 kHz). 0 remembers nothing."""
+    """Bytes of memory for clauses that were spoken before. The default holds 35 minutes of sound at 8 kHz, or 11 at
+    24 kHz. 0 remembers nothing."""
 
     codec_threads: int = Field(default=1, ge=1, le=32)
-    """Threads that resample and encode: one serves about 500 telephone calls."""
+    """How many threads resample and encode. One serves about 500 telephone calls."""
 
 
 class EngineObserver(Protocol):
