@@ -16,7 +16,7 @@ class GatewayError(Exception):
 
 
 class ProtocolError(GatewayError):
-    """The peer's message cannot be read. Says what arrived, what was expected and where."""
+    """The peer's message cannot be read. The text says what arrived, what was expected and where."""
 
     def __init__(self, message: str, *, field: str = "", code: str = "invalid_message") -> None:
         super().__init__(message)

@@ -72,8 +72,8 @@ class Act(enum.Enum):
     REPEAT = "repeat"  # send the last message again, if there is one
     ACK = "ack"  # acknowledge the failure that came (section 17.1.1.3)
     DELIVER = "deliver"  # hand the message to the user
-    TIMEOUT = "timeout"  # tell the user
-    BROKEN = "broken"  # tell the user: the transport failed
+    TIMEOUT = "timeout"  # tell the user that no answer came
+    BROKEN = "broken"  # tell the user that the transport failed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

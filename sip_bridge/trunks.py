@@ -22,7 +22,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 class Standing(enum.Enum):
     """What we know of the source of a message before we read the message."""
 
-    KNOWN = "known"  # a trunk's address or certificate
+    KNOWN = "known"  # the source has a trunk's address or certificate
     UNPROVEN = "unproven"  # this may be anybody, since some trunk asks only for a password
     STRANGER = "stranger"
 

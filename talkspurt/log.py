@@ -25,7 +25,7 @@ def configure(config: LogConfig, stream: TextIO | None = None) -> None:
     logging.captureWarnings(True)
     # A line per HTTP request is not needed, since metrics count requests; and its URL may contain a token.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
-    # It logs a dozen lines per connectivity check, with callers' addresses and, at the lowest level, what they said.
+    # They log a dozen lines per connectivity check, with callers' addresses and, at the lowest level, callers' words.
     for library in ("aioice", "aiortc"):
         logging.getLogger(library).setLevel(logging.WARNING)
 

@@ -57,7 +57,7 @@ class ToneSynthesizer:
         self.chunks_made = 0
 
     async def start(self) -> None:
-        """Nothing to load."""
+        """Do nothing, since there is nothing to load."""
 
     async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
         """Hum the clause. A higher speed makes it shorter."""
@@ -81,11 +81,11 @@ class ToneSynthesizer:
             self.active -= 1
 
     def voices(self) -> Sequence[VoiceInfo]:
-        """One, for every language."""
+        """Return the one voice, which speaks every language."""
         return [VoiceInfo(voice_id="tone", name="Tone", languages=["mul"], engine=self.name)]
 
     def status(self) -> EngineStatus:
         return EngineStatus(ready=True, engine=self.name, model="tone", models=["tone"], active=self.active)
 
     async def aclose(self) -> None:
-        """Nothing to free."""
+        """Do nothing, since there is nothing to free."""

@@ -1,1 +1,1 @@
-"""Sockets of SIP and RTP: what is sent and received, and where to. Decides nothing about a dialog."""
+"""Sockets of SIP and RTP: what is sent and received, and where to. This room decides nothing about a dialog."""

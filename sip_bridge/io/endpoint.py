@@ -461,7 +461,7 @@ class Endpoint:
         try:
             async with asyncio.timeout(self._connect_s):
                 connection = await self._connect(peer)
-        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError: a certificate that we do not believe
+        except (OSError, TimeoutError) as error:  # ssl.SSLError, for a certificate we do not believe, is an OSError
             log.info("SIP connection failed", extra={"peer": f"{peer.transport} {peer.host}", "why": repr(error)})
         finally:
             del self._dialling[peer]

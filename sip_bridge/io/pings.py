@@ -1,4 +1,4 @@
-"""Asking trunks whether they are alive: OPTIONS to their proxies (RFC 3261 section 11)."""
+"""Asks trunks whether they are alive, by OPTIONS to their proxies (RFC 3261 section 11)."""
 
 from __future__ import annotations
 

@@ -129,8 +129,8 @@ class Verdict(enum.Enum):
     """How a server judges credentials."""
 
     GOOD = "good"
-    ABSENT = "absent"  # none for our realm: challenge
-    STALE = "stale"  # right password, old nonce: challenge with stale=true
+    ABSENT = "absent"  # there are no credentials for our realm, so we challenge
+    STALE = "stale"  # the password is right and the nonce too old, so we challenge with stale=true
     WRONG = "wrong"
 
 

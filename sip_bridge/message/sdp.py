@@ -83,8 +83,8 @@ class Codec:
 KNOWN: Mapping[str, Codec] = {
     "PCMU": Codec(0, "PCMU", 8000),
     "PCMA": Codec(8, "PCMA", 8000),
-    "G722": Codec(9, "G722", 8000),  # samples at 16000, clock 8000 by history (RFC 3551 section 4.5.2)
-    "OPUS": Codec(107, "OPUS", 48000, 2, "minptime=10;useinbandfec=1"),  # always 2 channels (RFC 7587 section 7)
+    "G722": Codec(9, "G722", 8000),  # sampled at 16000 Hz; the RTP clock is 8000 by history (RFC 3551 section 4.5.2)
+    "OPUS": Codec(107, "OPUS", 48000, 2, "minptime=10;useinbandfec=1"),  # always says 2 channels (RFC 7587 section 7)
 }
 """The codecs that we can speak, with the payload numbers that we offer."""
 

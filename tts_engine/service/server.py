@@ -32,7 +32,7 @@ from tts_engine.service import wire
 
 log = logging.getLogger(__name__)
 
-_HALF_CLOSE_S = 1.0  # for clients that never half-close
+_HALF_CLOSE_S = 1.0  # seconds that we wait for a client which never half-closes
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -314,7 +314,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
     async def GetMetrics(self, _request: pb.GetMetricsRequest, _context: grpc.aio.ServicerContext) -> Any:
         return pb.GetMetricsResponse(exposition=metrics.exposition())
 
-    # What they share.
+    # What the methods of the service share.
 
     def _require_engine(self) -> SpeechEngine:
         if self._engine is None:
