@@ -254,7 +254,7 @@ class Transactions:
 
     @property
     def full(self) -> bool:
-        """Whether a new request should be answered with 503 and without a transaction (``stateless``)."""
+        """Whether a new request should be answered with 503 and without a transaction."""
         return len(self._all) >= self._limit
 
     @property

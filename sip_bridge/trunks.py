@@ -1,6 +1,6 @@
 """Who may call: a peer proves itself by source address, password (digest) or TLS client certificate. Pure.
 
-Trunks are asked before a call costs anything. Strangers get no answer, so a scan for open gateways finds nothing.
+The check comes before a call costs anything. Strangers get no answer, so a scan for open gateways finds nothing.
 """
 
 from __future__ import annotations
