@@ -1,4 +1,6 @@
-"""Section ``sip`` of the configuration. Every field: unit, default, trade-off. Without the section there is no SIP."""
+"""Section ``sip`` of the configuration. Without the section there is no SIP. The docstring of every field gives its
+unit
+and its trade-off."""
 
 from __future__ import annotations
 
@@ -34,57 +36,59 @@ class SipTlsConfig(Section):
     certificate: LocalPath
     """PEM file with the certificate chain that we show, as server and as client."""
     key: LocalPath
-    """PEM file with its private key."""
+    """PEM file with the private key of `certificate`."""
     authorities: LocalPath = ""
-    """PEM file of the authorities that we believe, for servers that we call and for certificates of trunks. Empty: the
-    system's, and no peer is asked for a certificate."""
+    """PEM file of the authorities that we believe, for servers that we call and for certificates of trunks. Empty: we
+    believe the system's authorities, and ask no peer for a certificate."""
 
 
 class TrunkConfig(Section):
-    """A peer whose calls are taken: known by its address, by digest, by its TLS certificate (a trunk that names several
-    of them asks for all), or by a registration of ours."""
+    """A peer whose calls are taken. We know it by its address, by digest, by its TLS certificate (a trunk that sets
+    several of these asks for all of them), or by a registration of ours."""
 
     addresses: tuple[str, ...] = ()
-    """Source addresses or networks. Alone they are enough only where nobody can forge them."""
+    """Source addresses or networks of the peer. Use them alone only where nobody can forge an address."""
     username: str = ""
-    """User name for digest, both ways: what callers must know, and what we answer challenges of `proxy` with."""
+    """User name for digest, both ways: callers must know it, and we answer challenges of `proxy` with it."""
     password: SecretStr | None = Field(None, min_length=1)
-    """Its password."""
+    """Password of that user, for digest both ways."""
     certificate_names: tuple[str, ...] = ()
     """Names (subject alternative, DNS or SIP URI host) one of which a TLS client certificate must carry."""
     route: str = "default"
-    """Route of its calls."""
+    """Route of calls from this trunk."""
     numbers: dict[str, str] = {}
-    """Route by user part of the Request-URI; a `*` at the end stands for anything that follows. The longest match
-    counts, and none means `route`. `sip:2000@host` meets `"2000"` and `"20*"`."""
+    """Routes by the user part of the Request-URI. A `*` at the end stands for anything that follows. The longest match
+    counts; without a match the call takes `route`. `sip:2000@host` matches `"2000"` and `"20*"`."""
     headers: tuple[str, ...] = ("X-*",)
     """Headers of an INVITE that become custom parameters under their own names, and custom parameters of an outgoing
-    call that become headers; a `*` at the end stands for anything that follows. Standard headers never do."""
+    call that become headers. A `*` at the end stands for anything that follows. Standard headers are never included."""
     codecs: tuple[CodecName, ...] = Field(("PCMU", "PCMA", "G722", "OPUS"), min_length=1)
-    """What we speak, best first; our order decides. G722 and OPUS sound better and cost more time to encode."""
+    """Codecs that we speak, the preferred one first; our order decides. G722 and OPUS sound better and cost more time
+    to encode."""
     srtp: SrtpPolicy = "optional"
     """`optional` takes what is offered (RTP/SAVP, or RTP/AVP with a key) and offers plain RTP; `preferred` offers
     RTP/AVP with a key, which some PBXs take for a fault; `required` offers RTP/SAVP and refuses plain RTP; `off`
     refuses RTP/SAVP. The key is secret only over TLS."""
     media: Literal["strict", "host", "any"] = "host"
-    """Whose RTP is followed when it does not come from the address that the peer named: nobody's, that of the host
-    which signals, or anybody's within the first seconds (phones behind translators)."""
+    """Which RTP is accepted from another address than the peer named. `strict`: none. `host`: RTP from the host that
+    signals. `any`: RTP from anybody within the first seconds (for phones behind address translators)."""
     early_media: bool = False
-    """Speak before the call is answered (183): the greeting is heard, and the 200 follows with its end. Off: 180, then
-    200 as soon as the session can speak. Of a call that we place: the session begins with the callee's early media,
-    hears it, and is ready when the call is answered; off: it begins with the answer."""
+    """Speak before the call is answered (183): the caller hears the greeting, and the 200 follows at its end. Off: 180,
+    then 200 as soon as the session can speak. For a call that we place: the session begins with the callee's early
+    media, hears it, and is ready when the call is answered. Off: the session begins with the answer."""
     answer_at_once: bool = False
-    """Answer before the dialogue manager is there, for routes that are led by REST alone."""
+    """Answer before the dialogue manager is connected. This is for routes whose dialogue is led by REST alone."""
     max_calls: int = Field(0, ge=0)
-    """Live calls of this trunk; one more is answered 503. 0: no limit of its own."""
+    """Most live calls of this trunk; one more is answered with 503. 0: the trunk has no limit of its own."""
     proxy: str = ""
-    """Where calls to this trunk are sent: `sip:host[:port][;transport=udp|tcp|tls]`. Empty: none go out by it."""
+    """Where calls to this trunk are sent: `sip:host[:port][;transport=udp|tcp|tls]`. Empty: no call goes out by it."""
     from_uri: str = ""
-    """From of outgoing calls that name none; empty: `username` (or `talkspurt`) at `sip.public_address`."""
+    """From of outgoing calls that name no From. Empty: `username` (or `talkspurt`) at `sip.public_address`."""
     ping_s: float = Field(0.0, ge=0)
-    """Interval of OPTIONS to `proxy`, seconds; while it does not answer, outgoing calls fail at once. 0: no pings."""
+    """Interval of OPTIONS to `proxy`, seconds. While the proxy does not answer, outgoing calls fail at once. 0: no
+    pings."""
     transfers: Literal["refuse", "follow"] = "refuse"
-    """What becomes of a REFER from this trunk. `follow` lets the peer send our call anywhere in `allowed_targets`."""
+    """What we do with a REFER from this trunk. `follow` lets the peer send our call anywhere in `allowed_targets`."""
 
     @field_validator("addresses")
     @classmethod
@@ -109,30 +113,33 @@ class TrunkConfig(Section):
 
     @property
     def asks_for_something(self) -> bool:
-        """Whether callers can be known by it. One that asks for nothing is for calls by a registration only."""
+        """Whether the trunk asks callers for a proof. A trunk that asks for none is only for calls by a
+        registration."""
         return bool(self.addresses or self.username or self.certificate_names)
 
 
 class RegistrationConfig(Section):
-    """A registrar that we tell where we are."""
+    """A registrar that we register our address at."""
 
     registrar: str
     """`sip:host[:port][;transport=udp|tcp|tls]`."""
     username: str = Field(min_length=1)
-    """The account; also the user of address and contact."""
+    """Name of the account; it is also the user part of the address of record and of the contact."""
     password: SecretStr | None = Field(None, min_length=1)
-    """Its password."""
+    """Password of the account."""
     domain: str = ""
-    """Domain of the address of record; empty: the registrar's host."""
+    """Domain of the address of record. Empty: the registrar's host."""
     realm: str = ""
-    """Answer only challenges of this realm; empty: of any."""
+    """Answer only challenges of this realm. Empty: of any realm."""
     trunk: str = ""
-    """Trunk whose settings calls by this registration have: they are taken from the registrar's addresses and to our
-    contact only. Empty: calls need a trunk that knows them."""
+    """Trunk whose settings apply to calls by this registration. Such calls are taken only from the registrar's
+    addresses and only to our contact. Empty: calls need a trunk that knows them."""
     expires_s: int = Field(600, ge=60)
-    """Asked for; the registrar may shorten it. Less finds a restarted registrar sooner, more costs less traffic."""
+    """Life of the registration that we ask for, seconds; the registrar may shorten it. Less finds a restarted registrar
+    sooner; more costs less traffic."""
     retry_s: float = Field(30.0, gt=0)
-    """Pause after a failure; doubles with each, up to ten times, drawn at random between half and one and a half."""
+    """Pause after a failed registration, seconds. It doubles with each failure, up to ten times this, and is varied at
+    random by a factor of 0.5 to 1.5."""
 
     @field_validator("registrar")
     @classmethod
@@ -144,48 +151,50 @@ class SipTimeouts(Section):
     """How long the SIP side waits, seconds."""
 
     t1: float = Field(0.5, gt=0)
-    """Estimate of a round trip (RFC 3261 table 4); 64 times of it end a transaction."""
+    """Estimate of a round trip (RFC 3261 table 4). A transaction ends after 64 times this."""
     t2: float = Field(4.0, gt=0)
-    """Longest pause between repetitions."""
+    """Longest pause between repetitions of a message."""
     t4: float = Field(5.0, gt=0)
     """How long a message may stay in the network."""
     ready: float = Field(8.0, gt=0)
-    """From the INVITE to the answer: within it the dialogue manager must be there, else 503. Keep it below the peer's
-    own limit, which often is 10 s."""
+    """Longest time from the INVITE to our answer. If the dialogue manager is not connected by then, the answer is 503.
+    Keep this below the peer's own limit, which often is 10 s."""
     early_media: float = Field(30.0, gt=0)
-    """Longest speech before the answer, where a trunk has `early_media`."""
+    """Longest speech before the call is answered, for trunks with `early_media`."""
     answer: float = Field(60.0, gt=0)
     """How long an outgoing call may ring."""
     media: float = Field(30.0, gt=0)
-    """Without a packet from the peer for so long, outside hold, the call is ended. Peers that suppress silence need a
-    longer one."""
+    """A call is ended when no packet has come from the peer for this long, except on hold. Peers that suppress silence
+    need more."""
     session: int = Field(1800, ge=0)
-    """Session interval that we ask for (RFC 4028): a peer that is gone is noticed after that. 0: only if it asks."""
+    """Session interval that we ask for (RFC 4028); a peer that is gone is noticed after this. 0: there is a session
+    interval only if the peer asks for one."""
     session_min: int = Field(90, ge=90)
-    """The shortest that a peer may ask for; less is answered 422."""
+    """Shortest session interval that a peer may ask for; a shorter one is answered with 422."""
     transfer: float = Field(32.0, gt=0)
-    """How long a transfer may take to tell its outcome, before the call is hung up regardless."""
+    """How long we wait for the outcome of a transfer; then the call is hung up."""
 
 
 class SipLimits(Section):
     """What strangers and floods may cost."""
 
     requests_per_s: float = Field(50.0, gt=0)
-    """Requests outside known transactions of one source address, on average; more are dropped without an answer. A
-    trunk of many calls needs more: each costs about three. Four times as many messages of any kind (every 4 kB of a
-    longer one count as one more) are dropped unread; a connection that brings more is closed."""
+    """Requests outside known transactions that one source address may send per second, on average; more are dropped
+    without an answer. A trunk of many calls needs more, since each call costs about three. Messages of any kind beyond
+    four times this rate (every 4 kB of a longer message count as one more) are dropped unread, and a connection that
+    brings more is closed."""
     burst: int = Field(200, gt=0)
-    """Requests that one source may send at once."""
+    """Requests that one source address may send at once."""
     calls_per_s: float = Field(50.0, gt=0)
-    """New calls of one source address, on average; more are answered 503."""
+    """New calls per second of one source address, on average; more are answered with 503."""
     calls_burst: int = Field(100, gt=0)
-    """New calls that one source may begin at once."""
+    """New calls that one source address may begin at once."""
     connections: int = Field(1000, gt=0)
-    """TCP and TLS connections."""
+    """Most TCP and TLS connections at a time."""
     idle_s: float = Field(600.0, gt=0)
-    """A connection silent for so long is closed."""
+    """A connection that is silent for this many seconds is closed."""
     transactions: int = Field(20_000, gt=0)
-    """Transactions kept; a request beyond them is answered 503."""
+    """Most transactions kept; a request beyond them is answered with 503."""
 
 
 class SipConfig(Section):
@@ -196,24 +205,24 @@ class SipConfig(Section):
     port: int = Field(5060, ge=0, le=65535)
     """UDP and TCP port; 0 takes a free one and logs it."""
     tls: SipTlsConfig | None = None
-    """Listen for TLS too."""
+    """Listen for SIP over TLS too."""
     public_address: str = ""
-    """IP address that peers can reach us at: in Contact, Via and session descriptions. Empty: `host`."""
+    """IP address that peers can reach us at; we write it into Contact, Via and session descriptions. Empty: `host`."""
     rtp_ports: str = "16384-32767"
-    """UDP ports for media, two per call: as many calls as half of it, or fewer."""
+    """UDP ports for media. Each call takes two, so half the number of ports is the most calls."""
     trunks: dict[TrunkName, TrunkConfig] = {}
-    """Who may call, by name. The first that knows a caller counts; a request that none knows is not answered, or
-    challenged where a trunk asks for a password."""
+    """Who may call, by name. The first trunk that knows a caller counts. A request that no trunk knows is not answered,
+    or is challenged if a trunk asks for a password."""
     registrations: tuple[RegistrationConfig, ...] = ()
     """Registrars that we register at."""
     allowed_targets: tuple[str, ...] = ()
-    """Where calls and transfers may go: SIP URIs or `user@host` with `*` for anything, e.g. `sip:+4930*@pbx.example`;
-    `*@pbx.example`. Without a port any port of the host is meant. A number is looked for as the user at the trunk's
-    `proxy`. Empty: nowhere."""
+    """Where calls and transfers may go: SIP URIs or `user@host`, with `*` for anything, e.g. `sip:+4930*@pbx.example`
+    or `*@pbx.example`. An entry without a port allows any port of the host. A number is compared as the user at the
+    trunk's `proxy`. Empty: nowhere."""
     realm: str = "talkspurt"
-    """Of our digest challenges."""
+    """Realm of our digest challenges."""
     user_to_user: bool = True
-    """Hand `handoffData` of `end` and `transfer` on in a User-to-User header (RFC 7433, hex)."""
+    """Pass `handoffData` of `end` and `transfer` on in a User-to-User header (RFC 7433, hex)."""
     timeouts: SipTimeouts = SipTimeouts()
     """How long the SIP side waits."""
     limits: SipLimits = SipLimits()
@@ -247,11 +256,11 @@ class SipConfig(Section):
 
     @property
     def rtp_range(self) -> tuple[int, int]:
-        """Lowest and highest of `rtp_ports`."""
+        """Lowest and highest port of `rtp_ports`."""
         low, _, high = self.rtp_ports.partition("-")
         return int(low), int(high)
 
     @property
     def advertised(self) -> str:
-        """The address that goes into messages."""
+        """The address that we write into messages: `public_address`, else `host`."""
         return self.public_address or self.host

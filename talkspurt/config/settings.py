@@ -52,21 +52,21 @@ class Config(Section):
     engine: EngineConfig = EngineConfig()
     """The voice model, and where it runs."""
     routes: dict[RouteName, RouteConfig] = {"default": RouteConfig()}
-    """What happens to a call, by the name at the end of its address; `default` where there is none."""
+    """What happens to a call, by the route name at the end of its address; `default` for an address without a name."""
     carriers: CarriersConfig = CarriersConfig()
     """Secrets and options per carrier."""
     playout: PlayoutConfig = PlayoutConfig()
-    """How frames leave."""
+    """How frames are paced and sent."""
     barge_in: BargeInConfig = BargeInConfig()
-    """Caller speech over ours."""
+    """How a caller who speaks over our voice interrupts it."""
     recogniser: RecogniserConfig = RecogniserConfig()
     """Caller speech to text."""
     webrtc: WebRtcConfig = WebRtcConfig()
     """Calls from browsers."""
     sip: SipConfig | None = None
-    """Calls by SIP and RTP; leave it out for none."""
+    """Calls by SIP and RTP. Without this section there is no SIP."""
     audiosocket: AudioSocketConfig | None = None
-    """Calls from Asterisk over AudioSocket; off where the section is left out."""
+    """Calls from Asterisk over AudioSocket. Without this section there is no such listener."""
     recording: RecordingConfig = RecordingConfig()
     """Stereo recordings of calls."""
     clips: ClipsConfig = ClipsConfig()

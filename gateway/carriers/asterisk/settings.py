@@ -13,14 +13,14 @@ class AsteriskConfig(CarrierSection):
     username: str = ""
     """User name in `websocket_client.conf`, checked on media sockets."""
     password: SecretStr | None = Field(None, min_length=1)
-    """Its password."""
+    """Password of that user."""
     answer: bool = False
     """Send `ANSWER` when the stream starts, for channels dialled with the option `n`."""
     media_url: str = ""
-    """Where Asterisk takes media sockets, `ws://asterisk:8088/media`: for channels of `Dial(WebSocket/INCOMING/...)`,
-    which `POST /v1/calls/attach` connects to. Empty: there are none."""
+    """Where Asterisk takes media sockets, e.g. `ws://asterisk:8088/media`, for channels of
+    `Dial(WebSocket/INCOMING/...)`: `POST /v1/calls/attach` connects to them. Empty: there are no such channels."""
     connect_timeout_s: float = Field(5.0, gt=0)
-    """Longest wait for such a connection."""
+    """Longest wait for a connection to `media_url`, seconds."""
 
     @model_validator(mode="after")
     def _a_websocket(self) -> AsteriskConfig:

@@ -11,50 +11,54 @@ from gateway.config import NUMBER, Section
 
 
 class EslConfig(Section):
-    """FreeSWITCH's event socket: ends and transfers calls, hears their keys, starts streams."""
+    """FreeSWITCH's event socket. Over it we end and transfer calls, hear their keys and start streams."""
 
     host: str = "127.0.0.1"
-    """Where `mod_event_socket` listens. The password crosses the network in clear text: a private one only."""
+    """Address that `mod_event_socket` listens on. The password crosses the network in clear text, so use only a private
+    network."""
     port: int = Field(8021, gt=0, le=65535)
-    """Its TCP port."""
+    """TCP port that `mod_event_socket` listens on."""
     password: SecretStr = Field(min_length=1)
     """`password` of `event_socket.conf.xml`."""
     connect_timeout_s: float = Field(5.0, gt=0)
-    """Longest wait for the connection and the log-in."""
+    """Longest wait for the connection and the log-in, seconds."""
     command_timeout_s: float = Field(10.0, gt=0)
-    """Longest wait for a command's result; also how long a command waits for a connection that is down."""
+    """Longest wait for a command's result, seconds; also how long a command waits for a connection that is down."""
     reconnect_first_s: float = Field(0.5, gt=0)
-    """Pause before the first new attempt; doubles after each."""
+    """Pause before the first new attempt, seconds; it doubles after each attempt."""
     reconnect_max_s: float = Field(30.0, gt=0)
-    """Longest pause between attempts."""
+    """Longest pause between attempts, seconds."""
     silent_s: float = Field(60.0, gt=0)
-    """Silence that counts as a lost connection; FreeSWITCH tells that it lives every 20 s."""
+    """A connection that is silent for this many seconds counts as lost. FreeSWITCH sends a heartbeat every 20 s."""
     commands: int = Field(1000, gt=0)
-    """Commands that wait for a result at a time; one more fails at once."""
+    """Most commands that wait for a result at a time; one more fails at once."""
     message_bytes: int = Field(1_000_000, gt=0)
-    """Largest event."""
+    """Largest event, bytes."""
     after: str = Field("", pattern=r"^[A-Za-z0-9_.+*#-]*$")
-    """Extension where a call goes on when the bot ends it, with what was left in channel variables. Empty: hang up."""
+    """Extension where a call goes on when the bot ends it; channel variables tell what the session left behind. Empty:
+    hang up."""
     dialplan: str = Field("XML", pattern=r"^[A-Za-z0-9_-]+$")
     """Dialplan of `after` and of transfers to numbers."""
     context: str = Field("default", pattern=r"^[A-Za-z0-9_.-]+$")
-    """Context of both."""
+    """Context of `after` and of transfers to numbers."""
     sip_profile: str = Field("external", pattern=r"^[A-Za-z0-9_.-]+$")
     """Sofia profile of transfers to SIP addresses."""
     media_url: str = ""
-    """What FreeSWITCH calls us, `ws://talkspurt:8080`, for streams that we start. Empty: `server.public_url`."""
+    """Our address as FreeSWITCH reaches it, e.g. `ws://talkspurt:8080`, for streams that we start. Empty:
+    `server.public_url`."""
 
 
 class FreeSwitchConfig(CarrierSection):
     """FreeSWITCH with mod_audio_stream."""
 
     token: SecretStr | None = Field(None, min_length=1)
-    """Asked for as `Authorization: Bearer` on media sockets (`STREAM_EXTRA_HEADERS`)."""
+    """Token that media sockets have to bring as `Authorization: Bearer` (`STREAM_EXTRA_HEADERS`)."""
     sample_rate: Annotated[Literal[8000, 16000, 24000, 32000, 48000], NUMBER] = 8000
-    """Rate of the start command, unless the address says `?rate=`, hertz."""
+    """Sample rate of the start command, hertz, unless the address says `?rate=`."""
     playback: Literal["binary", "file"] = "binary"
     """How audio goes back: `rawAudio` with binary messages, or `streamAudio` files for an ESL application."""
     clear_message: str = ""
-    """Text message that empties the module's queue, where one is known. Empty: a cut is heard some 60 ms longer."""
+    """Text message that empties the module's queue, if the module knows one. Empty: after a cut our voice is heard some
+    60 ms longer."""
     esl: EslConfig | None = None
-    """The switch's event socket; without it nobody but the dialplan can end or transfer calls."""
+    """The switch's event socket. Without it only the dialplan can end or transfer calls."""

@@ -16,6 +16,7 @@ class GenesysConfig(CarrierSection):
     api_key: SecretStr | None = Field(None, min_length=1)
     """The integration's `X-API-KEY`."""
     client_secret: SecretStr | None = Field(None, min_length=1)
-    """The integration's client secret, base64; checks the HTTP message signature of media sockets."""
+    """The integration's client secret, base64. It checks the HTTP message signature of media sockets."""
     message_ms: Annotated[Literal[100, 200], NUMBER] = 200
-    """Audio per message. The peer is said to allow five a second; 100 needs a peer that allows more."""
+    """Audio per message, milliseconds. The peer is said to allow five messages a second; 100 needs a peer that allows
+    more."""

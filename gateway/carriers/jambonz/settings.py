@@ -14,14 +14,16 @@ class JambonzConfig(CarrierSection):
     """jambonz' secrets and options."""
 
     username: str = ""
-    """`wsAuth` of the `listen` verb, checked on media sockets."""
+    """User name in `wsAuth` of the `listen` verb, checked on media sockets."""
     password: SecretStr | None = Field(None, min_length=1)
-    """Its password."""
+    """Password of that user."""
     webhook_secret: SecretStr | None = Field(None, min_length=1)
-    """Checks `Jambonz-Signature` on webhooks."""
+    """Secret that checks `Jambonz-Signature` on webhooks."""
     sample_rate: Annotated[Literal[8000, 16000, 24000, 48000], NUMBER] = 8000
-    """Rate that our webhook asks for, both ways, hertz."""
+    """Sample rate that our webhook asks for, both ways, hertz."""
     outbound_rate: Annotated[Literal[0, 8000, 16000, 24000, 48000], NUMBER] = 0
-    """`bidirectionalAudio.sampleRate` of verbs that are not ours; 0: the rate of the caller's audio."""
+    """`bidirectionalAudio.sampleRate`, hertz, of verbs that our webhook did not write; 0: the rate of the caller's
+    audio."""
     streaming: bool = True
-    """`bidirectionalAudio.streaming` of verbs that are not ours. Off: `playAudio` messages, without marks."""
+    """`bidirectionalAudio.streaming` of verbs that our webhook did not write. Off: audio goes back in `playAudio`
+    messages, and there are no marks."""

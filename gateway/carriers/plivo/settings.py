@@ -13,10 +13,11 @@ class PlivoConfig(CarrierSection):
     """Plivo's secrets and options."""
 
     auth_token: SecretStr | None = Field(None, min_length=1)
-    """Checks `X-Plivo-Signature-V3` on webhooks."""
+    """Token that checks `X-Plivo-Signature-V3` on webhooks."""
     after_url: str = ""
-    """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
+    """URL where a call goes on after its session; it gets `SessionId`, `SessionStatus` and `HandoffData`. Empty: hang
+    up."""
     content_type: Literal["audio/x-mulaw;rate=8000", "audio/x-l16;rate=8000", "audio/x-l16;rate=16000"] = (
         "audio/x-mulaw;rate=8000"
     )
-    """Audio that our webhook asks for."""
+    """Codec and sample rate that our webhook asks for."""

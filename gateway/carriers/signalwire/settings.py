@@ -13,14 +13,15 @@ class SignalWireConfig(CarrierSection):
     """SignalWire's secrets and options."""
 
     signing_key: SecretStr | None = Field(None, min_length=1)
-    """Checks `X-SignalWire-Signature` on webhooks."""
+    """Key that checks `X-SignalWire-Signature` on webhooks."""
     stream_token: SecretStr | None = Field(None, min_length=1)
     """The `authBearerToken` of streams that were not started by our webhook."""
     after_url: str = ""
-    """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
+    """URL where a call goes on after its session; it gets `SessionId`, `SessionStatus` and `HandoffData`. Empty: hang
+    up."""
     codec: Literal["PCMU@8000h", "L16@16000h", "L16@24000h"] = "PCMU@8000h"
     """Codec that our webhook asks for. L16 carries wideband voices; PCMU is what phones have."""
     realtime: bool = False
     """Ask for a stream that is kept live instead of buffered."""
     l16_byte_order: Literal["little", "big"] = "little"
-    """Byte order of L16, which the vendor does not document. Wrong: loud noise."""
+    """Byte order of L16, which the vendor does not document. With the wrong one the caller hears loud noise."""

@@ -11,6 +11,7 @@ class TwilioConfig(CarrierSection):
     """Twilio's secrets and options."""
 
     auth_token: SecretStr | None = Field(None, min_length=1)
-    """Checks `X-Twilio-Signature` on webhooks and media sockets."""
+    """Token that checks `X-Twilio-Signature` on webhooks and media sockets."""
     after_url: str = ""
-    """Where a call goes on after its session: gets `SessionId`, `SessionStatus`, `HandoffData`. Empty: hang up."""
+    """URL where a call goes on after its session; it gets `SessionId`, `SessionStatus` and `HandoffData`. Empty: hang
+    up."""

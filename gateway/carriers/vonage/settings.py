@@ -14,6 +14,6 @@ class VonageConfig(CarrierSection):
     """Vonage's secrets and options."""
 
     signature_secret: SecretStr | None = Field(None, min_length=1)
-    """Checks the JWT of webhooks and media sockets."""
+    """Secret that checks the JWT of webhooks and media sockets."""
     sample_rate: Annotated[Literal[8000, 16000, 24000], NUMBER] = 16000
-    """Rate that our webhook asks for, hertz."""
+    """Sample rate that our webhook asks for, hertz."""
