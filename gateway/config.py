@@ -324,7 +324,7 @@ class RecogniserConfig(Section):
 
 
 class RecordingConfig(Section):
-    """Stereo WAV files of calls. The left channel is the caller, the right channel is the bot as the caller heard it."""
+    """Stereo WAV files of calls: the left channel is the caller, the right one is the bot as the caller heard it."""
 
     folder: LocalPath = ""
     """Folder for recordings. Empty: no route records."""

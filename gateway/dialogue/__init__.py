@@ -1,1 +1,2 @@
-"""Ways to whoever leads a dialogue: dialled out, dialled in, a built-in script. Knows the protocol, not the playout."""
+"""The ways to whoever leads a dialogue: we dial a manager, a manager dials in, or a built-in script leads. This room
+knows the dialogue protocol, and nothing of the playout."""

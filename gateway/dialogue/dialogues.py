@@ -1,4 +1,4 @@
-"""Which manager leads a route's calls: a dial-out, a script, or whoever dials in."""
+"""Which manager leads a route's calls: one that we dial, a script, or one that dials in."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RouteDialogues:
         """Connect a call by its route; returns at once.
 
         Raises:
-            KeyError: no such route; the caller looks routes up before it takes a call.
+            KeyError: there is no such route. Whoever takes a call has to look its route up first.
         """
         config = self._routes[call.route].dialogue
         setup = setup_of(call, codec=codec, version=self._version)

@@ -1,7 +1,8 @@
-"""Dialling in: sockets of dialogue managers on ``/v1/dialogue?route=R``, each leading many calls.
+"""Dialling in: dialogue managers open sockets on ``/v1/dialogue?route=R``, and each socket leads many calls.
 
-The sockets of a route share its new calls in turn. The calls of a lost socket go to the next one at once, or wait for
-one to come, at most ``give_up_s``. A socket closed on purpose (1000, 1001) ends its calls, as everywhere.
+The sockets of a route get its new calls in turn. The calls of a lost socket go to the next socket at once, or wait at
+most ``give_up_s`` for one to come. If the manager closes a socket on purpose (1000, 1001), the socket's calls end, as
+with every link.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from gateway.seams.messages import Outbound
 log = logging.getLogger(__name__)
 
 ENDED_REMEMBERED = 4096
-"""Ended calls of a route whose late messages are dropped without an error: the manager could not know yet."""
+"""How many ended calls of a route are remembered. Late messages for them are dropped without an error, since the
+manager
+could not know yet that they had ended."""
 
 
 class _Call:
@@ -43,7 +46,7 @@ class _Call:
         self.link.send_audio(pcm)
 
     async def aclose(self) -> None:
-        """What is queued leaves in its turn; the socket stays with its other calls."""
+        """End the link. What is queued still leaves in its turn; the socket stays open for its other calls."""
         self.room.forget(self)
 
 
@@ -102,7 +105,7 @@ class _Room:
         self.ended: OrderedDict[str, None] = OrderedDict()
 
     def place(self, call: _Call) -> None:
-        """Give a call to the next socket in turn, or let it wait."""
+        """Give a call to the next socket in turn, or let the call wait for one."""
         if call.link.closed or call.socket is not None:
             return
         if not self.sockets:
@@ -122,7 +125,7 @@ class _Room:
         call.link.line_up(socket.line)
 
     def forget(self, call: _Call) -> None:
-        """The call is over, for whatever reason. Idempotent."""
+        """The call is over, for whatever reason. May be called again."""
         call.link.close()
         if call.give_up is not None:
             call.give_up.cancel()
@@ -136,7 +139,7 @@ class _Room:
                 self.ended.popitem(last=False)
 
     def _share(self, socket: _Socket) -> None:
-        """The queue of a socket is as long as its calls' queues together."""
+        """Set the bound of a socket's queue to the bounds of its calls' queues together."""
         socket.line.limit = self.config.queue_messages * max(1, len(socket.calls))
 
     def _fail(self, call: _Call) -> None:
@@ -212,7 +215,7 @@ class DialogueHub:
         )
         held = _Call(room, link)
         room.calls[call.call_id] = held
-        # Later: the session gets its link before its sink hears anything.
+        # The call is placed later, so that the session has its link before its sink is told anything.
         asyncio.get_running_loop().call_soon(room.place, held)
         return held
 
@@ -220,7 +223,7 @@ class DialogueHub:
         """The handler of ``GET /v1/dialogue``; authentication comes before it.
 
         Raises:
-            Rejected: no such route, or one with a dialogue of its own (404); shutting down (503).
+            Rejected: 404, there is no such route, or managers cannot dial in to it; 503, the process shuts down.
         """
         name = request.query.get("route", "")
         room = self._rooms.get(name)
@@ -242,7 +245,8 @@ class DialogueHub:
             max_msg_size=self._limits.message_bytes,
         )
         await websocket.prepare(request)
-        # aiohttp cancels a handler as soon as TCP is gone. What had come before still counts: a close on purpose.
+        # aiohttp cancels a handler as soon as TCP is gone. A close on purpose that came before that must still count,
+        # so a task of ours reads it.
         serving = asyncio.create_task(room.serve(websocket), name="dialogue-socket")
         try:
             await asyncio.shield(serving)
@@ -252,7 +256,7 @@ class DialogueHub:
         return websocket
 
     async def aclose(self) -> None:
-        """Let every socket's queue leave, then close them."""
+        """Send what is queued for every socket, then close the sockets."""
         self._closing = True
         sockets = [socket for room in self._rooms.values() for socket in room.sockets]
         for socket in sockets:

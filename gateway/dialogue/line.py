@@ -1,9 +1,10 @@
-"""One WebSocket of a dialogue, whoever dialled, and a call's end of it.
+"""One WebSocket of a dialogue, whoever dialled, and the end of it that a call holds.
 
-``Line`` moves messages: a bounded outgoing queue, a reader that counts bad messages, and one answer to how it ended.
-``CallLink`` is what the session holds: it outlives lines, and keeps the call's messages while there is none.
-The queue's policy: full, the oldest caller audio goes first; without any audio left the peer is too slow and the line
-counts as lost. While a call has no line, its newest messages are kept (half of ``queue_messages``), audio is dropped.
+``Line`` is one WebSocket: it has a bounded outgoing queue and a reader that counts bad messages, and it tells how it
+ended. ``CallLink`` is what the session holds: it outlives lines, and keeps the call's messages while there is no line.
+When the queue is full, the oldest caller audio is dropped first. If the queue holds no audio, the peer is too slow and
+the line counts as lost. While a call has no line, its newest messages are kept (half of ``queue_messages``) and audio
+is dropped.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ CLOSE_TIMEOUT_S = 2.0
 
 CLOSE_REASON = b"Closing websocket session"
 MALFORMED_REASON = b"Too many consecutive malformed messages."
-"""Both recorded from Twilio."""
+"""Reason and code of the close after too many bad messages, both recorded from Twilio."""
 
 ECHO_TIMEOUT_S = 0.1
-"""Longest wait while we answer the peer's close. aiohttp writes the answer at once, then waits for a second close
-frame where the first had no code; so sockets come with ``autoclose=False`` and are closed here."""
+"""Longest wait while we answer the peer's close, seconds. aiohttp writes the answer at once, but then waits for a
+second
+close frame if the first had no code. So sockets are made with ``autoclose=False`` and are closed here."""
 
 NO_STATUS = 0
 """What aiohttp reports for a close frame without a code; ``ws.close()`` of many clients sends that."""
@@ -51,7 +53,7 @@ class DialogueStats:
     """Counters of all dialogue lines of the process, for the metrics."""
 
     connected: Counter[str] = field(default_factory=Counter)
-    """Lines up now, by route."""
+    """Lines that are up now, by route."""
     reconnects: int = 0
     audio_dropped: int = 0
     """Audio messages dropped because the manager did not keep up."""
@@ -68,18 +70,20 @@ class Ending(Enum):
     CLOSED = auto()
     """The peer closed on purpose: 1000, 1001, or a close frame without a code."""
     LOST = auto()
-    """Anything else: TCP gone, silent, too slow, another close code, too many bad messages."""
+    """Any other end: TCP is gone, or the peer was silent, too slow, closed with another code, or sent too many bad
+    messages."""
     FINISHED = auto()
     """We closed, after ``finish``."""
 
 
 class Line:
-    """One WebSocket: ``run`` it once; it ends by itself, by the peer, by ``finish`` or by cancellation.
+    """One WebSocket. Call ``run`` once; it returns when the line fails, the peer closes, ``finish`` is called or it is
+    cancelled.
 
     Args:
         queue_messages: bound of the outgoing queue; the hub raises ``limit`` with the calls on the line.
-        accept: takes one text message; raises ``ProtocolError`` where it is bad.
-        refuse: queues the error that answers a bad message (text, or bytes of a binary one).
+        accept: takes one text message; raises ``ProtocolError`` if the message is bad.
+        refuse: queues the error that answers a bad message (a text, or the bytes of a binary message).
     """
 
     def __init__(
@@ -120,18 +124,18 @@ class Line:
             del self._queue[oldest]
             self._audio -= 1
         elif not for_audio:
-            # Kept all the same: the line is over, and what is queued goes back to the calls.
+            # The message is queued all the same: the line is over, and what is queued goes back to the calls.
             self._too_slow.set()
             return True
         self._stats.audio_dropped += 1
         return not for_audio or len(self._queue) < self.limit
 
     def leftover(self) -> list[tuple[str, str]]:
-        """The text messages that did not leave, with their calls. Only after ``run``."""
+        """The text messages that did not leave, each with its call's id. Call this only after ``run``."""
         return [(session_id, payload) for session_id, payload in self._queue if isinstance(payload, str)]
 
     def finish(self) -> None:
-        """Let what is queued leave, then close with 1000."""
+        """Send what is queued, then close with 1000."""
         self._finishing = True
         self._wake.set()
 
@@ -142,11 +146,11 @@ class Line:
         try:
             await asyncio.wait({reader, writer, slow}, return_when=asyncio.FIRST_COMPLETED)
             if writer.done() and writer.result() is Ending.LOST:
-                # The peer closed while we wrote: how, its close frame says, and that only the reader sees.
+                # The peer closed while we wrote. Its close frame says how, and only the reader sees that frame.
                 await asyncio.wait({reader}, timeout=CLOSE_TIMEOUT_S)
             if reader.done():
                 ending = reader.result()
-                if ending is None:  # too many bad messages: their errors leave first
+                if ending is None:  # too many bad messages came; the errors that answer them leave first
                     self.finish()
                     await asyncio.wait({writer}, timeout=CLOSE_TIMEOUT_S)
                     await self._close(1007, MALFORMED_REASON)
@@ -164,7 +168,7 @@ class Line:
                 task.cancel()
             await asyncio.gather(reader, writer, slow, return_exceptions=True)
             self._abort()
-            await self._close(1000, CLOSE_REASON)  # for aiohttp's own books; nothing leaves any more
+            await self._close(1000, CLOSE_REASON)  # so that aiohttp knows of the close; nothing is sent any more
 
     async def _read(self) -> Ending | None:
         """Read until the line ends. None: the peer sent too many bad messages in a row."""
@@ -182,7 +186,7 @@ class Line:
                 purpose = message.data in (1000, 1001, NO_STATUS, None)
                 log.debug("dialogue line closed by its peer", extra={"code": message.data})
                 return Ending.CLOSED if purpose else Ending.LOST
-            else:  # ERROR, CLOSED, CLOSING: gone without a close frame of the peer
+            else:  # ERROR, CLOSED, CLOSING: the socket is gone without a close frame of the peer
                 return Ending.LOST
             if errors >= self._errors_in_a_row:
                 return None
@@ -194,17 +198,18 @@ class Line:
             self._stats.bad_messages += 1
             self._refuse(text, reason)
             return False
-        except Exception:  # a bug of ours in one call: the line and its other calls go on
+        except Exception:  # after a bug of ours in one call, the line and its other calls go on
             log.exception("dialogue message not handled")
         self.healthy = True
         return True
 
     async def _write(self) -> Ending:
-        """Send what is queued. ``FINISHED`` once asked to and all has left."""
+        """Send what is queued. Returns ``FINISHED`` when ``finish`` was called and the queue is empty."""
         try:
             while True:
                 while self._queue:
-                    # Taken off before it is sent: a line lost in between loses it, rather than sending a key twice.
+                    # The message is taken off the queue before it is sent. If the line is lost in between, the message
+                    # is lost too, which is better than sending a key twice.
                     _, payload = self._queue.popleft()
                     if isinstance(payload, str):
                         await self._websocket.send_str(payload)
@@ -224,16 +229,16 @@ class Line:
                 await self._websocket.close(code=code, message=reason)
 
     def _abort(self) -> None:
-        """Cut TCP: a peer that does not read would otherwise keep our buffer until its own end."""
+        """Cut the TCP connection: a peer that does not read would otherwise hold our buffer until that peer ends."""
         peer = self._websocket.get_extra_info("socket")
         if peer is not None:
-            # By number: uvloop's socket objects cannot shut down.
+            # This goes by the file descriptor, because uvloop's socket objects cannot shut down.
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(peer.fileno())) as own:
                 own.shutdown(socket.SHUT_RDWR)
 
 
 def setup_of(call: CallInfo, *, codec: str, version: str) -> Setup:
-    """What ``setup`` tells about a call. Without a carrier's id, ``callSid`` is made of ours."""
+    """Return the ``setup`` of a call. If the call has no carrier's id, ``callSid`` is made from our own id."""
     return Setup(
         session_id=call.call_id,
         call_sid=call.call_sid or f"CA{call.call_id.removeprefix('VX')}",
@@ -254,7 +259,7 @@ def setup_of(call: CallInfo, *, codec: str, version: str) -> Setup:
 
 
 class CallLink:
-    """A call's messages to its manager, with or without a line at the moment."""
+    """A call's messages to its manager, whether or not there is a line at the moment."""
 
     def __init__(
         self,
@@ -274,10 +279,10 @@ class CallLink:
         self._audio_prefix = audio_prefix(setup.session_id) if multiplexed else b""
         self._stats = stats
         self._line: Line | None = None
-        # Half: on a new line what has waited must leave room for what comes.
+        # Only half the queue may wait, so that on a new line there is room for what comes.
         self._pending: deque[str] = deque(maxlen=queue_messages // 2)
         self._introduction = ""
-        """The ``setup`` that was queued on the line."""
+        """The text of the ``setup`` that was queued on the current line."""
         self._lost = False
         self.closed = False
 
@@ -301,7 +306,7 @@ class CallLink:
             self._line.put(self.session_id, self._audio_prefix + pcm)
 
     def line_up(self, line: Line) -> None:
-        """Send ``setup`` and what has waited on a new line; tell the session if it knew of a loss."""
+        """Send ``setup`` and what has waited on a new line; tell the session if it was told of a loss before."""
         text = encode(self._setup, extensions=self._extensions, session_id=self._named)
         assert text is not None  # setup is no extension
         line.put(self.session_id, text)
@@ -312,14 +317,14 @@ class CallLink:
         self._line = line
         if not self._setup.resumed:
             self.sink.on_dialogue_ready()
-        # A later line continues this session: the call is up by then, whatever it was at first.
+        # A later line continues this session, and by then the call is up, whatever its status was at first.
         self._setup = replace(self._setup, resumed=True, call_status="IN_PROGRESS")
         if self._lost:
             self._lost = False
             self.sink.on_dialogue_resumed()
 
     def line_down(self, leftover: list[str]) -> None:
-        """Keep what did not leave; tell the session once per loss."""
+        """Keep the messages that did not leave, and tell the session once for each loss."""
         self._line = None
         for text in leftover:
             if text != self._introduction:  # the next line begins with a setup of its own
@@ -329,5 +334,5 @@ class CallLink:
             self.sink.on_dialogue_lost()
 
     def close(self) -> None:
-        """The call is over for its manager: nothing is sent any more, nothing reported."""
+        """The call is over for its manager: from now on nothing is sent and nothing is reported."""
         self.closed = True

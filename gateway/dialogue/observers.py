@@ -1,7 +1,7 @@
-"""Looking on and speaking in from outside a call's dialogue: what REST and server-sent events stand on.
+"""Lets others watch a call's dialogue and send messages into it. REST and server-sent events are built on this.
 
-``watch`` puts itself between a session and its link; every message of the gateway then goes to the subscribers too,
-extensions included, and ``inject`` reaches the session as a message of its manager would.
+``watch`` puts a link of its own between a session and its manager. Every message of the gateway then goes to the
+subscribers too, extensions included, and ``inject`` reaches the session like a message of the manager.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from gateway.seams.dialogue import DialogueLink, DialogueSink
 from gateway.seams.messages import Caption, Outbound, Setup
 
 SUBSCRIBER_MESSAGES = 1024
-"""Messages kept for a slow subscriber; then the oldest go, and a ``dropped`` message says how many."""
+"""Most messages kept for a slow subscriber. Beyond that the oldest are dropped, and a ``dropped`` message counts
+them."""
 
 SUBSCRIBERS = 256
-"""Subscribers of the process; one more is refused."""
+"""Most subscribers of the process; one more is refused."""
 
 
 class Subscription:
-    """JSON messages of one call, or of all. ``async with`` it, then ``async for``; ends with the call."""
+    """JSON messages of one call, or of all calls. Use it with ``async with``, then ``async for``. It ends with the
+    call.
+    """
 
     def __init__(self, observers: Observers, call_id: str) -> None:
         self._observers = observers
@@ -44,7 +47,7 @@ class Subscription:
         self._wake.set()
 
     def end(self) -> None:
-        """What is queued is still read, then the iteration ends."""
+        """End the iteration as soon as what is queued has been read."""
         self._over = True
         self._wake.set()
 
@@ -71,7 +74,7 @@ class Subscription:
 
 
 class _WatchedLink:
-    """A call's link with an ear in it."""
+    """A call's link that also shows its messages to the subscribers."""
 
     def __init__(self, observers: Observers, session_id: str, link: DialogueLink) -> None:
         self._observers = observers
@@ -92,7 +95,7 @@ class _WatchedLink:
 
 
 class Observers:
-    """The calls that can be watched and spoken into, and who watches."""
+    """The calls that can be watched and sent messages, and their subscribers."""
 
     def __init__(self, *, limits: LimitsConfig) -> None:
         self._limits = limits
@@ -100,23 +103,23 @@ class Observers:
         self._subscriptions: dict[Subscription, str] = {}
 
     def watch(self, setup: Setup, sink: DialogueSink, link: DialogueLink) -> DialogueLink:
-        """Announce a call; its messages pass through the link that is returned."""
+        """Make a call watchable. The session has to send its messages through the link that is returned."""
         self._sinks[setup.session_id] = sink
         self.publish(setup.session_id, setup)
         return _WatchedLink(self, setup.session_id, link)
 
     def publish(self, session_id: str, message: Outbound) -> None:
-        # Most calls are watched by nobody: nothing is encoded for them.
+        # Nobody watches most calls, so nothing is encoded for them.
         watchers = [s for s, wanted in self._subscriptions.items() if wanted in ("", session_id)]
         if not watchers:
             return
         text = encode(message, extensions=True, session_id=session_id)
-        assert text is not None  # with extensions every message has a text
+        assert text is not None  # with extensions on, every message has a text
         for subscription in watchers:
             subscription.offer(text)
 
     def forget(self, session_id: str) -> None:
-        """The call is over: its own subscriptions end."""
+        """The call is over: end the subscriptions to this call alone."""
         self._sinks.pop(session_id, None)
         for subscription, wanted in self._subscriptions.items():
             if wanted == session_id:
@@ -126,18 +129,18 @@ class Observers:
         """Hand a JSON message to a call as if its dialogue manager had sent it (``POST /v1/calls/{id}/messages``).
 
         Raises:
-            Rejected: no such call (404).
-            ProtocolError: the message is bad, or not possible now; HTTP 422.
+            Rejected: 404, there is no such call.
+            ProtocolError: the message is bad, or not possible now (HTTP 422).
         """
         sink = self._sink(session_id)
         _, message = decode(body, limits=self._limits, multiplexed=False)
         sink.on_message(message)
 
     def subscribe(self, session_id: str = "") -> Subscription:
-        """Messages of one call, or (empty) of all calls, from now on; each names its ``sessionId``.
+        """Subscribe to the messages of one call, or of all calls (empty id), from now on. Each names its ``sessionId``.
 
         Raises:
-            Rejected: no such call (404), or too many subscribers (503).
+            Rejected: 404, there is no such call; 503, there are too many subscribers.
         """
         if session_id:
             self._sink(session_id)
@@ -151,7 +154,7 @@ class Observers:
         self._subscriptions.pop(subscription, None)
 
     def close(self) -> None:
-        """End every subscription (the process shuts down)."""
+        """End every subscription, because the process shuts down."""
         for subscription in self._subscriptions:
             subscription.end()
 

@@ -1,4 +1,4 @@
-"""Dialling out: one WebSocket per call to the route's ``dialogue.url``, dialled again when it breaks."""
+"""Dialling out: one WebSocket per call to the route's ``dialogue.url``, which is dialled again when it breaks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def client_session() -> aiohttp.ClientSession:
-    """A session for dial-outs: names are looked up in a thread, no cookies, no limit on sockets."""
+    """Make an HTTP session for dial-outs. It looks names up in a thread, and has no cookies and no limit on sockets."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, resolver=aiohttp.ThreadedResolver(), use_dns_cache=False),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -33,10 +33,11 @@ def client_session() -> aiohttp.ClientSession:
 
 
 class Relay:
-    """A ``DialogueLink`` that dials. ``start`` it once; ``aclose`` ends its one task.
+    """A ``DialogueLink`` that dials. Call ``start`` once; ``aclose`` ends its one task.
 
-    A line that broke early, before any good message came over it, belongs to the outage before it: the pauses go on
-    growing and ``give_up_s`` goes on running, so an application that dies on every ``setup`` is not dialled for ever.
+    A line that broke before any good message came over it belongs to the same outage as the break before it. The pauses
+    go on growing and ``give_up_s`` goes on running, so an application that dies on every ``setup`` is not dialled for
+    ever.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Relay:
             return
         if self._line is not None:
             self._line.finish()
-            # Twice: once for the queue, once for the peer's close.
+            # The bound counts twice: once for the queue, once for the peer's close.
             await asyncio.wait({self._task}, timeout=2 * CLOSE_TIMEOUT_S)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -109,7 +110,7 @@ class Relay:
                     websocket = await self._connect()
             except TimeoutError:
                 reason = f"no connection within {self._config.connect_timeout_s:g} s"
-            # The texts of these two hold the whole address, and its query may hold a key.
+            # The texts of the next two exceptions hold the whole address, whose query may hold a key.
             except aiohttp.WSServerHandshakeError as exc:
                 reason = f"cannot connect: answered with HTTP {exc.status}"
             except ValueError:
@@ -134,14 +135,14 @@ class Relay:
                 return
             log.info("dialogue line down", extra={"route": self._route, "reason": reason, "pause_s": pause_s})
             self._link.line_down([text for _, text in line.leftover()] if line else [])
-            # Between half and all of the pause: calls that were lost together do not come back together.
+            # A random wait between half and all of the pause: calls that were lost together do not come back together.
             await asyncio.sleep(pause_s * (0.5 + 0.5 * self._jitter()))
             pause_s = min(2 * pause_s, self._config.reconnect_max_s)
             self._stats.reconnects += 1
 
     async def _connect(self) -> aiohttp.ClientWebSocketResponse:
         url = self._config.url
-        # As recorded from Twilio: no subprotocol, no compression.
+        # Twilio asks for no subprotocol and no compression (recorded).
         headers = {
             "User-Agent": f"talkspurt/{self._version}",
             "Accept-Encoding": "gzip",
@@ -149,7 +150,7 @@ class Relay:
             "Pragma": "no-cache",
         }
         if self._config.auth_token is not None:
-            # Over the URL as written, wss:// kept, no parameters appended (recorded).
+            # Twilio signs the URL as it is written, with wss:// and without appended parameters (recorded).
             headers["X-Twilio-Signature"] = twilio_signature(self._config.auth_token.get_secret_value(), url)
         return await self._client.ws_connect(
             url,

@@ -1,8 +1,9 @@
-"""The script dialogue: steps of a YAML file, and the machine that walks them (docs/script.md). Pure but for ``load``.
+"""The script dialogue: steps of a YAML file, and the machine that walks them (docs/script.md). Pure except for
+``load``.
 
-``ScriptMachine`` stands where a dialogue manager stands: it is told what the gateway would send, and answers with what
-a manager would send. Its clock is an argument. While it speaks it goes on to the next action; it waits in ``gather``,
-``pause``, ``mark`` and ``transfer`` only. Waiting times count from the end of what is being spoken.
+``ScriptMachine`` takes the place of a dialogue manager: it is told what the gateway would send, and answers with what a
+manager would send. Its clock is an argument. The machine goes on to the next action while it speaks; it waits only in
+``gather``, ``pause``, ``mark`` and ``transfer``. Waiting times count from the end of what is being spoken.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from gateway.seams.messages import (
 )
 
 ACTIONS_AT_ONCE = 50
-"""Actions without a wait between them; more is a circle of ``goto`` and ends the call."""
+"""Most actions without a wait between them. More must be a circle of ``goto``, which ends the call."""
 
 GATHER_DIGITS = 32
-"""``max_digits`` of a gather that has no branches."""
+"""``max_digits`` of a ``gather`` that has no branches."""
 
 
 class ScriptError(GatewayError):
-    """A script file that cannot be used: every problem, each with its line."""
+    """A script file cannot be used. The message lists every problem with its line."""
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:
         super().__init__("\n".join(f"{place}: {message}" for place, message in problems))
@@ -62,7 +63,7 @@ _DIGIT_WORDS |= {"oh": "0", "o": "0", "nought": "0", "niner": "9"}
 
 
 def spoken_digits(words: str) -> str:
-    """The digits in English words, in order: ``"My number is 47, one oh."`` has ``4710``."""
+    """Return the digits in English words, in order: ``"My number is 47, one oh."`` gives ``4710``."""
     found = re.findall(r"\d|[a-z]+", words.lower())
     return "".join(word if word.isdigit() else _DIGIT_WORDS.get(word, "") for word in found)
 
@@ -97,12 +98,12 @@ def _zone(name: str) -> str:
 
 
 def _short(field: str) -> BeforeValidator:
-    """A plain value stands for a section with that one field."""
+    """Make a validator that takes a plain value for a section in which only ``field`` is set."""
     return BeforeValidator(lambda value: value if isinstance(value, dict | BaseModel) else {field: value})
 
 
 Template = Annotated[str, AfterValidator(_template)]
-"""Text with variables: ``{name}``, ``{name:spaced}`` (character by character), ``{name|what to say without it}``."""
+"""Text with variables: ``{name}``, ``{name:spaced}`` (character by character), ``{name|text if name is empty}``."""
 
 
 class Say(Section):
@@ -130,7 +131,7 @@ class Match(Section):
 
 
 class Gather(Section):
-    """Wait for keys, or words, of the caller."""
+    """Wait for keys or words of the caller."""
 
     say: Template = ""
     timeout_s: float = Field(6.0, gt=0, le=600)
@@ -149,12 +150,12 @@ class Gather(Section):
 
     @property
     def most(self) -> int:
-        """Keys that complete the input."""
+        """How many keys complete the input."""
         return self.max_digits or max(map(len, self.digits), default=GATHER_DIGITS)
 
     @property
     def hears(self) -> bool:
-        """Whether words count."""
+        """Whether the caller's words count as input."""
         return bool(self.prompts) or self.spoken_digits
 
 
@@ -166,13 +167,13 @@ class TransferTo(Section):
 
 
 class HangUp(Section):
-    """End the call; speech before it is spoken to its end."""
+    """End the call, after all speech before this action has been spoken."""
 
     handoff_data: Template | None = None
 
 
 class Action(Section):
-    """Exactly one of these."""
+    """One action of a step; exactly one of these keys is set."""
 
     say: Annotated[Say, _short("text")] | None = None
     play: Annotated[PlayClip, _short("source")] | None = None
@@ -207,7 +208,7 @@ class Script(Section):
 
     @property
     def first(self) -> str:
-        """The step a call begins with."""
+        """The step that a call begins with."""
         return self.start or next(iter(self.steps))
 
 
@@ -215,7 +216,7 @@ def load(path: str | Path) -> Script:
     """Read and check a script file.
 
     Raises:
-        ScriptError: all problems at once, each with its line.
+        ScriptError: lists all problems at once, each with its line.
     """
     try:
         text = Path(path).read_text("utf-8")
@@ -225,7 +226,7 @@ def load(path: str | Path) -> Script:
 
 
 def parse(text: str, name: str) -> Script:
-    """The same for text that is already here; ``name`` stands in the places."""
+    """Check a script in ``text``. Messages give ``name`` as the file."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as exc:
@@ -256,12 +257,12 @@ def _plain(
     lines: dict[tuple[str | int, ...], int],
     problems: list[tuple[tuple[str | int, ...], str]],
 ) -> Any:
-    """Data of a node, scalars as they are written (the models convert), and the line of each value."""
+    """Return a node's data and the line of each value. Scalars stay as they are written; the models convert them."""
     lines.setdefault(at, node.start_mark.line + 1)
     if isinstance(node, yaml.ScalarNode):
         empty = node.style is None and node.value in ("", "~", "null")
         return None if empty else node.value
-    if len(at) > 12:  # no script is so deep, but an anchor that contains itself is
+    if len(at) > 12:  # no script is nested so deeply, but an anchor that contains itself is
         problems.append((at, "nested too deeply"))
         return None
     if isinstance(node, yaml.SequenceNode):
@@ -280,7 +281,7 @@ def _plain(
 
 
 def _dangling(script: Script) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """References to steps that do not exist."""
+    """Find references to steps that do not exist."""
 
     def check(step: str, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
         if step and step not in script.steps:
@@ -341,13 +342,13 @@ class _Wait(Enum):
     PAUSE = auto()
     MARK = auto()
     SILENCE = auto()
-    """The end of what is spoken; a transfer cuts speech."""
+    """The end of what is being spoken. A transfer waits for it, because a transfer cuts speech."""
     TRANSFER = auto()
     OVER = auto()
 
 
 class ScriptMachine:
-    """One call's walk through a script. Every method returns what the manager sends now.
+    """One call's walk through a script. ``start`` and the ``on_…`` methods return what the manager sends now.
 
     Args:
         setup: the call; its fields and custom parameters are variables.
@@ -388,7 +389,7 @@ class ScriptMachine:
         return self._wait is _Wait.OVER
 
     def deadline(self) -> float | None:
-        """When to call ``on_timer`` next; None: not before something else happens."""
+        """When to call ``on_timer`` next. None: there is nothing to wait for until something else happens."""
         return self._deadline
 
     def start(self, now: float) -> list[Inbound]:
@@ -494,12 +495,12 @@ class ScriptMachine:
         yield Transfer(target=target, handoff_data=handoff_data)
 
     def _await(self, wait: _Wait, delay_s: float, now: float) -> None:
-        """Wait so long, from the end of what is spoken now."""
+        """Wait for ``delay_s`` seconds after the end of what is spoken now."""
         self._wait, self._delay_s = wait, delay_s
         self._rearm(now)
 
     def _rearm(self, now: float) -> None:
-        """Nothing is waited for while somebody speaks."""
+        """Set the timer anew. Waiting times do not run while somebody speaks."""
         if self._wait in (_Wait.GATHER, _Wait.PAUSE):
             self._deadline = None if self._speaking or self._caller_speaks else now + self._delay_s
 
@@ -527,7 +528,7 @@ class ScriptMachine:
             yield from self._gathered(now)
             return
         self._collected += digit
-        self._variables["prompt"] = ""  # not what was said before
+        self._variables["prompt"] = ""  # what the caller said before must not be taken for this input
         longer = any(key != self._collected and key.startswith(self._collected) for key in gather.digits)
         if len(self._collected) >= gather.most or (self._collected in gather.digits and not longer):
             yield from self._gathered(now)
@@ -535,7 +536,7 @@ class ScriptMachine:
             self._deadline = now + gather.digit_timeout_s
 
     def _gathered(self, now: float) -> Iterator[Inbound]:
-        """The keys are complete, or time is up."""
+        """Act on the input: the keys are complete, or the time is up."""
         gather = self._gather
         self._variables[gather.variable] = self._collected
         if self._collected in gather.digits:
@@ -561,7 +562,7 @@ class ScriptMachine:
             yield from self._again(now, came=True)
 
     def _again(self, now: float, *, came: bool) -> Iterator[Inbound]:
-        """Nothing came, or nothing that we know: ask again, or go on without."""
+        """No input came (``came`` is False), or none that a branch knows: ask again, or go on without input."""
         gather = self._gather
         if self._tries:
             self._tries -= 1

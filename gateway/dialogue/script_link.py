@@ -1,4 +1,4 @@
-"""Runs a script as a call's dialogue manager: the machine's clock, timer and way to the session."""
+"""Runs a script as a call's dialogue manager: gives the script's machine a clock, a timer and a way to the session."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ log = logging.getLogger(__name__)
 
 
 class ScriptLink:
-    """A ``DialogueLink`` to a script. ``start`` it once.
+    """A ``DialogueLink`` to a script. Call ``start`` once.
 
-    What the session says reaches the machine on the loop's next turn, so neither ever calls back into the other.
+    What the session sends reaches the machine in the next iteration of the event loop, so that neither of them ever
+    calls back into the other.
     """
 
     def __init__(self, script: Script, setup: Setup, sink: DialogueSink) -> None:
@@ -39,7 +40,7 @@ class ScriptLink:
         self._loop.call_soon(self._told, message)
 
     def send_audio(self, pcm: bytes) -> None:
-        """A script does not listen."""
+        """Do nothing, because a script does not listen to audio."""
 
     async def aclose(self) -> None:
         self._closed = True
@@ -51,7 +52,7 @@ class ScriptLink:
             self._do(self._machine.on_message(message, self._loop.time()))
 
     def _due(self) -> None:
-        # A timer may fire a hair early by its own clock; the machine decides, and is asked again.
+        # A timer may fire slightly early by the loop's own clock. The machine decides, and the timer is set again.
         self._do(self._machine.on_timer(self._loop.time()))
 
     def _do(self, messages: list[Inbound]) -> None:

@@ -1,7 +1,8 @@
-"""The dialogue protocol on the wire: JSON text to messages and back (ConversationRelay's names). Pure.
+"""The dialogue protocol on the wire: JSON text to messages and back, with ConversationRelay's names. Pure.
 
-Both directions are tables. Bad input is one ``BadMessage`` that says which field, what arrived and what was expected;
-fields that a type does not know are ignored, and ``null`` in an optional field is the field left out.
+Both directions are tables. Bad input raises one ``BadMessage``, which says which field it is about, what arrived and
+what was expected. Fields that a type does not know are ignored. ``null`` in an optional field means the same as leaving
+the field out.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ from gateway.seams.messages import (
 )
 
 NAME_CHARS = 256
-"""Longest id, voice, language tag, mark name or run of digits."""
+"""Longest id, voice, language tag, mark name or run of digits, characters."""
 
 SOURCE_CHARS = 4096
-"""Longest clip address or transfer target."""
+"""Longest clip address or transfer target, characters."""
 
 LOOP_MAX = 1000
-"""What ``loop: 0`` means, and the most that may be asked for (ConversationRelay, ``play``)."""
+"""How often ``loop: 0`` plays a clip, and the most that a message may ask for (ConversationRelay, ``play``)."""
 
 ECHO_CHARS = 1000
-"""How much of a bad message its error repeats."""
+"""How many characters of a bad message its error repeats."""
 
 SAMPLE_RATES = (8000, 16000, 24000)
 
@@ -68,7 +69,8 @@ _INTERRUPTIBLE: Mapping[object, Interruptible] = {
 
 
 class BadMessage(ProtocolError):
-    """A message of the dialogue manager that cannot be read, and what of it could be: its session and turn."""
+    """A message of the dialogue manager cannot be read. The error holds the session and turn of the message, as far as
+    those could be read."""
 
     def __init__(self, message: str, *, field: str = "", session_id: str = "", turn: str = "") -> None:
         super().__init__(message, field=field)
@@ -77,13 +79,13 @@ class BadMessage(ProtocolError):
 
 
 def _shown(value: object) -> str:
-    """What arrived, short enough for one sentence."""
+    """Return what arrived, shortened so that it fits into a sentence."""
     text = orjson.dumps(value).decode()
     return text if len(text) <= 60 else f"{text[:60]}... ({len(text)} characters)"
 
 
 class _Fields:
-    """The fields of one JSON object, read by type; each method raises ``ProtocolError``."""
+    """The fields of one JSON object. Each method reads a field of one type, and raises ``ProtocolError``."""
 
     def __init__(self, kind: str, body: Mapping[str, Any], limits: LimitsConfig) -> None:
         self.kind = kind
@@ -142,7 +144,7 @@ class _Fields:
         value = self.body.get("interruptible")
         if value is None:
             return None
-        # Only the two types of the table: 1 == True in Python, and a list has no hash.
+        # The type is checked first, because 1 == True in Python, and a list cannot be looked up in the table.
         if not isinstance(value, bool | str) or value not in _INTERRUPTIBLE:
             raise self.bad("interruptible", "any, speech, dtmf, none, true or false")
         return _INTERRUPTIBLE[value]
@@ -220,10 +222,10 @@ def decode(text: str | bytes, *, limits: LimitsConfig, multiplexed: bool) -> tup
     """Read one JSON message of a dialogue manager (bytes: UTF-8).
 
     Returns:
-        The ``sessionId`` (empty unless ``multiplexed``: the socket itself says which call) and the message.
+        The ``sessionId`` and the message. The id is empty unless ``multiplexed``, since the socket then tells the call.
 
     Raises:
-        BadMessage: and nothing else, whatever arrives.
+        BadMessage: the message is bad. Nothing else is raised, whatever arrives.
     """
     try:
         body = orjson.loads(text)
@@ -297,10 +299,10 @@ def encode(message: Outbound, *, extensions: bool, session_id: str = "") -> str 
 
     Args:
         extensions: include our fields and messages beyond ConversationRelay.
-        session_id: where set, every message names its call (a multiplexed socket, server-sent events).
+        session_id: if it is set, the message names its call (for a multiplexed socket, and server-sent events).
 
     Returns:
-        One JSON object, or None: the whole message is an extension that the peer does not want.
+        One JSON object. None: the whole message is an extension that the peer does not want.
     """
     kind, split = _WRITERS[type(message)]
     fields, ours = split(message)
@@ -318,8 +320,8 @@ def audio_prefix(session_id: str) -> bytes:
 def refusal(frame: str | bytes, reason: ProtocolError) -> Error:
     """The ``error`` that answers a bad message.
 
-    The sentence begins as ConversationRelay's does (code 64107 and the message echoed, recorded from Twilio), then
-    says what was wrong with it.
+    The text begins as ConversationRelay's does (code 64107 and the echoed message, recorded from Twilio), and then says
+    what was wrong with the message.
     """
     echo = frame if isinstance(frame, str) else f"<{len(frame)} bytes>"
     if len(echo) > ECHO_CHARS:

@@ -1,1 +1,1 @@
-"""Protocols and values between the rooms, and nothing else: no code that runs, no I/O, no clock."""
+"""Protocols and values that rooms share. Nothing else is here: no logic, no I/O, no clock."""

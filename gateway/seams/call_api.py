@@ -1,4 +1,4 @@
-"""What a switch or carrier lets us do with a call beside its media stream, by an API of its own."""
+"""What a switch or carrier lets us do with a call by an API of its own, outside the call's media stream."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from gateway.seams.media_messages import StreamStarted
 
 
 class CallApi(Protocol):
-    """One call, from its stream's start to its end. Nothing here waits; what fails later is logged."""
+    """One call, from the start of its stream to the end. No method waits; what fails later is logged."""
 
     def hang_up(self, reason: str, handoff_data: str | None) -> None:
-        """End the call, or let it go on where it was before us."""
+        """End the call, or let it go on with whatever follows our stream (a dialplan, a webhook)."""
         ...
 
     def transfer(self, target: str, handoff_data: str | None) -> bool:
-        """Send the call elsewhere. False: it cannot be done, and nothing was."""
+        """Send the call elsewhere. False: that is not possible, and nothing was done."""
         ...
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Whether tones can be sent by ``send_dtmf``."""
+        """Whether ``send_dtmf`` can send these tones."""
         ...
 
     def send_dtmf(self, digits: str) -> bool:
-        """Let the switch send tones. False: it cannot."""
+        """Let the switch send tones. False: the switch cannot."""
         ...
 
     def clear(self) -> None:
-        """Throw away what the switch has buffered, where the stream has no message for that."""
+        """Throw away what the switch has buffered, if the stream itself has no message for that."""
         ...
 
     def close(self) -> None:
@@ -37,7 +37,9 @@ class CallApi(Protocol):
 
 
 OpenCallApi = Callable[[StreamStarted, Callable[[str], None]], CallApi | None]
-"""From a started stream, and who is told of its keys, to its call's API; None: this call has none."""
+"""Opens the API of the call behind a started stream. The second argument is told each key; None: the call has no
+API."""
 
 Attach = Callable[[str, str, Mapping[str, str]], Awaitable[None]]
-"""Joins a call on a switch (the switch's id of it) on a route, with custom parameters. Raises ``Rejected``."""
+"""Joins a call that is on a switch. Arguments: the switch's id of the call, the route, the custom parameters. Raises
+``Rejected``."""

@@ -1,4 +1,5 @@
-"""The seam between a session and whoever leads the dialogue: dialled out, dialled in, or a built-in script."""
+"""The seam between a session and whoever leads the dialogue: a manager that we dial, a manager that dials in, or a
+built-in script."""
 
 from __future__ import annotations
 
@@ -9,16 +10,16 @@ from gateway.seams.messages import Inbound, Outbound
 
 
 class DialogueSink(Protocol):
-    """What a dialogue manager may do to a call. Implemented by the session; all calls come on its loop."""
+    """What a dialogue manager may do to a call. The session implements this; its methods are called on its loop."""
 
     def on_message(self, message: Inbound) -> None: ...
 
     def on_dialogue_ready(self) -> None:
-        """The manager has its ``setup``. Called once, before any other."""
+        """The manager has its ``setup``. Called once, before any other method."""
         ...
 
     def on_dialogue_closed(self) -> None:
-        """The manager closed on purpose (1000/1001): the same as ``end``."""
+        """The manager closed on purpose (1000 or 1001), which means the same as ``end``."""
         ...
 
     def on_dialogue_lost(self) -> None:
@@ -35,10 +36,10 @@ class DialogueSink(Protocol):
 
 
 class DialogueLink(Protocol):
-    """One call's line to its manager."""
+    """One call's connection to its manager."""
 
     def send(self, message: Outbound) -> None:
-        """Queue one message; never blocks. Extensions are left out where the link's peer does not want them."""
+        """Queue one message; never blocks. Extensions are left out if the link's peer does not want them."""
         ...
 
     def send_audio(self, pcm: bytes) -> None:
@@ -46,7 +47,7 @@ class DialogueLink(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Send what is queued, close with 1000, end all tasks. Idempotent."""
+        """Send what is queued, close with 1000, end all tasks. May be called again."""
         ...
 
 
@@ -54,5 +55,5 @@ class Dialogues(Protocol):
     """Gives a call its manager, by the call's route."""
 
     async def attach(self, call: CallInfo, sink: DialogueSink, *, codec: str) -> DialogueLink:
-        """Connect a call; returns at once, ``setup`` is sent when the line is up."""
+        """Connect a call. Returns at once; ``setup`` is sent when the connection is up."""
         ...

@@ -1,4 +1,6 @@
-"""A call that has come, from whatever edge (carrier, browser, SIP, AudioSocket) to where calls are made."""
+"""An incoming call as a value: every edge (carrier, browser, SIP, AudioSocket) makes one, and hands it to where
+sessions
+are made."""
 
 from __future__ import annotations
 
@@ -11,16 +13,16 @@ from voicecodecs.registry import AudioFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingCall:
-    """What an edge knows of a call. What it was not told is empty, or as it is with most calls."""
+    """What an edge knows of a call. A field that the edge was not told is empty, or has the value of most calls."""
 
     route: str
     transport: str
     inbound: AudioFormat
-    """What the caller's audio comes in."""
+    """Format of the caller's audio."""
     call_id: str = ""
-    """Ours, where the peer was told one before."""
+    """Our id of the call, if the peer was told one before; empty: the call gets a new one."""
     call_sid: str = ""
-    """The carrier's."""
+    """The carrier's id of the call."""
     account_sid: str = ""
     parent_call_sid: str = ""
     from_: str = ""
@@ -29,13 +31,14 @@ class IncomingCall:
     caller_name: str = ""
     direction: str = "inbound"
     call_type: str = "PSTN"
-    """``CLIENT``, ``SIP`` or ``PSTN``, as ConversationRelay has it."""
+    """``CLIENT``, ``SIP`` or ``PSTN``, the words of ConversationRelay."""
     call_status: str = "ringing"
-    """In the carrier's spelling."""
+    """State of the call in the carrier's spelling."""
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
 
     def accepted(self, call_id: str, parameters: Mapping[str, str]) -> CallInfo:
-        """The call under its id; ``parameters`` of its route count where it brings none of these names."""
+        """Return the call under its id. The route's ``parameters`` are added, except names that the call itself
+        brings."""
         return CallInfo(
             call_id=call_id,
             route=self.route,

@@ -1,4 +1,4 @@
-"""What carries a session: the media leg of one call, whatever brought it in (WebSocket, WebRTC, SIP)."""
+"""What carries a session: the media leg of one call, the same for every transport (WebSocket, WebRTC, SIP)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from voicecodecs.registry import AudioFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallInfo:
-    """Who calls whom, and how. What ``setup`` tells the dialogue manager."""
+    """Who calls whom, and how. ``setup`` tells the dialogue manager this."""
 
     call_id: str
-    """``VX`` + 32 hex; also ``sessionId`` and ``{id}`` in REST."""
+    """``VX`` and 32 hexadecimal digits; also ``sessionId``, and ``{id}`` in REST."""
     route: str
     transport: str
-    """``twilio`` ... ``webrtc``, ``sip``, ``audiosocket``; the metric label too."""
+    """``twilio`` ... ``webrtc``, ``sip``, ``audiosocket``. The label ``transport`` of the metrics has the same
+    values."""
     call_sid: str = ""
     account_sid: str = ""
     parent_call_sid: str = ""
@@ -46,11 +47,11 @@ class MediaLeg(Protocol):
     max_lead_ms: int
     has_marks: bool
     recalls: bool
-    """Whether ``send_clear`` takes back what the peer has not played yet; else all that was sent will be heard."""
+    """Whether ``send_clear`` takes back what the peer has not played yet. False: all that was sent will be heard."""
 
     @property
     def outbound(self) -> AudioFormat:
-        """What we send; stays for the whole call."""
+        """Format of the audio that we send; it stays the same for the whole call."""
         ...
 
     def send_frame(self, payload: bytes, now: float) -> bool:
@@ -62,32 +63,32 @@ class MediaLeg(Protocol):
         ...
 
     def send_mark(self, name: str) -> None:
-        """Ask the peer to report when everything before was played; only where ``has_marks``."""
+        """Ask the peer to report when everything before the mark was played. Call it only if ``has_marks``."""
         ...
 
     def send_clear(self) -> None:
-        """Throw away what the peer has buffered; nothing where the peer buffers nothing."""
+        """Throw away what the peer has buffered. Does nothing if the peer does not buffer."""
         ...
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Whether ``send_dtmf`` can carry these now; else tones go in the audio."""
+        """Whether ``send_dtmf`` can send these digits now. False: their tones have to go in the audio."""
         ...
 
     def send_dtmf(self, digits: str) -> bool:
-        """Let the peer or RTP carry the tones. False: it cannot after all."""
+        """Let the peer or RTP carry the tones. False: that turned out to be impossible."""
         ...
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
-        """End the call; ``handoff_data`` goes where the leg can carry it (REFER, BYE header, action URL)."""
+        """End the call. ``handoff_data`` goes wherever the leg can carry it (REFER, BYE header, action URL)."""
         ...
 
     def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
-        """Start a transfer; says what became of that."""
+        """Start a transfer, and return what became of the start."""
         ...
 
 
 class CallEvents(Protocol):
-    """What a media leg reports. Implemented by the session."""
+    """What a media leg reports. The session implements this."""
 
     def on_digit(self, digit: str) -> None: ...
 
@@ -98,7 +99,7 @@ class CallEvents(Protocol):
     def on_mark(self, name: str) -> None: ...
 
     def on_round_trip(self, seconds: float) -> None:
-        """The way to the peer and back takes so long now."""
+        """The way to the peer and back takes this long now."""
         ...
 
     def on_leg_closed(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""What a media stream says, once decoded: one vocabulary for all dialects. Values only."""
+"""The decoded messages of a media stream: one vocabulary for all dialects. This module holds values only."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class StreamStarted:
     from_: str = ""
     to: str = ""
     inbound: AudioFormat = AudioFormat()
-    """What the caller's audio comes in."""
+    """Format of the caller's audio."""
     outbound: AudioFormat = AudioFormat()
-    """What we have to send."""
+    """Format of the audio that we have to send."""
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class MediaReceived:
-    """Caller audio, encoded as ``StreamStarted.inbound`` says; any length."""
+    """Caller audio of any length, encoded as ``StreamStarted.inbound`` says."""
 
     payload: bytes
 
@@ -90,12 +90,12 @@ class PeerError:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Known and of no consequence to us (``connected``, keep-alives)."""
+    """An event that we know and need not act on (``connected``, keep-alives)."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownEvent:
-    """An event we have no reader for: counted, not fatal, since vendors add events."""
+    """An event that we do not know. It is counted and not fatal, since vendors add events."""
 
     event: str
 

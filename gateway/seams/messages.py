@@ -16,7 +16,7 @@ Interruptible = Literal["any", "speech", "dtmf", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """Tokens to be spoken, concatenated verbatim; ``last`` closes the turn."""
+    """Tokens to be spoken. They are concatenated verbatim; ``last`` closes the turn."""
 
     token: str
     last: bool = False
@@ -43,14 +43,14 @@ class Play:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendDigits:
-    """Tones after the speech queued before it; ``w`` waits half a second."""
+    """Tones, sent after the speech that was queued before them; ``w`` waits half a second."""
 
     digits: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
-    """Switches the session's languages; empty: unchanged."""
+    """Switches the session's languages; an empty field leaves a language unchanged."""
 
     tts_language: str = ""
     transcription_language: str = ""
@@ -65,7 +65,7 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """+ Barge-in by the manager: one turn, or all."""
+    """+ The manager cuts our speech: one turn, or all turns."""
 
     turn: str = ""
 
@@ -86,14 +86,14 @@ class Discard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """+ Tell me when everything before this has been played."""
+    """+ Tell the manager when everything before this mark has been played."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscribe:
-    """+ Caller audio as binary messages, or no more of it."""
+    """+ Send the caller's audio to the manager as binary messages, or stop sending it."""
 
     media: bool
     sample_rate: int = 8000
@@ -114,7 +114,7 @@ Inbound = Text | Play | SendDigits | Language | End | Cancel | Commit | Discard 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The first message of a session; every field always present on the wire."""
+    """The first message of a session. On the wire every field is always present."""
 
     session_id: str
     call_sid: str
@@ -145,7 +145,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dtmf:
-    """A key of the caller."""
+    """The caller pressed a key."""
 
     digit: str
 
@@ -163,7 +163,7 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
-    """One clear sentence; nothing else was lost."""
+    """What was wrong with one message, in one sentence; nothing else was lost."""
 
     description: str
     code: str = ""  # +
@@ -190,8 +190,8 @@ class TurnEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caption:
-    """+ The next word of a turn, told when its sound begins: for browsers and observers, not for managers. A turn's
-    captions joined are what was heard of its tokens, verbatim."""
+    """+ The next word of a turn, told when the word's sound begins. Captions are for browsers and observers, not for
+    managers. The captions of a turn, joined, are verbatim what was heard of its tokens."""
 
     turn: str
     text: str

@@ -1,4 +1,4 @@
-"""The seam to whoever can place calls: the gateway asks, and is told what became of it."""
+"""The seam to whoever can place calls: the gateway orders a call, and is told what became of it."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ class CallOrder:
     route: str = "default"
     """What happens to the call when it is answered."""
     from_: str = ""
-    """Who calls: a SIP URI or a number; empty: the trunk's own."""
+    """Who calls: a SIP URI or a number. Empty: the trunk's own From."""
     trunk: str = ""
-    """By which trunk; empty: the one that leads there."""
+    """Name of the trunk that carries the call. Empty: the trunk that leads to ``target``."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """For the peer, beside those that the protocol needs."""
+    """Headers for the peer, in addition to those that the protocol needs."""
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
-    """For the dialogue manager."""
+    """Custom parameters for the dialogue manager."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """A placed call, until it is answered and long enough after it failed to be asked for."""
+    """A placed call. It is kept until the call is answered, or for some time after it failed so that one can ask."""
 
     call_id: str
-    """Of the session that it becomes."""
+    """Id of the session that the attempt becomes."""
     route: str
     state: AttemptState = "calling"
     status: int = 0
-    """The peer's last answer, as SIP has it; 0: none yet."""
+    """SIP status code of the peer's last answer; 0: there is none yet."""
     reason: str = ""
-    """Of a failure: ``busy``, ``no_answer``, ``declined``, ``not_found`` ... ``cancelled``."""
+    """Why the attempt failed: ``busy``, ``no_answer``, ``declined``, ``not_found`` ... ``cancelled``."""
     started_at: float = field(default_factory=time.time)
     """Seconds since the epoch."""
 
@@ -48,18 +48,19 @@ class Originator(Protocol):
     """Places calls."""
 
     async def place(self, order: CallOrder) -> Attempt:
-        """Begin to call; the attempt goes on by itself.
+        """Begin to call. Returns at once, and the attempt goes on by itself.
 
         Raises:
-            Rejected: 403 a target that is not allowed, 422 one that cannot be read, 404 an unknown route or trunk, 503
-                no room, no port or no way.
+            Rejected: 403, the target is not allowed; 422, the target cannot be read; 404, the route or trunk is
+            unknown;
+                503, there is no room for a call, no free port or no trunk that leads to the target.
         """
         ...
 
     def attempt(self, call_id: str) -> Attempt | None:
-        """What became of a call that was placed; None: unknown, or answered and so a session's."""
+        """What became of a call that was placed. None: the id is unknown, or the call was answered and is a session."""
         ...
 
     def cancel(self, call_id: str) -> bool:
-        """Give up a call that is not answered. False: there is none of this id."""
+        """Give up a call that is not answered yet. False: there is no such call of this id."""
         ...

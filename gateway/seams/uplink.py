@@ -8,14 +8,15 @@ from voicecodecs.registry import AudioFormat
 
 
 class UplinkEvents(Protocol):
-    """What comes of the caller's audio. Called on the event loop."""
+    """What is found in the caller's audio. Called on the event loop."""
 
     def on_speech_suspected(self, *, onset: float) -> None:
-        """Over our voice: this may become an interruption, or a hum. ``started`` or ``dismissed`` follows."""
+        """A sound over our voice may become speech, or only a hum. ``on_speech_started`` or ``on_speech_dismissed``
+        follows."""
         ...
 
     def on_speech_dismissed(self) -> None:
-        """It was none."""
+        """The suspected sound was no speech."""
         ...
 
     def on_speech_started(self, *, onset: float) -> None:
@@ -25,7 +26,7 @@ class UplinkEvents(Protocol):
     def on_speech_ended(self) -> None: ...
 
     def on_key_heard(self, digit: str) -> None:
-        """A touch tone inside the audio."""
+        """A touch tone was found in the audio."""
         ...
 
     def on_pcm(self, pcm: bytes) -> None:
@@ -42,7 +43,8 @@ class UplinkStream(Protocol):
     """One call's audio on its way to the workers. All methods are synchronous, cheap and bounded."""
 
     def push(self, payload: bytes, *, now: float) -> None:
-        """Caller audio, empty for a lost frame; the oldest is dropped (and counted) when the workers fall behind."""
+        """Take a frame of caller audio, empty for a lost one. If the workers fall behind, the oldest is dropped and
+        counted."""
         ...
 
     def spoke(self, frame: bytes, *, now: float) -> None:
@@ -50,12 +52,13 @@ class UplinkStream(Protocol):
         ...
 
     def want(self, *, vad: bool, pcm_rate: int, keys: bool = False, speech: bool = False) -> None:
-        """What is needed from now on.
+        """Say what is needed from now on.
 
         Args:
-            pcm_rate: of raw audio, hertz; 0: none.
-            keys: touch tones inside the audio.
-            speech: what is said; needs ``vad``.
+            vad: whether to find speech.
+            pcm_rate: sample rate of the raw audio for ``on_pcm``, hertz; 0: no raw audio.
+            keys: whether to find touch tones in the audio.
+            speech: whether ``on_speech`` gets what is said; needs ``vad``.
         """
         ...
 
