@@ -26,8 +26,7 @@ log = logging.getLogger(__name__)
 
 ENDED_REMEMBERED = 4096
 """How many ended calls of a route are remembered. Late messages for them are dropped without an error, since the
-manager
-could not know yet that they had ended."""
+manager could not know yet that they had ended."""
 
 
 class _Call:

@@ -35,12 +35,11 @@ CLOSE_TIMEOUT_S = 2.0
 
 CLOSE_REASON = b"Closing websocket session"
 MALFORMED_REASON = b"Too many consecutive malformed messages."
-"""Reason and code of the close after too many bad messages, both recorded from Twilio."""
+"""Reasons of our closes, both recorded from Twilio."""
 
 ECHO_TIMEOUT_S = 0.1
 """Longest wait while we answer the peer's close, seconds. aiohttp writes the answer at once, but then waits for a
-second
-close frame if the first had no code. So sockets are made with ``autoclose=False`` and are closed here."""
+second close frame if the first had no code. So sockets are made with ``autoclose=False`` and are closed here."""
 
 NO_STATUS = 0
 """What aiohttp reports for a close frame without a code; ``ws.close()`` of many clients sends that."""

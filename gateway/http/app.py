@@ -1,4 +1,4 @@
-"""The HTTP application: everything on the port but ``/media/*``. Routes are declared here, once."""
+"""The HTTP application: everything on the port except ``/media/*``. Only this module declares routes."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ document.querySelector("main").append(e)}})</script></html>"""
 
 
 _NAMELESS = ("/healthz", "/readyz", "/webhooks/")
-"""Paths that answer to any name: probes call an address of the moment, and carriers sign what they call."""
+"""Paths that answer under any host name. Probes use whatever address the process has, and carriers sign their
+requests."""
 _CALLS_OF_BROWSERS = ("/v1/webrtc/", "/whip/")
-"""Paths that pages of ``webrtc.allowed_origins`` may use as well."""
+"""Paths that pages of ``webrtc.allowed_origins`` may use too."""
 
 
 def _guarded_by(sites: Sites, call_origins: Sequence[str]) -> Any:
-    """A middleware that lets no page of another site in."""
+    """Make a middleware that refuses requests of pages of other sites."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -51,7 +52,7 @@ def _guarded_by(sites: Sites, call_origins: Sequence[str]) -> Any:
 
 
 def _counted(handler: Handler, on_call_rejected: Callable[[str], None]) -> Handler:
-    """The same handler; what it refuses is told."""
+    """Wrap a handler so that ``on_call_rejected`` is told the code of each refusal."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
@@ -84,7 +85,7 @@ def make_app(
     """Build the application.
 
     Args:
-        metrics: the Prometheus exposition, or None where it is switched off.
+        metrics: the Prometheus exposition, or None if it is switched off.
         sites: tells pages of other sites from our own.
         call_origins: sites whose pages may call us.
         on_call_rejected: told why a call was refused, by code.

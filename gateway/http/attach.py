@@ -1,4 +1,4 @@
-"""``POST /v1/calls/attach``: the bot joins a call that is on a switch already, because a dialplan asks."""
+"""``POST /v1/calls/attach``: a dialplan asks the bot to join a call that is on a switch already."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AttachBody(BaseModel):
     dialect: str
     """``asterisk``, ``freeswitch`` or ``freeswitch-fork``."""
     call: str = Field(min_length=1, max_length=128)
-    """``MEDIA_WEBSOCKET_CONNECTION_ID`` of an Asterisk channel, the UUID of a FreeSWITCH one."""
+    """``MEDIA_WEBSOCKET_CONNECTION_ID`` of an Asterisk channel, or the UUID of a FreeSWITCH channel."""
     route: str = "default"
     customParameters: Parameters = {}
 
@@ -31,7 +31,7 @@ class AttachRoutes:
     """The handler.
 
     Args:
-        switches: by dialect, those that are configured.
+        switches: the configured switches, by dialect.
     """
 
     def __init__(self, switches: Mapping[str, Attach], routes: Mapping[str, RouteConfig]) -> None:

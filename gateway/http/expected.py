@@ -1,4 +1,4 @@
-"""``/v1/calls/expected/{uuid}``: what a call is that will arrive with nothing but its UUID."""
+"""``/v1/calls/expected/{uuid}``: announces a call that will arrive with nothing but its UUID."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ExpectedBody(BaseModel):
 
 
 class ExpectedAnswer(BaseModel):
-    """The answer to it."""
+    """Answer to the PUT."""
 
     uuid: str
     route: str
@@ -61,11 +61,11 @@ class ExpectedRoutes:
         ]  # fmt: skip
 
     async def put(self, request: web.Request) -> web.Response:
-        """Expect a call: 201 the first time, 200 where it replaces what was said before."""
+        """Expect a call. 201: the call was not expected before. 200: the body replaces what was said of it before."""
         return self._expect(_uuid(request), ExpectedBody.model_validate_json(await request.read()))
 
     async def post(self, request: web.Request) -> web.Response:
-        """The same from a dialplan, whose HTTP client knows neither PUT nor JSON."""
+        """Expect a call for a dialplan, whose HTTP client knows neither PUT nor JSON."""
         uuid = _uuid(request)
         fields = {name: str(value) for name, value in (await request.post()).items()}
         route = fields.pop("route", "default")
@@ -81,7 +81,7 @@ class ExpectedRoutes:
         return web.json_response(answer.model_dump(), status=201 if new else 200)
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Expect a call no longer."""
+        """Stop expecting a call."""
         uuid = _uuid(request)
         if self._expected.take(uuid) is None:
             raise Rejected(f"no call {uuid} is expected", status=404, code="unknown_call", param="uuid")

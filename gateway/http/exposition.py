@@ -11,11 +11,11 @@ from tts_engine.errors import EngineError
 
 
 class Exposition:
-    """Call it for the text.
+    """Makes the text of ``/metrics`` when it is called.
 
     Args:
         sip: sizes of the SIP side's tables, by name.
-        engine: the engine's own text; raises ``EngineError``.
+        engine: asks the engine for its own text; raises ``EngineError``.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Exposition:
         self._engine = engine
 
     async def __call__(self) -> bytes:
-        """In Prometheus' text format; without the engine's where it cannot be asked."""
+        """Return all series in Prometheus' text format, without those of an engine that cannot be asked."""
         for route, lines in self._dialogues.connected.items():
             self._metrics.dialogue_connected(route=route, lines=lines)
         self._metrics.dialogue_reconnects(total=self._dialogues.reconnects)

@@ -18,7 +18,7 @@ _LOOK_S, _LOOK_WHILE_NOT_READY_S = 1.0, 0.2
 
 
 class HealthView(BaseModel):
-    """``/v1/health``."""
+    """The answer of ``/v1/health``."""
 
     status: str
     """``ready``, or what is missing."""
@@ -51,7 +51,7 @@ class Health:
         self._status: EngineStatus | None = None
 
     def why_not_ready(self) -> str:
-        """Empty when calls may come; otherwise what is missing."""
+        """What is missing before calls may come; empty if nothing is."""
         if self._directory.draining:
             return "draining"
         if len(self._directory) >= self._directory.limit:
@@ -60,11 +60,11 @@ class Health:
 
     @property
     def engine_is_ready(self) -> bool:
-        """The engine can speak."""
+        """Whether the engine can speak."""
         return self._status is not None and self._status.ready
 
     async def watch(self) -> None:
-        """Look at the engine, again and again."""
+        """Ask for the engine's status again and again, until cancelled."""
         while True:
             try:
                 self._status = await asyncio.wait_for(self._engine_status(), _ENGINE_ANSWERS_S)
@@ -73,7 +73,7 @@ class Health:
             await asyncio.sleep(_LOOK_S if self.engine_is_ready else _LOOK_WHILE_NOT_READY_S)
 
     async def show(self, request: web.Request) -> web.Response:
-        """The state of gateway and engine."""
+        """Answer with the state of gateway and engine."""
         status = self._status
         view = HealthView(
             status=self.why_not_ready() or "ready",
@@ -90,10 +90,10 @@ class Health:
         return web.json_response(view.model_dump())
 
     async def live(self, request: web.Request) -> web.Response:
-        """The process answers."""
+        """Answer, to show that the process lives."""
         return web.json_response({"status": "ok"})
 
     async def ready(self, request: web.Request) -> web.Response:
-        """503 while draining, full, or without a working engine."""
+        """Answer 200, or 503 while the process drains, is full, or has no working engine."""
         why = self.why_not_ready()
         return web.json_response({"status": why or "ready"}, status=503 if why else 200)

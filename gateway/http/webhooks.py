@@ -1,7 +1,7 @@
-"""Call-control webhooks: the answer that starts a media stream, what follows the stream, status callbacks.
+"""Call-control webhooks: the answer that starts a media stream, the answer that follows a stream, and status callbacks.
 
-What each carrier says and wants to hear stands in its ``call_control``. Whoever asks proves to be the carrier; only on
-this machine, where no secret is configured, nobody has to.
+The ``call_control`` module of each carrier knows what the carrier sends and expects. A request has to prove that it
+comes from the carrier, except a request from this machine if no secret is configured.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A webhook of a carrier that may ask."""
+    """A webhook request that has been checked."""
 
     carrier: ConfiguredCarrier
     control: CallControl[Any]
     route: str
     form: Mapping[str, str]
-    """The first value of each field."""
+    """The first value of each form field."""
     proven: bool
-    """The carrier has proven that it asks."""
+    """Whether the request has proven that it comes from the carrier."""
 
     @property
     def dialect(self) -> str:
@@ -68,7 +68,7 @@ class Webhooks:
         return self._public_url.of(request.remote or "", request.headers)
 
     async def start(self, request: web.Request) -> web.Response:
-        """The answer to an incoming call."""
+        """Answer the webhook of an incoming call."""
         asked = await self._checked(request)
         dialect, route, control, form = asked.dialect, asked.route, asked.control, asked.form
         public = self.public_url(request)
@@ -79,7 +79,8 @@ class Webhooks:
         if control.names_call == "itself":
             told.pop("CallSid", None)
         elif caller.get("CallSid"):
-            # Whether the carrier names the call alike in webhooks and on the stream is not certain: say it ourselves.
+            # It is not certain that the carrier's id of the call is the same in webhooks and on the stream, so we pass
+            # the id on ourselves.
             after += "?" + urlencode({"call": caller["CallSid"]})
         own = {name: value for name, value in request.query.items() if name != "bodySHA256"}
         if request.method == "GET":
@@ -96,7 +97,7 @@ class Webhooks:
         return _response(control.start(asked.carrier.settings, stream))
 
     async def after(self, request: web.Request) -> web.Response:
-        """What the carrier does when our stream has ended: transfer, hand off, or hang up."""
+        """Tell the carrier what to do when our stream has ended: transfer, hand off, or hang up."""
         asked = await self._checked(request)
         control, form = asked.control, asked.form
         if not control.asks(form):
@@ -119,14 +120,18 @@ class Webhooks:
         return _response(control.after(following))
 
     async def status(self, request: web.Request) -> web.Response:
-        """A status callback; logged, never needed."""
+        """Log a status callback; nothing depends on it."""
         asked = await self._checked(request)
         event = next((asked.form[name] for name in _EVENT_FIELDS if asked.form.get(name)), "")
         log.info("carrier status", extra={"route": asked.route, "event": event[:40], "dialect": asked.dialect})
         return web.Response(status=204)
 
     async def _checked(self, request: web.Request) -> _Request:
-        """Raises ``Rejected``: no such carrier or route, or not proven where that is asked for."""
+        """Check that a webhook comes from its carrier.
+
+        Raises:
+            Rejected: there is no such carrier or route, or a required proof is missing.
+        """
         dialect, route = request.match_info["dialect"], request.match_info.get("route", "default")
         configured = self._carriers.get(dialect)
         control = None if configured is None else configured.vendor.call_control
@@ -178,7 +183,7 @@ _EVENT_FIELDS = ("StreamEvent", "Event", "CallStatus", "call_status", "status", 
 
 
 def _scalars(body: bytes) -> dict[str, str]:
-    """Text and numbers of a JSON object."""
+    """Return the fields of a JSON object that are text or numbers, as text."""
     try:
         value = orjson.loads(body or b"{}")
     except orjson.JSONDecodeError as exc:

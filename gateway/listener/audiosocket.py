@@ -1,8 +1,8 @@
-"""Calls from Asterisk over AudioSocket: a TCP listener, one connection per call as a media leg.
+"""Calls from Asterisk over AudioSocket: a TCP listener, with one connection per call as a media leg.
 
-Asterisk writes every frame that it gets to its channel at once: nothing is buffered, so nothing runs ahead and nothing
-has to be cleared. Where the connection is too slow, frames are dropped and counted, since late ones would only move
-all later speech back.
+Asterisk writes every frame that it gets to its channel at once. It buffers nothing, so we do not send ahead and have
+nothing to clear. If the connection is too slow, frames are dropped and counted, since late frames would only delay all
+later speech.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from voicecodecs.registry import AudioFormat
 log = logging.getLogger(__name__)
 
 _DEFAULT_RATE = 8000
-_KERNEL_BYTES = 8 * 1024  # about a quarter of a second at 8 kHz; the default would keep minutes
+_KERNEL_BYTES = 8 * 1024  # the kernel keeps about a quarter of a second at 8 kHz; by default it would keep minutes
 _OWN_FRAMES = 5
 _CLOSE_S = 5.0  # how long a peer may take to read our end of session
 
@@ -54,7 +54,7 @@ class AudioSocketLeg(asyncio.Protocol):
 
     def __init__(self, server: AudioSocketServer) -> None:
         self.expected = ExpectedCall("")
-        """What the call is, once its UUID is known."""
+        """What was announced of the call; set when the call's UUID is known."""
         self.outbound = AudioFormat("L16", _DEFAULT_RATE)
         self._server = server
         self._wire = AudioSocketWire()
@@ -69,14 +69,14 @@ class AudioSocketLeg(asyncio.Protocol):
 
     @property
     def uuid(self) -> UUID | None:
-        """The call's, once it is known."""
+        """The call's UUID; None until Asterisk has told it."""
         return self._wire.uuid
 
     # --- the connection --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asterisk connects; who may, and how many, the listener knows."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        """Asterisk connects; the listener decides whether this connection may stay."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has the methods, but is of another class
         if not self._server.admit(self, str(transport.get_extra_info("peername")[0])):
             self._transport.abort()
             return
@@ -102,7 +102,7 @@ class AudioSocketLeg(asyncio.Protocol):
             self._session.on_leg_closed("hangup")
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly."""
+        """The peer reads too slowly: the buffer is full."""
         self._full = True
 
     def resume_writing(self) -> None:
@@ -110,7 +110,7 @@ class AudioSocketLeg(asyncio.Protocol):
         self._full = False
 
     def data_received(self, data: bytes) -> None:
-        """Frames, in pieces."""
+        """Take what arrived: pieces of frames, of any size."""
         self._wire.push(data)
         while self._transport is not None and not self._transport.is_closing():
             try:
@@ -137,7 +137,7 @@ class AudioSocketLeg(asyncio.Protocol):
         elif isinstance(message, StreamStarted):
             self._begin(message)
         elif isinstance(message, DtmfReceived):
-            if session is None:  # a key before any audio
+            if session is None:  # a key came before any audio
                 self._begin(self._wire.start(_DEFAULT_RATE))
             if self._session is not None:
                 self._session.on_digit(message.digit)
@@ -145,7 +145,7 @@ class AudioSocketLeg(asyncio.Protocol):
             self._close()
         elif isinstance(message, PeerError):
             log.warning("peer complains", extra={"why": message.description, "transport": "audiosocket"})
-        elif isinstance(message, Ignored):  # the UUID
+        elif isinstance(message, Ignored):  # the message that brought the UUID
             self._server.identify(self)
             self._later(self._server.config.first_audio_ms / 1000, self._no_audio)
 
@@ -177,7 +177,7 @@ class AudioSocketLeg(asyncio.Protocol):
         self._close()
 
     def _keep_alive(self) -> None:
-        """One frame of silence where none of speech was sent since the last look."""
+        """Send one frame of silence if no frame of speech was sent since the last visit."""
         if self._transport is None or self._transport.is_closing():
             return
         if not self._said_something and not self._full:
@@ -213,39 +213,39 @@ class AudioSocketLeg(asyncio.Protocol):
         return True
 
     def send_mark(self, name: str) -> None:
-        """No marks: the played position is the timetable's."""
+        """Do nothing, because AudioSocket has no marks: the played position comes from the timetable."""
 
     def send_clear(self) -> None:
-        """Nothing is buffered at the peer."""
+        """Do nothing, because the peer buffers nothing."""
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Tones go in the audio."""
+        """Return False: tones go in the audio."""
         return False
 
     def send_dtmf(self, digits: str) -> bool:
-        """The protocol cannot; tones go in the audio."""
+        """Return False: the protocol cannot send tones, so they go in the audio."""
         return False
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
-        """End the session; the dialplan goes on and may ask for what was handed off."""
+        """End the session. The dialplan goes on, and may ask for the hand-off data."""
         self._close()
 
     def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
-        """The session ends, and the dialplan that goes on asks for the target."""
+        """End the session. The dialplan goes on, and asks for the target."""
         return TransferStart.HANDED_OVER
 
 
 Begin = Callable[[AudioSocketLeg, IncomingCall], CallEvents]
-"""Makes a session of a call; raises ``Rejected``."""
+"""Makes a call's session; raises ``Rejected``."""
 
 
 class AudioSocketServer:
-    """The listener, and what its connections ask it.
+    """The listener. Its connections ask it whether they may stay and what their calls are.
 
     Args:
         expected: calls that were announced.
-        begin: makes a session.
-        on_rejected: told why a call was refused, by code.
+        begin: makes a call's session.
+        on_rejected: told the code of the reason when a call is refused.
     """
 
     def __init__(
@@ -277,14 +277,14 @@ class AudioSocketServer:
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def aclose(self) -> None:
-        """Listen no more and close what is left."""
+        """Stop listening, and close the connections that are left."""
         if self._listener is not None:
             self._listener.close()
         for leg in list(self._legs):
             leg.abort()
 
     def admit(self, leg: AudioSocketLeg, address: str) -> bool:
-        """Whether this peer may connect, and one more connection may be."""
+        """Whether this peer may connect and there is room for one more connection."""
         ip = ipaddress.ip_address(address)
         if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
             ip = ip.ipv4_mapped
@@ -313,7 +313,7 @@ class AudioSocketServer:
         return any(leg.uuid == uuid for leg in self._legs)
 
     def identify(self, leg: AudioSocketLeg) -> None:
-        """A connection told its UUID: what was announced of it is the leg's now.
+        """A connection told its call's UUID: give the leg what was announced of that call.
 
         Raises:
             Rejected: the call is live already, or nobody announced it and there is no default route.

@@ -1,7 +1,7 @@
-"""One media WebSocket: frames to dialect to session, and back. The only code that knows picows.
+"""One media WebSocket: passes frames through the dialect to the session, and back. Only this module knows picows.
 
-The frame path: ``send_frame`` is called from a tick and writes to the socket synchronously; a peer that reads too
-slowly fills the transport's buffer and its frames are dropped and counted, never awaited.
+``send_frame`` is called from a tick and writes to the socket synchronously. If a peer reads too slowly, the transport's
+buffer fills, and further frames are dropped and counted; nothing waits for the peer.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from voicecodecs.registry import AudioFormat
 log = logging.getLogger(__name__)
 
 _CLOSE_S = 5.0  # how long a peer that was told to hang up may take to close the socket
-# Looking a member up in its class costs Python 3.11 more than the comparison, and every frame would pay it.
+# Looking a member up in its class costs Python 3.11 more than the comparison, and every frame would pay for it.
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
-_MAX_FRAGMENTS = 1024  # of a message: one may be empty, and then no limit of bytes ends the message
-_PONG_S = 1.0  # a peer that pings more often gets one answer for all (RFC 6455 section 5.5.3)
+_MAX_FRAGMENTS = 1024  # in one message: fragments may be empty, and then no limit of bytes ends the message
+_PONG_S = 1.0  # a peer that pings more often gets one answer for several pings (RFC 6455 section 5.5.3)
 _PING = struct.Struct("!d")
-_PING_S = 5.0  # between two pings of ours, where somebody asks for the round trip
+_PING_S = 5.0  # pause between two pings of ours, if somebody asks for the round trip
 _WRITE_BUFFER_BYTES = 64 * 1024  # about four seconds of base64 mu-law: a peer that far behind is gone
 
 
@@ -61,7 +61,7 @@ class Accept(Protocol):
 
 
 class MediaConnection(WSListener):
-    """A carrier's socket, as a ``MediaLeg``.
+    """A carrier's media socket, as a ``MediaLeg``.
 
     Args:
         dialect: the serializer of this stream.
@@ -69,8 +69,8 @@ class MediaConnection(WSListener):
         setup_timeout_s: longest wait for the start message.
         max_message_bytes: larger messages, also in fragments, close the socket with 1009.
         max_errors: unreadable messages in a row that close the socket with 1007.
-        open_api: opens what leads the call beside its stream, where there is such a thing.
-        on_rejected: told why a stream that had started was refused, by code.
+        open_api: opens the carrier's API for the call, if the carrier has one.
+        on_rejected: told the code of the reason when a stream that had started is refused.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class MediaConnection(WSListener):
         self.recalls = True
         self.request: WSUpgradeRequest | None = None
         self.token: StreamToken | None = None
-        """What of ours opened the socket; the call that begins spends it."""
+        """Our token that opened the socket, if one did; the call that begins spends it."""
         self._accept = accept
         self._setup_timeout_s = setup_timeout_s
         self._max_message_bytes = max_message_bytes
@@ -114,7 +114,7 @@ class MediaConnection(WSListener):
         self._parts: list[bytes] = []
         self._parts_bytes = 0
         self._pong_at = 0.0
-        """No pong before this time, on the loop's clock."""
+        """Earliest time of the next pong, seconds on the loop's clock."""
         self._parts_type = WSMsgType.TEXT
         self._media_type = WSMsgType.TEXT if dialect.media_is_text else WSMsgType.BINARY
         self._setup_timer: asyncio.TimerHandle | None = None
@@ -124,22 +124,22 @@ class MediaConnection(WSListener):
     # --- picows ----------------------------------------------------------------------------------------------------
 
     def on_ws_connected(self, transport: WSTransport) -> None:
-        """The upgrade is done; the peer has to start its stream in time."""
+        """The upgrade is done; from now on the peer has ``setup_timeout_s`` to start its stream."""
         self._transport = transport
         transport.underlying_transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
-        # The kernel would keep megabytes, minutes of speech, before our own buffer even begins to fill.
+        # By default the kernel keeps megabytes, minutes of speech, before our own buffer even begins to fill.
         own = transport.underlying_transport.get_extra_info("socket")
         kernel = socket.socket(fileno=os.dup(own.fileno()))  # socket.dup() would make the shared socket block
         with contextlib.suppress(OSError):
             kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITE_BUFFER_BYTES)
         if transport.underlying_transport.get_extra_info("ssl_object") is None:
             self._receiving = ReceiveBatching(kernel)
-        else:  # its records are not our frames
+        else:  # TLS records do not match our frames
             kernel.close()
         self._setup_timer = asyncio.get_running_loop().call_later(self._setup_timeout_s, self._not_started)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        """A frame; media that nobody listens to is not even parsed."""
+        """Take a frame. Media that nobody listens to is not even parsed."""
         kind = frame.msg_type
         if kind is _TEXT or kind is _BINARY or kind is _CONTINUATION:
             if frame.fin and kind is not _CONTINUATION:
@@ -189,14 +189,14 @@ class MediaConnection(WSListener):
         self._parts_bytes = 0
 
     def _answer_ping(self, transport: WSTransport, frame: WSFrame) -> None:
-        """Pongs wait for a peer that does not read, so they are bounded by a rate and by the buffer, as frames are."""
+        """Answer a ping. Pongs pile up for a peer that does not read, so their rate and the buffer bound them."""
         now = asyncio.get_running_loop().time()
         if not self._full and now >= self._pong_at:
             self._pong_at = now + _PONG_S
             transport.send_pong(frame.get_payload_as_bytes())
 
     def _ping(self) -> None:
-        """Measure the round trip, as long as the socket is there."""
+        """Send a ping that measures the round trip, and plan the next one."""
         if self._transport is None:
             return
         if self._receiving is not None:
@@ -208,7 +208,7 @@ class MediaConnection(WSListener):
     def _pong_received(self, payload: bytes) -> None:
         if self._session is not None and len(payload) == _PING.size:
             seconds = time.monotonic() - _PING.unpack(payload)[0]
-            if 0 <= seconds < _PING_S:  # else it answers nothing of ours
+            if 0 <= seconds < _PING_S:  # else the pong answers no ping of ours
                 self._session.on_round_trip(seconds)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
@@ -229,7 +229,7 @@ class MediaConnection(WSListener):
         self._on_closed(self)
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly."""
+        """The peer reads too slowly: the buffer is full."""
         self._full = True
 
     def resume_writing(self) -> None:
@@ -319,7 +319,7 @@ class MediaConnection(WSListener):
         return True
 
     def send_mark(self, name: str) -> None:
-        """Ask for a mark."""
+        """Ask the peer to report when it has played up to here."""
         self._send_text(self.dialect.mark(name))
 
     def send_clear(self) -> None:
@@ -328,15 +328,15 @@ class MediaConnection(WSListener):
             self._api.clear()
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Whether the peer, or the call's API, sends tones."""
+        """Whether the peer or the call's API can send tones."""
         return self.dialect.dtmf(digits) is not None or (self._api is not None and self._api.carries_dtmf(digits))
 
     def send_dtmf(self, digits: str) -> bool:
-        """Let the peer send tones, where it can."""
+        """Let the peer or the call's API send tones. False: neither can."""
         return self._send_text(self.dialect.dtmf(digits)) or (self._api is not None and self._api.send_dtmf(digits))
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
-        """End the stream; on carriers whose call goes on after it, ``…/after`` says how."""
+        """End the stream. On carriers whose call goes on after the stream, the webhook ``…/after`` says how."""
         if self._api is not None and not self._transferred:
             self._api.hang_up(reason, handoff_data)
         if self._send_text(self.dialect.hangup(handoff_data)):
@@ -346,17 +346,18 @@ class MediaConnection(WSListener):
             self.close(WSCloseCode.OK, reason)
 
     def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
-        """By the call's API; else the stream ends, and what follows it dials ``target``, where something does."""
+        """Transfer by the call's API. Without one, end the stream; whatever follows it dials ``target``. Refused if
+        neither is possible."""
         self._transferred = self._api is not None and self._api.transfer(target, handoff_data)
         goes_on = self._transferred or self.dialect.goes_on_after
         return TransferStart.HANDED_OVER if goes_on else TransferStart.REFUSED
 
     def forget(self) -> None:
-        """Its socket could not be opened."""
+        """Forget the call, because its socket could not be opened."""
         self._on_closed(self)
 
     def close(self, code: WSCloseCode, why: str) -> None:
-        """Close the socket with a reason (cut to the 123 bytes that fit)."""
+        """Close the socket with a reason, which is cut to the 123 bytes that fit."""
         if self._transport is not None:
             self._transport.send_close(code, why.encode()[:120])
             self._transport.disconnect()

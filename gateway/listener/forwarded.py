@@ -1,5 +1,5 @@
-"""What a proxy in front of us says of a request (``X-Forwarded-*``), and whom we believe it. Does no I/O but one log
-line.
+"""What a proxy in front of us says of a request (``X-Forwarded-*``), and which proxies we believe. Does no I/O except
+one log line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.errors import Rejected
 log = logging.getLogger(__name__)
 
 Headers = Mapping[str, str]
-"""Of a request; looked up in any case."""
+"""Headers of a request; names may be looked up in upper or lower case."""
 
 
 class Proxies:
@@ -25,12 +25,12 @@ class Proxies:
         self._networks = [ipaddress.ip_network(network, strict=False) for network in networks]
 
     def trusts(self, peer: str) -> bool:
-        """Whether this peer's headers are believed. Never, where ``peer`` is no IP address."""
+        """Whether this peer's headers are believed. False if ``peer`` is no IP address."""
         address = _address(peer)
         return address is not None and any(address in network for network in self._networks)
 
     def client(self, peer: str, headers: Headers) -> str:
-        """The address that the request comes from: ``peer``, or whom trusted proxies name in its place."""
+        """The address that the request comes from: ``peer``, or the address that trusted proxies name instead."""
         # The list is read from its end: only what trusted proxies wrote counts.
         for hop in reversed([part.strip() for part in headers.get("X-Forwarded-For", "").split(",")]):
             if not self.trusts(peer) or _address(hop) is None:
@@ -40,7 +40,7 @@ class Proxies:
 
 
 class PublicUrl:
-    """Under which scheme and authority the outside knows us: what carriers sign, and what webhooks answer with."""
+    """The scheme and authority under which the outside knows us. Carriers sign them, and webhooks answer with them."""
 
     def __init__(self, server: ServerConfig) -> None:
         self._fixed = server.public_url.rstrip("/")
@@ -50,13 +50,13 @@ class PublicUrl:
         self._told = False
 
     def of(self, peer: str, headers: Headers) -> str:
-        """``http(s)://host[:port]`` of a request: as configured, or as requested.
+        """Return ``http(s)://host[:port]`` as it is configured, or else as the request says it.
 
         Args:
             peer: address at the other end of the connection.
 
         Raises:
-            Rejected: 400, what the request calls us is no host.
+            Rejected: 400, the request names us by something that is no host.
         """
         if self._fixed:
             return self._fixed
@@ -73,14 +73,14 @@ class PublicUrl:
 
     def is_local(self, peer: str, headers: Headers) -> bool:
         """Whether a request comes from this machine, to a listener that nobody else reaches."""
-        # A tunnel or proxy that the configuration does not name tells on itself by what it adds.
+        # A tunnel or proxy that the configuration does not name is recognised by the headers that it adds.
         passed_on = any(
             name.lower() in ("forwarded", "via") or name.lower().startswith("x-forwarded-") for name in headers
         )
         return self._local and is_loopback(peer) and not passed_on
 
     def tell_of_mismatch(self, dialect: str, peer: str, headers: Headers) -> None:
-        """A signature over our address does not match. Where a proxy may be why, the log says so, once."""
+        """Note that a signature over our address does not match. If a proxy may be the reason, log that once."""
         forwarded = [name for name in headers if name.lower().startswith("x-forwarded-")]
         if self._fixed or self._told or not forwarded:
             return
@@ -102,7 +102,7 @@ def _is_authority(text: str) -> bool:
     try:
         parts = urlsplit(f"//{text}")
         return parts.netloc == text and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is none, a bracket that is not closed
+    except ValueError:  # the port is no number, or a bracket is not closed
         return False
 
 

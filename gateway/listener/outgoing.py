@@ -9,13 +9,13 @@ from gateway.listener.connection import MediaConnection
 
 
 async def open_socket(connection: MediaConnection, url: str, *, timeout_s: float, max_message_bytes: int) -> None:
-    """Connect a connection of ours to an address.
+    """Open the socket of ``connection`` to a URL.
 
     Args:
         max_message_bytes: larger messages close the socket.
 
     Raises:
-        StreamNotOpened: refused, or nobody is there.
+        StreamNotOpened: the peer refused, or nobody listens at the address.
     """
     subprotocols = connection.dialect.subprotocols
     try:

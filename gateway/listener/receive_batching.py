@@ -1,9 +1,9 @@
-"""Lets the kernel gather caller audio that nobody listens to, so that a frame is not a wake-up.
+"""Lets the kernel gather caller audio that nobody listens to, so that not every frame wakes the process.
 
-On an idle call every 20 ms frame costs a wake-up and a read, ten times what skipping it costs. ``SO_RCVLOWAT`` (Linux,
-socket(7)) lets the socket report itself readable only when some frames are there. All that is delayed is a message
-between two idle frames, by less than six frames; as soon as anything is said or listened to, or media stops coming,
-each byte wakes us again.
+On an idle call every 20 ms frame costs a wake-up and a read, which is ten times what skipping the frame costs.
+``SO_RCVLOWAT`` (Linux, socket(7)) makes the socket report itself readable only when several frames are there. This
+delays only a message between two idle frames, by less than six frames. As soon as anything is said or listened to, or
+media stops coming, each byte wakes the process again.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import socket
 
-_IDLE_FRAMES = 50  # skipped in a row, before we begin to gather
+_IDLE_FRAMES = 50  # so many frames are skipped in a row before we begin to gather
 _GATHERED_FRAMES = 6
-_STOPPED_S = 0.5  # without any frame: the peer has stopped sending media, and what it sends next may be alone
+_STOPPED_S = 0.5  # after so long without a frame the peer has stopped sending media; its next message may be alone
 
 
 class ReceiveBatching:
-    """One socket's reading. ``sock`` is a duplicate of its descriptor, owned until ``close``."""
+    """How one socket is read. ``sock`` is a duplicate of the socket's descriptor, which this object owns until
+    ``close``."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -26,7 +27,7 @@ class ReceiveBatching:
         self.gathering = False
 
     def skipped(self, frame_bytes: int) -> None:
-        """A media frame of this size on the wire came that nobody wants."""
+        """A media frame came that nobody wants; ``frame_bytes`` is its size on the wire."""
         self._skipped += 1
         if self._skipped == _IDLE_FRAMES:
             self._set(frame_bytes * _GATHERED_FRAMES)
@@ -34,7 +35,7 @@ class ReceiveBatching:
             self._watch(self._skipped)
 
     def wake(self) -> None:
-        """From now on every byte counts."""
+        """Report every byte from now on."""
         self._skipped = 0
         if self.gathering:
             self.gathering = False

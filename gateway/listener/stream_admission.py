@@ -1,5 +1,5 @@
-"""Which carriers' streams may open, and which of them become calls: the carrier's proof, or a token of ours that one
-call spends.
+"""Decides which carriers' streams may open, and which of them become calls. A stream needs the carrier's proof, or a
+token of ours that one call spends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.seams.leg import MediaLeg
 
 
 class StreamAdmission:
-    """The check before an upgrade is answered, and the one when its stream has started.
+    """Checks a stream before its upgrade is answered, and again when the stream has started.
 
     Args:
         begin: makes a call's session.
@@ -46,13 +46,13 @@ class StreamAdmission:
         self._begin = begin
 
     def check(self, dialect: str, route: str, request: WSUpgradeRequest, peer: str) -> StreamToken | None:
-        """The token of ours that an upgrade rests on; None where the carrier proves itself, or need not.
+        """Return our token that an upgrade brings. None: the carrier proves itself, or need not.
 
         Args:
             peer: address at the other end of the connection.
 
         Raises:
-            Rejected: there is neither, no such route, or no room.
+            Rejected: there is neither a proof nor a token, there is no such route, or there is no room.
         """
         if route not in self._routes:
             raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
@@ -78,7 +78,8 @@ class StreamAdmission:
         """A stream has started: spend its token and make the call.
 
         Raises:
-            Rejected: the token is spent, or another call's; or there is no room, which spends nothing.
+            Rejected: the token is spent or belongs to another call; or there is no room, which does not spend the
+            token.
         """
         token = connection.token
         if token is not None:

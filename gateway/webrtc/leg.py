@@ -1,5 +1,5 @@
-"""A WebRTC call as a media leg. It outlives its connections: a browser that lost its network may come back with a new
-offer for the same call, and the new connection takes over when it is up.
+"""A WebRTC call as a media leg. The leg outlives its connections: a browser that lost its network may come back with a
+new offer for the same call, and the new connection takes over when it is up.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Begin = Callable[["WebRtcLeg"], CallEvents]
 
 
 class WebRtcLeg:
-    """One call's media leg, and what its connections report to.
+    """One call's media leg. Its connections report to the leg.
 
     Args:
-        codec: what the first offer chose; a later one has to offer it too.
+        codec: the codec of the first offer; a later offer has to contain it too.
         begin: makes the call's session when media can flow; raises ``Rejected``.
-        forget: called once, when the call is over here.
-        later: runs work that may take a moment (closing), and owns it.
+        forget: called once, when the leg is over.
+        later: runs, in a task that it owns, work that may take a moment (closing).
         restart_s: how long a lost browser is waited for.
-        lead_ms: how far ahead of real time frames leave.
+        lead_ms: how far ahead of real time frames are sent.
     """
 
     has_marks = False
@@ -65,7 +65,7 @@ class WebRtcLeg:
         self.parameters = parameters
         self.browser = browser
         self.peer: Peer | None = None
-        """The connection that carries media."""
+        """The connection that carries media now."""
         self._next: Peer | None = None
         self._make_peer = make_peer
         self._begin = begin
@@ -77,24 +77,24 @@ class WebRtcLeg:
         self._over = False
 
     def incoming(self) -> IncomingCall:
-        """The call, as the page tells of it."""
+        """The call as the web page describes it."""
         return IncomingCall(
             route=self.route,
             transport="webrtc",
             inbound=self.inbound,
             call_id=self.call_id,
             call_type="CLIENT",
-            # Only carriers say who calls: what a page claims under those names is left out.
+            # Only carriers may say who calls, so parameters of a page under those names are left out.
             custom_parameters=without_fields(self.parameters),
         )
 
     # --- connections -----------------------------------------------------------------------------------------------
 
     async def connect(self, offer: Offer) -> str:
-        """Answer an offer with a new connection; the one that is there goes on until the new one is up.
+        """Answer an offer with a new connection. The present connection goes on until the new one is up.
 
         Raises:
-            Rejected: the call is over, or its codec is not offered.
+            Rejected: the call is over, or the offer lacks the call's codec.
         """
         if self._over:
             raise Rejected(f"call {self.call_id} is over", status=404, code="unknown_call", param="callId")
@@ -122,7 +122,7 @@ class WebRtcLeg:
         return self._next or self.peer
 
     def on_connected(self, peer: Peer) -> None:
-        """A connection is up: it carries the media from now on; the first one begins the call."""
+        """A connection is up and carries the media from now on. The first connection begins the call."""
         if peer is not self._next:
             return
         self._next = None
@@ -145,7 +145,7 @@ class WebRtcLeg:
             self.browser.attach(channel)
 
     def on_over(self, peer: Peer, reason: str, *, on_purpose: bool) -> None:
-        """A connection is gone: the call ends with it, or waits for the browser to come back."""
+        """A connection is gone. The call ends, or waits for the browser to come back."""
         if peer is self._next:
             self._next = None
             if self._session is None:
@@ -158,7 +158,7 @@ class WebRtcLeg:
                 self._waiting = asyncio.get_running_loop().call_later(self._restart_s, self.end, reason)
 
     def end(self, reason: str) -> None:
-        """The caller is gone. Idempotent."""
+        """End the call, because the caller is gone. May be called again."""
         if not self._over:
             self._end()
             if self._session is not None:
@@ -188,7 +188,7 @@ class WebRtcLeg:
             self._session.on_digit(digit)
 
     def on_round_trip(self, seconds: float) -> None:
-        """The browser's report shows how far it is."""
+        """The browser's report told the round trip, in seconds."""
         if self._session is not None:
             self._session.on_round_trip(seconds)
 
@@ -204,17 +204,17 @@ class WebRtcLeg:
         return self.peer is not None and self.peer.send_frame(payload, now)
 
     def send_mark(self, name: str) -> None:
-        """No marks: the played position is the timetable's."""
+        """Do nothing, because browsers have no marks: the played position comes from the timetable."""
 
     def send_clear(self) -> None:
-        """Nothing is buffered beyond the browser's own few frames, which cannot be recalled."""
+        """Do nothing: only the browser buffers a few frames, and those cannot be taken back."""
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Tones go in the audio."""
+        """Return False: tones go in the audio."""
         return False
 
     def send_dtmf(self, digits: str) -> bool:
-        """Tones for a browser's listener go in the audio."""
+        """Return False: tones go in the audio."""
         return False
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
@@ -222,5 +222,5 @@ class WebRtcLeg:
         self._end()
 
     def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
-        """A browser cannot be sent elsewhere."""
+        """Refuse: a browser cannot be sent elsewhere."""
         return TransferStart.REFUSED

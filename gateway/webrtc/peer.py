@@ -1,9 +1,9 @@
-"""One WebRTC connection, from answer to close: ICE, DTLS, SRTP, SCTP. Media leaves synchronously, from a tick.
+"""One WebRTC connection, from answer to close: ICE, DTLS, SRTP, SCTP. Media is sent synchronously, from a tick.
 
-aiortc's own sender is a task per call that waits for its track and encodes; its receiver is a thread per call that
-decodes. Neither is used: media and reports are ``gateway.media.rtp_session``'s, protected under the keys of aiortc's
-DTLS and handed to the socket (``talkspurt bench gateway --transport webrtc`` measures both ways); what comes in is
-passed on encoded, for the uplink's one thread.
+aiortc's own sender is a task per call that waits for its track and encodes. Its receiver is a thread per call that
+decodes. Neither is used (``talkspurt bench gateway --transport webrtc`` measures both ways). Here
+``gateway.media.rtp_session`` makes media and reports; they are protected under the keys of aiortc's DTLS and handed to
+the socket. Received media is passed on encoded, for the uplink's one thread.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from gateway.webrtc.sdp import Codec, Offer, write_answer
 log = logging.getLogger(__name__)
 
 _REPORT_EVERY_S = 1.0
-"""Mean pause between reports, as browsers have it."""
+"""Mean pause between reports, seconds; browsers use the same."""
 
 _LOOK_EVERY_S = 1.0
-"""How often a connection looks whether its peer is still there."""
+"""Interval at which a connection checks that its peer is still there, seconds."""
 
 _CLOSE_TIMEOUT_S = 2.0
 
@@ -49,12 +49,12 @@ class PeerEvents(RtpEvents, Protocol):
         ...
 
     def on_over(self, peer: Peer, reason: str, *, on_purpose: bool) -> None:
-        """The connection is gone; ``on_purpose``: the peer closed it. Called once, unless we closed."""
+        """The connection is gone; ``on_purpose``: the peer closed it. Called once, but not if we closed."""
         ...
 
 
 class _IcePath:
-    """What ``RTCDtlsTransport`` and ``RTCSctpTransport`` use of an ``RTCIceTransport``."""
+    """The part of an ``RTCIceTransport`` that ``RTCDtlsTransport`` and ``RTCSctpTransport`` use."""
 
     def __init__(self, ice: IceConnection) -> None:
         self._recv = ice.recv
@@ -70,12 +70,12 @@ class Peer:
     """The connection of one offer.
 
     Args:
-        codec: the one of the offer's that the call speaks.
-        events: the call.
+        codec: the codec of the offer that the call speaks.
+        events: the call that is told of events.
         connect_timeout_s: longest wait from answer to media.
-        lost_after_s: a peer silent for that long (no media, no report, no check) is lost.
-        channel: take the data channel, where one is offered.
-        max_message_bytes: largest message on it.
+        lost_after_s: a peer that is silent for this long (no media, no report, no check) counts as lost.
+        channel: whether to accept a data channel that is offered.
+        max_message_bytes: largest message on the data channel.
         on_report: told once a second while the peer sends: packets lost since the last time, jitter in seconds.
     """
 
@@ -121,7 +121,7 @@ class Peer:
             now=time.monotonic(),
             wall=time.time(),
             report_every_s=_REPORT_EVERY_S,
-            keep_alive=False,  # ICE does that
+            keep_alive=False,  # ICE keeps the path alive
             on_report=on_report,
         )
         self._timer = DeadlineTimer(self.rtp)
@@ -131,7 +131,7 @@ class Peer:
     # --- life ------------------------------------------------------------------------------------------------------
 
     async def answer(self) -> str:
-        """Gather, and begin to connect; returns the answer's SDP.
+        """Gather candidates and begin to connect. Returns the answer's SDP.
 
         Raises:
             Rejected: no port is free, or no address can be bound.
@@ -158,14 +158,14 @@ class Peer:
 
     @property
     def etag(self) -> str:
-        """Names this ICE session (RFC 9725 section 4.3)."""
+        """The entity tag that names this ICE session (RFC 9725 section 4.3)."""
         return f'"{self._ice.local_username}{self._label}"'
 
     async def trickle(self, fragment: str, candidates: Sequence[RTCIceCandidate]) -> None:
-        """More candidates of the peer.
+        """Add further candidates of the peer.
 
         Raises:
-            Rejected: they belong to another ICE session (422).
+            Rejected: 422, the candidates belong to another ICE session.
         """
         if fragment and fragment != self.offer.ice.usernameFragment:
             raise Rejected(
@@ -176,7 +176,7 @@ class Peer:
             await self._ice.add(candidate)
 
     async def close(self) -> None:
-        """Say BYE, end everything. Idempotent."""
+        """Send BYE and end everything. May be called again."""
         if self._closing:
             return
         self._closing = True
@@ -213,7 +213,7 @@ class Peer:
             log.info("webrtc connection failed", extra={"why": str(exc) or type(exc).__name__})
         except asyncio.CancelledError:
             pass
-        except Exception:  # a bug of ours, or of a library fed by this peer: its call ends, others do not
+        except Exception:  # a bug of ours, or of a library that this peer has fed, ends this peer's call only
             log.exception("webrtc peer")
         finally:
             told = self._closing
@@ -261,7 +261,7 @@ class Peer:
         """Number, protect and send one frame. False: not connected, or the socket is full."""
         if not self.connected:
             return False
-        return self.rtp.send_frame(payload, now) or not self.rtp.sends  # else the peer did not ask for our sound
+        return self.rtp.send_frame(payload, now) or not self.rtp.sends  # a peer may not have asked for our sound
 
     def send_rtp(self, datagram: bytes) -> bool:
         """Send a packet on the path that ICE has found."""
@@ -278,5 +278,5 @@ class Peer:
 
     @property
     def stats(self) -> RtpStats:
-        """Figures of now."""
+        """The connection's present figures."""
         return self.rtp.stats
