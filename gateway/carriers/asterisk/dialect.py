@@ -1,9 +1,10 @@
-"""Asterisk chan_websocket: media in binary messages, control in text ones, JSON or plain as ``MEDIA_START`` came.
+"""Asterisk chan_websocket: media in binary messages, control in text messages. We write control as JSON or as plain
+text, whichever ``MEDIA_START`` was.
 
-``MEDIA_START`` announces codec and frame size; a message has to be a whole number of frames, which ours are. The queue
-holds 1000 frames; ``MEDIA_XOFF`` stops us before it is full. ``FLUSH_MEDIA`` empties it, marks included: those never
-come. A text message over 128 bytes is ignored by the peer. A call ends with ``HANGUP``, or with the socket; the
-dialplan goes on after ``Dial(…,,g)`` and may ask ``/v1/handoffs`` what was left.
+``MEDIA_START`` announces codec and frame size; a message has to be a whole number of frames, which ours are. The peer's
+queue holds 1000 frames; ``MEDIA_XOFF`` stops us before it is full. ``FLUSH_MEDIA`` empties the queue together with its
+marks, which then never come back. The peer ignores a text message of more than 128 bytes. A call ends with ``HANGUP``,
+or with the socket. The dialplan goes on after ``Dial(…,,g)``, and may ask ``/v1/handoffs`` what the session left.
 """
 
 from __future__ import annotations
@@ -34,16 +35,17 @@ _SLIN |= {"slin48": 48000, "slin96": 96000, "slin192": 192000}
 _FORMATS = {"ulaw": ("PCMU", 8000), "alaw": ("PCMA", 8000), "g722": ("G722", 16000)} | {
     name: ("L16", rate) for name, rate in _SLIN.items()
 }
-_ITS_OWN = re.compile(r"_.*|TALKSPURT_.*|MEDIA_WEBSOCKET_.*|DIALEDPEERNUMBER|GOSUB_.*|ARG(C|\d+)")
-"""Channel variables that chan_websocket, Dial, Gosub (seen of 22.10) and our dialplan sample set for themselves."""
+_INTERNAL_VARIABLES = re.compile(r"_.*|TALKSPURT_.*|MEDIA_WEBSOCKET_.*|DIALEDPEERNUMBER|GOSUB_.*|ARG(C|\d+)")
+"""Channel variables that chan_websocket, Dial, Gosub (seen with 22.10) and our dialplan sample set for their own
+use."""
 _BARE_IDS = {"MEDIA_MARK_PROCESSED", "MEDIA_BUFFERING_COMPLETED"}
 
 
 class Asterisk(JsonEvents):
-    """One channel's serializer.
+    """The serializer of one channel.
 
     Args:
-        answer: send ``ANSWER`` at the start, for ``Dial(WebSocket/…/n)``.
+        answer: whether to send ``ANSWER`` at the start, for ``Dial(WebSocket/…/n)``.
         query: parameters of the stream's address, from the dial string's ``v(...)``.
     """
 
@@ -64,40 +66,40 @@ class Asterisk(JsonEvents):
         self._samples = WholeSamples()
 
     def decode(self, data: str | bytes) -> list[Message]:
-        """One WebSocket message to messages; see ``Dialect.decode``."""
+        """Decode one WebSocket message; see ``Dialect.decode``."""
         if isinstance(data, bytes) or data.lstrip()[:1] in ("{", "[", '"', ""):
             return super().decode(data)
         return reading(self.name, data, lambda: self._read(_plain_body(data)))
 
     def decode_binary(self, data: bytes) -> list[Message]:
-        """Caller audio."""
+        """Decode the caller's audio."""
         return [MediaReceived(self._samples.push(data) if self._inbound.encoding == "L16" else data)]
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Every binary message is."""
+        """Whether a message is audio: every binary message is."""
         return binary and not len(data) % 2 and self._samples.aligned
 
     def media(self, payload: bytes) -> bytes:
-        """One frame."""
+        """Encode one frame of audio."""
         return payload
 
     def mark(self, name: str) -> bytes:
-        """Comes back as ``MEDIA_MARK_PROCESSED``.
+        """Encode a mark, which comes back as ``MEDIA_MARK_PROCESSED``.
 
         Raises:
-            ValueError: the name does not fit.
+            ValueError: the name makes the message longer than the peer reads.
         """
         return self._command("MARK_MEDIA", name)
 
     def clear(self) -> bytes:
-        """Empties the queue, marks included."""
+        """Encode the message that empties the queue together with its marks."""
         return self._command("FLUSH_MEDIA")
 
     def dtmf(self, digits: str) -> None:
-        """chan_websocket has no such command."""
+        """Return None, because chan_websocket has no such command."""
 
     def hangup(self, handoff_data: str | None = None) -> bytes:
-        """Hangs the channel up."""
+        """Encode the message that hangs the channel up."""
         return self._command("HANGUP")
 
     def _command(self, command: str, correlation_id: str = "") -> bytes:
@@ -139,7 +141,7 @@ class Asterisk(JsonEvents):
         variables = {
             name: value
             for name, value in parameters(body.get("channel_variables")).items()
-            if not _ITS_OWN.fullmatch(name)
+            if not _INTERNAL_VARIABLES.fullmatch(name)
         }
         yield StreamStarted(
             stream_id=channel,
@@ -165,7 +167,7 @@ class Asterisk(JsonEvents):
 
 
 def _plain_body(data: str) -> dict[str, Any]:
-    """``EVENT key:value key:value``; two events have a bare id, and ``error_text`` runs to the end."""
+    """Read ``EVENT key:value key:value``. Two events have an id without a key, and ``error_text`` runs to the end."""
     event, _, rest = data.strip().partition(" ")
     if not event.replace("_", "").isalpha() or not event.isupper():
         raise ValueError("first word is no event")

@@ -1,4 +1,4 @@
-"""Exotel's webhooks: the Voicebot applet asks where to stream; its flow goes on by itself when the stream has ended."""
+"""Exotel's webhooks: the Voicebot applet asks where to stream. Its flow goes on by itself when the stream has ended."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Exotel Voicebot applet: snake_case JSON in which all numbers are strings, s16le in base64.
+"""Exotel Voicebot applet: snake_case JSON in which all numbers are strings, with s16le audio in base64.
 
-Outgoing payloads have to be multiples of 320 bytes and at least about 3200: frames are 200 ms at 8 kHz, 100 ms above.
-Some samples of the vendor spell keys in camelCase: both are read, snake_case is sent. Closing the socket lets the call
-flow go on with its next applet.
+Outgoing payloads have to be multiples of 320 bytes and at least about 3200 bytes, so frames are 200 ms at 8 kHz and
+100 ms above. Some samples of the vendor spell keys in camelCase. We read both spellings and send snake_case. When the
+socket closes, the call flow goes on with its next applet.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from gateway.seams.media_messages import Ignored, MarkReached, MediaReceived, Me
 
 
 class Exotel(JsonEvents):
-    """One stream's serializer.
+    """The serializer of one stream.
 
     Args:
-        message_ms: audio per outgoing message; 0 takes what makes 3200 bytes or more.
+        message_ms: audio per outgoing message, milliseconds; 0 takes a length that makes 3200 bytes or more.
     """
 
     name: ClassVar[str] = "exotel"
@@ -38,26 +38,26 @@ class Exotel(JsonEvents):
         self._media_head = b""
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """``{"event":"media"`` first, with or without a blank."""
+        """Whether a message is audio: those begin with ``{"event":"media"``, with or without a blank."""
         return bytes(data[:17]).replace(b" ", b"").startswith(b'{"event":"media"')
 
     def media(self, payload: bytes) -> bytes:
-        """One frame."""
+        """Encode one frame of audio."""
         return self._media_head + b2a_base64(payload, newline=False) + b'"}}'
 
     def mark(self, name: str) -> bytes:
-        """Comes back when all before it was played."""
+        """Encode a mark, which comes back when everything before it was played."""
         return orjson.dumps({"event": "mark", "stream_sid": self._stream_id, "mark": {"name": name}})
 
     def clear(self) -> bytes:
-        """Empties the buffer."""
+        """Encode the message that empties the peer's buffer."""
         return orjson.dumps({"event": "clear", "stream_sid": self._stream_id})
 
     def dtmf(self, digits: str) -> None:
-        """Exotel has no such message."""
+        """Return None, because Exotel has no such message."""
 
     def hangup(self, handoff_data: str | None = None) -> None:
-        """Exotel has no such message."""
+        """Return None, because Exotel has no such message."""
 
     # --- readers ---------------------------------------------------------------------------------------------------
 

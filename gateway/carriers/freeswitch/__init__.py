@@ -1,4 +1,4 @@
-"""FreeSWITCH with mod_audio_stream, and the event socket that leads its calls."""
+"""FreeSWITCH with mod_audio_stream, and the event socket that controls its calls."""
 
 from __future__ import annotations
 

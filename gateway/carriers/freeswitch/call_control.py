@@ -1,4 +1,4 @@
-"""Calls of a FreeSWITCH with mod_audio_stream, led over its event socket."""
+"""Calls of a FreeSWITCH with mod_audio_stream, which we control over its event socket."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.carriers.switch import Switch, SwitchTools
 
 
 def switch(settings: FreeSwitchConfig, tools: SwitchTools) -> Switch | None:
-    """Its event socket, where one is configured."""
+    """Make the switch of the event socket; None if no event socket is configured."""
     if settings.esl is None:
         return None
     binary = settings.playback == "binary"

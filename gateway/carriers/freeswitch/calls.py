@@ -1,6 +1,7 @@
-"""Calls on a FreeSWITCH, led over its event socket: what its two audio modules leave to an application of ours.
+"""Calls on a FreeSWITCH, which we control over its event socket, because its two audio modules leave that to us.
 
-Data of the dialogue manager goes into channel variables percent-encoded: a dialplan would else expand what is in them.
+Data of the dialogue manager goes into channel variables percent-encoded, because a dialplan would otherwise expand what
+is in them.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ class FreeSwitchCall:
         self._uuid = uuid
 
     def hang_up(self, reason: str, handoff_data: str | None) -> None:
-        """To the extension ``after``, else the end."""
+        """Let the call go on at the extension ``after`` if one is configured, else end it."""
         after = self._switch.config.after
         self._go_on(reason, handoff_data, "", self._switch.extension(after) if after else "")
 
     def transfer(self, target: str, handoff_data: str | None) -> bool:
-        """To a number in the dialplan, or to a SIP address. False: not connected, or no target that can be dialled."""
+        """Transfer to a number in the dialplan or to a SIP address. False: the event socket is not connected, or the
+        target cannot be dialled."""
         if not self._switch.connected:
             return False
         if _NUMBER.fullmatch(target):
@@ -65,23 +67,23 @@ class FreeSwitchCall:
         )
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Any keys, and ``w`` for half a second."""
+        """Whether all digits are keys, or ``w`` for a wait of half a second."""
         return self._switch.connected and bool(digits) and set(digits) <= _KEYS | {"w"}
 
     def send_dtmf(self, digits: str) -> bool:
-        """By ``uuid_send_dtmf``."""
+        """Send the tones by ``uuid_send_dtmf``."""
         if not self.carries_dtmf(digits):
             return False
         self._switch.esl.run(f"uuid_send_dtmf {self._uuid} {digits}")
         return True
 
     def clear(self) -> None:
-        """Stop what plays."""
+        """Stop what is playing."""
         if self._switch.flush_command:
             self._switch.esl.run(self._switch.flush_command.format(uuid=self._uuid))
 
     def play(self, file: str) -> None:
-        """A piece of audio that the module wrote down, behind the ones before it."""
+        """Play a file of audio that the module has written, after the files before it."""
         if _FILE.fullmatch(file):
             self._switch.esl.run(f"uuid_broadcast {self._uuid} {file} aleg")
 
@@ -94,9 +96,9 @@ class FreeSwitchCalls:
     """All calls of one switch.
 
     Args:
-        module: whose streams these are.
-        sample_rate: of streams that we start, Hz.
-        flush_command: with ``{uuid}``; empty: the stream has a message for it.
+        module: the audio module whose streams these are.
+        sample_rate: rate of the streams that we start, Hz.
+        flush_command: command that empties the queue, with ``{uuid}``. Empty: the stream has a message for that.
         start_options: what follows the rate in the start command.
         variables: channel variables that a stream needs before it starts.
         media_url: address of a route's stream, with its token and these parameters.
@@ -129,7 +131,7 @@ class FreeSwitchCalls:
         return self.esl.connected
 
     def open(self, started: StreamStarted, on_digit: Callable[[str], None]) -> FreeSwitchCall | None:
-        """The API of a call that has begun; None where its stream did not tell the channel's UUID."""
+        """Open the API of a call that has begun. None: its stream did not tell the channel's UUID."""
         uuid = started.call_sid
         if not _UUID.fullmatch(uuid):
             log.warning("stream tells no channel uuid: its call cannot be ended or transferred from here")
@@ -142,14 +144,14 @@ class FreeSwitchCalls:
         self._calls.pop(uuid, None)
 
     def extension(self, number: str) -> str:
-        """Arguments of ``uuid_transfer`` for an extension."""
+        """Return the arguments of ``uuid_transfer`` for an extension."""
         return f"{number} {self.config.dialplan} {self.config.context}"
 
     async def attach(self, call: str, route: str, parameters: Mapping[str, str]) -> None:
-        """Start a stream of a channel to us.
+        """Start a stream from a channel to us.
 
         Raises:
-            Rejected: 502, the switch cannot be reached or will not.
+            Rejected: 502, the switch cannot be reached or refuses.
         """
         if not _UUID.fullmatch(call):
             raise Rejected(f"channel is {call[:40]!r}, expected its UUID", status=422, code="invalid_id", param="call")

@@ -1,11 +1,11 @@
-"""FreeSWITCH with mod_audio_stream: s16le in binary messages; its control lies with the ESL application.
+"""FreeSWITCH with mod_audio_stream: s16le in binary messages. An ESL application controls the calls.
 
-The first text message is the metadata of the start command, if any; the rate is not announced: it is configured, or
-stands in the address (``?rate=16000``). Two ways back: ``binary`` (commercial 1.0.3 and later, or its fork) announces
-itself with one ``rawAudio`` message; ``file`` sends ``streamAudio``, which the module writes to files for the ESL
-application to play. Neither has marks, and no message is documented that empties the queue, so we hardly run ahead.
-Keys do not reach the socket unless the ESL application forwards them: ``uuid_audio_stream <uuid> send_text
-{"event":"dtmf","digit":"5"}``.
+The first text message is the metadata of the start command, if there is any. The rate is not announced: it is
+configured, or stands in the address (``?rate=16000``). Audio goes back in one of two ways. ``binary`` (commercial 1.0.3
+and later, or its fork) begins with one ``rawAudio`` message. ``file`` sends ``streamAudio``, which the module writes to
+files for the ESL application to play. Neither has marks, and no message is documented that empties the queue, so we
+hardly send ahead. Keys do not reach the socket unless the ESL application forwards them: ``uuid_audio_stream <uuid>
+send_text {"event":"dtmf","digit":"5"}``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from voicecodecs.registry import AudioFormat
 
 
 class FreeSwitch(JsonEvents):
-    """One stream's serializer.
+    """The serializer of one stream.
 
     Args:
         sample_rate: rate of the start command, Hz.
-        playback: how audio goes back.
+        playback: how audio goes back, ``binary`` or ``file``.
         clear_message: text that empties the queue, for modules and ESL applications that know one.
         query: parameters of the stream's address: ``rate``, ``mix``, and the call's own.
     """
@@ -59,7 +59,7 @@ class FreeSwitch(JsonEvents):
         self._samples = WholeSamples()
 
     def decode(self, data: str | bytes) -> list[Message]:
-        """One WebSocket message to messages; the first one of any kind starts the stream."""
+        """Decode one WebSocket message. The first message of any kind starts the stream."""
         if self._started:
             return super().decode(data)
         if isinstance(data, bytes):
@@ -67,34 +67,34 @@ class FreeSwitch(JsonEvents):
         return reading(self.name, data, lambda: self._start(metadata(data)))
 
     def decode_binary(self, data: bytes) -> list[Message]:
-        """Caller audio; of stereo the left channel."""
+        """Decode the caller's audio. Of stereo audio the left channel is taken."""
         data = self._samples.push(data)
         if self._stereo:
             data = array("h", data)[::2].tobytes()
         return [MediaReceived(data)]
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Every binary message is."""
+        """Whether a message is audio: every binary message is."""
         return binary and self._started and not len(data) % 2 and self._samples.aligned
 
     def media(self, payload: bytes) -> bytes:
-        """One frame."""
+        """Encode one frame of audio."""
         if not self.media_is_text:
             return payload
         return self._media_head + b2a_base64(payload, newline=False) + b'"}}'
 
     def mark(self, name: str) -> None:
-        """There are no marks."""
+        """Return None, because there are no marks."""
 
     def clear(self) -> bytes | None:
-        """What the configuration says empties the queue."""
+        """Return the message that empties the queue, if the configuration names one."""
         return self._clear or None
 
     def dtmf(self, digits: str) -> None:
-        """Only an ESL application can."""
+        """Return None: only an ESL application can do this."""
 
     def hangup(self, handoff_data: str | None = None) -> None:
-        """Only an ESL application can."""
+        """Return None: only an ESL application can do this."""
 
     # --- readers ---------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
-"""A client of FreeSWITCH's event socket: stays connected, runs commands, hands on events.
+"""A client of FreeSWITCH's event socket: it stays connected, runs commands and passes events on.
 
-Own code of two hundred lines, since the library that is kept well (Genesis, MIT) brings a web framework, Redis and
-telemetry along. Commands go as ``bgapi`` with job ids of ours, so that a slow one holds no other up.
+This is our own code of two hundred lines, because the one library that is well maintained (Genesis, MIT) depends on a
+web framework, Redis and telemetry. Commands go as ``bgapi`` with our own job ids, so that a slow command does not delay
+the others.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class EslError(GatewayError):
-    """A command failed, or could not be sent; says what the switch said."""
+    """A command failed or could not be sent. The message holds what the switch answered."""
 
 
 class EslClient:
-    """One switch's event socket. ``start`` it, ``aclose`` it.
+    """The event socket of one switch. Call ``start`` first and ``aclose`` at the end.
 
     Args:
-        events: names for the ``event`` command, ``CUSTOM`` and its subclasses last.
-        on_event: told of each event, as a mapping of its fields.
+        events: event names for the ``event`` command, with ``CUSTOM`` and its subclasses last.
+        on_event: called with the fields of each event.
     """
 
     def __init__(self, config: EslConfig, events: Sequence[str], on_event: Callable[[Mapping[str, str]], None]) -> None:
@@ -55,7 +56,7 @@ class EslClient:
         self._staying = asyncio.create_task(self._stay(), name=f"event socket {self.config.host}")
 
     async def aclose(self) -> None:
-        """Disconnect; commands that have begun get their time."""
+        """Disconnect, after commands that have begun have had time to finish."""
         if self._running:
             await asyncio.wait(self._running, timeout=self.config.command_timeout_s)
         tasks = [*self._running, *([self._staying] if self._staying is not None else [])]
@@ -64,16 +65,16 @@ class EslClient:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def run(self, *commands: str) -> None:
-        """Run commands one after another in the background; a failure is logged and does not stop the others."""
+        """Run commands one after another in the background. A failure is logged and does not stop the others."""
         task = asyncio.create_task(self._run(commands), name="event socket commands")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
     async def command(self, command: str) -> str:
-        """Run one command (``uuid_kill …``), also across a short loss of the connection; returns what it answered.
+        """Run one command (``uuid_kill …``), also across a short loss of the connection. Returns its answer.
 
         Raises:
-            EslError: not connected in time, no answer in time, or ``-ERR``.
+            EslError: the connection or the answer did not come in time, or the answer was ``-ERR``.
         """
         if "\n" in command or "\r" in command:
             raise EslError(f"command of {len(command)} characters has a line break")
@@ -132,7 +133,7 @@ class EslClient:
         for waiting in unanswered:
             if not waiting.done():
                 waiting.set_exception(lost)
-                waiting.exception()  # seen, should nobody wait for it any more
+                waiting.exception()  # marks the exception as seen, in case nobody waits for it any more
         self._replies.clear()
         if self._writer is not None:
             self._writer.close()

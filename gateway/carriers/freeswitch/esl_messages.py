@@ -1,6 +1,8 @@
-"""FreeSWITCH's event socket: header lines, a blank line, a body of ``Content-Length``. Bytes in, messages out.
+"""Messages of FreeSWITCH's event socket: header lines, a blank line, a body of ``Content-Length`` bytes. Bytes in,
+messages out.
 
-FreeSWITCH ``mod_event_socket``. Events are asked for in JSON: one object of texts, ``_body`` among them.
+FreeSWITCH ``mod_event_socket``. We ask for events in JSON. An event is one object whose values, such as ``_body``, are
+texts.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class EslMessage:
         """The fields of an event.
 
         Raises:
-            ProtocolError: no JSON object.
+            ProtocolError: the body is no JSON object.
         """
         try:
             fields = orjson.loads(self.body)
@@ -50,10 +52,11 @@ class EslReader:
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> Iterator[EslMessage]:
-        """What arrived, in pieces of any size, to whole messages.
+        """Take what arrived, in pieces of any size, and return the complete messages.
 
         Raises:
-            ProtocolError: this is no event socket, or a message is over the bound; the connection is of no more use.
+            ProtocolError: the peer is no event socket, or a message is too large. The connection cannot be used any
+            more.
         """
         self._pending += data
         while True:

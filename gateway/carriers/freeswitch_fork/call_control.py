@@ -1,4 +1,4 @@
-"""Calls of a FreeSWITCH with mod_audio_fork, led over its event socket."""
+"""Calls of a FreeSWITCH with mod_audio_fork, which we control over its event socket."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.carriers.switch import Switch, SwitchTools
 
 
 def switch(settings: FreeSwitchForkConfig, tools: SwitchTools) -> Switch | None:
-    """Its event socket, where one is configured."""
+    """Make the switch of the event socket; None if no event socket is configured."""
     if settings.esl is None:
         return None
     both_ways = f"true {str(settings.streaming).lower()} {settings.sample_rate}"
@@ -19,7 +19,7 @@ def switch(settings: FreeSwitchForkConfig, tools: SwitchTools) -> Switch | None:
         "uuid_audio_fork",
         sample_rate=settings.sample_rate,
         flush_command="",
-        # The last three count only where all ten arguments are given.
+        # The last three arguments count only if all ten are given.
         start_options=f"talkspurt {{}} {both_ways}",
         variables={},
         media_url=partial(tools.media_url, settings.esl.media_url),

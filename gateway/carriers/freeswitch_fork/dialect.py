@@ -1,9 +1,10 @@
-"""FreeSWITCH with mod_audio_fork: jambonz's messages, but started by hand, so that little is announced.
+"""FreeSWITCH with mod_audio_fork: jambonz's messages. A command starts the stream, so little is announced.
 
-The first text message is the metadata of the start command, if one was given; it is free-form. The rate of the command
-is not repeated on the socket: it is configured, or stands in the address (``?rate=16000``) or the metadata
-(``sampleRate``), as does the channel's UUID (``uuid``). Without ``bidir_stream`` (and with the old drachtio module)
-audio goes as ``playAudio`` files. ``disconnect`` is only an event there: the ESL application hangs up.
+The first text message is the free-form metadata of the start command, if any was given. The rate of the command is not
+repeated on the socket: it is configured, or stands in the address (``?rate=16000``) or in the metadata
+(``sampleRate``). The channel's UUID stands there too (``uuid``). Without ``bidir_stream``, and with the old drachtio
+module, audio goes back in ``playAudio`` files. ``disconnect`` is only an event in this module, so the ESL application
+has to hang up.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from gateway.seams.media_messages import Message, StreamStarted
 
 
 class FreeSwitchFork(Jambonz):
-    """One stream's serializer.
+    """The serializer of one stream.
 
     Args:
         sample_rate: rate of the start command, Hz.
-        stereo: the start command says ``stereo``.
-        streaming: ``bidir_stream`` is true.
+        stereo: whether the start command says ``stereo``.
+        streaming: whether ``bidir_stream`` is true.
         query: parameters of the stream's address: ``rate``, ``mix``, and the call's own.
     """
 
@@ -39,7 +40,7 @@ class FreeSwitchFork(Jambonz):
         self._mix = self._query.pop("mix", "mono")
 
     def decode(self, data: str | bytes) -> list[Message]:
-        """One WebSocket message to messages; the first one of any kind starts the stream."""
+        """Decode one WebSocket message. The first message of any kind starts the stream."""
         if self._started:
             return super().decode(data)
         if isinstance(data, bytes):
@@ -47,11 +48,11 @@ class FreeSwitchFork(Jambonz):
         return reading(self.name, data, lambda: [self.start(metadata(data))])
 
     def start(self, body: Body) -> StreamStarted:
-        """The metadata, over what the address says."""
+        """Begin the stream with the metadata, which counts more than the parameters of the address."""
         own = {"sampleRate": self._rate, "mixType": self._mix, **self._query, **body}
         if "uuid" in own:
             own["callSid"] = own.pop("uuid")
         return super().start(own)
 
     def hangup(self, handoff_data: str | None = None) -> None:
-        """Only an ESL application can."""
+        """Return None: only an ESL application can do this."""

@@ -1,11 +1,11 @@
 """Genesys AudioHook v2, as Audio Connector (two-way) and as monitor.
 
-Every text message is numbered on both sides; ``open`` is answered with ``opened`` (one of the offered media), ``ping``
-with ``pong`` and ``close`` with ``closed``, at once. An ``open`` with null UUIDs is a probe and starts no call. Audio
-is binary, 8 kHz; the peer allows about five messages a second, so frames are 200 ms. It has no marks, but tells when it
-begins to play after silence and when it has played all: what has been heard is the time since then. We end with
-``disconnect``, which the peer answers with ``close`` before it closes the socket; hand-off data travels as an output
-variable to the Architect flow.
+Both sides number their text messages. We answer ``open`` with ``opened`` (one of the offered media), ``ping`` with
+``pong`` and ``close`` with ``closed``, at once. An ``open`` with null UUIDs is a probe and starts no call. Audio is
+binary, 8 kHz; the peer allows about five messages a second, so frames are 200 ms. The peer has no marks, but tells when
+it begins to play after silence and when it has played all. What the caller has heard is computed from the time since
+the beginning. We end with ``disconnect``, which the peer answers with ``close`` before it closes the socket. Hand-off
+data goes to the Architect flow as an output variable.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Genesys(JsonEvents):
     """One session's serializer.
 
     Args:
-        message_ms: audio per outgoing message. Fewer messages stay further from the peer's rate limit.
+        message_ms: audio per outgoing message, milliseconds. Fewer messages stay further from the peer's rate limit.
     """
 
     name: ClassVar[str] = "genesys"
@@ -63,7 +63,7 @@ class Genesys(JsonEvents):
         self._samples = WholeSamples()
 
     def decode_binary(self, data: bytes) -> list[Message]:
-        """Caller audio; of two channels the ``external`` one."""
+        """Decode the caller's audio. Of two channels the ``external`` one is taken."""
         if self._inbound.encoding == "L16":
             data = self._samples.push(data)
         if self._channels > 1:
@@ -75,25 +75,25 @@ class Genesys(JsonEvents):
         return [MediaReceived(data)]
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Every binary message is."""
+        """Whether a message is audio: every binary message is."""
         return binary and not len(data) % 2 and self._samples.aligned
 
     def media(self, payload: bytes) -> bytes:
-        """One frame."""
+        """Encode one frame of audio."""
         return payload
 
     def mark(self, name: str) -> None:
-        """Genesys has no marks."""
+        """Return None, because Genesys has no marks."""
 
     def clear(self) -> bytes:
-        """A barge-in empties the buffer."""
+        """Encode a barge-in event, which empties the peer's buffer."""
         return self._message("event", {"entities": [{"type": "barge_in", "data": {}}]})
 
     def dtmf(self, digits: str) -> None:
-        """Genesys has no such message."""
+        """Return None, because Genesys has no such message."""
 
     def hangup(self, handoff_data: str | None = None) -> bytes:
-        """The peer answers with ``close``."""
+        """Encode ``disconnect``; the peer answers with ``close``."""
         variables = {} if handoff_data is None else {"outputVariables": {HANDOFF_VARIABLE: handoff_data}}
         return self._message("disconnect", {"reason": "completed", **variables})
 
@@ -147,7 +147,7 @@ class Genesys(JsonEvents):
         yield Reply(self._message("opened", {"startPaused": False, "media": [media]}))
 
     def _chosen(self, offered: Any) -> tuple[Any, AudioFormat]:
-        """Of the offered media: the caller alone before both, PCMU before L16."""
+        """Choose one of the offered media: rather the caller alone than both parties, and rather PCMU than L16."""
 
         def rank(media: Any) -> tuple[int, int]:
             return len(media["channels"]), ("PCMU", "L16").index(media["format"])

@@ -26,13 +26,13 @@ _AGE_S, _SKEW_S = 10.0, 3.0
 def genesys_signed(
     api_key: str, client_secret: str, target: str, authority: str, headers: Mapping[str, str], *, now: float
 ) -> bool:
-    """HTTP message signature ``sig1`` of an AudioHook upgrade (draft 11 of the IETF document, HMAC-SHA256).
+    """Check the HTTP message signature ``sig1`` of an AudioHook upgrade (draft 11 of the IETF document, HMAC-SHA256).
 
     Args:
-        client_secret: base64, as Genesys Cloud shows it.
+        client_secret: in base64, as Genesys Cloud shows it.
         target: path and query as requested.
-        authority: the public host, with its port unless that is the default one.
-        headers: of the request; names in lower case.
+        authority: the public host, with its port unless that is the default port.
+        headers: headers of the request; their names are in lower case.
     """
     inputs = re.fullmatch(r'sig1=(\(((?:"[^"]+" ?)*)\)(.*))', headers.get("signature-input", ""))
     given = re.fullmatch(r"sig1=:([A-Za-z0-9+/=]+):", headers.get("signature", ""))
@@ -62,7 +62,7 @@ def _upgrade(settings: GenesysConfig, upgrade: Upgrade) -> bool | None:
     key, secret = settings.api_key, settings.client_secret
     if key is None:
         return None
-    if secret is None:  # the integration has no client secret: its requests are not signed
+    if secret is None:  # an integration without a client secret does not sign its requests
         return same(upgrade.headers.get("x-api-key", ""), key.get_secret_value())
     return genesys_signed(
         key.get_secret_value(),

@@ -1,4 +1,4 @@
-"""jambonz' webhooks: its verbs."""
+"""jambonz' webhooks, which are answered with verbs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """jambonz ``listen``, two-way: s16le in binary messages, control in JSON.
 
-The first message is one object of call attributes with the verb's ``metadata`` merged in. Streaming audio starts to
-play when 80 ms have gathered, at first and after each time it ran dry, so frames are 80 ms: no tail is left waiting. A
-mark is told apart as ``playout`` or ``cleared``. Within the peer a mark is a sample of value -1, so genuine ones
-become 0.
+The first message is one object of call attributes, into which the verb's ``metadata`` is merged. The peer starts to
+play
+streaming audio when 80 ms have gathered, at first and each time its buffer ran dry. So frames are 80 ms, and no tail
+is left waiting. A mark comes back as ``playout`` or as ``cleared``. Inside the peer a mark is a sample of value -1, so
+samples of our audio with that value become 0.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ _ATTRIBUTES = frozenset(
         "sipReason", "sampleRate", "mixType", "parentCallSid", "callerName", "originatingSipIp", "traceId",
     }
 )  # fmt: skip
-"""What jambonz puts beside the metadata, in the first message."""
+"""The fields that jambonz itself puts into the first message, next to the metadata."""
 
 PREBUFFER_MS = 80
 _MINUS_ONE = b"\xff\xff"
 
 
 class Jambonz(JsonEvents):
-    """One stream's serializer.
+    """The serializer of one stream.
 
     Args:
-        outbound_rate: ``bidirectionalAudio.sampleRate`` of the verb; 0: as the announced inbound one.
-        streaming: ``bidirectionalAudio.streaming`` of the verb. Without it audio goes as ``playAudio`` messages, which
-            have no marks.
+        outbound_rate: ``bidirectionalAudio.sampleRate`` of the verb, Hz; 0: the announced inbound rate.
+        streaming: ``bidirectionalAudio.streaming`` of the verb. Without it audio goes back in ``playAudio`` messages,
+            which have no marks.
     """
 
     name: ClassVar[str] = "jambonz"
@@ -68,24 +69,24 @@ class Jambonz(JsonEvents):
         self._samples = WholeSamples()
 
     def decode(self, data: str | bytes) -> list[Message]:
-        """One WebSocket message to messages; see ``Dialect.decode``."""
+        """Decode one WebSocket message; see ``Dialect.decode``."""
         if self._started or isinstance(data, bytes):
             return super().decode(data)
         return reading(self.name, data, lambda: [self.start(json_object(data))])
 
     def decode_binary(self, data: bytes) -> list[Message]:
-        """Caller audio; of stereo the left channel."""
+        """Decode the caller's audio. Of stereo audio the left channel is taken."""
         data = self._samples.push(data)
         if self._stereo:
             data = array("h", data)[::2].tobytes()
         return [MediaReceived(data)]
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Every binary message is."""
+        """Whether a message is audio: every binary message is."""
         return binary and self._started and not len(data) % 2 and self._samples.aligned
 
     def media(self, payload: bytes) -> bytes:
-        """One frame."""
+        """Encode one frame of audio."""
         if not self._streaming:
             kind = f'"audioContentType":"raw","sampleRate":"{self._outbound.sample_rate}","queuePlay":true'
             audio = b2a_base64(payload, newline=False)
@@ -95,24 +96,24 @@ class Jambonz(JsonEvents):
         return payload
 
     def mark(self, name: str) -> bytes | None:
-        """Comes back as ``playout``, or as ``cleared``."""
+        """Encode a mark, which comes back as ``playout`` or as ``cleared``."""
         return orjson.dumps({"type": "mark", "data": {"name": name}}) if self._streaming else None
 
     def clear(self) -> bytes:
-        """Empties the buffer and stops file playback."""
+        """Encode the message that empties the buffer and stops file playback."""
         return b'{"type":"killAudio"}'
 
     def dtmf(self, digits: str) -> None:
-        """jambonz has no such message."""
+        """Return None, because jambonz has no such message."""
 
     def hangup(self, handoff_data: str | None = None) -> bytes | None:
-        """Ends the verb; jambonz goes on with its ``actionHook``."""
+        """Encode the message that ends the verb; jambonz goes on with the verb's ``actionHook``."""
         return b'{"type":"disconnect"}'
 
     # --- readers ---------------------------------------------------------------------------------------------------
 
     def start(self, body: Body) -> StreamStarted:
-        """The first message."""
+        """Begin the stream with the first message."""
         rate = integer(body.get("sampleRate", 8000))
         own = parameters({key: value for key, value in body.items() if key not in _ATTRIBUTES})
         metadata = body.get("metadata")

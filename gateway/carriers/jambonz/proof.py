@@ -11,7 +11,8 @@ from gateway.carriers.signatures import MAX_AGE_S, same
 
 
 def jambonz_signed(secret: str, header: str, body: bytes, *, now: float) -> bool:
-    """``Jambonz-Signature: t=<seconds>,v1=<hex>``: HMAC-SHA256 over ``t.body``; not documented in detail."""
+    """Check ``Jambonz-Signature: t=<seconds>,v1=<hex>``: HMAC-SHA256 over ``t.body``, which is not documented in
+    detail."""
     fields = dict(pair.strip().partition("=")[::2] for pair in header.split(","))
     try:
         if abs(now - int(fields["t"])) > MAX_AGE_S:

@@ -1,4 +1,4 @@
-"""Plivo's webhooks: its own XML."""
+"""Plivo's webhooks, which are answered with Plivo's own XML."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from gateway.carriers.plivo.settings import PlivoConfig
 
 
 def plivo_headers(parameters: Mapping[str, str]) -> str:
-    """``extraHeaders``: letters and digits only, so other values go as ``0x`` and the hex of their UTF-8."""
+    """Write ``extraHeaders``. Plivo allows only letters and digits, so other values go as ``0x`` and the hex of their
+    UTF-8."""
 
     def plain(value: str) -> bool:
         return value.isascii() and value.isalnum() and not value.startswith("0x")

@@ -1,8 +1,8 @@
-"""Plivo Audio Streaming, bidirectional. mu-law or L16 in base64; numbers are numbers here.
+"""Plivo Audio Streaming, bidirectional: mu-law or L16 in base64. Numbers in its JSON are numbers, not strings.
 
 ``playAudio`` names encoding and rate with every frame. A ``checkpoint`` comes back as ``playedStream`` when it has
-really been played, and never once ``clearAudio`` threw it away. There is no ``connected`` and no ``stop``: the end is
-the socket closing. Audio more than some 40 s ahead is said to be lost, which the lead stays far below.
+really been played, and never comes back if ``clearAudio`` threw it away. There is no ``connected`` and no ``stop``: the
+stream ends when the socket closes. Audio more than some 40 s ahead is said to be lost, but we never send so far ahead.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CONTENT_TYPES = {"PCMU": "audio/x-mulaw", "L16": "audio/x-l16"}
 
 
 class Plivo(JsonEvents):
-    """One stream's serializer."""
+    """The serializer of one stream."""
 
     name: ClassVar[str] = "plivo"
     max_lead_ms: ClassVar[int] = 2000
@@ -56,27 +56,27 @@ class Plivo(JsonEvents):
         self._media_head = b""
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """``{"event":"media"`` first, with or without a blank."""
+        """Whether a message is audio: those begin with ``{"event":"media"``, with or without a blank."""
         return bytes(data[:17]).replace(b" ", b"").startswith(b'{"event":"media"')
 
     def media(self, payload: bytes) -> bytes:
-        """One frame."""
+        """Encode one frame of audio."""
         return self._media_head + b2a_base64(payload, newline=False) + b'"}}'
 
     def mark(self, name: str) -> bytes:
-        """Comes back as ``playedStream``."""
+        """Encode a mark, which comes back as ``playedStream``."""
         return orjson.dumps({"event": "checkpoint", "streamId": self._stream_id, "name": name})
 
     def clear(self) -> bytes:
-        """Empties the buffer; answered with ``clearedAudio``."""
+        """Encode the message that empties the buffer; the peer answers with ``clearedAudio``."""
         return orjson.dumps({"event": "clearAudio", "streamId": self._stream_id})
 
     def dtmf(self, digits: str) -> bytes:
-        """Tones to the caller."""
+        """Encode the message that sends tones to the caller."""
         return orjson.dumps({"event": "sendDTMF", "dtmf": digits})
 
     def hangup(self, handoff_data: str | None = None) -> None:
-        """Plivo has no such message."""
+        """Return None, because Plivo has no such message."""
 
     # --- readers ---------------------------------------------------------------------------------------------------
 
@@ -126,22 +126,23 @@ class Plivo(JsonEvents):
 
 
 def _extra_headers(value: Any) -> dict[str, str]:
-    """``k=v;k2=v2``, or with commas, or a JSON object (as text or as itself)."""
+    """Read ``k=v;k2=v2``, the same with commas, or a JSON object (as text or decoded)."""
     if value is None or isinstance(value, Mapping):
         return parameters(value)
     if text(value).lstrip().startswith("{"):
         return parameters(json_object(value))
     pairs = (pair.partition("=") for pair in value.replace(",", ";").split(";"))
-    return {_own_name(name.strip()): _value(entry.strip()) for name, _, entry in pairs if name.strip()}
+    return {_restored_name(name.strip()): _decoded_value(entry.strip()) for name, _, entry in pairs if name.strip()}
 
 
-def _own_name(name: str) -> str:
-    """Our webhook's fields lost their dot on the way: only letters and digits are let through."""
+def _restored_name(name: str) -> str:
+    """Put the dot back into a name of our webhook, because Plivo lets only letters and digits through."""
     return f"talkspurt.{name[9:]}" if name.startswith("talkspurt") and name[9:10].isupper() else name
 
 
-def _value(entry: str) -> str:
-    """And what had other characters came as hex."""
+def _decoded_value(entry: str) -> str:
+    """Decode a value that ``plivo_headers`` wrote as ``0x`` and hex, because it has other characters than letters and
+    digits."""
     try:
         return bytes.fromhex(entry[2:]).decode() if entry.startswith("0x") else entry
     except ValueError:

@@ -1,4 +1,4 @@
-"""How Plivo proves that a webhook is its own: ``X-Plivo-Signature-V3``. Its media sockets come with our token."""
+"""How Plivo proves that a webhook is its own: ``X-Plivo-Signature-V3``. Its media sockets bring a token of ours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.carriers.signatures import Form, same
 
 
 def plivo_signature(token: str, url: str, nonce: str, form: Form | None = None) -> str:
-    """``X-Plivo-Signature-V3`` of a POST (``form`` given, perhaps empty) or a GET (``form`` None)."""
+    """Compute ``X-Plivo-Signature-V3`` of a POST (``form`` is given, perhaps empty) or a GET (``form`` is None)."""
     parts = urlsplit(url)
     query: dict[str, list[str]] = {}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):

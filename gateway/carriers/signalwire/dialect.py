@@ -1,7 +1,8 @@
-"""SignalWire cXML ``<Connect><Stream>``: Twilio's messages, L16 beside mu-law, and DTMF towards the caller.
+"""SignalWire cXML ``<Connect><Stream>``: Twilio's messages, with L16 in addition to mu-law, and with DTMF towards the
+caller.
 
-Ids are UUIDs, ``media`` and ``stop`` carry no stream id, ``customParameters`` may be missing. The byte order of L16 is
-not documented: little-endian unless configured.
+Ids are UUIDs, ``media`` and ``stop`` carry no stream id, and ``customParameters`` may be missing. The byte order of L16
+is not documented; we take it as little-endian unless the configuration says otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from voicecodecs.registry import AudioFormat
 
 
 class SignalWire(Twilio):
-    """One stream's serializer."""
+    """The serializer of one stream."""
 
     name: ClassVar[str] = "signalwire"
 
@@ -27,11 +28,11 @@ class SignalWire(Twilio):
         self._swap = False
 
     def media(self, payload: bytes) -> bytes:
-        """One frame."""
+        """Encode one frame of audio."""
         return super().media(swap_byte_order(payload) if self._swap else payload)
 
     def dtmf(self, digits: str) -> bytes | None:
-        """One key a message; several go in the audio."""
+        """Encode one key. None for several keys, whose tones have to go in the audio."""
         if len(digits) != 1:
             return None
         return orjson.dumps({"event": "dtmf", "streamSid": self._stream_id, "dtmf": {"digit": digits}})

@@ -12,7 +12,8 @@ from gateway.carriers.signatures import Form, same, spellings, twilio_message
 
 
 def signalwire_signed(key: str, url: str, signature: str, form: Form | None = None) -> bool:
-    """``X-SignalWire-Signature``: over Twilio's message. Its hash is not published, so both that are likely count."""
+    """Check ``X-SignalWire-Signature``, which signs the same message as Twilio's. The hash is not published, so both
+    likely ones are accepted."""
     good = False
     for spelling in spellings(url):
         message = twilio_message(spelling, form)

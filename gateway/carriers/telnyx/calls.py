@@ -1,5 +1,5 @@
-"""Telnyx calls that Call Control leads, not TeXML: closing their stream ends the stream only, so REST hangs up,
-transfers and presses keys.
+"""Telnyx calls that Call Control leads instead of TeXML. Closing their socket ends only the stream, so we hang up,
+transfer and press keys by REST.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ class TelnyxCall:
         self._id = call_control_id
 
     def hang_up(self, reason: str, handoff_data: str | None) -> None:
-        """``client_state`` carries the data to the webhook ``call.hangup``."""
+        """End the call. ``client_state`` carries the hand-off data to the webhook ``call.hangup``."""
         self._calls.run(self._id, "hangup", _state(handoff_data))
 
     def transfer(self, target: str, handoff_data: str | None) -> bool:
-        """To a number or a SIP address."""
+        """Transfer to a number or a SIP address."""
         self._calls.run(self._id, "transfer", {"to": target, **_state(handoff_data)})
         return True
 
     def carries_dtmf(self, digits: str) -> bool:
-        """Any keys, and ``w`` for half a second."""
+        """Whether all digits are keys, or ``w`` for a wait of half a second."""
         return bool(digits) and set(digits) <= _KEYS
 
     def send_dtmf(self, digits: str) -> bool:
-        """By ``send_dtmf``."""
+        """Press keys by the command ``send_dtmf``."""
         self._calls.run(self._id, "send_dtmf", {"digits": digits})
         return True
 
     def clear(self) -> None:
-        """The stream has a message for it."""
+        """Do nothing, because the stream has a message for this."""
 
     def close(self) -> None:
         """The stream is over; commands under way belong to ``TelnyxCalls``."""
@@ -61,7 +61,7 @@ def _state(handoff_data: str | None) -> dict[str, str]:
 
 
 class TelnyxCalls:
-    """The REST client of all Telnyx calls. ``aclose`` it."""
+    """The REST client of all Telnyx calls. Call ``aclose`` at the end."""
 
     def __init__(self, config: TelnyxConfig) -> None:
         assert config.api_key is not None
@@ -72,19 +72,20 @@ class TelnyxCalls:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self, started: StreamStarted, on_digit: Callable[[str], None]) -> TelnyxCall | None:
-        """The API of a call that has begun; None where our TeXML leads it, which goes on when the stream ends."""
+        """Open the API of a call that has begun. None: our TeXML leads the call, and goes on when the stream ends."""
         if not started.call_sid or told_call_sid(started):
             return None
         return TelnyxCall(self, started.call_sid)
 
     def run(self, call_control_id: str, action: str, body: Mapping[str, str]) -> None:
-        """Send a command in the background; it is repeated where it may have been lost, and carried out once."""
+        """Send a command in the background. It is sent again if it may have been lost, and Telnyx carries it out
+        once."""
         task = asyncio.create_task(self._run(call_control_id, action, body), name=f"telnyx {action}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def aclose(self) -> None:
-        """Commands under way get their time."""
+        """Close the client, after commands that are under way have had time to finish."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._timeout.total)
         for task in self._tasks:
@@ -97,7 +98,7 @@ class TelnyxCalls:
         if self._http is None:
             self._http = aiohttp.ClientSession(headers=self._headers, timeout=self._timeout)
         url = f"{self._url}/calls/{quote(call_control_id, safe='')}/actions/{action}"
-        command = {**body, "command_id": str(uuid4())}  # equal ids are carried out once
+        command = {**body, "command_id": str(uuid4())}  # commands with equal ids are carried out once
         why = ""
         for attempt in range(_TRIES):
             if attempt:

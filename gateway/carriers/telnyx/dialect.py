@@ -1,8 +1,9 @@
 """Telnyx media streaming in ``rtp`` mode: snake_case JSON, base64 of RTP payloads without their headers.
 
-What we receive is announced by ``start``; what we send was set when streaming was started and is not repeated, so it
-is configured. ``media`` may arrive out of order and is put in order by its ``chunk``. ``clear`` returns pending marks
-at once. Hang-up and DTMF towards the caller are REST; closing the socket lets TeXML go on.
+``start`` announces the format that we receive. The format that we send was set when streaming was started and is not
+repeated, so it is configured. ``media`` may arrive out of order, and is put in order by its ``chunk``. ``clear``
+returns
+pending marks at once. Hang-up and DTMF towards the caller go by REST. When the socket closes, TeXML goes on.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ from voicecodecs.registry import AudioFormat
 
 
 class InOrder:
-    """Puts numbered pieces in order; waits for a missing one until ``DEPTH`` later ones are here."""
+    """Puts numbered pieces in order. Waits for a missing piece until more than ``DEPTH`` later ones are here."""
 
     DEPTH = 3
     JUMP = 50
-    """A number so far ahead is no reordering: pieces were dropped unread, go on from here."""
+    """A number this far ahead does not come from reordering: pieces were dropped unread, and the order goes on from
+    it."""
 
     def __init__(self) -> None:
         self._next: int | None = None
         self._held: dict[int, bytes] = {}
 
     def push(self, number: int, piece: bytes) -> list[bytes]:
-        """The pieces that can go on now; those that come too late are dropped."""
+        """Add a piece, and return the pieces that are in order now. A piece that comes too late is dropped."""
         if self._next is None or number - self._next >= self.JUMP:
             self._held.clear()
             self._next = number
@@ -56,7 +58,8 @@ class InOrder:
 
 
 def _client_state(value: Any) -> dict[str, str]:
-    """What the application that leads the call has given along, base64 of anything: as ``clientState`` where text."""
+    """Return what the application that leads the call has attached to it, as ``clientState``. The value is base64 of
+    anything, and is left out unless it is text."""
     try:
         return {"clientState": a2b_base64(text(value), strict_mode=True).decode()} if value else {}
     except (ValueError, TypeError):
@@ -64,10 +67,10 @@ def _client_state(value: Any) -> dict[str, str]:
 
 
 class Telnyx(JsonEvents):
-    """One stream's serializer.
+    """The serializer of one stream.
 
     Args:
-        outbound: what ``stream_bidirectional_codec`` and ``…_sampling_rate`` say.
+        outbound: format that ``stream_bidirectional_codec`` and ``…_sampling_rate`` ask for.
     """
 
     name: ClassVar[str] = "telnyx"
@@ -88,28 +91,28 @@ class Telnyx(JsonEvents):
         self._chunks = InOrder()
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Telnyx writes ``{"event":"media"`` first."""
+        """Whether a message is audio: Telnyx begins those with ``{"event":"media"``."""
         return bytes(data[:16]) == b'{"event":"media"'
 
     def media(self, payload: bytes) -> bytes:
-        """One frame."""
+        """Encode one frame of audio."""
         if self._swap_out:
             payload = swap_byte_order(payload)
         return b'{"event":"media","media":{"payload":"' + b2a_base64(payload, newline=False) + b'"}}'
 
     def mark(self, name: str) -> bytes:
-        """Comes back when all before it was played, or at once on ``clear``."""
+        """Encode a mark, which comes back when everything before it was played, or at once on ``clear``."""
         return orjson.dumps({"event": "mark", "mark": {"name": name}})
 
     def clear(self) -> bytes:
-        """Empties the buffer."""
+        """Encode the message that empties the peer's buffer."""
         return b'{"event":"clear"}'
 
     def dtmf(self, digits: str) -> None:
-        """Telnyx has no such message."""
+        """Return None, because Telnyx has no such message."""
 
     def hangup(self, handoff_data: str | None = None) -> None:
-        """Telnyx has no such message."""
+        """Return None, because Telnyx has no such message."""
 
     # --- readers ---------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from gateway.carriers.telnyx.settings import TelnyxConfig
 
 
 def telnyx_signed(public_key: str, timestamp: str, signature: str, body: bytes, *, now: float) -> bool:
-    """``telnyx-signature-ed25519`` over ``timestamp|body``, not older (or newer) than ``MAX_AGE_S``.
+    """Check ``telnyx-signature-ed25519`` over ``timestamp|body``. It may not be older or newer than ``MAX_AGE_S``.
 
     Raises:
         ValueError: ``public_key`` is not base64 of 32 bytes.

@@ -1,4 +1,4 @@
-"""Twilio's webhooks: TwiML."""
+"""Twilio's webhooks, which are answered with TwiML."""
 
 from __future__ import annotations
 

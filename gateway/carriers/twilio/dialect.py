@@ -1,8 +1,8 @@
-"""Twilio Media Streams, bidirectional (``<Connect><Stream>``). mu-law 8 kHz in base64 in JSON text messages.
+"""Twilio Media Streams, bidirectional (``<Connect><Stream>``): mu-law at 8 kHz in base64 in JSON text messages.
 
-Twilio plays what we send in order and buffers ahead of real time; ``clear`` empties that buffer and returns all
-pending marks at once, which is why marks of ours carry a generation number. Outgoing messages hold exactly the
-documented keys: an extra one raises warning 31951. There is no message for hang-up (closing the socket is one) nor for
+Twilio plays what we send in order, and buffers ahead of real time. ``clear`` empties that buffer and returns all
+pending marks at once, so our marks carry a generation number. Outgoing messages hold exactly the documented keys,
+because an extra key raises warning 31951. There is no message for hang-up (we close the socket instead) and none for
 outgoing DTMF (tones go in the audio).
 """
 
@@ -21,7 +21,7 @@ from voicecodecs.registry import AudioFormat
 
 
 class Twilio(JsonEvents):
-    """One stream's serializer."""
+    """The serializer of one stream."""
 
     name: ClassVar[str] = "twilio"
     max_lead_ms: ClassVar[int] = 2000
@@ -36,27 +36,27 @@ class Twilio(JsonEvents):
         self._media_head = b""
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Twilio writes ``{"event":"media"`` first."""
+        """Whether a message is audio: Twilio begins those with ``{"event":"media"``."""
         return data[:16] == b'{"event":"media"'
 
     def media(self, payload: bytes) -> bytes:
-        """One frame."""
+        """Encode one frame of audio."""
         return self._media_head + b2a_base64(payload, newline=False) + b'"}}'
 
     def mark(self, name: str) -> bytes:
-        """Comes back when all before it was played, or at once on ``clear``."""
+        """Encode a mark, which comes back when everything before it was played, or at once on ``clear``."""
         return orjson.dumps({"event": "mark", "streamSid": self._stream_id, "mark": {"name": name}})
 
     def clear(self) -> bytes:
-        """Empties the buffer."""
+        """Encode the message that empties the peer's buffer."""
         return orjson.dumps({"event": "clear", "streamSid": self._stream_id})
 
     def dtmf(self, digits: str) -> bytes | None:
-        """Twilio has no such message."""
+        """Return None, because Twilio has no such message."""
         return None
 
     def hangup(self, handoff_data: str | None = None) -> None:
-        """Twilio has no such message."""
+        """Return None, because Twilio has no such message."""
 
     # --- readers ---------------------------------------------------------------------------------------------------
 

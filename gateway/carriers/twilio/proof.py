@@ -13,8 +13,8 @@ from gateway.carriers.twilio.settings import TwilioConfig
 def twilio_signed(token: str, url: str, signature: str, form: Form | None = None, body: bytes = b"") -> bool:
     """Whether the signature is Twilio's, over any spelling of the URL that Twilio is known to sign.
 
-    With and without the default port; for WebSocket upgrades (no form) also with and without a trailing slash. A
-    ``bodySHA256`` in the query stands for a JSON body, which then has to match it.
+    These are the URL with and without the default port, and for WebSocket upgrades (no form) also with and without a
+    trailing slash. A ``bodySHA256`` in the query stands for a JSON body, which then has to match the hash.
     """
     digest = parse_qs(urlsplit(url).query).get("bodySHA256")
     if digest is not None:

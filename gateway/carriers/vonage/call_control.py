@@ -1,4 +1,4 @@
-"""Vonage's webhooks: NCCO."""
+"""Vonage's webhooks, which are answered with an NCCO."""
 
 from __future__ import annotations
 

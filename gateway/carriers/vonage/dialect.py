@@ -1,8 +1,9 @@
-"""Vonage Voice API WebSocket: text messages are JSON, binary ones are s16le, exactly 20 ms each, both ways.
+"""Vonage Voice API WebSocket: text messages are JSON, binary messages are exactly 20 ms of s16le, both ways.
 
-The first message holds the endpoint's ``headers`` at top level beside ``event`` and ``content-type``. ``notify`` is
-queued like audio and comes back when it is reached; a ``clear`` cancels those that wait. DTMF out and hang-up are
-REST; closing the socket raises ``disconnected`` at the event webhook, which may answer with what follows.
+The first message holds the endpoint's ``headers`` at top level, next to ``event`` and ``content-type``. A ``notify`` is
+queued like audio and comes back when the playout reaches it; ``clear`` cancels those that wait. Outgoing DTMF and
+hang-up would go by REST. When the socket closes, the event webhook gets ``disconnected``, and may answer with what
+follows.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _OURS = ("event", "content-type")
 
 
 class Vonage(JsonEvents):
-    """One stream's serializer."""
+    """The serializer of one stream."""
 
     name: ClassVar[str] = "vonage"
     start_event: ClassVar[str] = "websocket:connected"
@@ -41,30 +42,30 @@ class Vonage(JsonEvents):
         self._samples = WholeSamples()
 
     def decode_binary(self, data: bytes) -> list[Message]:
-        """Caller audio."""
+        """Decode the caller's audio."""
         return [MediaReceived(self._samples.push(data))]
 
     def is_media(self, data: bytes | memoryview, *, binary: bool = False) -> bool:
-        """Every binary message is."""
+        """Whether a message is audio: every binary message is."""
         return binary and not len(data) % 2 and self._samples.aligned
 
     def media(self, payload: bytes) -> bytes:
-        """One frame."""
+        """Encode one frame of audio."""
         return payload
 
     def mark(self, name: str) -> bytes:
-        """Comes back as ``websocket:notify``."""
+        """Encode a mark, which comes back as ``websocket:notify``."""
         return orjson.dumps({"action": "notify", "payload": {"name": name}})
 
     def clear(self) -> bytes:
-        """Empties the buffer; answered with ``websocket:cleared``."""
+        """Encode the message that empties the buffer; the peer answers with ``websocket:cleared``."""
         return b'{"action":"clear"}'
 
     def dtmf(self, digits: str) -> None:
-        """Vonage has no such message."""
+        """Return None, because Vonage has no such message."""
 
     def hangup(self, handoff_data: str | None = None) -> None:
-        """Vonage has no such message."""
+        """Return None, because Vonage has no such message."""
 
     # --- readers ---------------------------------------------------------------------------------------------------
 

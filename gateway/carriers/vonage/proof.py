@@ -15,12 +15,13 @@ _NO_CLOCK: Options = {"verify_aud": False, "verify_exp": False, "verify_iat": Fa
 
 
 def vonage_signed(secret: str, authorization: str, body: bytes | None, *, now: float) -> bool:
-    """``Authorization: Bearer <JWT>``, HS256; with a body also its ``payload_hash``; issued within ``MAX_AGE_S``."""
+    """Check ``Authorization: Bearer <JWT>`` (HS256): it has to be issued within ``MAX_AGE_S``, and for a body its
+    ``payload_hash`` has to match."""
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer":
         return False
     try:
-        # Times are checked below, against ``now``.
+        # The token's times are checked below, against ``now``.
         claims = jwt.decode(token, secret, algorithms=["HS256"], options={"require": ["iat"], **_NO_CLOCK})
         if abs(now - float(claims["iat"])) > MAX_AGE_S or float(claims.get("exp", now)) < now:
             return False
