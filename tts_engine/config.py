@@ -92,7 +92,7 @@ class EmbeddedConfig(EngineModel):
 
     espeak: tuple[str, ...] = ()
     """Further languages that espeak-ng speaks, under espeak-ng's names (`de`, `fr`, `cmn`). Their voices are
-    `espeak:de` and so on; they sound robotic, but at once. Needs the `espeak` extra, whose library is GPL-3."""
+    `espeak:de` and so on; they sound robotic, but start at once. Needs the `espeak` extra, whose library is GPL-3."""
 
     mandarin: MandarinConfig | None = None
     """Mandarin too, for calls in language ``zh`` and for its voices by name (default none). ``{}`` takes the defaults.

@@ -27,8 +27,8 @@ speech and words change only what is known of the caller. ``Turns`` reads that t
     state            the caller                        our voice      ends by
     SILENT           is not speaking                   goes on
     SUSPECTED        may be speaking                   suspended      SPEECH, DISMISSED, or its deadline: go on
-    CONFIRMING       speaks, not known what            suspended      WORDS, SILENCE, or its deadline: cut
-    AWAITING_WORDS   has stopped, not known what       suspended      WORDS, NO_WORDS
+    CONFIRMING       speaks, words are unknown         suspended      WORDS, SILENCE, or its deadline: cut
+    AWAITING_WORDS   has stopped, words are unknown    suspended      WORDS, NO_WORDS
     SPEAKING         speaks                            goes on        SILENCE; its deadline cuts, with a recogniser
 
 The table below has a row for each thing that changes something; the first row that fits counts. A case without a row

@@ -87,7 +87,7 @@ class Asterisk(JsonEvents):
         """Encode a mark, which comes back as ``MEDIA_MARK_PROCESSED``.
 
         Raises:
-            ValueError: the name makes the message longer than the peer reads.
+            ValueError: the name makes the message longer than the peer reads, or has a blank in a plain message.
         """
         return self._command("MARK_MEDIA", name)
 
