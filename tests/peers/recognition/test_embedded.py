@@ -73,7 +73,10 @@ async def test_partial_results_grow_to_the_final_one(recogniser: EmbeddedRecogni
     await ear.until_finals(1)
     await stream.aclose()
     assert understood(text, ear.finals[0]), ear.finals
-    assert understood("I would like", ear.partials[0]) and not understood("a person", ear.partials[0]), ear.partials
+    # How much of the first half had come by the first result depends on the machine, and so do its words.
+    early = ear.partials[0]
+    assert early and not understood("a person", early), ear.partials
+    assert len(early.split()) < len(ear.finals[0].split()), (early, ear.finals)
 
 
 async def test_calls_are_heard_side_by_side(recogniser: EmbeddedRecogniser) -> None:
