@@ -90,7 +90,7 @@ async def test_messages_reach_the_session_and_extensions_stay_home(dial: Callabl
 async def test_aclose_lets_the_queue_leave_and_closes_with_1000(dial: Callable[..., Dialled]) -> None:
     async with running_app() as app:
         call_ = dial(app.url, extensions=True)
-        await until(lambda: app.sockets)
+        await until(lambda: app.received and app.received[0])  # the relay, too, knows that it is connected
         for digit in "123":
             call_.relay.send(Dtmf(digit=digit))
         call_.relay.send(Ended(reason="hangup", duration_ms=1))
