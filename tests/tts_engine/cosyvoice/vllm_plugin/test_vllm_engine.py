@@ -30,7 +30,7 @@ from tts_engine.cosyvoice.vllm_plugin.ras import RasState  # noqa: E402
 from tts_engine.errors import InvalidRequest  # noqa: E402
 
 HERE = Path(__file__).parent
-GOLDENS = HERE.parents[1] / "goldens/cosyvoice"
+GOLDENS = HERE.parents[2] / "goldens/cosyvoice"
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.timeout(300),
