@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 import re
 import secrets
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -143,7 +144,7 @@ def description_of(message: Message) -> SessionDescription | None:
     raise ProtocolError(f"body is {message.content_type[:60]!r}, expected application/sdp", status=415)
 
 
-class InviteDialog:
+class InviteDialog(ABC):
     """A call's dialog, from its first message to its last.
 
     Args:
@@ -254,9 +255,9 @@ class InviteDialog:
         else:
             self._say_goodbye()
 
+    @abstractmethod
     def _give_up(self, reason: str, headers: HeaderItems) -> None:
         """End a call that has no final response yet."""
-        raise NotImplementedError
 
     def _say_goodbye(self) -> None:
         self._ask("BYE", self._goodbye, b"", lambda response: None)
@@ -478,13 +479,13 @@ class InviteDialog:
 
     # --- offers and answers ----------------------------------------------------------------------------------------
 
+    @abstractmethod
     def begun(self, *, now: float) -> None:
         """Note that the session exists."""
-        raise NotImplementedError
 
+    @abstractmethod
     def not_begun(self, *, now: float) -> None:
         """Note that there is no room for a session."""
-        raise NotImplementedError
 
     def _apply(self, agreed: Agreed | None) -> None:
         assert agreed
@@ -567,6 +568,7 @@ class InviteDialog:
                 self.negotiation.withdraw()
                 self._end("no common codec", [("Reason", 'SIP;cause=488;text="Not Acceptable Here"')])
 
+    @abstractmethod
     def _answered_late(self) -> None:
         """Go on after an ACK that carried the answer to our offer."""
 

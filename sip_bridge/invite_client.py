@@ -284,6 +284,9 @@ class InviteClient(InviteDialog):
         if self._provisional:
             self._cancel()  # else the first response makes us cancel: before it, the peer may not know the INVITE
 
+    def _answered_late(self) -> None:
+        """Do nothing: a call of ours has begun before an ACK can bring an answer."""
+
     def _cancel(self) -> None:
         # We cancel only once. If no answer to the INVITE comes, it counts as cancelled after 64*T1 (section 9.1).
         if self._invite is not None and not self._settled:

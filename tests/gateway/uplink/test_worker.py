@@ -22,6 +22,7 @@ from gateway.config import BargeInConfig, RouteConfig
 from gateway.uplink.recorder import Recorder
 from gateway.uplink.worker import UplinkWorker
 from tests.gateway.uplink.uplink_fakes import HANG_S, PCMU, Heard, settled
+from tests.waiting import until
 from voicecodecs.registry import AudioFormat, encoder
 
 L16 = AudioFormat("L16", 16000)
@@ -155,9 +156,7 @@ async def test_a_bug_met_on_one_call_does_not_deafen_the_others(
         stream.want(vad=False, pcm_rate=16000)
         broken.push(frame(0), now=0.0)
         stream.push(frame(1), now=0.0)  # in one batch with what breaks, and behind it
-        async with asyncio.timeout(HANG_S):
-            while not heard.pcm:
-                await asyncio.sleep(0.001)
+        await until(lambda: heard.pcm)
         stream.push(frame(2), now=0.02)
         await settled(worker)
     assert levels(heard) == [1, 2]
