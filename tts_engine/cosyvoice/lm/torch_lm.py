@@ -263,11 +263,13 @@ class TorchLm(DeviceThread):
 
     def _admit(self) -> list[LmSequence]:
         """Drop sequences that were given up, and give slots to waiting ones. Called under the lock."""
-        gone = [s for s in self._live if s.cancelled or s.done]
-        for s in gone:
-            self._free.append(s.slot)
-        if gone:
-            self._live = [s for s in self._live if not (s.cancelled or s.done)]
+        live: list[LmSequence] = []
+        for s in self._live:  # one look at each: a reader may give up at any moment, and would take the slot with it
+            if s.cancelled or s.done:
+                self._free.append(s.slot)
+            else:
+                live.append(s)
+        self._live = live
         for s in (*self._live, *self._listening):
             s.listen()
         begun: list[LmSequence] = []

@@ -14,6 +14,7 @@ import torch
 from tests.waiting import PATIENCE_S, until
 from tts_engine.cosyvoice.lm.api import Admission, Input
 from tts_engine.cosyvoice.lm.eager_steps import Drawn, EagerLm
+from tts_engine.cosyvoice.lm.sequence import LmSequence
 from tts_engine.cosyvoice.lm.torch_lm import TorchLm, TorchLmConfig
 from tts_engine.cosyvoice.models.config import LanguageModelConfig, SamplingConfig
 from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
@@ -257,3 +258,29 @@ async def test_a_clause_that_begins_in_the_round_of_a_device_error_hears_of_it()
         steps.let_go.set()
         results = await asyncio.wait_for(asyncio.gather(first, second, return_exceptions=True), PATIENCE_S)
     assert [type(result) for result in results] == [SynthesisFailed, SynthesisFailed]
+
+
+class GivenUpAtTheSecondLook(LmSequence):
+    """A clause whose reader gives up between two looks of the loop's thread."""
+
+    looks = 0
+
+    @property
+    def cancelled(self) -> bool:
+        self.looks += 1
+        return self.looks > 1
+
+    @cancelled.setter
+    def cancelled(self, value: bool) -> None:
+        """What ``LmSequence`` begins with says nothing here."""
+
+
+async def test_a_clause_given_up_while_another_leaves_frees_its_slot() -> None:
+    lm = TorchLm(EagerLm(network(), slots=2, max_length=96), SMALL)
+    leaves, gives_up = LmSequence(Some(3), None, 8), GivenUpAtTheSecondLook(Some(3), None, 8)
+    leaves.slot, gives_up.slot = lm._free.pop(), lm._free.pop()
+    leaves.done = True
+    lm._live = [leaves, gives_up]
+    lm._admit()
+    lm._admit()
+    assert lm.free_slots == 2
