@@ -59,8 +59,49 @@ def _user_data() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "talkspurt"
 
 
+def see_one_gpu(config: EngineConfig) -> EngineConfig:
+    """Hide all GPUs but the engine's from this process, and return the configuration with that one as ``cuda``.
+
+    Triton launches kernels on the current device, which is the first one in every new thread. Call this before CUDA is
+    used.
+
+    Raises:
+        Unavailable: two models name different GPUs, or ``CUDA_VISIBLE_DEVICES`` has hidden the GPU already.
+    """
+    sections = {"engine": config, **{f"engine.more_models.{name}": one for name, one in config.more_models.items()}}
+    devices = {
+        section: model.device
+        for section, model in sections.items()
+        if model.kind.startswith("cosyvoice") and model.device.startswith("cuda")
+    }
+    if not devices:
+        return config
+    if len({_number(device) for device in devices.values()}) > 1:
+        named = ", ".join(f"{section}.device is {device}" for section, device in devices.items())
+        raise Unavailable(f"{named}: the models of one engine have to be on one GPU; see engine.devices")
+    device = next(iter(devices.values()))
+    number, visible = _number(device), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(number)
+    elif number < len(names := visible.split(",")):
+        os.environ["CUDA_VISIBLE_DEVICES"] = names[number].strip()
+    else:
+        raise Unavailable(f"device {device}: CUDA_VISIBLE_DEVICES is {visible!r}, which has {len(names)} devices")
+    moved = {
+        name: model.model_copy(update={"device": "cuda"}) if f"engine.more_models.{name}" in devices else model
+        for name, model in config.more_models.items()
+    }
+    first = {"device": "cuda"} if "engine" in devices else {}
+    return config.model_copy(update={**first, "more_models": moved})
+
+
+def _number(device: str) -> int:
+    return int(device.partition(":")[2] or 0)
+
+
 async def make_engine(config: EngineConfig) -> SpeechEngine:
     """Make a warm engine in this process, with all its models."""
+    config = see_one_gpu(config)
     begun = time.monotonic()
     was_warm = compile_cache.keep(config.cache_folder)
     made: dict[str, Synthesizer] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -99,6 +99,10 @@ class EmbeddedConfig(EngineModel):
     The engine then needs 0.5 GB more memory and some seconds more to start."""
 
 
+Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d{1,3})?)$")]
+"""``cpu``, ``cuda``, ``cuda:1`` ..."""
+
+
 class CosyVoiceConfig(EngineModel):
     """Settings of a CosyVoice engine: how it computes, what memory it may take, and which turns it admits."""
 
@@ -131,6 +135,10 @@ class CosyVoiceConfig(EngineModel):
     beginning of the voice prompt is cut so that prompt and first chunk together fill whole chunks. With 15 the first
     sound comes seven steps of the language model sooner, and the second chunk is due 0.3 s sooner. 23 to 25 cost one
     chunk more: the prompt's last chunk, which then looks ahead into the clause."""
+
+    text_processes: int | None = Field(default=None, ge=0, le=64)
+    """Processes that turn a clause's numbers and dates into words, 1 to 10 ms a clause (default: one for every four
+    processor cores, at most four). 0 does it on the engine's event loop, one clause after the other."""
 
     euler_steps: int = Field(default=10, ge=2, le=32)
     """Steps of the flow's solver (default 10, the published number). Fewer are proportionally faster, but the mel
@@ -172,9 +180,9 @@ class ModelConfig(EngineModel):
     model_folder: str = ""
     """Model directory of a CosyVoice engine, in the official layout."""
 
-    device: str = "cuda"
+    device: Device = "cuda"
     """Where a CosyVoice engine computes (default ``cuda``, the first GPU; ``cuda:1`` the second); ``cpu`` is for tiny
-    models and tests."""
+    models and tests. All models of an engine have to be on one GPU."""
 
     cosyvoice: CosyVoiceConfig = CosyVoiceConfig()
     """Settings of a CosyVoice engine; others ignore them."""
@@ -188,7 +196,7 @@ class EngineConfig(ModelConfig):
     ``/v1/models`` know them (default none). After a start the model of ``kind`` is active; its name is its kind. On one
     GPU the memory of all models together has to fit."""
 
-    devices: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
     """Devices that get an engine process each, instead of one process on ``device`` (default none): ``[cuda:0,
     cuda:1]`` serves from two GPUs. This is for an engine that the gateway starts; one that runs alone takes ``device``.
     """

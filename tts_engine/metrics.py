@@ -53,6 +53,12 @@ CACHE_BYTES = Gauge("talkspurt_engine_cache_bytes", "Memory in the engine's cach
 TEXT_CACHE_REQUESTS = Counter(
     "talkspurt_text_cache_requests", "Look-ups in the text cache", ["outcome"], registry=REGISTRY
 )
+NORMALISER_REQUESTS = Counter(
+    "talkspurt_text_normaliser_requests",
+    "Clauses whose numbers and dates were turned into words; hit: the words were remembered",
+    ["outcome"],
+    registry=REGISTRY,
+)
 
 
 class PrometheusObserver:
@@ -71,6 +77,10 @@ class PrometheusObserver:
     def text_cache(self, *, hit: bool, cache_bytes: int) -> None:
         TEXT_CACHE_REQUESTS.labels("hit" if hit else "miss").inc()
         CACHE_BYTES.labels("text").set(cache_bytes)
+
+    def normalised(self, *, hit: bool) -> None:
+        """See ``tts_engine.cosyvoice.frontend.normaliser.NormaliserObserver``."""
+        NORMALISER_REQUESTS.labels("hit" if hit else "miss").inc()
 
     def batch(self, rows: int, *, cache: str, cache_bytes: int) -> None:
         """See ``tts_engine.cosyvoice.synthesizer.StepObserver``. May be called in any thread."""

@@ -51,8 +51,12 @@ class PcmChunk:
     pcm: NDArray[np.float32]
     """Shape ``(samples,)``, [-1, 1], at the clause's ``line_rate``, else the synthesizer's ``sample_rate``."""
     words: Sequence[WordSpan] = ()
+    text_ms: float = 0.0
+    """Time for the clause's wording, in its first chunk."""
     queue_ms: float = 0.0
+    """Time until the model had what the chunk is made of."""
     engine_ms: float = 0.0
+    """Time in which the model made the chunk."""
 
 
 class Playhead:

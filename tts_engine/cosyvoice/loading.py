@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -18,6 +19,7 @@ from tts_engine.api import VoiceInfo
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.frontend.features import FeatureExtractor, VoiceFeatures
 from tts_engine.cosyvoice.frontend.frontend import Frontend
+from tts_engine.cosyvoice.frontend.normaliser import Normaliser, NormaliserObserver
 from tts_engine.cosyvoice.frontend.spk2info import read_spk2info
 from tts_engine.cosyvoice.lm.eager_steps import EagerLm
 from tts_engine.cosyvoice.lm.quantised import round_linear_layers
@@ -100,6 +102,10 @@ class DirectoryVoices:
         return self._registry.get(voice_id).revision
 
 
+class Observer(StepObserver, NormaliserObserver, Protocol):
+    """Counts what a CosyVoice engine does."""
+
+
 def load_synthesizer(
     folder: Path,
     settings: CosyVoiceConfig,
@@ -108,7 +114,7 @@ def load_synthesizer(
     voices_folder: Path | None = None,
     export_folder: Path = Path("vllm-models"),
     vllm: VllmConfig | None = None,
-    observer: StepObserver | None = None,
+    observer: Observer | None = None,
 ) -> CosyVoiceSynthesizer:
     """Read the weights (seconds to a minute) and build the engine. Call its ``start`` then.
 
@@ -173,6 +179,11 @@ def load_synthesizer(
     return CosyVoiceSynthesizer(
         name=f"cosyvoice{model.config.version}",
         frontend=frontend,
+        normaliser=Normaliser(
+            frontend.normalise,
+            processes=_text_processes(settings) if frontend.verbalises else 0,
+            observer=observer,
+        ),
         lm=lm,
         worker=worker,
         voices=DirectoryVoices(folder, frontend, voices_folder),
@@ -184,6 +195,12 @@ def load_synthesizer(
         observer=observer,
         block_bytes=block_bytes,
     )
+
+
+def _text_processes(settings: CosyVoiceConfig) -> int:
+    if settings.text_processes is not None:
+        return settings.text_processes
+    return min((os.cpu_count() or 1) // 4, 4)
 
 
 def _torch_lm(network: SpeechLanguageModel, settings: CosyVoiceConfig, device: torch.device) -> TorchLm:

@@ -19,6 +19,8 @@ from typing import Protocol
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.cosyvoice.frontend.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend.frontend import Clause, LmPrompt
+from tts_engine.cosyvoice.frontend.normalise import Normalised
+from tts_engine.cosyvoice.frontend.normaliser import Normaliser
 from tts_engine.cosyvoice.frontend.words import SYLLABLE_S
 from tts_engine.cosyvoice.lm.api import LmBackend, Reader, StreamedLm
 from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, SAMPLE_RATE
@@ -38,7 +40,7 @@ SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * FRAME_SAMPLES
 class ClauseFrontend(Protocol):
     """The part of ``cosyvoice.frontend.Frontend`` that the synthesizer uses."""
 
-    def clause(self, text: str, voice: VoiceFeatures, *, language: str = "", instruct: str = "") -> Clause: ...
+    def clause(self, normalised: Normalised, voice: VoiceFeatures, *, instruct: str = "") -> Clause: ...
 
     def streamed(self, voice: VoiceFeatures, *, instruct: str = "") -> LmPrompt | None: ...
 
@@ -80,6 +82,7 @@ class CosyVoiceSynthesizer:
         *,
         name: str,
         frontend: ClauseFrontend,
+        normaliser: Normaliser,
         lm: LmBackend,
         worker: WaveWorker,
         voices: VoiceSource,
@@ -101,7 +104,8 @@ class CosyVoiceSynthesizer:
             observer: counts batches and caches. block_bytes: memory of one of the worker's blocks.
         """
         self.name = name
-        self._frontend, self._lm, self._worker, self._voices = frontend, lm, worker, voices
+        self._frontend, self._normaliser = frontend, normaliser
+        self._lm, self._worker, self._voices = lm, worker, voices
         self._start_lm, self._filter_silence, self._gpu = start_lm, filter_silence, gpu
         self._admission = admission
         self._observer, self._block_bytes = observer, block_bytes
@@ -118,6 +122,7 @@ class CosyVoiceSynthesizer:
         """Capture the graphs, then bring the built-in voices' prompts to the device."""
         # Three threads share the interpreter. With the default of 5 ms, one would wait that long for another's loop.
         sys.setswitchinterval(0.0005)
+        await self._normaliser.start()
         if self._start_lm is not None:
             await self._start_lm()  # type: ignore[misc]
         await self._worker.start()
@@ -155,6 +160,7 @@ class CosyVoiceSynthesizer:
         self._ready = False
         await self._lm.aclose()
         await self._worker.aclose()
+        await self._normaliser.aclose()
 
     async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
         """See ``Synthesizer``. The first chunk needs ``CosyVoiceConfig.first_hop + 3`` speech tokens, the others 25."""
@@ -165,22 +171,27 @@ class CosyVoiceSynthesizer:
         words = _Words([])
         rendering = await self._open(voice, playhead, goes_on=not clause.first)
         try:
+            opened = time.monotonic()
             drawing = await self._draw(clause, features, words, _Reader(self._scheduler, rendering))
+            text_s = time.monotonic() - opened
+            begun += text_s
             silence = SilenceFilter() if self._filter_silence else None
             async with aclosing(drawing) as tokens:
                 async for token in tokens:
                     if silence is None or silence.keep(token):
                         rendering.tokens.append(token)
                     if self._scheduler.missing(rendering) <= 0:
-                        yield await self._chunk(rendering, words, playhead, begun, final=False)
+                        yield await self._chunk(rendering, words, playhead, begun, text_s, final=False)
+                        text_s = 0.0
                         await self._give_way(playhead)
                         begun = time.monotonic()
             if not rendering.tokens:
                 raise SynthesisFailed("the language model made no speech for this clause")
             words.total = len(rendering.tokens) * SAMPLES_PER_TOKEN
             while len(rendering.tokens) > rendering.sounded:
-                yield await self._chunk(rendering, words, playhead, begun, final=self._scheduler.is_last(rendering))
-                begun = time.monotonic()
+                final = self._scheduler.is_last(rendering)
+                yield await self._chunk(rendering, words, playhead, begun, text_s, final=final)
+                begun, text_s = time.monotonic(), 0.0
         finally:
             self._worker.close(rendering)
             self._admission.departed(time.monotonic(), rendering.sounded * SAMPLES_PER_TOKEN / SAMPLE_RATE)
@@ -201,7 +212,9 @@ class CosyVoiceSynthesizer:
                     reader=reader,
                 )
             text += "".join([piece async for piece in clause.more])
-        prompt = front.clause(text, features, language=clause.language, instruct=clause.instruct)
+        prompt = front.clause(
+            await self._normaliser.normalise(text, clause.language), features, instruct=clause.instruct
+        )
         words.add(prompt.words)
         lm = prompt.lm
         return self._lm.generate(
@@ -259,7 +272,7 @@ class CosyVoiceSynthesizer:
             await asyncio.sleep(min(spare, 0.05))
 
     async def _chunk(
-        self, rendering: Rendering, words: _Words, playhead: Playhead, begun: float, *, final: bool
+        self, rendering: Rendering, words: _Words, playhead: Playhead, begun: float, text_s: float, *, final: bool
     ) -> PcmChunk:
         asked = time.monotonic()
         begins = not rendering.sounded
@@ -271,6 +284,7 @@ class CosyVoiceSynthesizer:
         return PcmChunk(
             pcm=pcm,
             words=words.take(len(pcm), last=final),
+            text_ms=text_s * 1000,
             queue_ms=(asked - begun) * 1000,
             engine_ms=(done - asked) * 1000,
         )

@@ -544,6 +544,7 @@ class _Utterance:
         engine_ms = 0.0
         async with aclosing(self._synthesizer.synthesize(asked, self._playhead)) as chunks:
             async for chunk in chunks:
+                times.text += chunk.text_ms
                 times.queue += chunk.queue_ms
                 times.engine += chunk.engine_ms
                 engine_ms += chunk.engine_ms

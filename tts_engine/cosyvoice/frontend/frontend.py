@@ -21,6 +21,7 @@ from tts_engine.cosyvoice.frontend.normalise import (
     default_verbaliser,
     is_only_punctuation,
     normalise,
+    plain_verbaliser,
 )
 from tts_engine.cosyvoice.frontend.tokenizer import END_OF_PROMPT, CosyTokenizer, Version
 from tts_engine.cosyvoice.frontend.words import expected_words
@@ -77,18 +78,22 @@ class Frontend:
         # The same few transcripts stand in front of every request. Keeping their ids saves milliseconds.
         self._transcript = lru_cache(maxsize=1024)(lambda transcript: self.normalise(transcript).text)
 
+    @property
+    def verbalises(self) -> bool:
+        """Does ``normalise`` verbalise numbers and dates, which takes milliseconds?"""
+        return self._verbalise is not plain_verbaliser
+
     def normalise(self, text: str, language: str = "") -> Normalised:
         return normalise(text, language, verbalise=self._verbalise)
 
-    def clause(self, text: str, voice: VoiceFeatures, *, language: str = "", instruct: str = "") -> Clause:
+    def clause(self, normalised: Normalised, voice: VoiceFeatures, *, instruct: str = "") -> Clause:
         """Prepare one clause: one request of the language model.
 
         Raises:
-            InvalidRequest: nothing in ``text`` can be spoken.
+            InvalidRequest: nothing in the text can be spoken.
         """
-        normalised = self.normalise(text, language)
         if is_only_punctuation(normalised.text.replace(" ", "")):
-            raise InvalidRequest(f"none of the {len(text)} characters can be spoken")
+            raise InvalidRequest(f"none of the {len(normalised.source)} characters can be spoken")
         mode = choose_mode(voice, instruct=instruct)
         return Clause(
             lm=self.prompt(normalised.text, voice, mode=mode, instruct=instruct), words=expected_words(normalised)
@@ -105,7 +110,7 @@ class Frontend:
 
         As in upstream, streamed text is not verbalised, because that needs the words around.
         """
-        return self.tokenizer.encode(text), expected_words(self.normalise(text, language))
+        return self.tokenizer.encode(text), expected_words(normalise(text, language))
 
     def prompt(self, text: str, voice: VoiceFeatures, *, mode: Mode, instruct: str = "") -> LmPrompt:
         """Lay out the request.

@@ -52,7 +52,7 @@ class WetextVerbaliser:
         quoting = {char for char in '"\\' if char in text}
         try:
             spoken: str = self._normalizers[script].normalize(text)
-        except (AssertionError, RuntimeError, ValueError, IndexError):
+        except (AssertionError, RuntimeError, TypeError, ValueError, IndexError):
             log.warning("text could not be verbalised and is read by the plain rules", extra={"characters": len(text)})
             return text
         # The English graph escapes the characters of its own tags and leaves the escape in the text.
