@@ -18,7 +18,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -27,6 +27,7 @@ import numpy as np
 
 from talkspurt.config.settings import Config, load
 from tts_engine.api import UtteranceRequest, VoiceInfo
+from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError
 
 _SLOT_S = 0.002
@@ -125,7 +126,7 @@ def check_voice(config: Config) -> Finding:
     """Check the configured engine: does it start, which voices does it have, how soon does it speak?"""
     engine = config.engine
     if engine.targets:
-        return _reachable(engine.targets)
+        return asyncio.run(_reachable(engine))
     try:
         voices, first_ms = asyncio.run(_first_words(config))
     except ModuleNotFoundError as exc:
@@ -148,19 +149,22 @@ async def _first_words(config: Config) -> tuple[list[VoiceInfo], float]:
         return list(await engine.list_voices()), statistics.median(times) * 1000
 
 
-def _reachable(targets: Iterable[str]) -> Finding:
-    import grpc
+async def _reachable(engine: EngineConfig) -> Finding:
+    from tts_engine.service.client import GrpcEngine
 
-    missing = []
-    for target in targets:
-        with grpc.insecure_channel(target) as channel:
+    problems = []
+    for target in engine.targets:
+        try:
+            client = GrpcEngine(target, engine)
             try:
-                grpc.channel_ready_future(channel).result(timeout=2)
-            except grpc.FutureTimeoutError:
-                missing.append(target)
-    if missing:
-        return Finding("voice", "fail", f"no engine answers at {', '.join(missing)} (engine.targets)")
-    return Finding("voice", "ok", f"engines at {', '.join(targets)}")
+                await client.status()
+            finally:
+                await client.aclose()
+        except EngineError as exc:
+            problems.append(f"no engine answers at {target} (engine.targets): {exc}")
+    if problems:
+        return Finding("voice", "fail", "; ".join(problems))
+    return Finding("voice", "ok", f"engines at {', '.join(engine.targets)}")
 
 
 def check_port(config: Config) -> Finding:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from tts_engine.pipeline.engine import SpeechConfig
 
@@ -188,6 +189,43 @@ class ModelConfig(EngineModel):
     """Settings of a CosyVoice engine; others ignore them."""
 
 
+def is_local(address: str) -> bool:
+    """Whether only this machine reaches ``unix:/path`` or ``host:port``."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class EngineTls(EngineModel):
+    """TLS between gateway and engine, for both ends. The files are PEM. They are read when the process starts; relative
+    paths begin where it is started."""
+
+    certificate: str = ""
+    """File with our certificate chain. An engine that listens has to have one; for a gateway it is what proves who it
+    is."""
+
+    key: str = ""
+    """File with the private key of ``certificate``, not encrypted."""
+
+    client_ca: str = ""
+    """Engine: file with the authorities whose clients may come; a client without a certificate of theirs is refused.
+    Empty: no client certificate is asked for, and `engine.token` is the proof."""
+
+    ca: str = ""
+    """Gateway: file with the authorities that the engine's certificate may come from; it has to name the host of
+    `targets`. Empty: the public authorities that gRPC brings."""
+
+    @model_validator(mode="after")
+    def _certificate_has_a_key(self) -> Self:
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("engine.tls.certificate and engine.tls.key belong together; one of them is missing")
+        return self
+
+
 class EngineConfig(ModelConfig):
     """Section ``engine``."""
 
@@ -215,8 +253,19 @@ class EngineConfig(ModelConfig):
     own). With several engines, a new utterance goes to the one with the fewest utterances."""
 
     listen: str = "127.0.0.1:50051"
-    """Where an engine that runs alone listens: ``host:port`` or ``unix:/path`` (default ``127.0.0.1:50051``). The
-    connection is neither encrypted nor authenticated: beyond loopback it belongs in a private network."""
+    """Where an engine that runs alone listens: ``host:port`` or ``unix:/path`` (default ``127.0.0.1:50051``). Beyond
+    loopback it needs ``tls`` with a certificate, and ``tls.client_ca`` or ``token``."""
+
+    tls: EngineTls | None = None
+    """Encrypt every TCP connection between gateway and engine (default none). Unix sockets stay plain. Beyond loopback
+    neither end starts without this section and a proof of the gateway: its certificate, or ``token``."""
+
+    token: SecretStr | None = Field(default=None, min_length=1)
+    """A secret that gateway and engine share, from the environment: ``${NAME}`` (default none). A client has to send it
+    as ``authorization: Bearer …``. Unix sockets ask for none. ``openssl rand -hex 32`` makes a good one."""
+
+    reflection: bool | None = None
+    """Whether the engine tells its gRPC services to whoever may use it (default: on loopback and unix sockets only)."""
 
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
     """TCP port of the engine's own ``/metrics``; 0 takes a free one (default none: the gateway shows the engine's
@@ -262,3 +311,37 @@ class EngineConfig(ModelConfig):
             if not target.startswith("unix:") and not target.rpartition(":")[2].isdigit():
                 raise ValueError(f"engine address {target!r} is neither host:port nor unix:/path")
         return self
+
+    @model_validator(mode="after")
+    def _proven_beyond_loopback(self) -> Self:
+        if self.token is not None and not all("!" <= each <= "~" for each in self.token.get_secret_value()):
+            raise ValueError("engine.token holds a blank or a character that is not ASCII, which a header cannot carry")
+        missing = "" if is_local(self.listen) else self.missing_to_listen(self.listen)
+        for target in self.targets:
+            missing = missing or self.missing_to_reach(target)
+        if missing:
+            raise ValueError(missing)
+        return self
+
+    def missing_to_listen(self, address: str) -> str:
+        """Return what an engine lacks that would listen on ``address``, as one sentence. Empty: nothing."""
+        tls = self.tls
+        if is_local(address) and (tls is None or address.startswith("unix:")):
+            return ""
+        lacks = []
+        if tls is None or not tls.certificate:
+            lacks.append("engine.tls.certificate and engine.tls.key")
+        if not (is_local(address) or self.token or (tls and tls.client_ca)):
+            lacks.append("engine.tls.client_ca or engine.token")
+        return f"an engine that listens on {address} needs {', and '.join(lacks)}" if lacks else ""
+
+    def missing_to_reach(self, target: str) -> str:
+        """Return what a gateway lacks that would use the engine at ``target``, as one sentence. Empty: nothing."""
+        if is_local(target):
+            return ""
+        lacks = []
+        if self.tls is None:
+            lacks.append("engine.tls")
+        if not (self.token or (self.tls and self.tls.certificate)):
+            lacks.append("engine.tls.certificate and engine.tls.key, or engine.token")
+        return f"a client of the engine at {target} needs {', and '.join(lacks)}" if lacks else ""

@@ -5,6 +5,7 @@ EngineError
 ├── NotFound           NOT_FOUND           no such voice or model
 ├── Exhausted          RESOURCE_EXHAUSTED  full; carries the delay after which a retry makes sense
 ├── Unavailable        UNAVAILABLE         starting, draining, or the process is gone
+├── Unauthenticated    UNAUTHENTICATED     the client, or a connection to be made, lacks its proof
 ├── DeadlineExceeded   DEADLINE_EXCEEDED   nothing came within the configured time
 └── SynthesisFailed    INTERNAL            the engine broke while making this utterance
 """
@@ -48,6 +49,12 @@ class Unavailable(EngineError):
     """The engine takes no requests now: it is starting or draining, or its process is gone."""
 
     code = "UNAVAILABLE"
+
+
+class Unauthenticated(EngineError):
+    """The client has not shown the token, or a network connection would be made without TLS or without a proof."""
+
+    code = "UNAUTHENTICATED"
 
 
 class DeadlineExceeded(EngineError):

@@ -19,6 +19,7 @@ _ENGINE_STATUS = {
     "NOT_FOUND": 404,
     "RESOURCE_EXHAUSTED": 429,
     "UNAVAILABLE": 503,
+    "UNAUTHENTICATED": 503,  # it is we whom the engine does not believe, not the client of this answer
     "DEADLINE_EXCEEDED": 504,
     "INTERNAL": 500,
 }

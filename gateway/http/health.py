@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -12,6 +13,8 @@ from gateway.call.directory import LocalDirectory
 from gateway.call.session import Session
 from tts_engine.api import EngineStatus
 from tts_engine.errors import EngineError
+
+log = logging.getLogger(__name__)
 
 _ENGINE_ANSWERS_S = 2.0
 _LOOK_S, _LOOK_WHILE_NOT_READY_S = 1.0, 0.2
@@ -64,12 +67,18 @@ class Health:
         return self._status is not None and self._status.ready
 
     async def watch(self) -> None:
-        """Ask for the engine's status again and again, until cancelled."""
+        """Ask for the engine's status again and again, until cancelled. Log why there is none, each reason once."""
+        logged = ""
         while True:
             try:
                 self._status = await asyncio.wait_for(self._engine_status(), _ENGINE_ANSWERS_S)
-            except (EngineError, TimeoutError):
+                logged = ""
+            except (EngineError, TimeoutError) as exc:
                 self._status = None
+                why = str(exc) or f"no answer within {_ENGINE_ANSWERS_S:g} s"
+                if why != logged:
+                    log.warning("the engine does not answer", extra={"error": why})
+                logged = why
             await asyncio.sleep(_LOOK_S if self.engine_is_ready else _LOOK_WHILE_NOT_READY_S)
 
     async def show(self, request: web.Request) -> web.Response:

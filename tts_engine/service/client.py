@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,11 +20,12 @@ import grpc
 from tts_engine import metrics
 from tts_engine.api import AudioChunk, EngineStatus, UtteranceRequest, VoiceInfo
 from tts_engine.config import EngineConfig
-from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, Unavailable
+from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, Unauthenticated, Unavailable
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 from tts_engine.service import wire
 from tts_engine.service.position import PositionReporter
+from tts_engine.service.security import open_channel, proof
 
 _GONE_S = 1.0
 """How many seconds we leave an engine alone that drains or is gone."""
@@ -32,6 +33,10 @@ _GONE_S = 1.0
 _LOST_STATUS = "Internal error from Core"
 """The status that grpc.aio itself gives to a call that ended during a write (``_AioCall.set_internal_error``). The
 server's status, mostly a refusal, is lost then. The request is not at fault and may be repeated."""
+
+_NO_CONNECTION = "failed to connect"
+_TLS_TRACES = "Socket closed", "handshake failed"
+"""What gRPC says of a connection that did not come up because one end did not accept the other's TLS."""
 
 
 def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
@@ -73,7 +78,7 @@ class GrpcUtterance:
         self._positions = PositionReporter(request.format.sample_rate)
         self._position_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._call = backend.stub.Speak()
+        self._call = backend.stub.Speak(metadata=backend.proof)
         self._sender: asyncio.Task[None] | None = self._loop.create_task(self._send())
         backend.active += 1
 
@@ -193,20 +198,28 @@ class _Backend:
     """One engine process: the connection to it, and how many utterances of ours it has."""
 
     def __init__(self, target: str, config: EngineConfig) -> None:
-        self.channel = grpc.aio.insecure_channel(target, options=channel_options(config))
+        self.channel = open_channel(target, config, channel_options(config))
+        self.proof = proof(target, config)
         self.stub = pb_grpc.SpeechEngineStub(self.channel)
         self.active = 0
         self._avoid_until = 0.0
         """The monotonic second until which we leave this engine alone while there are others."""
+
+    async def ask(self, method: str, request: object, *, timeout_s: float) -> Any:
+        """Call a unary method. Raises EngineError."""
+        try:
+            return await getattr(self.stub, method)(request, timeout=timeout_s, metadata=self.proof)
+        except grpc.aio.AioRpcError as exc:
+            raise _engine_error(exc) from None
 
     @property
     def lost(self) -> bool:
         return self.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
     def refused(self, error: EngineError) -> None:
-        """Note that an utterance failed. An engine that is full says for how long; one that is gone is tried again in a
-        second."""
-        if isinstance(error, Exhausted | Unavailable):
+        """Note that an utterance failed. An engine that is full says for how long; one that is gone, or does not know
+        us, is tried again in a second."""
+        if isinstance(error, Exhausted | Unavailable | Unauthenticated):
             delay_s = error.retry_after_s if isinstance(error, Exhausted) else _GONE_S
             self._avoid_until = time.monotonic() + delay_s
 
@@ -250,21 +263,21 @@ class GrpcEngine:
         request = pb.AddVoiceRequest(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
         timeout_s = self._config.timeouts.add_voice_s
         first, *others = sorted(self._backends, key=lambda one: one.lost)
-        added = await _unary(first.stub.AddVoice(request, timeout=timeout_s))
+        added = await first.ask("AddVoice", request, timeout_s=timeout_s)
         request.voice_id = added.voice_id
         for other in others:  # engines that share the folder of the first have the voice already
-            there = await _unary(other.stub.ListVoices(pb.ListVoicesRequest(), timeout=timeout_s))
+            there = await other.ask("ListVoices", pb.ListVoicesRequest(), timeout_s=timeout_s)
             if all(voice.voice_id != added.voice_id for voice in there.voices):
-                await _unary(other.stub.AddVoice(request, timeout=timeout_s))
+                await other.ask("AddVoice", request, timeout_s=timeout_s)
         return wire.decode_voice(added)
 
     async def remove_voice(self, voice_id: str) -> None:
         request, timeout_s = pb.RemoveVoiceRequest(voice_id=voice_id), self._config.timeouts.connect_s
         first, *others = sorted(self._backends, key=lambda one: one.lost)
-        await _unary(first.stub.RemoveVoice(request, timeout=timeout_s))
+        await first.ask("RemoveVoice", request, timeout_s=timeout_s)
         for other in others:
             with contextlib.suppress(NotFound):
-                await _unary(other.stub.RemoveVoice(request, timeout=timeout_s))
+                await other.ask("RemoveVoice", request, timeout_s=timeout_s)
 
     async def set_active_model(self, model: str) -> None:
         await self._all("SetActiveModel", pb.SetActiveModelRequest(model=model))
@@ -276,7 +289,7 @@ class GrpcEngine:
         """Return the engines' metrics as Prometheus text. The label ``worker`` tells apart the engines that answer, if
         there are several."""
         timeout_s = self._config.timeouts.connect_s
-        calls = [_unary(one.stub.GetMetrics(pb.GetMetricsRequest(), timeout=timeout_s)) for one in self._backends]
+        calls = [one.ask("GetMetrics", pb.GetMetricsRequest(), timeout_s=timeout_s) for one in self._backends]
         if len(calls) == 1:
             return bytes((await calls[0]).exposition)
         answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -288,23 +301,19 @@ class GrpcEngine:
 
     async def _first(self, method: str, request: object) -> Any:
         backend = min(self._backends, key=lambda one: one.lost)
-        return await _unary(getattr(backend.stub, method)(request, timeout=self._config.timeouts.connect_s))
+        return await backend.ask(method, request, timeout_s=self._config.timeouts.connect_s)
 
     async def _all(self, method: str, request: object) -> list[Any]:
         timeout_s = self._config.timeouts.connect_s
-        calls = [_unary(getattr(backend.stub, method)(request, timeout=timeout_s)) for backend in self._backends]
+        calls = [backend.ask(method, request, timeout_s=timeout_s) for backend in self._backends]
         return list(await asyncio.gather(*calls))
-
-
-async def _unary(call: Awaitable[Any]) -> Any:
-    try:
-        return await call
-    except grpc.aio.AioRpcError as exc:
-        raise _engine_error(exc) from None
 
 
 def _engine_error(exc: grpc.aio.AioRpcError) -> EngineError:
     if exc.code() is grpc.StatusCode.INTERNAL and (exc.details() or "").startswith(_LOST_STATUS):
         return Unavailable("the engine ended the call while text was on its way; why is not known")
+    details = exc.details() or ""
+    if details.startswith(_NO_CONNECTION) and any(trace in details for trace in _TLS_TRACES):
+        details += " (the engine.tls of both ends do not fit: certificate, client_ca, ca, or only one end has TLS)"
     metadata = {key: value for key, value in exc.trailing_metadata() or () if isinstance(value, str)}
-    return wire.decode_error(exc.code().name, exc.details() or "", metadata)
+    return wire.decode_error(exc.code().name, details, metadata)

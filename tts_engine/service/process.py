@@ -29,7 +29,8 @@ class EngineProcess(ChildProcess):
         """
         Args:
             module: see ``ChildProcess``. The module must call ``tts_engine.service.runner.run_child``.
-            config: the child's configuration. ``target`` replaces its ``listen``.
+            config: the child's configuration. ``target`` replaces its ``listen``; the token stays with us, since a unix
+                socket needs none.
         """
         times = ChildTimes(
             start_s=config.timeouts.start_s,
@@ -40,7 +41,7 @@ class EngineProcess(ChildProcess):
         super().__init__("engine", module, times=times)
         self.target = f"unix:{self.folder}/engine.sock"
         """The address at which ``GrpcEngine`` reaches the child. It stays the same over restarts."""
-        self._config = config.model_copy(update={"listen": self.target})
+        self._config = config.model_copy(update={"listen": self.target, "tls": None, "token": None})
         self._health_request = health_pb2.HealthCheckRequest(service=wire.SERVICE)
 
     def settings(self) -> str:

@@ -24,11 +24,12 @@ from grpc_reflection.v1alpha import reflection
 
 from tts_engine import metrics
 from tts_engine.api import EngineStatus, SpeechEngine, Utterance
-from tts_engine.config import EngineConfig, EngineTimeouts
+from tts_engine.config import EngineConfig, EngineTimeouts, is_local
 from tts_engine.errors import DeadlineExceeded, EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 from tts_engine.service import wire
+from tts_engine.service.security import TokenCheck, server_credentials
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +107,11 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         # This is twice the number of utterances: status and health must get through when the engine is full, and a
         # client over the limit must get RESOURCE_EXHAUSTED instead of waiting in HTTP/2's own queue.
         streams = 2 * config.speech.max_utterances + 16
+        checks = []
+        if config.token is not None:
+            checks.append(TokenCheck(config.token.get_secret_value(), wait_s=config.timeouts.text_s))
         self._server = grpc.aio.server(
+            interceptors=checks,
             options=[
                 ("grpc.so_reuseport", 0),  # a second engine on the same port is an error, not a silent half of the load
                 ("grpc.max_receive_message_length", config.message_bytes),
@@ -120,23 +125,30 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 ("grpc.keepalive_time_ms", ping_ms),
                 ("grpc.keepalive_timeout_ms", ping_ms),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", ping_ms // 2),
-            ]
+            ],
         )
         pb_grpc.add_SpeechEngineServicer_to_server(self, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (wire.SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
 
     async def start(self, listen: str | None = None) -> None:
         """Listen on ``listen`` (default: the configured address).
 
         Raises:
+            Unauthenticated: the configuration lacks what the address needs, or a file of ``tls`` cannot be used.
             OSError: the address cannot be had.
         """
         listen = listen or self.config.listen
+        credentials = server_credentials(self.config, listen)
+        reflected = self.config.reflection
+        if is_local(listen) if reflected is None else reflected:
+            names = (wire.SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, self._server)
         await self._set_health(NOT_SERVING)
         try:
-            port = self._server.add_insecure_port(listen)
+            if credentials is None:
+                port = self._server.add_insecure_port(listen)
+            else:
+                port = self._server.add_secure_port(listen, credentials)
         except RuntimeError as exc:
             raise OSError(f"cannot listen on {listen}: {exc}") from exc
         self.address = listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"

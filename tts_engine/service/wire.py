@@ -12,6 +12,7 @@ from tts_engine.errors import (
     InvalidRequest,
     NotFound,
     SynthesisFailed,
+    Unauthenticated,
     Unavailable,
 )
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
@@ -194,6 +195,8 @@ def decode_error(code: str, details: str, metadata: Mapping[str, str]) -> Engine
             return InvalidRequest(details, field="message")
         case "DEADLINE_EXCEEDED":
             return DeadlineExceeded(details)
+        case "UNAUTHENTICATED":
+            return Unauthenticated(details)
         case "UNAVAILABLE" | "CANCELLED":
             return Unavailable(details)
         case _:

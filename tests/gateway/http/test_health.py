@@ -32,12 +32,15 @@ def engine() -> Engine:
     return Engine()
 
 
-async def test_an_engine_that_cannot_speak_a_full_house_and_a_drain_keep_calls_away(engine: Engine) -> None:
+async def test_an_engine_that_cannot_speak_a_full_house_and_a_drain_keep_calls_away(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
     directory: LocalDirectory[Any] = LocalDirectory(limit=0)
     health = Health(directory, engine.status, version="1")
     watch = asyncio.create_task(health.watch())
     try:
-        await until(lambda: engine.asked > 0)
+        await until(lambda: engine.asked > 1)
+        assert [vars(record)["error"] for record in caplog.records] == ["still starting"]  # each reason once
         directory.limit = 1
         assert health.why_not_ready() == "engine is not ready"
         assert (await health.ready(None)).status == 503  # type: ignore[arg-type]  # the request is not looked at

@@ -1,0 +1,185 @@
+"""Who may use an engine over TCP: over real sockets with certificates made here, and what a configuration must have."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import trustme
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from pydantic import ValidationError
+
+from tests.tts_engine.service.scripted import ScriptedEngine
+from tts_engine.api import UtteranceRequest
+from tts_engine.config import EngineConfig
+from tts_engine.errors import EngineError, Unauthenticated, Unavailable
+from tts_engine.service.client import GrpcEngine
+from tts_engine.service.process import EngineProcess
+from tts_engine.service.server import SpeechServer
+
+TOKEN = "correct-horse-battery"
+LOOPBACK = "127.0.0.1:0"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """PEM files: an authority, the engine's and a gateway's certificate by it, and those of another authority."""
+    folder = tmp_path_factory.mktemp("pem")
+    for who in ("", "other_"):
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(str(folder / f"{who}ca"))
+        for name, host in (("engine", "127.0.0.1"), ("gateway", "gateway.example")):
+            issued = authority.issue_cert(host)
+            issued.private_key_pem.write_to_path(str(folder / f"{who}{name}_key"))
+            issued.cert_chain_pems[0].write_to_path(str(folder / f"{who}{name}"))
+    (folder / "text").write_text("no certificate")
+    return {path.name: str(path) for path in folder.iterdir()}
+
+
+def tls(files: dict[str, str], **names: str) -> dict[str, str]:
+    """The section ``tls`` with files by name; ``certificate`` brings its key."""
+    if "certificate" in names:
+        names["key"] = f"{names['certificate']}_key"
+    return {key: files[name] for key, name in names.items()}
+
+
+@asynccontextmanager
+async def serving(**settings: Any) -> AsyncIterator[str]:
+    server = SpeechServer(EngineConfig.model_validate({"listen": LOOPBACK} | settings))
+    try:
+        await server.start()
+        await server.serve(ScriptedEngine())
+        yield server.address
+    finally:
+        await server.aclose()
+
+
+async def spoken(address: str, **settings: Any) -> int:
+    """How many chunks an utterance of three words gets, by a client with these settings."""
+    engine = GrpcEngine(address, EngineConfig.model_validate(settings))
+    try:
+        await engine.status()
+        async with engine.open(UtteranceRequest(utterance_id="u")) as utterance:
+            utterance.feed("one two three")
+            utterance.end_text()
+            return len([chunk async for chunk in utterance])
+    finally:
+        await engine.aclose()
+
+
+async def test_mutual_tls_lets_in_whom_the_authority_knows(files: dict[str, str]) -> None:
+    async with serving(tls=tls(files, certificate="engine", client_ca="ca")) as address:
+        assert await spoken(address, tls=tls(files, ca="ca", certificate="gateway")) == 3
+        for wrong in (
+            tls(files, ca="ca"),  # shows no certificate
+            tls(files, ca="ca", certificate="other_gateway"),  # shows one of another authority
+            tls(files, ca="other_ca", certificate="gateway"),  # does not believe the engine
+        ):
+            with pytest.raises(Unavailable, match=r"the engine\.tls of both ends do not fit"):
+                await spoken(address, tls=wrong)
+        with pytest.raises(Unavailable, match=r"only one end has TLS"):
+            await spoken(address)
+
+
+async def test_a_token_over_tls_lets_in_who_knows_it(files: dict[str, str]) -> None:
+    async with serving(tls=tls(files, certificate="engine"), token=TOKEN) as address:
+        assert await spoken(address, tls=tls(files, ca="ca"), token=TOKEN) == 3
+        with pytest.raises(Unauthenticated, match=r"no token; this engine has engine\.token"):
+            await spoken(address, tls=tls(files, ca="ca"))
+        with pytest.raises(Unauthenticated, match=r"another token than engine\.token"):
+            await spoken(address, tls=tls(files, ca="ca"), token=TOKEN + "!")
+
+
+async def test_no_method_answers_without_the_token() -> None:
+    async with serving(token=TOKEN) as address:
+        engine = GrpcEngine(address, EngineConfig())
+        async with engine.open(UtteranceRequest(utterance_id="u")) as utterance:
+            utterance.feed("words for nobody")
+            with pytest.raises(EngineError):
+                await anext(utterance)
+        await engine.aclose()
+        async with grpc.aio.insecure_channel(address) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
+            await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+            assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_services_are_told_only_where_the_setting_says_so() -> None:
+    async with serving(reflection=False) as address, grpc.aio.insecure_channel(address) as channel:
+        call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
+        await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+        assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:50051", "[::]:50051", "engine.example:50051", ":50051", "10.0.0.7:50051"])
+def test_an_engine_beyond_loopback_needs_tls_and_a_proof(listen: str) -> None:
+    certificate = {"certificate": "c", "key": "k"}
+    for lacking, what in (
+        ({}, r"needs engine\.tls\.certificate and engine\.tls\.key, and engine\.tls\.client_ca or engine\.token"),
+        ({"token": TOKEN}, r"needs engine\.tls\.certificate and engine\.tls\.key$"),  # never in plain text
+        ({"tls": {"ca": "a"}, "token": TOKEN}, r"needs engine\.tls\.certificate and engine\.tls\.key$"),
+        ({"tls": certificate}, r"needs engine\.tls\.client_ca or engine\.token$"),
+    ):
+        config = EngineConfig.model_validate({"listen": LOOPBACK} | lacking)
+        assert f"on {listen} " in config.missing_to_listen(listen)
+        with pytest.raises(ValidationError, match=what.removesuffix("$")):
+            EngineConfig.model_validate({"listen": listen} | lacking)
+    for enough in ({"tls": certificate | {"client_ca": "a"}}, {"tls": certificate, "token": TOKEN}):
+        assert EngineConfig.model_validate({"listen": listen} | enough).listen == listen
+
+
+@pytest.mark.parametrize("target", ["10.0.0.7:50051", "engine.example:50051"])
+def test_a_gateway_needs_the_same_for_an_engine_elsewhere(target: str) -> None:
+    for lacking in ({}, {"token": TOKEN}, {"tls": {"ca": "a"}}):
+        with pytest.raises(ValidationError, match=f"engine at {target} needs engine.tls"):
+            EngineConfig.model_validate({"targets": [target]} | lacking)
+        with pytest.raises(Unauthenticated, match=target):  # also where a command line names the target
+            GrpcEngine(target, EngineConfig.model_validate(lacking))
+    for enough in ({"tls": {"ca": "a"}, "token": TOKEN}, {"tls": {"ca": "a", "certificate": "c", "key": "k"}}):
+        assert EngineConfig.model_validate({"targets": [target]} | enough).targets == (target,)
+
+
+@pytest.mark.parametrize("local", ["unix:/run/engine.sock", "127.0.0.1:50051", "localhost:50051", "[::1]:50051"])
+def test_loopback_and_unix_sockets_need_nothing(local: str) -> None:
+    config = EngineConfig(listen=local, targets=(local,))
+    assert config.missing_to_listen(local) == config.missing_to_reach(local) == ""
+
+
+async def test_a_file_that_cannot_be_used_is_named(files: dict[str, str]) -> None:
+    mixed = {"certificate": files["engine"], "key": files["gateway_key"]}
+    for section, what in (
+        ({"certificate": "/none", "key": "/none"}, r"engine\.tls\.certificate /none .*: No such file"),
+        ({"certificate": files["text"], "key": files["text"]}, r"engine\.tls\.certificate .*text .*cannot be used"),
+        (mixed, r"cannot be used: .*key"),
+        (tls(files, certificate="engine", client_ca="text"), r"engine\.tls\.client_ca .*text cannot be used"),
+    ):
+        with pytest.raises(Unauthenticated, match=what):
+            async with serving(tls=section):
+                pass
+    with pytest.raises(Unauthenticated, match=r"engine\.tls\.ca /none cannot be used: No such file"):
+        GrpcEngine("127.0.0.1:1", EngineConfig.model_validate({"tls": {"ca": "/none"}}))
+    with pytest.raises(ValidationError, match="belong together"):
+        EngineConfig.model_validate({"tls": {"certificate": "c"}})
+
+
+async def test_a_token_that_a_header_cannot_carry_is_refused_without_being_told() -> None:
+    with pytest.raises(ValidationError, match=r"engine\.token holds a blank") as caught:
+        EngineConfig.model_validate({"token": "two words"})
+    assert "two words" not in str(caught.value.errors()[0]["msg"])
+
+
+async def test_the_engine_of_this_machine_is_not_told_the_token(files: dict[str, str], tmp_path: Path) -> None:
+    config = EngineConfig.model_validate({"tls": tls(files, ca="ca"), "token": TOKEN})
+    process = EngineProcess("tests.tts_engine.service.scripted", config)
+    await process.aclose()
+    child = EngineConfig.model_validate_json(process.settings())
+    assert (child.tls, child.token) == (None, None)
+    path = f"unix:{tmp_path}/engine.sock"
+    async with serving(listen=path, tls=tls(files, certificate="engine")) as address:
+        assert await spoken(address, tls=tls(files, ca="ca"), token=TOKEN) == 3

@@ -1,0 +1,113 @@
+"""Who may use an engine over the network, at both ends: TLS, and the bearer token. ``EngineConfig`` says what is needed
+where; this module carries it out. Unix sockets are plain, since their folder's mode says who may open them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import grpc
+
+from tts_engine.config import EngineConfig, EngineTls
+from tts_engine.errors import Unauthenticated
+
+_HEADER, _PREFIX = "authorization", "Bearer "
+
+
+def server_credentials(config: EngineConfig, address: str) -> grpc.ServerCredentials | None:
+    """Return the TLS side of an engine that listens on ``address``. None: the address is plain.
+
+    Raises:
+        Unauthenticated: the configuration lacks what the address needs, or a file cannot be used.
+    """
+    if missing := config.missing_to_listen(address):
+        raise Unauthenticated(missing)
+    tls = config.tls
+    if tls is None or address.startswith("unix:"):
+        return None
+    pair = _pair(tls)
+    authorities = _authorities(tls.client_ca, "client_ca")
+    return grpc.ssl_server_credentials([pair], authorities, require_client_auth=bool(authorities))
+
+
+def open_channel(target: str, config: EngineConfig, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:
+    """Open the connection to the engine at ``target``, which proves who we are.
+
+    Raises:
+        Unauthenticated: the configuration lacks what the target needs, or a file cannot be used.
+    """
+    if missing := config.missing_to_reach(target):
+        raise Unauthenticated(missing)
+    tls = config.tls
+    if tls is None or target.startswith("unix:"):
+        return grpc.aio.insecure_channel(target, options=options)
+    key, chain = _pair(tls) if tls.certificate else (None, None)
+    credentials = grpc.ssl_channel_credentials(_authorities(tls.ca, "ca"), key, chain)
+    return grpc.aio.secure_channel(target, credentials, options=options)
+
+
+def proof(target: str, config: EngineConfig) -> tuple[tuple[str, str], ...]:
+    """Return the metadata that each request to ``target`` carries."""
+    if config.token is None or target.startswith("unix:"):
+        return ()
+    return ((_HEADER, _PREFIX + config.token.get_secret_value()),)
+
+
+class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # untyped
+    """Refuses each request, whatever its method, that does not carry the token.
+
+    Args:
+        token: the secret.
+        wait_s: longest wait for the first message of a request that is refused, seconds.
+    """
+
+    def __init__(self, token: str, *, wait_s: float) -> None:
+        self._wanted = (_PREFIX + token).encode()
+        self._wait_s = wait_s
+        self._refusing = grpc.stream_stream_rpc_method_handler(self._refuse)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler:
+        shown = next((value for key, value in details.invocation_metadata if key == _HEADER), "")
+        if hmac.compare_digest(shown.encode(), self._wanted):
+            return await continuation(details)
+        return self._refusing
+
+    async def _refuse(self, _requests: object, context: grpc.aio.ServicerContext) -> None:
+        # As in SpeechServer.Speak: a status that meets the client's first message would be lost.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._wait_s):
+                await context.read()
+        shown = any(key == _HEADER for key, _ in context.invocation_metadata())
+        why = "another token than engine.token of this engine" if shown else "no token; this engine has engine.token"
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"the request carries {why}")
+
+
+def _pair(tls: EngineTls) -> tuple[bytes, bytes]:
+    """Return private key and chain. gRPC would take any bytes, and fail at each connection later on, so Python's TLS
+    tries the files first."""
+    try:
+        # The password keeps OpenSSL from asking for one on the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key, password="")
+        return Path(tls.key).read_bytes(), Path(tls.certificate).read_bytes()
+    except OSError as exc:
+        files = f"engine.tls.certificate {tls.certificate} and engine.tls.key {tls.key}"
+        raise Unauthenticated(f"{files} cannot be used: {exc.strerror or exc}") from None
+
+
+def _authorities(file: str, name: str) -> bytes | None:
+    if not file:
+        return None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(file)
+        return Path(file).read_bytes()
+    except OSError as exc:
+        raise Unauthenticated(f"engine.tls.{name} {file} cannot be used: {exc.strerror or exc}") from None
