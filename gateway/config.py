@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -156,6 +156,11 @@ class RouteBargeIn(Section):
 
 class RouteConfig(Section):
     """What happens to a call. The keys have the names of ConversationRelay's attributes."""
+
+    tenant: str = ""
+    """Tenant whose route this is: one of `auth.api_keys`. The route's calls, however they come, their events and what
+    they leave behind are seen by this tenant's keys and by keys with the scope `admin` only. Empty: the only tenant's;
+    if there are several tenants, no one's, so that only `admin` sees it."""
 
     dialogue: DialogueConfig = DialogueConfig()
     """Who leads the dialogue."""
@@ -346,13 +351,23 @@ class ClipsConfig(Section):
     """Longest fetch, seconds."""
 
 
+Scope = Literal["speak", "calls", "read", "admin", "browser"]
+"""What a key may do."""
+
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+
 class ApiKey(Section):
     """A key and its tenant."""
 
     key: SecretStr = Field(min_length=1)
     """The key, from the environment: `${NAME}`."""
-    tenant: str = "default"
-    """Name under which usage is counted."""
+    tenant: str = Field("default", min_length=1)
+    """Whose key this is. Tenants do not see each other's routes (`routes.NAME.tenant`), calls, events and usage."""
+    scopes: tuple[Scope, ...] | None = None
+    """What the key may do. `speak`: speech API, voices, models. `calls`: place, lead and end calls, `/v1/dialogue`.
+    `read`: calls, events, routes, usage. `browser`: calls from browsers. `admin`: `/metrics`, `/v1/models/active`, and
+    the routes of all tenants. Default: all of them; if there are several tenants, all but `admin`."""
     requests_per_minute: int = Field(600, gt=0)
     """Most requests with this key in any minute (a sliding window)."""
     concurrent_calls: int = Field(100, gt=0)

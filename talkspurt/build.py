@@ -50,6 +50,7 @@ from gateway.listener.stream_admission import StreamAdmission
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
+from gateway.principal import voices_of_routes
 from gateway.seams.recogniser import Recogniser
 from gateway.switches import Switches
 from gateway.uplink.recorder import Recorder
@@ -138,6 +139,7 @@ class Gateway:
             start=StartPolicy(
                 quantile=config.playout.start_quantile, max_delay_s=config.playout.max_start_delay_ms / 1000
             ),
+            voices=voices_of_routes(config.auth.api_keys, config.routes),
             uplink=self.uplink,
             hearing={
                 name: hearing(config.routes[name], recogniser, config.recogniser, config.barge_in)
@@ -166,10 +168,11 @@ class Gateway:
         admission = StreamAdmission(
             self.carriers, config.routes, self.tokens, self.directory, self.public_url, self.calls.begin
         )
+        self.app = self._app()
         self.server = GatewayServer(
             config.server,
             config.limits,
-            self._app(),
+            self.app,
             self.carriers,
             accept=admission.accept,
             authorise=admission.check,
@@ -187,12 +190,14 @@ class Gateway:
 
     def _app(self) -> web.Application:
         config = self.config
-        auth = Authenticator(config.auth, config.server)
+        auth = Authenticator(config.auth, config.server, config.routes)
         secure = config.server.tls is not None or config.server.public_url.startswith("https://")
         app = make_app(
             auth=auth,
             health=self.health,
-            calls=Calls(self.directory, self.observers, self.sip.outgoing if self.sip is not None else None),
+            calls=Calls(
+                self.directory, self.observers, config.routes, self.sip.outgoing if self.sip is not None else None
+            ),
             webhooks=Webhooks(self.public_url, self.carriers, config.routes, self.tokens, self.handoffs),
             hub=self.hub,
             limits=config.limits,
@@ -204,7 +209,7 @@ class Gateway:
             more=[
                 *self.webrtc.routes(),
                 *Left(self.handoffs).routes(),
-                *AttachRoutes(self.switches.attach, config.routes).routes(),
+                *AttachRoutes(self.switches.attach, config.routes, self.directory).routes(),
                 *(ExpectedRoutes(self.audiosocket, config.routes).routes() if self.audiosocket is not None else ()),
                 *Pages(auth, secure=secure).routes(),
                 RouteList(config.routes).route(),

@@ -43,6 +43,7 @@ PURE = [
     "gateway/call/barge_in.py",
     "gateway/call/turns.py",
     "gateway/listener/source_limit.py",
+    "gateway/principal.py",
     "tts_engine/cosyvoice/token2wav/admission.py",
     "tts_engine/cosyvoice/token2wav/block_manager.py",
     "tts_engine/cosyvoice/token2wav/rendering.py",

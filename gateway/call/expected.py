@@ -58,6 +58,12 @@ class ExpectedCalls:
         entry = self._calls.pop(uuid, None)
         return None if entry is None else entry[1]
 
+    def get(self, uuid: UUID) -> ExpectedCall | None:
+        """Return what was said of a call. None: the call was not expected, or its time is up."""
+        self._expire()
+        entry = self._calls.get(uuid)
+        return None if entry is None else entry[1]
+
     def __len__(self) -> int:
         self._expire()
         return len(self._calls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -14,6 +15,7 @@ class Handoff:
     reason: str
     handoff_data: str | None = None
     transfer_target: str = ""
+    route: str = ""
 
 
 class Handoffs:
@@ -35,8 +37,10 @@ class Handoffs:
         """Return what a call left and forget it. None: the call left nothing, or somebody has taken it."""
         return self._by_call.pop((dialect, call_sid), None)
 
-    def take_of_any(self, call_sid: str) -> Handoff | None:
-        """The same without a dialect, for whoever may see all calls. If two dialects have calls with this id, the later
-        call counts."""
-        found = next((key for key in reversed(self._by_call) if key[1] == call_sid), None)
+    def take_of_any(self, call_sid: str, sees: Callable[[str], bool]) -> Handoff | None:
+        """The same without a dialect, of the routes that somebody sees. If two dialects have calls with this id, the
+        later call counts."""
+        found = next(
+            (key for key, left in reversed(self._by_call.items()) if key[1] == call_sid and sees(left.route)), None
+        )
         return None if found is None else self._by_call.pop(found)

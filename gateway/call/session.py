@@ -88,7 +88,10 @@ class Session:
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the dialogue manager has its ``setup``: a leg that rings until then may answer the call."""
         self.stats = CallStats(call.transport, services.meter)
-        self.speech = Speech(call.call_id, leg, limits, services, self.stats, tell=self.tell, hang_up=self._all_said)
+        self.speech = Speech(
+            call.call_id, leg, limits, services, self.stats, tell=self.tell, hang_up=self._all_said,
+            voices=services.voices.get(call.route, ""),
+        )  # fmt: skip
         self.turns = self.speech.turns
         self.greeted = self.speech.greeted
         """Done when the first turn has ended in any way: a leg that speaks before it answers may then answer."""
@@ -157,7 +160,7 @@ class Session:
         self.end("end", hang_up=True, handoff_data=handoff_data)
 
     def _leave(self, reason: str, handoff_data: str | None, *, transfer_target: str = "") -> None:
-        self.handoff = Handoff(self.call_id, reason, handoff_data, transfer_target)
+        self.handoff = Handoff(self.call_id, reason, handoff_data, transfer_target, self.call.route)
 
     # --- the media leg's side (CallEvents) -------------------------------------------------------------------------
 

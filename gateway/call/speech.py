@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,10 +19,11 @@ from gateway.config import PlayoutConfig
 from gateway.errors import ClipError
 from gateway.media.playout import Playout, StartPolicy
 from gateway.media.ticker import Ticker
+from gateway.principal import sees_voice
 from gateway.seams.leg import MediaLeg
 from gateway.seams.messages import Outbound
 from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
-from tts_engine.errors import EngineError
+from tts_engine.errors import EngineError, NotFound
 from voicecodecs.fade import faded
 from voicecodecs.registry import AudioFormat
 
@@ -52,6 +53,9 @@ class Means:
     ticker: Ticker
     playout: PlayoutConfig
     start: StartPolicy
+    voices: Mapping[str, str] = field(default_factory=dict)
+    """What ids of the voices of a route's tenant begin with, by the name of the route. A route that is missing may use
+    all voices."""
 
 
 class Ear(Protocol):
@@ -99,8 +103,10 @@ class Speech:
         *,
         tell: Callable[[Outbound], None],
         hang_up: Callable[[str | None], None],
+        voices: str = "",
     ) -> None:
         self._call_id = call_id
+        self._voices = voices
         self._leg = leg
         self._means = means
         self._stats = stats
@@ -296,6 +302,8 @@ class Speech:
             if by_leg:
                 self._dtmf_by_leg.add(turn.id)
             return await self._means.clips.digits(turn.text, fmt, silent=by_leg)
+        if not sees_voice(self._voices, turn.voice):
+            raise NotFound(f"no voice {turn.voice[:40]!r}")
         return self._means.engine.open(
             UtteranceRequest(
                 utterance_id=f"{self._call_id}.{turn.id}",

@@ -59,7 +59,7 @@ class RouteDialogues:
             script.start()
         else:
             link = self._hub.attach(call, sink, codec=codec)
-        return self._observers.watch(setup, sink, link)
+        return self._observers.watch(call.route, setup, sink, link)
 
     def _dial(self, call: CallInfo, sink: DialogueSink, codec: str) -> DialogueLink:
         if self._client is None:

@@ -18,6 +18,7 @@ from gateway.config import DialogueConfig, LimitsConfig, RouteConfig
 from gateway.dialogue.line import CLOSE_TIMEOUT_S, CallLink, DialogueStats, Ending, Line, setup_of
 from gateway.dialogue.wire import BadMessage, decode, encode, refusal
 from gateway.errors import ProtocolError, Rejected
+from gateway.principal import Principal
 from gateway.seams.dialogue import DialogueLink, DialogueSink
 from gateway.seams.leg import CallInfo
 from gateway.seams.messages import Outbound
@@ -218,18 +219,19 @@ class DialogueHub:
         asyncio.get_running_loop().call_soon(room.place, held)
         return held
 
-    async def handle(self, request: web.Request) -> web.WebSocketResponse:
-        """The handler of ``GET /v1/dialogue``; authentication comes before it.
+    async def handle(self, request: web.Request, who: Principal) -> web.WebSocketResponse:
+        """The handler of ``GET /v1/dialogue``; authentication comes before it, and tells who asks.
 
         Raises:
             Rejected: 404, there is no such route, or managers cannot dial in to it; 503, the process shuts down.
         """
         name = request.query.get("route", "")
-        room = self._rooms.get(name)
+        rooms = {name: room for name, room in self._rooms.items() if who.sees(name)}
+        room = rooms.get(name)
         if self._closing:
             raise Rejected("the gateway is shutting down", status=503, code="unavailable", retry_after_s=1.0)
         if room is None:
-            known = ", ".join(self._rooms) or "none"
+            known = ", ".join(rooms) or "none"
             raise Rejected(
                 f"no route {name!r} waits for a dialogue manager to dial in; those that do: {known}",
                 status=404,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
 
@@ -27,17 +27,22 @@ SUBSCRIBERS = 256
 
 
 class Subscription:
-    """JSON messages of one call, or of all calls. Use it with ``async with``, then ``async for``. It ends with the
-    call.
+    """JSON messages of one call, or of all calls of some routes. Use it with ``async with``, then ``async for``. It
+    ends with the call.
     """
 
-    def __init__(self, observers: Observers, call_id: str) -> None:
+    def __init__(self, observers: Observers, call_id: str, sees: Callable[[str], bool]) -> None:
         self._observers = observers
         self._call_id = call_id
+        self._sees = sees
         self._queue: deque[str] = deque()
         self._dropped = 0
         self._over = False
         self._wake = asyncio.Event()
+
+    def wants(self, route: str, call_id: str) -> bool:
+        """Whether messages of this call belong here."""
+        return self._call_id == call_id if self._call_id else self._sees(route)
 
     def offer(self, text: str) -> None:
         if len(self._queue) >= SUBSCRIBER_MESSAGES:
@@ -76,15 +81,16 @@ class Subscription:
 class _WatchedLink:
     """A call's link that also shows its messages to the subscribers."""
 
-    def __init__(self, observers: Observers, session_id: str, link: DialogueLink) -> None:
+    def __init__(self, observers: Observers, route: str, session_id: str, link: DialogueLink) -> None:
         self._observers = observers
+        self._route = route
         self._session_id = session_id
         self._link = link
 
     def send(self, message: Outbound) -> None:
         if not isinstance(message, Caption):
             self._link.send(message)
-        self._observers.publish(self._session_id, message)
+        self._observers.publish(self._route, self._session_id, message)
 
     def send_audio(self, pcm: bytes) -> None:
         self._link.send_audio(pcm)
@@ -102,15 +108,15 @@ class Observers:
         self._sinks: dict[str, DialogueSink] = {}
         self._subscriptions: dict[Subscription, str] = {}
 
-    def watch(self, setup: Setup, sink: DialogueSink, link: DialogueLink) -> DialogueLink:
+    def watch(self, route: str, setup: Setup, sink: DialogueSink, link: DialogueLink) -> DialogueLink:
         """Make a call watchable. The session has to send its messages through the link that is returned."""
         self._sinks[setup.session_id] = sink
-        self.publish(setup.session_id, setup)
-        return _WatchedLink(self, setup.session_id, link)
+        self.publish(route, setup.session_id, setup)
+        return _WatchedLink(self, route, setup.session_id, link)
 
-    def publish(self, session_id: str, message: Outbound) -> None:
+    def publish(self, route: str, session_id: str, message: Outbound) -> None:
         # Nobody watches most calls, so nothing is encoded for them.
-        watchers = [s for s, wanted in self._subscriptions.items() if wanted in ("", session_id)]
+        watchers = [subscription for subscription in self._subscriptions if subscription.wants(route, session_id)]
         if not watchers:
             return
         text = encode(message, extensions=True, session_id=session_id)
@@ -136,8 +142,11 @@ class Observers:
         _, message = decode(body, limits=self._limits, multiplexed=False)
         sink.on_message(message)
 
-    def subscribe(self, session_id: str = "") -> Subscription:
+    def subscribe(self, session_id: str = "", sees: Callable[[str], bool] = lambda route: True) -> Subscription:
         """Subscribe to the messages of one call, or of all calls (empty id), from now on. Each names its ``sessionId``.
+
+        Args:
+            sees: tells the routes whose calls "all calls" are.
 
         Raises:
             Rejected: 404, there is no such call; 503, there are too many subscribers.
@@ -146,7 +155,7 @@ class Observers:
             self._sink(session_id)
         if len(self._subscriptions) >= SUBSCRIBERS:
             raise Rejected(f"{SUBSCRIBERS} subscribers already", status=503, code="overloaded", retry_after_s=5.0)
-        subscription = Subscription(self, session_id)
+        subscription = Subscription(self, session_id, sees)
         self._subscriptions[subscription] = session_id
         return subscription
 

@@ -12,7 +12,7 @@ from gateway.config import LimitsConfig
 from gateway.dialogue.hub import DialogueHub
 from gateway.errors import ProtocolError, Rejected
 from gateway.http import errors
-from gateway.http.auth import Authenticator
+from gateway.http.auth import WHO, Authenticator
 from gateway.http.calls import AttemptView, CallList, Calls, CallView, PlaceCallBody
 from gateway.http.health import Health, HealthView
 from gateway.http.routes import Handler, Route, openapi
@@ -29,6 +29,9 @@ c=document.createElement("code"),x=document.createElement("pre");c.textContent=m
 s.append(c," — "+o.summary);x.textContent=JSON.stringify(o,null,2);e.append(s,x);
 document.querySelector("main").append(e)}})</script></html>"""
 
+
+ROUTES: web.AppKey[list[Route]] = web.AppKey("routes", list)
+"""All routes of the application."""
 
 _NAMELESS = ("/healthz", "/readyz", "/webhooks/")
 """Paths that answer under any host name. Probes use whatever address the process has, and carriers sign their
@@ -91,35 +94,46 @@ def make_app(
         on_call_rejected: told why a call was refused, by code.
         more: routes of parts that are present (speech API, console, WebRTC).
     """
+
+    async def dial_in(request: web.Request) -> web.StreamResponse:
+        return await hub.handle(request, request[WHO])
+
     routes = [
-        Route(method="GET", path="/healthz", handler=health.live, summary="Liveness", protected=False),
-        Route(method="GET", path="/readyz", handler=health.ready, summary="Readiness", protected=False),
-        Route(method="GET", path="/v1/health", handler=health.show, summary="Gateway and engine", answer=HealthView),
+        Route(method="GET", path="/healthz", handler=health.live, summary="Liveness", scope=None),
+        Route(method="GET", path="/readyz", handler=health.ready, summary="Readiness", scope=None),
+        Route(method="GET", path="/v1/health", handler=health.show, scope="read",
+              summary="Gateway and engine", answer=HealthView),
         Route(
-            method="GET", path="/v1/calls", handler=calls.list, summary="Live calls", answer=CallList, tags=["calls"]
+            method="GET", path="/v1/calls", handler=calls.list, scope="read",
+            summary="Live calls", answer=CallList, tags=["calls"]
         ),
         Route(
-            method="POST", path="/v1/calls", handler=calls.place, summary="Place a call by SIP", body=PlaceCallBody,
+            method="POST", path="/v1/calls", handler=calls.place, scope="calls",
+            summary="Place a call by SIP", body=PlaceCallBody,
             answer=AttemptView, tags=["calls"], begins_call=True,
         ),
         Route(
-            method="GET", path="/v1/calls/{id}", handler=calls.show, summary="A call", answer=CallView, tags=["calls"]
+            method="GET", path="/v1/calls/{id}", handler=calls.show, scope="read",
+            summary="A call", answer=CallView, tags=["calls"]
         ),
-        Route(method="DELETE", path="/v1/calls/{id}", handler=calls.hang_up, summary="Hang up", tags=["calls"]),
+        Route(method="DELETE", path="/v1/calls/{id}", handler=calls.hang_up, scope="calls",
+              summary="Hang up", tags=["calls"]),
         Route(
-            method="POST", path="/v1/calls/{id}/messages", handler=calls.message,
+            method="POST", path="/v1/calls/{id}/messages", handler=calls.message, scope="calls",
             summary="A dialogue-manager message for a call", tags=["calls"],
         ),
         Route(
-            method="GET", path="/v1/calls/{id}/events", handler=calls.events, summary="Messages of a call",
+            method="GET", path="/v1/calls/{id}/events", handler=calls.events, scope="read",
+            summary="Messages of a call",
             content_type="text/event-stream", tags=["calls"],
         ),
         Route(
-            method="GET", path="/v1/events", handler=calls.events, summary="Messages of all calls",
+            method="GET", path="/v1/events", handler=calls.events, scope="read", summary="Messages of all calls",
             content_type="text/event-stream", tags=["calls"],
         ),
         Route(
-            method="GET", path="/v1/dialogue", handler=hub.handle, summary="Dialogue manager dials in (WebSocket)",
+            method="GET", path="/v1/dialogue", handler=dial_in, scope="calls",
+            summary="Dialogue manager dials in (WebSocket)",
             tags=["dialogue"],
         ),
         *more,
@@ -134,7 +148,7 @@ def make_app(
             for method in ("GET", "POST"):
                 routes.append(
                     Route(
-                        method=method, path=path + suffix, handler=hook, summary=summary, protected=False,
+                        method=method, path=path + suffix, handler=hook, summary=summary, scope=None,
                         content_type="text/xml", tags=["webhooks"], begins_call=hook == webhooks.start,
                     )
                 )  # fmt: skip
@@ -151,16 +165,21 @@ def make_app(
         assert metrics is not None
         return web.Response(body=await metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
-    routes.append(Route(method="GET", path="/openapi.json", handler=show_description, summary="API description"))
-    routes.append(Route(method="GET", path="/docs", handler=show_docs, summary="API description to read"))
+    routes.append(
+        Route(method="GET", path="/openapi.json", handler=show_description, scope="read", summary="API description")
+    )
+    routes.append(Route(method="GET", path="/docs", handler=show_docs, scope="read", summary="API description to read"))
     if metrics is not None:
-        routes.append(Route(method="GET", path="/metrics", handler=show_metrics, summary="Prometheus metrics"))
+        routes.append(
+            Route(method="GET", path="/metrics", handler=show_metrics, scope="admin", summary="Prometheus metrics")
+        )
 
     app = web.Application(
         middlewares=[errors.middleware, _guarded_by(sites, call_origins)], client_max_size=limits.message_bytes
     )
+    app[ROUTES] = routes
     for route in routes:
-        handler = auth.guard(route.handler) if route.protected else route.handler
+        handler = auth.guard(route)
         if route.begins_call:
             handler = _counted(handler, on_call_rejected)
         app.router.add_route(route.method, route.path, handler)

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.call.directory import Directory
+from gateway.call.session import Session
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
+from gateway.http.auth import WHO
 from gateway.http.expected import Parameters
 from gateway.http.routes import Route
 from gateway.seams.call_api import Attach
@@ -34,15 +37,19 @@ class AttachRoutes:
         switches: the configured switches, by dialect.
     """
 
-    def __init__(self, switches: Mapping[str, Attach], routes: Mapping[str, RouteConfig]) -> None:
+    def __init__(
+        self, switches: Mapping[str, Attach], routes: Mapping[str, RouteConfig], directory: Directory[Session]
+    ) -> None:
         self._switches = switches
         self._routes = routes
+        self._directory = directory
 
     def routes(self) -> list[Route]:
         """For ``make_app``."""
         return [
             Route(
-                method="POST", path="/v1/calls/attach", handler=self.attach, body=AttachBody, tags=["calls"],
+                method="POST", path="/v1/calls/attach", handler=self.attach, scope="calls",
+                body=AttachBody, tags=["calls"],
                 begins_call=True,
                 summary="Let the bot join a call on a switch; as JSON, or as a form for dialplans",
             )
@@ -56,8 +63,10 @@ class AttachRoutes:
             body = AttachBody.model_validate({**known, "customParameters": fields})
         else:
             body = AttachBody.model_validate_json(await request.read())
-        if body.route not in self._routes:
-            raise Rejected(f"no route {body.route[:40]!r}", status=404, code="unknown_route", param="route")
+        who = request[WHO]
+        who.check_route(body.route, self._routes)
+        if any(session.call.call_sid == body.call and not who.sees(session.call.route) for session in self._directory):
+            raise Rejected(f"no call {body.call[:40]!r}", status=404, code="unknown_call", param="call")
         attach = self._switches.get(body.dialect)
         if attach is None:
             known_switches = ", ".join(self._switches) or "none"

@@ -7,16 +7,18 @@ import hmac
 import ipaddress
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from aiohttp import web
 from pydantic import SecretStr
 
-from gateway.config import ApiKey, AuthConfig, ServerConfig, is_loopback
+from gateway.config import ApiKey, AuthConfig, RouteConfig, ServerConfig, is_loopback
 from gateway.errors import Rejected
+from gateway.http.routes import Handler, Route
 from gateway.listener.forwarded import Proxies
 from gateway.listener.source_limit import SourceLimit
+from gateway.principal import ANYONE, Principal, principal_of
 
 COOKIE = "talkspurt_key"
 """Name of the cookie with the key of a browser that has signed in (``gateway.http.pages``). It is HttpOnly and
@@ -38,10 +40,11 @@ def source(address: str) -> str:
 
 
 class Tenant:
-    """One key's counters. Times are monotonic seconds."""
+    """One key's counters, and who has the key. Times are monotonic seconds."""
 
-    def __init__(self, key: ApiKey) -> None:
+    def __init__(self, key: ApiKey, who: Principal) -> None:
         self.name = key.tenant
+        self.who = who
         self.secret = key.key.get_secret_value().encode()
         self._per_minute = key.requests_per_minute
         self._concurrent = key.concurrent_calls
@@ -82,6 +85,7 @@ class Tenant:
 
 
 TENANT: web.RequestKey[Tenant] = web.RequestKey("tenant", Tenant)
+WHO: web.RequestKey[Principal] = web.RequestKey("who", Principal)
 
 
 class Authenticator:
@@ -95,9 +99,9 @@ class Authenticator:
     a page that is left with an old key uses nothing up, and who shares an address with a client cannot lock it out.
     """
 
-    def __init__(self, auth: AuthConfig, server: ServerConfig) -> None:
-        self._tenants = [Tenant(key) for key in auth.api_keys]
-        self._anyone = Tenant(ApiKey(key=SecretStr("-")))
+    def __init__(self, auth: AuthConfig, server: ServerConfig, routes: Mapping[str, RouteConfig]) -> None:
+        self._tenants = [Tenant(key, principal_of(key, auth.api_keys, routes)) for key in auth.api_keys]
+        self._anyone = Tenant(ApiKey(key=SecretStr("-")), ANYONE)
         self._open = server.insecure or is_loopback(server.host)
         self._proxies = Proxies(server.trusted_proxies)
         self._failures = SourceLimit(
@@ -161,13 +165,17 @@ class Authenticator:
                 found = tenant
         return found
 
-    def guard(
-        self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Return a handler that checks the request first. The tenant is in ``request[TENANT]``."""
+    def guard(self, route: Route) -> Handler:
+        """Return the route's handler, which checks the request first if the route wants a scope. The tenant is then in
+        ``request[TENANT]``, who asks is in ``request[WHO]``."""
+        handler, scope = route.handler, route.scope
+        if scope is None:
+            return handler
 
         async def guarded(request: web.Request) -> web.StreamResponse:
-            request[TENANT] = self.check(request)
+            tenant = self.check(request)
+            tenant.who.check_scope(scope)
+            request[TENANT], request[WHO] = tenant, tenant.who
             return await handler(request)
 
         return guarded

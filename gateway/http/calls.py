@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -12,8 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from gateway.call.directory import Directory
 from gateway.call.handoff import Handoffs
 from gateway.call.session import Session
+from gateway.config import RouteConfig
 from gateway.dialogue.observers import Observers
 from gateway.errors import Rejected
+from gateway.http.auth import WHO
 from gateway.http.routes import Route
 from gateway.seams.originate import Attempt, CallOrder, Originator
 
@@ -126,7 +129,8 @@ class Left:
         """For ``make_app``."""
         return [
             Route(
-                method="GET", path="/v1/handoffs/{callSid}", handler=self.take, answer=HandoffView, tags=["calls"],
+                method="GET", path="/v1/handoffs/{callSid}", handler=self.take, scope="calls",
+                answer=HandoffView, tags=["calls"],
                 summary="What a call left for the dialplan that goes on with it; once",
             )
         ]  # fmt: skip
@@ -134,7 +138,7 @@ class Left:
     async def take(self, request: web.Request) -> web.Response:
         """Return what the call left, once. 404: the call left nothing (the caller hung up), or it was asked before."""
         call_sid = request.match_info["callSid"]
-        left = self._handoffs.take_of_any(call_sid)
+        left = self._handoffs.take_of_any(call_sid, request[WHO].sees)
         if left is None:
             raise Rejected(f"call {call_sid[:64]!r} left nothing", status=404, code="unknown_call", param="callSid")
         view = HandoffView(
@@ -150,23 +154,29 @@ class Calls:
     """Handlers of ``/v1/calls``."""
 
     def __init__(
-        self, directory: Directory[Session], observers: Observers, originator: Originator | None = None
+        self,
+        directory: Directory[Session],
+        observers: Observers,
+        routes: Mapping[str, RouteConfig],
+        originator: Originator | None = None,
     ) -> None:
         self._directory = directory
         self._observers = observers
+        self._routes = routes
         self._originator = originator
 
     def _call(self, request: web.Request) -> Session:
         call_id = request.match_info["id"]
         session = self._directory.get(call_id)
-        if session is None:
+        if session is None or not request[WHO].sees(session.call.route):
             raise Rejected(f"no live call {call_id[:40]!r}", status=404, code="unknown_call", param="id")
         return session
 
     async def list(self, request: web.Request) -> web.Response:
-        """All live calls."""
+        """All live calls that whoever asks may see."""
         views = []
-        for number, session in enumerate(self._directory, 1):
+        sessions = (session for session in self._directory if request[WHO].sees(session.call.route))
+        for number, session in enumerate(sessions, 1):
             views.append(view(session))
             if number % VIEWS_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -174,14 +184,15 @@ class Calls:
 
     async def show(self, request: web.Request) -> web.Response:
         """Return one call with its statistics, or the state of a call that was placed."""
-        attempt = self._attempt(request)
-        if attempt is not None:
+        attempt = self._placed(request)
+        if attempt is not None and self._directory.get(attempt.call_id) is None:
             return web.json_response(_attempt_view(attempt))
         return web.json_response(view(self._call(request)))
 
     async def hang_up(self, request: web.Request) -> web.Response:
         """End a call now, or stop calling."""
-        if self._originator and self._originator.cancel(request.match_info["id"]):
+        attempt = self._placed(request)
+        if self._originator is not None and attempt is not None and self._originator.cancel(attempt.call_id):
             return web.Response(status=204)
         self._call(request).end("hangup_by_api", hang_up=True)
         return web.Response(status=204)
@@ -189,6 +200,7 @@ class Calls:
     async def place(self, request: web.Request) -> web.Response:
         """Call somebody. The answer comes at once; ``GET /v1/calls/{id}`` tells the state of the call."""
         body = PlaceCallBody.model_validate_json(await request.read())
+        request[WHO].check_route(body.route, self._routes)
         if self._originator is None:
             raise Rejected("calls cannot be placed: section sip is not configured", status=503, code="not_configured")
         attempt = await self._originator.place(
@@ -204,11 +216,9 @@ class Calls:
         headers = {"Location": f"/v1/calls/{attempt.call_id}"}
         return web.json_response(_attempt_view(attempt), status=201, headers=headers)
 
-    def _attempt(self, request: web.Request) -> Attempt | None:
-        call_id = request.match_info["id"]
-        if self._originator is None or self._directory.get(call_id) is not None:
-            return None
-        return self._originator.attempt(call_id)
+    def _placed(self, request: web.Request) -> Attempt | None:
+        attempt = None if self._originator is None else self._originator.attempt(request.match_info["id"])
+        return attempt if attempt is not None and request[WHO].sees(attempt.route) else None
 
     async def message(self, request: web.Request) -> web.Response:
         """Take any message of a dialogue manager for one call."""
@@ -216,11 +226,11 @@ class Calls:
         return web.Response(status=202)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Send the gateway's messages of one call, or of all calls, as server-sent events."""
+        """Send the gateway's messages of one call, or of all calls that whoever asks may see, as server-sent events."""
         call_id = self._call(request).call_id if "id" in request.match_info else ""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
-        async with self._observers.subscribe(call_id) as events:
+        async with self._observers.subscribe(call_id, request[WHO].sees) as events:
             await response.write(b": connected\n\n")
             async for event in events:
                 await response.write(b"data: " + event.encode() + b"\n\n")

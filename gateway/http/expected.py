@@ -12,8 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.call.expected import ExpectedCall
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
+from gateway.http.auth import WHO
 from gateway.http.routes import Route
 from gateway.listener.audiosocket import AudioSocketServer
+from gateway.principal import Principal
 
 Parameters = Annotated[
     dict[Annotated[str, Field(max_length=128)], Annotated[str, Field(max_length=1024)]], Field(max_length=64)
@@ -50,31 +52,36 @@ class ExpectedRoutes:
         path, tags = "/v1/calls/expected/{uuid}", ["calls"]
         return [
             Route(
-                method="PUT", path=path, handler=self.put, summary="Say what a call with this UUID will be",
+                method="PUT", path=path, handler=self.put, scope="calls",
+                summary="Say what a call with this UUID will be",
                 body=ExpectedBody, answer=ExpectedAnswer, tags=tags,
             ),
             Route(
-                method="POST", path=path, handler=self.post, answer=ExpectedAnswer, tags=tags,
+                method="POST", path=path, handler=self.post, scope="calls", answer=ExpectedAnswer, tags=tags,
                 summary="The same as a form, for dialplans: `route`, and custom parameters under their names",
             ),
-            Route(method="DELETE", path=path, handler=self.delete, summary="Expect it no longer", tags=tags),
+            Route(method="DELETE", path=path, handler=self.delete, scope="calls",
+                  summary="Expect it no longer", tags=tags),
         ]  # fmt: skip
 
     async def put(self, request: web.Request) -> web.Response:
         """Expect a call. 201: the call was not expected before. 200: the body replaces what was said of it before."""
-        return self._expect(_uuid(request), ExpectedBody.model_validate_json(await request.read()))
+        return self._expect(request[WHO], _uuid(request), ExpectedBody.model_validate_json(await request.read()))
 
     async def post(self, request: web.Request) -> web.Response:
         """Expect a call for a dialplan, whose HTTP client knows neither PUT nor JSON."""
         uuid = _uuid(request)
         fields = {name: str(value) for name, value in (await request.post()).items()}
         route = fields.pop("route", "default")
-        return self._expect(uuid, ExpectedBody(route=route, customParameters=fields))
+        return self._expect(request[WHO], uuid, ExpectedBody(route=route, customParameters=fields))
 
-    def _expect(self, uuid: UUID, body: ExpectedBody) -> web.Response:
-        if body.route not in self._routes:
-            raise Rejected(f"no route {body.route[:40]!r}", status=404, code="unknown_route", param="route")
-        if self._server.live(uuid):
+    def _expect(self, who: Principal, uuid: UUID, body: ExpectedBody) -> web.Response:
+        who.check_route(body.route, self._routes)
+        live = self._server.live(uuid)
+        before = live or self._expected.get(uuid)
+        if before is not None and not who.sees(before.route):
+            raise _unknown(uuid)
+        if live is not None:
             raise Rejected(f"a call {uuid} is live", status=409, code="live", param="uuid")
         new = self._expected.put(uuid, ExpectedCall(body.route, body.customParameters))
         answer = ExpectedAnswer(uuid=str(uuid), route=body.route, expiresInS=self._expected.expiry_s)
@@ -83,9 +90,15 @@ class ExpectedRoutes:
     async def delete(self, request: web.Request) -> web.Response:
         """Stop expecting a call."""
         uuid = _uuid(request)
-        if self._expected.take(uuid) is None:
-            raise Rejected(f"no call {uuid} is expected", status=404, code="unknown_call", param="uuid")
+        expected = self._expected.get(uuid)
+        if expected is None or not request[WHO].sees(expected.route):
+            raise _unknown(uuid)
+        self._expected.take(uuid)
         return web.Response(status=204)
+
+
+def _unknown(uuid: UUID) -> Rejected:
+    return Rejected(f"no call {uuid} is expected", status=404, code="unknown_call", param="uuid")
 
 
 def _uuid(request: web.Request) -> UUID:

@@ -46,8 +46,10 @@ class Models:
         """For ``make_app``."""
         path, tags = "/v1/models", ["models"]
         return [
-            Route(method="GET", path=path, handler=self.list, summary="Loaded models", answer=ModelList, tags=tags),
-            Route(method="POST", path=f"{path}/active", handler=self.activate, summary="Choose the model that speaks",
+            Route(method="GET", path=path, handler=self.list, scope="speak",
+                  summary="Loaded models", answer=ModelList, tags=tags),
+            Route(method="POST", path=f"{path}/active", handler=self.activate, scope="admin",
+                  summary="Choose the model that speaks",
                   body=ActiveModelBody, answer=ModelList, tags=tags),
         ]  # fmt: skip
 

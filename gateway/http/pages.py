@@ -84,17 +84,17 @@ class Pages:
             *(
                 Route(
                     method="GET", path=path, handler=self.page, summary="A page", content_type="text/html",
-                    protected=False, tags=["pages"],
+                    scope=None, tags=["pages"],
                 )
                 for path in PAGES
             ),
             Route(
                 method="GET", path="/web/{name}", handler=self.file, summary="A file that pages load",
-                content_type="text/javascript", protected=False, tags=["pages"],
+                content_type="text/javascript", scope=None, tags=["pages"],
             ),
             Route(
                 method="POST", path="/login", handler=self.login, summary="The form that asks for a key",
-                content_type="text/html", protected=False, tags=["pages"],
+                content_type="text/html", scope=None, tags=["pages"],
             ),
         ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from gateway.config import RouteConfig
+from gateway.http.auth import WHO
 from gateway.http.routes import Route
 
 
@@ -33,15 +34,18 @@ class RouteList:
     """Handler of ``/v1/routes``."""
 
     def __init__(self, routes: Mapping[str, RouteConfig]) -> None:
-        self._view = RouteListView(routes=[_view(name, route) for name, route in routes.items()])
+        self._views = [_view(name, route) for name, route in routes.items()]
 
     def route(self) -> Route:
         """For ``make_app``."""
-        return Route(method="GET", path="/v1/routes", handler=self.list, summary="Routes", answer=RouteListView)
+        return Route(
+            method="GET", path="/v1/routes", handler=self.list, scope="read", summary="Routes", answer=RouteListView
+        )
 
     async def list(self, request: web.Request) -> web.Response:
-        """All routes."""
-        return web.json_response(self._view.model_dump())
+        """All routes that whoever asks may see."""
+        seen = [view for view in self._views if request[WHO].sees(view.name)]
+        return web.json_response(RouteListView(routes=seen).model_dump())
 
 
 def _view(name: str, route: RouteConfig) -> RouteView:

@@ -9,6 +9,8 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel
 
+from gateway.config import Scope
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -20,8 +22,8 @@ class Route:
     path: str
     handler: Handler
     summary: str
-    protected: bool = True
-    """Does the route need a key beyond loopback?"""
+    scope: Scope | None
+    """What a key needs for the route (beyond loopback, or where there are keys). None: the route needs no key."""
     begins_call: bool = False
     """Does the route begin calls, so that its refusals count as refused calls?"""
     body: type[BaseModel] | None = None
@@ -64,8 +66,8 @@ def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
         }
         if route.body is not None:
             operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": ref(route.body)}}}
-        if route.protected:
-            operation["security"] = [{"key": []}]
+        if route.scope is not None:
+            operation["security"] = [{"key": [route.scope]}]
         paths.setdefault(path, {})[route.method.lower()] = operation
     schemas["Error"] = {
         "type": "object",

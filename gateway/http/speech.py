@@ -19,11 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.config import LimitsConfig
 from gateway.errors import Rejected
 from gateway.http.audio_file import FORMATS, engine_format, writer
-from gateway.http.auth import TENANT, Tenant
+from gateway.http.auth import TENANT, WHO, Tenant
 from gateway.http.routes import Route
 from gateway.http.usage import Usage
+from gateway.principal import Principal, sees_voice
 from tts_engine.api import SpeechEngine, UtteranceRequest
-from tts_engine.errors import EngineError, InvalidRequest
+from tts_engine.errors import EngineError, InvalidRequest, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -112,15 +113,17 @@ class Speech:
         tags = ["speech"]
         return [
             Route(
-                method="POST", path="/v1/tts", handler=self.file, summary="Text to an audio file",
+                method="POST", path="/v1/tts", handler=self.file, scope="speak", summary="Text to an audio file",
                 body=SpeechBody, content_type="audio/*", tags=tags,
             ),
             Route(
-                method="POST", path="/v1/tts/stream", handler=self.stream, summary="Text to audio, sent as it is made",
+                method="POST", path="/v1/tts/stream", handler=self.stream, scope="speak",
+                summary="Text to audio, sent as it is made",
                 body=SpeechBody, content_type="audio/*", tags=tags,
             ),
             Route(
-                method="POST", path="/v1/audio/speech", handler=self.openai, summary="The same as OpenAI has it",
+                method="POST", path="/v1/audio/speech", handler=self.openai, scope="speak",
+                summary="The same as OpenAI has it",
                 body=OpenAiBody, content_type="audio/*", tags=tags,
             ),
         ]  # fmt: skip
@@ -133,14 +136,14 @@ class Speech:
 
     async def file(self, request: web.Request) -> web.Response:
         """Return the whole file."""
-        order = await self._order(SpeechBody.model_validate_json(await request.read()))
+        order = await self._order(SpeechBody.model_validate_json(await request.read()), request[WHO])
         with request[TENANT].occupied():
             body = b"".join([piece async for piece in self.spoken(order, request[TENANT], whole=True)])
         return web.Response(body=body, content_type=FORMATS[order.format].content_type)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Return the file in chunks, as it is made."""
-        order = await self._order(SpeechBody.model_validate_json(await request.read()))
+        order = await self._order(SpeechBody.model_validate_json(await request.read()), request[WHO])
         return await self._stream(request, order, FORMATS[order.format].content_type)
 
     async def openai(self, request: web.Request) -> web.StreamResponse:
@@ -152,8 +155,8 @@ class Speech:
         voice = body.voice if isinstance(body.voice, str) else body.voice.id
         name = body.response_format
         order = Order(
-            text=body.input, format=name, rate=FORMATS[name].default_hz, voice=await voice_id(self._engine, voice),
-            speed=body.speed, instruct=body.instructions,
+            text=body.input, format=name, rate=FORMATS[name].default_hz,
+            voice=await voice_id(self._engine, voice, request[WHO]), speed=body.speed, instruct=body.instructions,
         )  # fmt: skip
         try:
             return await self._openai(request, order, body)
@@ -178,7 +181,7 @@ class Speech:
 
     # --- what they share -------------------------------------------------------------------------------------------
 
-    async def _order(self, body: SpeechBody) -> Order:
+    async def _order(self, body: SpeechBody, who: Principal) -> Order:
         fmt = FORMATS[body.format]
         rate = fmt.default_hz if body.sample_rate is None else body.sample_rate
         if rate not in fmt.rates_hz:
@@ -193,8 +196,9 @@ class Speech:
                 status=413, code="text_too_long", param="text",
             )  # fmt: skip
         return Order(
-            text=body.text, format=body.format, rate=rate, voice=await voice_id(self._engine, body.speaker),
-            language=body.language, speed=body.speed, instruct=body.instruct,
+            text=body.text, format=body.format, rate=rate,
+            voice=await voice_id(self._engine, body.speaker, who), language=body.language,
+            speed=body.speed, instruct=body.instruct,
         )  # fmt: skip
 
     async def spoken(
@@ -273,8 +277,14 @@ class Speech:
         return response
 
 
-async def voice_id(engine: SpeechEngine, name: str) -> str:
-    """Return the id of the voice that a client means. Empty: the engine's default."""
+async def voice_id(engine: SpeechEngine, name: str, who: Principal) -> str:
+    """Return the id of the voice that a client means. Empty: the engine's default.
+
+    Raises:
+        NotFound: the voice is another tenant's.
+    """
+    if not sees_voice(who.voices, name):
+        raise NotFound(f"no voice {name[:40]!r}")
     if name in GENERIC_VOICES and name not in {voice.voice_id for voice in await engine.list_voices()}:
         return ""
     return name

@@ -65,7 +65,8 @@ class SpeechSocket:
         """For ``make_app``."""
         return [
             Route(
-                method="GET", path="/ws/tts", handler=self.handle, summary="Text or tokens to PCM (WebSocket)",
+                method="GET", path="/ws/tts", handler=self.handle, scope="speak",
+                summary="Text or tokens to PCM (WebSocket)",
                 tags=["speech"],
             )
         ]  # fmt: skip
@@ -165,8 +166,8 @@ class _Client:
             raise ProtocolError(f"sample_rate is {message.sample_rate} Hz, expected {expected}", field="sample_rate")
         asked = UtteranceRequest(
             utterance_id=f"api.{uuid.uuid4().hex[:12]}", format=engine_format("pcm", message.sample_rate),
-            voice=await voice_id(self._engine, message.speaker), language=message.language, speed=message.speed,
-            instruct=message.instruct,
+            voice=await voice_id(self._engine, message.speaker, self._tenant.who), language=message.language,
+            speed=message.speed, instruct=message.instruct,
         )  # fmt: skip
         self._characters = 0
         self._utterance = self._engine.open(asked)

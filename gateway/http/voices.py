@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import uuid
+from collections.abc import Sequence
 from typing import Annotated
 
 import aiohttp
@@ -12,7 +14,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from gateway.config import LimitsConfig
 from gateway.errors import Rejected
+from gateway.http.auth import WHO
 from gateway.http.routes import Route
+from gateway.principal import sees_voice
 from tts_engine.api import SpeechEngine, VoiceInfo
 from tts_engine.errors import NotFound
 
@@ -51,7 +55,8 @@ class VoiceBody(BaseModel):
     transcript: str = ""
     """What is said in the audio, word for word."""
     voice_id: str = ""
-    """Letters, digits, ``_`` and ``-``. Empty: an id is made up."""
+    """Letters, digits, ``_`` and ``-``. Empty: an id is made up. Where there are several tenants, the name of the
+    tenant is put in front: the ``voice_id`` of the answer counts."""
     name: str = ""
     """The name that people see. Empty: the id."""
     language: str = ""
@@ -69,24 +74,29 @@ class Voices:
         """For ``make_app``."""
         path, one, tags = "/v1/voices", "/v1/voices/{voice_id}", ["voices"]
         return [
-            Route(method="GET", path=path, handler=self.list, summary="All voices", answer=VoiceList, tags=tags),
-            Route(method="GET", path="/v1/audio/voices", handler=self.list, summary="The same", answer=VoiceList,
+            Route(method="GET", path=path, handler=self.list, scope="speak",
+                  summary="All voices", answer=VoiceList, tags=tags),
+            Route(method="GET", path="/v1/audio/voices", handler=self.list, scope="speak",
+                  summary="The same", answer=VoiceList,
                   tags=tags),
-            Route(method="POST", path=path, handler=self.add, summary="Register a voice from reference audio",
+            Route(method="POST", path=path, handler=self.add, scope="speak",
+                  summary="Register a voice from reference audio",
                   body=VoiceBody, answer=VoiceView, tags=tags),
-            Route(method="GET", path=one, handler=self.show, summary="A voice", answer=VoiceView, tags=tags),
-            Route(method="DELETE", path=one, handler=self.remove, summary="Remove a registered voice", tags=tags),
+            Route(method="GET", path=one, handler=self.show, scope="speak",
+                  summary="A voice", answer=VoiceView, tags=tags),
+            Route(method="DELETE", path=one, handler=self.remove, scope="speak",
+                  summary="Remove a registered voice", tags=tags),
         ]  # fmt: skip
 
     async def list(self, request: web.Request) -> web.Response:
-        """All voices."""
-        voices = [_view(voice) for voice in await self._engine.list_voices()]
+        """All voices that whoever asks may use."""
+        voices = [_view(voice) for voice in await self._seen(request)]
         return web.json_response(VoiceList(voices=voices).model_dump())
 
     async def show(self, request: web.Request) -> web.Response:
         """One voice."""
         voice_id = request.match_info["voice_id"]
-        found = await self._find(voice_id)
+        found = next((voice for voice in await self._seen(request) if voice.voice_id == voice_id), None)
         if found is None:
             raise NotFound(f"no voice {voice_id[:40]!r}")
         return web.json_response(_view(found).model_dump())
@@ -98,24 +108,34 @@ class Voices:
             raise Rejected(
                 f"audio is {len(body.audio)} bytes that are no WAV file", status=422, code="invalid_body", param="audio"
             )
-        if body.voice_id and await self._find(body.voice_id) is not None:
+        who = request[WHO]
+        voice_id = who.own_voice(body.voice_id or uuid.uuid4().hex[:12]) if who.voices else body.voice_id
+        if voice_id and voice_id in {voice.voice_id for voice in await self._seen(request)}:
             raise Rejected(
-                f"voice {body.voice_id[:40]!r} exists already; remove it first",
+                f"voice {voice_id[:40]!r} exists already; remove it first",
                 status=409, code="voice_exists", param="voice_id",
             )  # fmt: skip
         voice = await self._engine.add_voice(
-            voice_id=body.voice_id, name=body.name, wav=body.audio, transcript=body.transcript, language=body.language
+            voice_id=voice_id,
+            name=body.name or body.voice_id,
+            wav=body.audio,
+            transcript=body.transcript,
+            language=body.language,
         )
         headers = {"Location": f"/v1/voices/{voice.voice_id}"}
         return web.json_response(_view(voice).model_dump(), status=201, headers=headers)
 
     async def remove(self, request: web.Request) -> web.Response:
-        """Remove a registered voice. Utterances that use it finish."""
-        await self._engine.remove_voice(request.match_info["voice_id"])
+        """Remove a registered voice of whoever asks. Utterances that use it finish."""
+        voice_id = request.match_info["voice_id"]
+        if not voice_id.startswith(request[WHO].voices):
+            raise NotFound(f"no voice {voice_id[:40]!r} of yours")
+        await self._engine.remove_voice(voice_id)
         return web.Response(status=204)
 
-    async def _find(self, voice_id: str) -> VoiceInfo | None:
-        return next((voice for voice in await self._engine.list_voices() if voice.voice_id == voice_id), None)
+    async def _seen(self, request: web.Request) -> Sequence[VoiceInfo]:
+        own = request[WHO].voices
+        return [voice for voice in await self._engine.list_voices() if sees_voice(own, voice.voice_id)]
 
     async def _body(self, request: web.Request) -> VoiceBody:
         most = self._limits.voice_bytes

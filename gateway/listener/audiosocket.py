@@ -308,9 +308,9 @@ class AudioSocketServer:
             if not self._by_address[address]:
                 del self._by_address[address]
 
-    def live(self, uuid: UUID) -> bool:
-        """Whether a connection carries this call."""
-        return any(leg.uuid == uuid for leg in self._legs)
+    def live(self, uuid: UUID) -> ExpectedCall | None:
+        """What is known of a call that a connection carries now. None: no connection does."""
+        return next((leg.expected for leg in self._legs if leg.uuid == uuid), None)
 
     def identify(self, leg: AudioSocketLeg) -> None:
         """A connection told its call's UUID: give the leg what was announced of that call.

@@ -19,8 +19,10 @@ from pydantic import BaseModel, Field
 
 from gateway.config import IceServerConfig, LimitsConfig, RouteConfig, WebRtcConfig
 from gateway.errors import ProtocolError, Rejected
+from gateway.http.auth import WHO
 from gateway.http.routes import Route
 from gateway.listener.forwarded import Proxies
+from gateway.principal import Principal
 from gateway.seams.leg import CallEvents
 from gateway.webrtc.dialogue import BrowserDialogue
 from gateway.webrtc.ice import IceSettings
@@ -115,23 +117,28 @@ class WebRtc:
         tags = ["webrtc"]
         return [
             Route(
-                method="POST", path=offer, handler=self.offer, summary="A browser's call: offer in, answer out",
+                method="POST", path=offer, handler=self.offer, scope="browser",
+                summary="A browser's call: offer in, answer out",
                 body=OfferBody, answer=AnswerBody, tags=tags, begins_call=True,
             ),
             Route(
-                method="GET", path=ice, handler=self.ice, summary="ICE servers with time-limited credentials",
+                method="GET", path=ice, handler=self.ice, scope="browser",
+                summary="ICE servers with time-limited credentials",
                 answer=IceServers, tags=tags,
             ),
             Route(
-                method="POST", path=publish, handler=self.whip_offer, summary="WHIP: offer in, answer out",
+                method="POST", path=publish, handler=self.whip_offer, scope="browser",
+                summary="WHIP: offer in, answer out",
                 content_type="application/sdp", tags=tags, begins_call=True,
             ),
             Route(
-                method="PATCH", path=resource, handler=self.whip_trickle, summary="WHIP: more candidates", tags=tags
+                method="PATCH", path=resource, handler=self.whip_trickle, scope="browser",
+                summary="WHIP: more candidates", tags=tags
             ),
-            Route(method="DELETE", path=resource, handler=self.whip_end, summary="WHIP: hang up", tags=tags),
+            Route(method="DELETE", path=resource, handler=self.whip_end, scope="browser",
+                  summary="WHIP: hang up", tags=tags),
             *(
-                Route(method="OPTIONS", path=path, handler=self.preflight, summary="CORS", protected=False, tags=tags)
+                Route(method="OPTIONS", path=path, handler=self.preflight, summary="CORS", scope=None, tags=tags)
                 for path in (offer, ice, publish, resource)
             ),
         ]  # fmt: skip
@@ -156,7 +163,12 @@ class WebRtc:
         """Take a call from a browser, or a new connection of a call."""
         body = OfferBody.model_validate_json(await request.read())
         leg, answer = await self.answer(
-            body.sdp, route=body.route, parameters=body.params, call_id=body.callId, address=self._address(request)
+            body.sdp,
+            request[WHO],
+            route=body.route,
+            parameters=body.params,
+            call_id=body.callId,
+            address=self._address(request),
         )
         return web.json_response(
             AnswerBody(sdp=answer, callId=leg.call_id).model_dump(), headers=_resource_headers(leg)
@@ -168,7 +180,7 @@ class WebRtc:
         parameters = {name: value for name, value in request.query.items() if name not in ("callId", "access_token")}
         text = await _text(request)
         leg, answer = await self.answer(
-            text, route=request.match_info["route"], parameters=parameters,
+            text, request[WHO], route=request.match_info["route"], parameters=parameters,
             call_id=request.query.get("callId", ""), address=self._address(request),
         )  # fmt: skip
         headers = _resource_headers(leg)
@@ -185,7 +197,7 @@ class WebRtc:
     async def whip_trickle(self, request: web.Request) -> web.Response:
         """Take more candidates of the browser's ICE session that ``If-Match`` names."""
         _require(request, "application/trickle-ice-sdpfrag")
-        leg = self._leg(request.match_info["id"])
+        leg = self._leg(request.match_info["id"], request[WHO])
         peer = leg.latest
         match = request.headers.get("If-Match", "")
         if not match:
@@ -198,7 +210,7 @@ class WebRtc:
 
     async def whip_end(self, request: web.Request) -> web.Response:
         """Hang up."""
-        self._leg(request.match_info["id"]).end("hangup")
+        self._leg(request.match_info["id"], request[WHO]).end("hangup")
         return web.Response(status=200)
 
     async def ice(self, request: web.Request) -> web.Response:
@@ -235,6 +247,7 @@ class WebRtc:
     async def answer(
         self,
         text: str,
+        who: Principal,
         *,
         route: str = "default",
         parameters: Mapping[str, str] | None = None,
@@ -252,10 +265,9 @@ class WebRtc:
         """
         offer = read_offer(text)
         if call_id:
-            leg = self._leg(call_id)
+            leg = self._leg(call_id, who)
             return leg, await leg.connect(offer)
-        if route not in self._routes:
-            raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
+        who.check_route(route, self._routes)
         self._check_room()
         if len(self._legs) >= self._limits.calls:
             raise Rejected(f"{len(self._legs)} WebRTC calls are live", status=503, code="full", retry_after_s=5)
@@ -302,9 +314,9 @@ class WebRtc:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    def _leg(self, call_id: str) -> WebRtcLeg:
+    def _leg(self, call_id: str, who: Principal) -> WebRtcLeg:
         leg = self._legs.get(call_id)
-        if leg is None:
+        if leg is None or not who.sees(leg.route):
             raise Rejected(f"no live WebRTC call {call_id[:40]!r}", status=404, code="unknown_call", param="callId")
         return leg
 

@@ -31,6 +31,7 @@ from gateway.config import BargeInConfig, LimitsConfig, PlayoutConfig, RouteConf
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
+from gateway.principal import ANYONE
 from gateway.seams.dialogue import DialogueLink, DialogueSink
 from gateway.seams.leg import CallInfo
 from gateway.seams.messages import Outbound, Text
@@ -245,7 +246,7 @@ class GatewayServer:
         return session
 
     async def offer(self, sdp: str) -> str:
-        _, answer = await self._webrtc.answer(sdp)
+        _, answer = await self._webrtc.answer(sdp, ANYONE)
         return answer
 
     def begin(self, seconds: float) -> None:

@@ -113,6 +113,11 @@ class Config(Section):
         for name, route in self.routes.items():
             if route.recording and not self.recording.folder:
                 raise ValueError(f"routes.{name}.recording is on, but recording.folder is empty")
+            if route.tenant and route.tenant not in (tenants := {key.tenant for key in self.auth.api_keys}):
+                known = ", ".join(sorted(tenants)) or "there are no keys"
+                raise ValueError(
+                    f"routes.{name}.tenant is {route.tenant!r}, which no key of auth.api_keys has ({known})"
+                )
         for name, trunk in (self.sip.trunks if self.sip else {}).items():
             for wanted in (trunk.route, *trunk.numbers.values()):
                 if wanted not in self.routes:

@@ -15,6 +15,7 @@ from gateway.dialogue.hub import DialogueHub
 from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import SUBSCRIBER_MESSAGES, Observers
 from gateway.errors import ProtocolError, Rejected
+from gateway.principal import ANYONE
 from gateway.seams.dialogue import DialogueLink
 from gateway.seams.messages import Dtmf, Ended, Text, TurnEvent
 from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call, running_app, served
@@ -67,7 +68,7 @@ class House:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         try:
-            return await self.hub.handle(request)
+            return await self.hub.handle(request, ANYONE)
         except Rejected as exc:
             return web.Response(status=exc.status, text=str(exc))
 

@@ -35,11 +35,11 @@ async def site(
     auth = Authenticator(
         AuthConfig(api_keys=tuple(ApiKey(key=key) for key in keys), **auth_fields),
         ServerConfig(host=host, trusted_proxies=proxies),
+        ROUTES,
     )
     app = web.Application(middlewares=[errors.middleware])
     for route in (*Pages(auth, secure=secure).routes(), RouteList(ROUTES).route()):
-        handler = auth.guard(route.handler) if route.protected else route.handler
-        app.router.add_route(route.method, route.path, handler)
+        app.router.add_route(route.method, route.path, auth.guard(route))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
@@ -179,7 +179,7 @@ async def test_addresses_are_told_apart_behind_a_trusted_proxy_only() -> None:
 
 async def test_what_is_remembered_of_guessers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.http.auth._REMEMBERED", 4)
-    auth = Authenticator(AuthConfig(api_keys=(ApiKey(key=KEY),), failures_burst=1000), ServerConfig())
+    auth = Authenticator(AuthConfig(api_keys=(ApiKey(key=KEY),), failures_burst=1000), ServerConfig(), ROUTES)
     request = make_mocked_request("GET", "/")
     assert [auth.tenant(request, f"guess {number}") for number in range(100)] == [None] * 100
     assert len(auth._asked) == 4

@@ -9,6 +9,7 @@ import pytest
 from hibari import Hibari
 
 from gateway.config import DialogueConfig, RouteConfig, WebRtcConfig
+from gateway.principal import ANYONE
 from tests.gateway.webrtc.webrtc_gateway import (
     LIMITS,
     Phone,
@@ -290,7 +291,7 @@ async def test_other_channels_are_closed() -> None:
 async def test_without_the_data_channel_a_call_is_a_call() -> None:
     async with gateway(WebRtcConfig(data_channel=False)) as made:
         phone = Phone(microphone=SilentMicrophone())
-        answer = (await made.webrtc.answer(await phone.offer()))[1]
+        answer = (await made.webrtc.answer(await phone.offer(), ANYONE))[1]
         assert "m=application 0 " in answer
         await phone.close()
 

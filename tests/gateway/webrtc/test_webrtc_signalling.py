@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from gateway.config import IceServerConfig, WebRtcConfig
 from gateway.errors import ProtocolError, Rejected
+from gateway.principal import ANYONE
 from gateway.webrtc.sdp import MAX_CANDIDATES, read_fragment, read_offer
 from gateway.webrtc.signalling import ice_server
 from tests.gateway.webrtc.webrtc_gateway import Phone, calling, gateway
@@ -223,7 +224,7 @@ async def test_ports_come_from_the_configured_range_and_run_out_with_503() -> No
 
 async def test_the_answer_names_the_public_address_only() -> None:
     async with gateway(WebRtcConfig(public_address="203.0.113.9", addresses=("127.0.0.1",))) as made:
-        _, answer = await made.webrtc.answer(CHROMIUM)
+        _, answer = await made.webrtc.answer(CHROMIUM, ANYONE)
         assert "203.0.113.9" in answer and "127.0.0.1" not in answer
 
 
@@ -246,7 +247,7 @@ async def test_our_side_asks_the_stun_server_where_it_is_told_to() -> None:
     for asks in (True, False):
         config = WebRtcConfig(ice_servers=servers, gather_from_servers=asks, addresses=("127.0.0.1",))
         async with gateway(config) as made:
-            _, answer = await made.webrtc.answer(CHROMIUM)
+            _, answer = await made.webrtc.answer(CHROMIUM, ANYONE)
             assert ("203.0.113.5 40123 typ srflx" in answer) is asks
     transport.close()
 
@@ -254,14 +255,14 @@ async def test_our_side_asks_the_stun_server_where_it_is_told_to() -> None:
 async def test_an_address_that_is_not_ours_is_a_503() -> None:
     async with gateway(WebRtcConfig(addresses=("203.0.113.7",))) as made:
         with pytest.raises(Rejected) as refusal:
-            await made.webrtc.answer(CHROMIUM)
+            await made.webrtc.answer(CHROMIUM, ANYONE)
         assert refusal.value.status == 503
         assert len(made.webrtc) == 0
 
 
 async def test_the_answer_refuses_what_is_not_taken() -> None:
     async with gateway() as made:
-        _, answer = await made.webrtc.answer(CHROMIUM)
+        _, answer = await made.webrtc.answer(CHROMIUM, ANYONE)
         sections = answer.split("m=")[1:]
         assert [section.split()[:2] for section in sections][0] == ["video", "0"]
         assert "a=sendrecv" in sections[1] and "telephone-event/48000" in sections[1]

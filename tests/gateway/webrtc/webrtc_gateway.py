@@ -19,12 +19,22 @@ from av import AudioFrame
 
 from gateway.call.directory import LocalDirectory
 from gateway.call.session import Services, Session, turn_defaults
-from gateway.config import BargeInConfig, DialogueConfig, LimitsConfig, PlayoutConfig, RouteConfig, WebRtcConfig
+from gateway.config import (
+    AuthConfig,
+    BargeInConfig,
+    DialogueConfig,
+    LimitsConfig,
+    PlayoutConfig,
+    RouteConfig,
+    ServerConfig,
+    WebRtcConfig,
+)
 from gateway.dialogue.dialogues import RouteDialogues
 from gateway.dialogue.hub import DialogueHub
 from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import Observers
 from gateway.http import errors
+from gateway.http.auth import Authenticator
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
@@ -105,8 +115,9 @@ async def gateway(
             start=StartPolicy(quantile=0.98, max_delay_s=0.4),
         )  # fmt: skip
         app = web.Application(middlewares=[errors.middleware], client_max_size=1_000_000)
+        auth = Authenticator(AuthConfig(), ServerConfig(), routes)
         for route in made.webrtc.routes():
-            app.router.add_route(route.method, route.path, route.handler)
+            app.router.add_route(route.method, route.path, auth.guard(route))
         app.on_response_prepare.append(made.webrtc.add_cors)
 
         async def show(request: web.Request) -> web.Response:

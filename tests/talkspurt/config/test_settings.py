@@ -106,6 +106,10 @@ def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
         ("engine:\n  speech: {max_chars: 19999}\n",
          "engine.speech.max_chars is 19999, less than limits.turn_chars (20000): a turn that the gateway takes would "
          "fail in the engine"),
+        ("routes:\n  a:\n    tenant: shp\nauth: {api_keys: [{key: k, tenant: shop}]}\n",
+         "routes.a.tenant is 'shp', which no key of auth.api_keys has (shop)"),
+        ("auth:\n  api_keys:\n    - key: k\n      scopes: [reed]\n",
+         "4: auth.api_keys.0.scopes.0: expected 'speak', 'calls', 'read', 'admin' or 'browser'; got 'reed'"),
         ("routes:\n  a:\n    recording: true\n", "routes.a.recording is on, but recording.folder is empty"),
     ],
 )  # fmt: skip

@@ -1,0 +1,94 @@
+"""Who asks, and what whoever asks may see and do: the one place that decides about tenants and scopes.
+
+Calls belong to their route, and so do their events and recordings, what they leave behind, and the calls that are
+expected on it. A route belongs to a tenant. The id of a registered voice names its tenant (``shop--anna``), because the
+engine keeps voices and knows no tenants. What another tenant owns is answered as if it did not exist (404), so its
+existence is not told either. This module knows no requests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.config import SCOPES, ApiKey, RouteConfig, Scope
+from gateway.errors import Rejected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Whoever has a key, or needs none."""
+
+    tenant: str
+    scopes: frozenset[Scope]
+    routes: frozenset[str] | None
+    """The routes that the principal sees. None: all."""
+    voices: str = ""
+    """What ids of the principal's own voices begin with. Empty: all voices are its own."""
+
+    def sees(self, route: str) -> bool:
+        """Whether the principal may know of a route, and of everything that belongs to it."""
+        return self.routes is None or route in self.routes
+
+    def check_route(self, route: str, known: Mapping[str, RouteConfig]) -> None:
+        """Check that a route can be used.
+
+        Raises:
+            Rejected: 404, there is no such route for this principal.
+        """
+        if route not in known or not self.sees(route):
+            raise Rejected(f"no route {route[:40]!r}", status=404, code="unknown_route", param="route")
+
+    def own_voice(self, voice_id: str) -> str:
+        """Return the id under which a voice of this principal's is registered."""
+        return voice_id if voice_id.startswith(self.voices) else self.voices + voice_id
+
+    def check_scope(self, scope: Scope) -> None:
+        """Check that a request which wants ``scope`` may be made.
+
+        Raises:
+            Rejected: 403, the scope is missing.
+        """
+        if scope not in self.scopes:
+            raise Rejected(
+                f"this request wants the scope {scope}, the key has {', '.join(sorted(self.scopes)) or 'none'}",
+                status=403, code="missing_scope", param=scope,
+            )  # fmt: skip
+
+
+ANYONE = Principal(tenant="default", scopes=frozenset(SCOPES), routes=None)
+"""Whoever asks where no keys are required."""
+
+
+def principal_of(key: ApiKey, keys: tuple[ApiKey, ...], routes: Mapping[str, RouteConfig]) -> Principal:
+    """Return who has ``key``, one of all ``keys``.
+
+    Where all keys are one tenant's, that tenant has everything, and its keys may do everything unless they name scopes.
+    Where there are several tenants, routes without a tenant are seen by keys with the scope ``admin`` only.
+    """
+    alone = len({other.tenant for other in keys}) == 1
+    scopes = frozenset(key.scopes if key.scopes is not None else SCOPES if alone else set(SCOPES) - {"admin"})
+    if alone or "admin" in scopes:
+        return Principal(tenant=key.tenant, scopes=scopes, routes=None)
+    own = frozenset(name for name, route in routes.items() if route.tenant == key.tenant)
+    return Principal(tenant=key.tenant, scopes=scopes, routes=own, voices=_voices(key.tenant))
+
+
+def voices_of_routes(keys: tuple[ApiKey, ...], routes: Mapping[str, RouteConfig]) -> dict[str, str]:
+    """Return what ids of the own voices begin with, by the name of each route that has a tenant among several."""
+    alone = len({key.tenant for key in keys}) == 1
+    return {name: _voices(route.tenant) for name, route in routes.items() if route.tenant and not alone}
+
+
+def sees_voice(voices: str, voice_id: str) -> bool:
+    """Whether a voice may be used by those whose own voices begin with ``voices``. Voices of no tenant are for all."""
+    return not voices or _MARK not in voice_id or voice_id.startswith(voices)
+
+
+_MARK = "--"
+
+
+def _voices(tenant: str) -> str:
+    # Ids of voices are letters, digits, _ and -. No name holds the mark, and no two names become one.
+    return re.sub(r"[^A-Za-z0-9]", lambda other: f"_{ord(other[0]):x}_", tenant) + _MARK

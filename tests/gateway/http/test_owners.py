@@ -1,0 +1,242 @@
+"""Two keys tried against each other, and keys without a scope, over every route of the application."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import aiohttp
+import pytest
+
+from gateway.call.expected import ExpectedCall
+from gateway.call.handoff import Handoff
+from gateway.config import SCOPES
+from gateway.http.app import ROUTES
+from gateway.http.routes import Route
+from gateway.principal import ANYONE
+from gateway.seams.messages import Text
+from talkspurt.build import Gateway
+from tests.gateway.call.test_calls import CALL, Leg
+from tests.gateway.http.api_gateway import api_gateway
+from tests.gateway.http.test_speech_api import reference_wav
+from tests.gateway.webrtc.test_webrtc_signalling import CHROMIUM
+from tests.sip_bridge.phone import FAST
+from tests.waiting import until
+
+KEYS = [
+    {"key": "one", "tenant": "one"},
+    {"key": "two", "tenant": "two"},
+    {"key": "office", "tenant": "office", "scopes": list(SCOPES)},
+    *({"key": f"only-{scope}", "tenant": "two", "scopes": [scope]} for scope in SCOPES),
+]
+UUID_ = UUID("11111111-2222-4333-8444-555555555555")
+EXPECTED = {"route": "a", "customParameters": {"secret": "of one"}}
+WAV = base64.b64encode(reference_wav()).decode()
+SECTIONS: dict[str, Any] = {
+    "auth": {"api_keys": KEYS},
+    "routes": {"a": {"tenant": "one"}, "b": {"tenant": "two"}, "default": {}},
+    "webrtc": {"addresses": ["127.0.0.1"]},
+    "audiosocket": {"port": 0},
+    "carriers": {"freeswitch": {"esl": {"host": "127.0.0.1", "port": 1, "password": "x"}}},
+    "sip": {
+        "port": 0, "rtp_ports": "42000-42099", "timeouts": FAST, "allowed_targets": ["ann@127.0.0.1"],
+        "trunks": {"office": {"addresses": ["127.0.0.0/8"], "route": "a"}},
+    },
+}  # fmt: skip
+
+OPEN = {
+    ("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/"), ("GET", "/phone"), ("GET", "/web/{name}"),
+    ("POST", "/login"),
+}  # fmt: skip
+"""Routes that want no key; pages ask for one themselves. So do preflights of CORS; webhooks want a carrier's proof."""
+
+BODIES: dict[tuple[str, str], dict[str, Any]] = {
+    ("POST", "/v1/calls"): {"json": {"to": "sip:ann@127.0.0.1:9", "route": "a"}},
+    ("POST", "/v1/calls/{id}/messages"): {"json": {"type": "end"}},
+    ("GET", "/v1/dialogue"): {"params": {"route": "a"}},
+    ("POST", "/v1/webrtc/offer"): {"json": {"sdp": CHROMIUM, "type": "offer", "route": "b"}},
+    ("POST", "/whip/{route}"): {"data": CHROMIUM, "headers": {"Content-Type": "application/sdp"}},
+    ("PATCH", "/whip/{route}/{id}"): {
+        "data": "a=ice-ufrag:x\r\n", "headers": {"Content-Type": "application/trickle-ice-sdpfrag", "If-Match": "*"},
+    },
+    ("POST", "/v1/calls/attach"): {"json": {"dialect": "freeswitch", "call": "c1", "route": "b"}},
+    ("PUT", "/v1/calls/expected/{uuid}"): {"json": {"route": "b"}},
+    ("POST", "/v1/calls/expected/{uuid}"): {"data": {"route": "b"}},
+    ("POST", "/v1/tts"): {"json": {"text": "Hi.", "speaker": "one--anna"}},
+    ("POST", "/v1/tts/stream"): {"json": {"text": "Hi.", "speaker": "one--anna"}},
+    ("POST", "/v1/audio/speech"): {"json": {"model": "tts-1", "input": "Hi.", "voice": "one--anna"}},
+}  # fmt: skip
+"""What to send where an empty request would not reach the thing of the other tenant."""
+
+HIDES = {
+    ("GET", "/v1/calls"), ("GET", "/v1/routes"), ("GET", "/v1/voices"), ("GET", "/v1/audio/voices"),
+    ("GET", "/v1/usage"),
+}  # fmt: skip
+"""Lists: answered, without anything of the other tenant's."""
+
+SHARED = {
+    ("GET", "/v1/health"), ("GET", "/v1/models"), ("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/v1/webrtc/ice"),
+    ("GET", "/ws/tts"),  # a message names the voice; see the test of sockets
+    ("GET", "/v1/events"),  # has no end; see the test of events
+    ("POST", "/v1/voices"),  # makes an own voice
+}  # fmt: skip
+"""Nothing here is anybody's."""
+
+
+def wanted(routes: list[Route]) -> list[Route]:
+    return [route for route in routes if route.scope is not None]
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+@dataclass
+class House:
+    """A gateway with something of tenant ``one`` behind every route."""
+
+    made: Gateway
+    http: aiohttp.ClientSession
+    call_id: str
+    browser_id: str
+
+    async def ask(self, route: Route, key: str) -> tuple[int, str, dict[str, Any]]:
+        """Status, text, and the error if the answer is one."""
+        which = (route.method, route.path)
+        call_id = self.browser_id if route.path.startswith("/whip") else self.call_id
+        names = {"id": call_id, "route": "a", "uuid": str(UUID_), "callSid": "left", "voice_id": "one--anna"}
+        more = dict(BODIES.get(which, {}))
+        if route.path == "/v1/webrtc/offer":
+            more["json"] = more["json"] | {"callId": self.browser_id}  # takes the call over
+        headers = {**more.pop("headers", {}), **bearer(key)}
+        async with self.http.request(route.method, route.path.format(**names), headers=headers, **more) as answer:
+            if answer.content_type == "text/event-stream":
+                return answer.status, "", {}
+            text = (await answer.read()).decode("latin-1")
+            error = (await answer.json())["error"] if answer.status >= 400 else {}
+            return answer.status, text, error
+
+    def state(self) -> object:
+        """Everything of tenant ``one`` that somebody could change."""
+        assert self.made.audiosocket is not None and self.made.sip is not None
+        return (
+            [(session.call_id, session.turns.speaking()) for session in self.made.directory],
+            len(self.made.webrtc),
+            self.made.audiosocket.expected.get(UUID_),
+            len(self.made.sip.outgoing),
+            list(self.made.handoffs._by_call),
+        )
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with api_gateway(tmp_path, **SECTIONS) as (made, engine, url), aiohttp.ClientSession(url) as http:
+        session = made.calls.begin(replace(CALL, route="a"), Leg())
+        leg, _ = await made.webrtc.answer(CHROMIUM, ANYONE, route="a")
+        assert made.audiosocket is not None
+        made.audiosocket.expected.put(UUID_, ExpectedCall("a"))
+        made.handoffs.leave("asterisk", "left", Handoff("VX", "ended", "secret", "", "a"))
+        body = {"voice_id": "anna", "transcript": "One.", "audio": WAV}
+        async with http.post("/v1/voices", json=body, headers=bearer("one")) as answer:
+            assert (await answer.json())["voice_id"] == "one--anna"
+        await until(lambda: session.call_id in made.observers._sinks, "a call that can be watched")
+        yield House(made, http, session.call_id, leg.call_id)
+        session.end("test over", hang_up=True)
+        await until(lambda: session.call_id not in [call.call_id for call in made.directory], "the call's end")
+
+
+async def test_every_route_declares_a_scope_or_is_known_to_be_open(house: House) -> None:
+    routes = house.made.app[ROUTES]
+    for route in routes:
+        known = (route.method, route.path) in OPEN or route.method == "OPTIONS" or route.path.startswith("/webhooks/")
+        assert (route.scope is None) == known, (route.method, route.path)
+    served = {(route.method, route.resource.canonical) for route in house.made.app.router.routes()}
+    assert served == {(route.method, route.path) for route in routes}
+
+
+async def test_nothing_of_one_key_is_read_or_changed_by_another(house: House) -> None:
+    before = house.state()
+    wrong = {}
+    for route in wanted(house.made.app[ROUTES]):
+        which = (route.method, route.path)
+        status, text, error = await house.ask(route, "two")
+        if route.scope == "admin":
+            ok = status == 403 and error["code"] == "missing_scope"
+        elif which in HIDES:
+            ok = status == 200 and not any(secret in text for secret in ('"a"', '"one', house.call_id))
+        elif which in SHARED:
+            ok = status not in (401, 404)
+        else:
+            ok = status == 404
+        if not ok or house.state() != before:
+            wrong[which] = (status, error, house.state())
+    assert not wrong
+
+
+async def test_the_owner_and_an_admin_reach_what_others_do_not(house: House) -> None:
+    """Every 404 above is one for the stranger only."""
+    reads = [route for route in wanted(house.made.app[ROUTES]) if route.method == "GET"]
+    for key in ("one", "office"):
+        for route in reads:
+            if route.path in ("/v1/handoffs/{callSid}", "/v1/dialogue", "/ws/tts"):
+                continue  # is taken once; are no upgrades
+            status, text, error = await house.ask(route, key)
+            assert status == (403 if route.scope == "admin" and key == "one" else 200), (key, route.path, error)
+            if (route.method, route.path) in HIDES - {("GET", "/v1/usage")}:
+                assert any(own in text for own in ('"a"', "one--anna", house.call_id))
+    for method, path, status in (
+        ("GET", "/v1/handoffs/{callSid}", 200), ("POST", "/v1/calls/expected/{uuid}", 404),
+        ("DELETE", "/v1/calls/expected/{uuid}", 204), ("DELETE", "/v1/voices/{voice_id}", 204),
+        ("POST", "/v1/calls/{id}/messages", 202), ("DELETE", "/whip/{route}/{id}", 200),
+    ):  # fmt: skip
+        (route,) = (r for r in wanted(house.made.app[ROUTES]) if (r.method, r.path) == (method, path))
+        assert (await house.ask(route, "one"))[0] == status, path
+    assert len(house.made.webrtc) == 0
+
+
+async def test_a_key_without_the_scope_of_a_route_is_told_which(house: House) -> None:
+    before = house.state()
+    for route in wanted(house.made.app[ROUTES]):
+        for scope in SCOPES:
+            status, _, error = await house.ask(route, f"only-{scope}")
+            assert (status == 403 and error["code"] == "missing_scope") == (scope != route.scope), (route, scope)
+            if scope != route.scope:
+                assert error["param"] == route.scope and error["message"].endswith(f"the key has {scope}")
+    assert house.state() == before
+
+
+async def test_events_are_those_of_own_calls(house: House) -> None:
+    async with (
+        house.http.get("/v1/events", headers=bearer("two")) as theirs,
+        house.http.get("/v1/events", headers=bearer("one")) as ours,
+    ):
+        for answer in (theirs, ours):
+            assert await answer.content.readline() == b": connected\n"
+        mine = house.made.calls.begin(replace(CALL, route="b", call_sid="c2"), Leg())
+        house.made.observers.inject(house.call_id, b'{"type":"text","token":"Hello.","last":true}')
+        for answer, own in ((theirs, mine.call_id), (ours, house.call_id)):
+            await answer.content.readline()
+            assert own.encode() in await answer.content.readline()
+        mine.end("over", hang_up=True)
+
+
+async def test_a_call_and_a_socket_speak_with_no_voice_of_another_tenant(house: House) -> None:
+    async with house.http.ws_connect("/ws/tts", headers=bearer("two")) as socket:
+        await socket.send_json({"text": "Hi.", "speaker": "one--anna"})
+        assert (await socket.receive_json())["error"]["code"] == "NOT_FOUND"
+    failed = {}
+    for route in ("a", "b"):
+        session = house.made.calls.begin(replace(CALL, route=route, call_sid=route), Leg())
+        await until(lambda s=session: s.call_id in house.made.observers._sinks, "a call that can be watched")  # type: ignore[misc]
+        async with house.made.observers.subscribe(session.call_id) as events:
+            session.on_message(Text(token="Hi.", last=True, voice="one--anna"))
+            async for event in events:
+                if '"failed"' in event or '"started"' in event or '"finished"' in event:
+                    failed[route] = '"failed"' in event
+                    break
+        session.end("over", hang_up=True)
+    assert failed == {"a": False, "b": True}
