@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sip_bridge.errors import ProtocolError
-from sip_bridge.message.sip import Address, Headers, Message, Request, Response, Uri, Via
+from sip_bridge.message.sip import BRANCH_MAGIC, Address, Headers, Message, Request, Response, Uri, Via
 
 MIN_SESSION_S = 90
 """The shortest session interval that anybody may ask for (RFC 4028 section 4)."""
@@ -79,13 +79,16 @@ class Dialog:
         Raises:
             ProtocolError: the request has no Contact, or a Record-Route that cannot be read.
         """
-        if invite.contact is None:
+        contact = invite.contact
+        if contact is None and not invite.via.branch.startswith(BRANCH_MAGIC):
+            contact = invite.from_  # RFC 2543 sends requests there, and demands no Contact
+        if contact is None:
             raise ProtocolError(f"{invite.method} without Contact, expected one (RFC 3261 section 8.1.1.8)")
         dialog = cls(
             call_id=invite.call_id,
             local=invite.to.with_tag(tag),
             remote=invite.from_,
-            target=invite.contact.uri,
+            target=contact.uri,
             routes=invite.headers.all("Record-Route"),
             owns_call_id=False,
         )

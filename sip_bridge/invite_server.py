@@ -8,6 +8,7 @@ import secrets
 from sip_bridge.config import SipTimeouts, TrunkConfig
 from sip_bridge.dialog import Dialog, Refusal, SessionTimer
 from sip_bridge.effects import Begin, Waits
+from sip_bridge.errors import ProtocolError
 from sip_bridge.invite import SDP, InviteDialog, State, Timer, description_of
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.sip import Request, Response
@@ -42,6 +43,7 @@ class InviteServer(InviteDialog):
         self._begun = False
         self._refresh_headers: HeaderItems = ()
         self._first_timer: SessionTimer | None = None
+        _check_accept(invite)
         self.dialog = Dialog.as_server(invite, secrets.token_hex(8))
         self.dialog.invited = True
         self._peer_allows = invite.headers.tokens("Allow")
@@ -147,3 +149,14 @@ class InviteServer(InviteDialog):
         status = 480 if reason in ("end", "hangup_by_api") else 503
         retry = [("Retry-After", "5")] if status == 503 else []
         self._respond(self._key, self._invite, status, [*retry, *headers])
+
+
+def _check_accept(invite: Request) -> None:
+    """Check that our session description may stand in the answer (RFC 3261 section 20.1).
+
+    Raises:
+        ProtocolError: 406.
+    """
+    kinds = [value.partition(";")[0].strip().lower() for value in invite.headers.all("Accept")]
+    if "Accept" in invite.headers and not {"application/sdp", "application/*", "*/*"}.intersection(kinds):
+        raise ProtocolError(f"caller accepts {', '.join(kinds)[:60]!r}, expected application/sdp", status=406)

@@ -405,13 +405,13 @@ def _by_status(status: int) -> Event:
 def server_key(request: Request) -> Key:
     """Return the transaction that a received request belongs to (section 17.2.3).
 
-    A branch without the magic cookie comes from a peer of RFC 2543. Such a branch need not be unique, so the other
-    values that identify the request become part of the key.
+    A branch without the magic cookie, or with nothing behind it, comes from a peer of RFC 2543. Such a branch need not
+    be unique, so the other values that identify the request become part of the key.
     """
     via = request.via
     method = "INVITE" if request.method == "ACK" else request.method
     branch = via.branch
-    if not branch.startswith(BRANCH_MAGIC):
+    if not branch.startswith(BRANCH_MAGIC) or branch == BRANCH_MAGIC:
         # The To tag is left out, because the ACK has one and its INVITE had none.
         branch = f"{branch}|{request.call_id}|{request.from_.tag}|{request.cseq.number}|{request.uri}"
     return Key(branch, method, via.sent_by)

@@ -38,6 +38,9 @@ from sip_bridge.trunks import Standing
 log = logging.getLogger(__name__)
 
 _ACCEPT = ("Accept", "application/sdp, application/dtmf-relay, application/dtmf")
+_SCHEMES = ("sip", "sips", "tel")
+"""The kinds of address that we can be called by."""
+
 _DISPENSABLE = ("Allow", "Accept", "Supported", "Retry-After")
 """Headers without which an answer is still understood."""
 
@@ -356,6 +359,9 @@ class Endpoint:
                     self.counts["refused"] += 1
                     self._answer(message, refusal, peer)
                     return
+        elif len(message.headers.all("Via")) > 1:
+            self.counts["unreadable"] += 1
+            return  # the response to somebody else's request (section 8.1.3.3)
         reliable = peer.transport != "UDP"
         self._carry_out(self._transactions.received(message, peer, reliable=reliable, now=now))
 
@@ -370,9 +376,9 @@ class Endpoint:
             return response_to(request, 481, to_tag=tag)
         if request.method not in self._methods:
             return response_to(request, 501, to_tag=tag, headers=[self._allow])
-        if request.headers.get("Max-Forwards") == "0" and request.method == "OPTIONS":
-            return response_to(request, 483, to_tag=tag)
-        unknown = sorted(request.headers.tokens("Require") - EXTENSIONS)
+        if not request.to.tag and request.uri.partition(":")[0].lower() not in _SCHEMES:
+            return response_to(request, 416, to_tag=tag)
+        unknown = [option for option in request.headers.all("Require") if option.lower() not in EXTENSIONS]
         if unknown and request.method != "CANCEL":
             return response_to(request, 420, to_tag=tag, headers=[("Unsupported", ", ".join(unknown))])
         if request.method == "OPTIONS" and not request.to.tag:
@@ -446,7 +452,11 @@ class Endpoint:
             return
         if isinstance(message, Response):
             # The connection is gone, so we send to the address in the Via, where the peer listens (section 18.2.2).
-            peer = replace(peer, port=message.via.port or (5061 if peer.transport == "TLS" else 5060))
+            try:
+                port = message.via.port
+            except ProtocolError:
+                return  # the answer to a request whose Via we could not read
+            peer = replace(peer, port=port or (5061 if peer.transport == "TLS" else 5060))
         unsent = self._unsent.setdefault(peer, [])
         if len(unsent) >= self._MAX_UNSENT:
             if key:

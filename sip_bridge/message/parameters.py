@@ -38,8 +38,9 @@ class Caller:
 
 
 def text_of(value: str) -> str:
-    """Return header text that every encoder takes: bytes that are not UTF-8 become replacement characters."""
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    """Return header text that every encoder takes: bytes that are not UTF-8, and NULs, at which some programs would
+    end the text, become replacement characters."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
 def number_of(uri: Uri) -> str:

@@ -90,6 +90,7 @@ REASONS = {
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
+    406: "Not Acceptable",
     407: "Proxy Authentication Required",
     408: "Request Timeout",
     413: "Request Entity Too Large",
@@ -122,11 +123,13 @@ Params = Mapping[str, str | None]
 
 
 def split_list(text: str, separator: str = ",") -> list[str]:
-    """Cut a text at the separators outside quoted strings and angle brackets."""
-    if separator not in text:
-        return [text.strip()] if text.strip() else []
-    if '"' not in text and "<" not in text:
-        return [part for part in map(str.strip, text.split(separator)) if part]
+    """Cut a text at the separators outside quoted strings and angle brackets. Empty parts are left out."""
+    return [part for part in _cut(text, separator) if part]
+
+
+def _cut(text: str, separator: str) -> list[str]:
+    if separator not in text or ('"' not in text and "<" not in text):
+        return [part.strip() for part in text.split(separator)]
     parts: list[str] = []
     start = 0
     quoted = escaped = bracketed = False
@@ -144,7 +147,7 @@ def split_list(text: str, separator: str = ",") -> list[str]:
             parts.append(text[start:at].strip())
             start = at + 1
     parts.append(text[start:].strip())
-    return [part for part in parts if part]
+    return parts
 
 
 def unquote(text: str) -> str:
@@ -161,10 +164,17 @@ def quote(text: str) -> str:
 
 def parse_params(text: str) -> dict[str, str | None]:
     """Read ``;name=value`` parameters: names in lower case, values as they came. The first of two equal names
-    counts."""
+    counts. Some peers write one semicolon too many at the end.
+
+    Raises:
+        ProtocolError: there is nothing between two semicolons.
+    """
     params: dict[str, str | None] = {}
-    for part in split_list(text, ";"):
+    *parts, last = _cut(text, ";")
+    for part in [*parts, last] if last else parts:
         name, equals, value = part.partition("=")
+        if not part:
+            raise ProtocolError(f"parameters are {text[:80]!r}, expected one between two semicolons")
         params.setdefault(name.strip().lower(), value.strip() if equals else None)
     return params
 
@@ -245,7 +255,8 @@ class Address:
         """Read one address. Without angle brackets, all parameters belong to the header, not to the URI (section 20).
 
         Raises:
-            ProtocolError: unbalanced quotes or brackets, or an unreadable URI.
+            ProtocolError: unbalanced quotes or brackets, an unreadable URI, or a URI with a question mark and without
+                brackets.
         """
         text = text.strip()
         name = ""
@@ -266,6 +277,8 @@ class Address:
         if name:
             raise ProtocolError(f"address is {text[:80]!r}, expected <URI> after the name")
         uri, _, params = rest.partition(";")
+        if "?" in uri:
+            raise ProtocolError(f"address is {text[:80]!r}, expected <> around a URI with a question mark")
         return cls(Uri.parse(uri), "", parse_params(params))
 
     @property
@@ -345,11 +358,16 @@ class CSeq:
         return f"{self.number} {self.method}"
 
 
+def _has_nul(value: str) -> bool:
+    """Whether a NUL stands where none may be: only a backslash lets one into a quoted string (section 25.1)."""
+    return "\0" in value and "\0" in value.replace("\\\0", "")
+
+
 class Headers:
     """Headers in their order. Names compare without case. Headers do not change: ``replace`` and ``add`` return copies.
 
     Raises:
-        ValueError: a name is no token, or a value has a line break, which would smuggle in another header.
+        ValueError: a name is no token, or a value has a line break, which would smuggle in another header, or a NUL.
     """
 
     __slots__ = ("_index", "_items")
@@ -360,7 +378,7 @@ class Headers:
         for name, value in self._items:
             if not _TOKEN.fullmatch(name):
                 raise ValueError(f"header name is {name[:80]!r}, expected a token (RFC 3261 section 25.1)")
-            if "\r" in value or "\n" in value or "\0" in value:
+            if "\r" in value or "\n" in value or _has_nul(value):
                 raise ValueError(f"value of header {name} holds a line break or NUL")
             key = name.lower()
             index.setdefault(key, []).extend(split_list(value) if key in _LISTS else (value,))
@@ -551,6 +569,7 @@ def parse(data: bytes) -> Message:
             raise ProtocolError(f"method is {message.method[:80]!r}, expected a token")
         if any(char in message.uri for char in '<> \t"'):
             raise ProtocolError(f"Request-URI is {message.uri[:80]!r}, expected a bare URI")
+        Uri.parse(message.uri)
         return replace(message, body=_checked(message))
     except ProtocolError as error:
         raise MalformedRequest(error, message) from error
@@ -586,7 +605,7 @@ def _parse_headers(lines: list[str]) -> Headers:
         name = name.rstrip()
         if not colon or not _TOKEN.fullmatch(name):
             raise ProtocolError(f"header line begins {name[:40]!r}, expected name and colon")
-        if "\0" in value:
+        if _has_nul(value):
             raise ProtocolError(f"header {name[:40]} holds a NUL byte")
         items.append((_COMPACT.get(name.lower(), name), value.strip()))
     headers = Headers(items)
@@ -617,13 +636,9 @@ def _checked(message: Message) -> bytes:
 
 
 def _reply_to_malformed(request: Request, status: int) -> Response | None:
-    """Answer with the headers that section 8.2.6 copies, without reading them. None: the request is an ACK, or nobody
-    could match the answer to it."""
-    try:
-        _ = request.via
-    except ProtocolError:
-        return None
-    if request.method == "ACK" or any(len(request.headers.all(name)) != 1 for name in _UNIQUE):
+    """Answer with the headers that section 8.2.6 copies, without reading them. The sender needs only its Via to match
+    the answer. None: the request has none, or is an ACK."""
+    if request.method == "ACK" or "Via" not in request.headers:
         return None
     kept = [(name, value) for name, value in request.headers if name.lower() in ("via", *_UNIQUE)]
     return Response(status, REASONS[status], Headers(kept))
@@ -645,7 +660,7 @@ class MessageStream:
         ``PONG``.
 
         Raises:
-            ProtocolError: headers or body are over their limits, or Content-Length is no number.
+            ProtocolError: headers or body are over their limits, or Content-Length is no number, or two numbers.
         """
         self._buffer += data
         while True:
@@ -673,11 +688,14 @@ class MessageStream:
 
 def _declared_length(head: bytes) -> int:
     """Return the Content-Length among these headers. 0: there is none."""
+    lengths = set()
     for line in _FOLD.sub(b" ", head).splitlines()[1:]:
         name, colon, value = line.partition(b":")
         if colon and name.rstrip().lower() in (b"content-length", b"l"):
-            return _number(value.strip().decode("latin-1"), MAX_BODY_BYTES, "Content-Length")
-    return 0
+            lengths.add(_number(value.strip().decode("latin-1"), MAX_BODY_BYTES, "Content-Length"))
+    if len(lengths) > 1:
+        raise ProtocolError("message with several Content-Length headers, expected one")
+    return max(lengths, default=0)
 
 
 def response_to(

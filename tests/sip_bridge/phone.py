@@ -273,11 +273,14 @@ class Phone:
 
     # --- hearing ---------------------------------------------------------------------------------------------------
 
+    async def receive_datagram(self) -> bytes:
+        """The next message, which need not be one that can be read."""
+        return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sip, 65536), PATIENCE_S)
+
     async def receive(self) -> Message:
         """The next message; not the repetition of an answer that crossed its ACK."""
         while True:
-            data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sip, 65536), PATIENCE_S)
-            message = parse(data)
+            message = parse(await self.receive_datagram())
             if not (isinstance(message, Response) and message.status < 300 and str(message.cseq) in self._acked):
                 return message
 

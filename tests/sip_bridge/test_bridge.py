@@ -471,9 +471,8 @@ async def test_messages_cut_short_or_too_large_get_one_status_or_none() -> None:
             other.send(whole.replace(b"Max-Forwards: 70", b"X: " + b"y" * 60000))
             other.send(other.request("OPTIONS"))
             statuses = set()
-            while (message := await other.receive()).cseq.method != "OPTIONS":
-                assert isinstance(message, Response)
-                statuses.add(message.status)
+            while b" OPTIONS\r\n" not in (answer := await other.receive_datagram()):
+                statuses.add(int(answer.split(b" ", 2)[1]))  # a refusal repeats the headers that were cut
             assert 400 in statuses and statuses <= {100, 180, 200, 400}, statuses
             made.sessions[0].call.send_frame(b"\x77" * 160, time.monotonic())
             await phone.hears(b"\x77" * 160)

@@ -150,7 +150,7 @@ async def test_options_says_what_we_can() -> None:
     [
         ("PUBLISH", (), 501, "Allow"),
         ("INVITE", (("Require", "timer, foo"), ("Contact", "<sip:a@127.0.0.1>")), 420, "Unsupported"),
-        ("OPTIONS", (("Max-Forwards", "0"),), 483, "To"),
+        ("OPTIONS", (("Max-Forwards", "0"),), 200, "Allow"),
         ("BYE", (), 481, "To"),
         ("CANCEL", (), 481, "To"),
     ],
@@ -213,7 +213,7 @@ async def test_malformed_is_answered_or_dropped_and_disturbs_nobody() -> None:
     async with calling() as (user, caller):
         bad = request().serialise().replace(b"Content-Length: 0", b"Content-Length: -1")
         assert (await caller.ask(bad)).status == 400
-        for junk in (b"\r\n\r\n", b"\0", b"nonsense", bytes(range(256)), request().serialise()[:60]):
+        for junk in (b"\r\n\r\n", b"\0", b"nonsense", bytes(range(256)), request().serialise()[:30]):
             caller.send(junk)
         assert await caller.silent()
         assert user.endpoint.counts["unreadable"] == 4

@@ -141,12 +141,12 @@ def test_without_brackets_parameters_are_the_headers() -> None:
         (changed(b"CSeq: 1 INVITE", b"CSeq: 1 BYE"), "CSeq says BYE, expected the method INVITE", 400),
         (changed(b"CSeq: 1 INVITE", b"CSeq: 36893488147419103232 INVITE"), "CSeq number", 400),
         (changed(b"CSeq: 1 INVITE", b"CSeq: 2147483648 INVITE"), "CSeq number", 400),
-        (changed(b"CSeq: 1 INVITE\r\n", b""), "without CSeq", None),
-        (changed(b"Call-ID: one@192.0.2.4\r\n", b""), "without Call-ID", None),
-        (changed(b"Call-ID:", b"Call-ID: two\r\nCall-ID:"), "several call-id", None),
+        (changed(b"CSeq: 1 INVITE\r\n", b""), "without CSeq", 400),
+        (changed(b"Call-ID: one@192.0.2.4\r\n", b""), "without Call-ID", 400),
+        (changed(b"Call-ID:", b"Call-ID: two\r\nCall-ID:"), "several call-id", 400),
         (changed(b"Via:", b"X-Via:"), "without Via", None),
-        (changed(b"SIP/2.0/UDP", b"HTTP/2.0/UDP"), "Via is", None),
-        (changed(b"192.0.2.4:5070;branch", b"192.0.2.4:99999;branch"), "Via host port", None),
+        (changed(b"SIP/2.0/UDP", b"HTTP/2.0/UDP"), "Via is", 400),
+        (changed(b"192.0.2.4:5070;branch", b"192.0.2.4:99999;branch"), "Via host port", 400),
         (changed(b"Content-Length: 4", b"Content-Length: -999"), "Content-Length is '-999'", 400),
         (changed(b"Content-Length: 4", b"Content-Length: 9999"), "body has 4 bytes, expected 9999", 400),
         (changed(b"Content-Length: 4", b"Content-Length: 4\r\nl: 5"), "several Content-Length", 400),
@@ -159,7 +159,8 @@ def test_without_brackets_parameters_are_the_headers() -> None:
         (changed(b"bot@example.com SIP", b"b" * MAX_START_LINE + b" SIP"), "start line has", None),
         (changed(b"Max-Forwards: 70", b"X:" + b"\r\n y" * MAX_HEADER_LINE), "header 'X' has", None),
         (changed(b"Max-Forwards: 70", b"\r\n".join([b"Via: " + b"a," * 100] * 3)), "has 301 values", None),
-        (changed(b"SIP/2.0/UDP", b"SIP/2.0/UDP/x"), "Via is", None),
+        (changed(b"SIP/2.0/UDP", b"SIP/2.0/UDP/x"), "Via is", 400),
+        (changed(b"bot@example.com SIP", b"2001:db8::1 SIP"), "URI host", 400),
         (changed(b"bot@example.com SIP", b"bot@example.com\x0bx SIP"), "Request-URI", 400),
     ],
 )
@@ -169,7 +170,8 @@ def test_malformed_is_refused_exactly(data: bytes, says: str, status: int | None
     reply = reply_of(caught.value)
     assert (reply and reply.status) == status
     if reply:
-        assert b"Via: SIP/2.0/UDP 192.0.2.4:5070;branch=z9hG4bK-one;rport\r\n" in reply.serialise()
+        via = next(line for line in data.split(b"\r\n") if line.startswith(b"Via:"))
+        assert via + b"\r\n" in reply.serialise()
 
 
 def test_no_reply_to_a_malformed_ack() -> None:
@@ -237,7 +239,15 @@ def test_stream_takes_a_length_that_is_folded() -> None:
     assert list(MessageStream().feed(data + data)) == [data, data]
 
 
-@pytest.mark.parametrize("data", [b"l: 9999999\r\n\r\n", b"Content-Length: x\r\n\r\n", b"y" * (MAX_HEADER_BYTES + 1)])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"l: 9999999\r\n\r\n",
+        b"Content-Length: x\r\n\r\n",
+        b"Content-Length: 4\r\nl: 5\r\n\r\n",
+        b"y" * (MAX_HEADER_BYTES + 1),
+    ],
+)
 def test_stream_that_cannot_be_cut(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         list(MessageStream().feed(b"OPTIONS sip:a SIP/2.0\r\n" + data))
