@@ -108,7 +108,7 @@ class Rules:
     give_up_s: float = 1.4
     """Longest suspension for a suspicion that nothing follows."""
     max_wait_s: float = 4.0
-    """Longest wait of a turn for a caller who is speaking; ``gateway.call.turns`` keeps this bound."""
+    """Longest wait of a turn for a caller who is speaking; ``gateway.call.floor`` keeps this bound."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,8 +92,8 @@ class Caller:
             vad = (
                 speech
                 or self._tells_speaking
-                or self._turns.interruptible_by("speech")
-                or self._turns.barge_in.state is not State.SILENT  # the VAD has to say when the caller has finished
+                or self._turns.queue.interruptible_by("speech")
+                or self._turns.floor.barge_in.state is not State.SILENT  # the VAD has to say when it ends
             )
             keys = self._inband_dtmf and not self._leg_tells_keys
             self._uplink.want(vad=vad, pcm_rate=self._subscribed_rate, keys=keys, speech=speech)

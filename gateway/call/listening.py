@@ -159,7 +159,7 @@ class Listening:
         if self._end is not None:
             self._end.cancel()
         if self._current is None:
-            self._current = _Utterance(onset, over_us=self._turns.speaking() is not None)
+            self._current = _Utterance(onset, over_us=self._turns.queue.speaking() is not None)
             self._tell_speaking("on")
         self._decide(Event.SPEECH, onset)
 
@@ -199,7 +199,7 @@ class Listening:
     def on_partial(self, text: str) -> None:
         """The words of an utterance up to now."""
         utterance = self._finished[0] if self._finished else self._current
-        if utterance is None or self._is_agreement(utterance, text, begun=self._turns.barge_in.caller_speaks):
+        if utterance is None or self._is_agreement(utterance, text, begun=self._turns.floor.barge_in.caller_speaks):
             return
         if not utterance.cuts:
             utterance.cuts = True
@@ -207,7 +207,7 @@ class Listening:
         # Once an utterance is over, its final prompt is on its way, and no partial one is wanted.
         if self._hearing.partial_prompts and not self._finished and not self._is_unwanted():
             self._tell(Prompt(voice_prompt=text, lang=self._language, last=False))
-            self._turns.on_prompt_sent()
+            self._turns.untagged.expect_answer()
 
     def on_final(self, text: str) -> None:
         """All words of the oldest utterance that is over."""
@@ -223,7 +223,7 @@ class Listening:
         # This cuts also what we began to say meanwhile: the answer to this utterance must not wait behind it.
         self._decide(Event.WORDS, utterance.onset)
         self._tell(Prompt(voice_prompt=text, lang=self._language, last=True))
-        self._turns.on_prompt_sent()
+        self._turns.untagged.expect_answer()
 
     # --- what follows ------------------------------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class Listening:
 
     def _is_unwanted(self) -> bool:
         turns = self._turns
-        blocked = turns.speaking() is not None and not turns.interruptible_by("speech")
+        blocked = turns.queue.speaking() is not None and not turns.queue.interruptible_by("speech")
         return blocked and turns.defaults.report_input not in ("any", "speech")
 
     def _tell_speaking(self, value: str) -> None:

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from gateway.call.barge_in import Policy, Rules
 from gateway.call.caller import Caller
 from gateway.call.handoff import Handoff
+from gateway.call.instructions import Instructions
 from gateway.call.listening import Hearing
 from gateway.call.speech import Means, Speech
 from gateway.call.stats import CallStats, Meter, SpokenText
-from gateway.call.turns import TurnDefaults
+from gateway.call.turn import TurnDefaults
 from gateway.config import BargeInConfig, DialogueConfig, PlayoutConfig, RouteConfig
 from gateway.seams.dialogue import DialogueLink, Dialogues
 from gateway.seams.leg import CallInfo, MediaLeg, TransferStart
@@ -93,6 +94,7 @@ class Session:
             voices=services.voices.get(call.route, ""),
         )  # fmt: skip
         self.turns = self.speech.turns
+        self._instructions = Instructions(self.turns)
         self.greeted = self.speech.greeted
         """Done when the first turn has ended in any way: a leg that speaks before it answers may then answer."""
         self.caller = Caller(route, self.turns, self, services.hearing.get(call.route), clock=self._now)
@@ -121,7 +123,7 @@ class Session:
                 self._link.send(message)
             self._early.clear()
             if self._route.welcome_greeting and not self._over.is_set():
-                self.turns.greet(
+                self._instructions.greet(
                     self._route.welcome_greeting,
                     interruptible_word(self._route.welcome_greeting_interruptible),
                     self._now(),
@@ -236,7 +238,7 @@ class Session:
             case _:
                 if isinstance(message, Language):
                     self.caller.transcribe(message.transcription_language)
-                self.turns.on_message(message, self._now())
+                self._instructions.on_message(message, self._now())
 
     def _begin_transfer(self, message: Transfer) -> None:
         if self._transfer is not None:
@@ -262,11 +264,11 @@ class Session:
 
     def on_dialogue_closed(self) -> None:
         """The manager closed its line on purpose, which means the same as the message ``end``."""
-        self.turns.on_message(End(), self._now())
+        self._instructions.on_message(End(), self._now())
 
     def on_dialogue_lost(self) -> None:
         """The manager's line broke."""
-        self.turns.on_dialogue_lost(self._route.fallback, self._now())
+        self._instructions.on_dialogue_lost(self._route.fallback, self._now())
 
     def on_dialogue_resumed(self) -> None:
         """The manager is back."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.call.stats import CallStats
-from gateway.call.turns import FirstPacket, Reason, Turn, TurnDefaults, Turns
+from gateway.call.turn import FirstPacket, Reason, Turn, TurnDefaults
+from gateway.call.turns import Turns
 from gateway.config import PlayoutConfig
 from gateway.errors import ClipError
 from gateway.media.playout import Playout, StartPolicy
@@ -211,7 +212,7 @@ class Speech:
         if making is not None:
             if making.utterance is not None:
                 now = self._now()
-                making.utterance.played(self.turns.heard_samples(turn, now), at=now)
+                making.utterance.played(self.turns.heard.samples(turn, now), at=now)
             making.task.cancel()
 
     def flush(self, since: float | None) -> None:
@@ -248,7 +249,7 @@ class Speech:
         """Count a turn, and let go of what made it."""
         self._making.pop(turn.id, None)
         now = self._now()
-        self._stats.ended(turn, reason, since, heard_chars=self.turns.heard_chars(turn, now), now=now)
+        self._stats.ended(turn, reason, since, heard_chars=self.turns.heard.chars(turn, now), now=now)
         if not self.greeted.done():
             self.greeted.set_result(None)
         self.ear.refresh()
@@ -332,11 +333,12 @@ class Speech:
             self.turns.settle(now)
             self._next_words = now
         if now >= self._next_words:
-            self._next_words = self.turns.follow(now)
+            speaking = self.turns.queue.speaking()
+            self._next_words = now if speaking is None else self.turns.heard.follow(speaking, now)
         if now >= self._next_position:
             self._next_position = now + _POSITION_EVERY_S
             self.turns.settle(now)
-            speaking = self.turns.speaking()
+            speaking = self.turns.queue.speaking()
             if speaking is not None:
                 self._report_position(speaking, now)
             if not self._room.is_set() and self.playout.buffered_s() < self._means.playout.buffer_s:
@@ -345,4 +347,4 @@ class Speech:
     def _report_position(self, turn: Turn, now: float) -> None:
         making = self._making.get(turn.id)
         if making is not None and making.utterance is not None:
-            making.utterance.played(self.turns.heard_samples(turn, now), at=now)
+            making.utterance.played(self.turns.heard.samples(turn, now), at=now)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gateway.call.turns import FirstPacket, State, Turn, Turns
+from gateway.call.turn import FirstPacket, State, Turn
+from gateway.call.turns import Turns
 from gateway.histogram import Histogram
 
 
@@ -103,16 +104,12 @@ class CallStats:
     def spoken_text(self, turns: Turns, now: float) -> SpokenText:
         """What the caller has heard, and what will be spoken next. Digits and clips are left out, since they have no
         text."""
-        speaking = turns.speaking()
-        waiting = [
-            turn.text
-            for turn in turns.live
-            if turn.kind == "text" and turn.state is not State.HELD and turn is not speaking
-        ]
+        speaking = turns.queue.speaking()
+        waiting = [turn.text for turn in turns.queue.in_line if turn.kind == "text" and turn is not speaking]
         if speaking is None:
             return SpokenText(self.last_turn, self.last_heard, _head(waiting), self.last_outcome)
         text = speaking.text if speaking.kind == "text" else ""
-        heard = turns.heard_chars(speaking, now)
+        heard = turns.heard.chars(speaking, now)
         return SpokenText(speaking.id, _tail(text[:heard]), _head([text[heard:], *waiting]), "")
 
 

@@ -13,7 +13,7 @@ import pytest
 from gateway.call.barge_in import Event
 from gateway.call.listening import Listening, hearing
 from gateway.call.session import interruption_rules
-from gateway.call.turns import TurnDefaults
+from gateway.call.turn import TurnDefaults
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
 from gateway.seams.messages import Info, Interrupt, Prompt, Text
 from gateway.seams.recogniser import RecognitionEvents
@@ -367,7 +367,7 @@ async def test_our_voice_goes_on_when_a_change_of_language_swallows_the_words_th
     call.run(0.15)
     call.stops()
     call.run(0.4)
-    assert call.turns.barge_in.suspended
+    assert call.turns.floor.barge_in.suspended
     call.listening.use_language("en-IN")
     call.run(3.0)
     assert call.order() == [] and call.events("t1")[-1] == "finished"

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.call.barge_in import Event as Caller
 from gateway.call.barge_in import Policy, Rules
-from gateway.call.turns import TERMINAL, TRANSITIONS, Event, State, TurnDefaults
+from gateway.call.turn import TERMINAL, TRANSITIONS, Event, State, TurnDefaults
 from gateway.seams.messages import (
     Cancel,
     Caption,
@@ -43,7 +43,7 @@ def test_every_state_can_end_and_no_terminal_state_goes_on() -> None:
 def test_a_missing_transition_is_a_bug_and_says_so(state: State, event: Event) -> None:
     call = VirtualCall()
     call.say(Text(token="hello", last=True))
-    turn = call.turns.live[0]
+    turn = call.turns.queue.live[0]
     turn.state = state
     if (state, event) in TRANSITIONS:
         turn.apply(event)
@@ -75,7 +75,7 @@ def test_captions_follow_the_sound_word_by_word_and_joined_are_what_was_heard() 
     seen = []
     for _ in range(8):
         call.run(0.098)  # half a word
-        call.turns.follow(call.now)
+        call.follow()
         seen.append("".join(caption.text for caption in told(call, Caption)))
     assert seen[1] == "one" and "one two," in seen and seen == sorted(seen, key=len)
     call = VirtualCall()
@@ -108,7 +108,7 @@ def test_speech_starts_before_the_text_is_complete() -> None:
     call.work_all()
     call.run(1.0)
     assert call.events("t1") == ["accepted", "started", "finished"]
-    assert call.turns.live == []
+    assert call.turns.queue.live == []
 
 
 def test_the_next_turn_follows_without_a_hole_and_in_order() -> None:
@@ -272,7 +272,7 @@ def test_stale_tokens_end_with_time_or_with_a_new_prompt() -> None:
     call.work_all()
     call.run(0.1)
     call.turns.on_digit("1", call.now)
-    call.turns.on_prompt_sent()
+    call.turns.untagged.expect_answer()
     call.say(Text(token="answer", last=True))
     assert call.events("t2") == ["accepted"]
 
@@ -293,7 +293,7 @@ def test_after_a_cut_by_speech_the_tail_is_dropped_as_long_as_it_flows_until_the
         call.run(0.18)
         call.say(Text(token="tail "))
     assert call.dropped == 20 and call.events("t2") == []
-    call.turns.on_prompt_sent()
+    call.turns.untagged.expect_answer()
     call.say(Text(token="answer ", last=True))
     assert call.dropped == 20 and call.events("t2") == ["accepted"]
 
@@ -511,7 +511,7 @@ def test_tokens_are_played_when_the_last_word_of_their_segment_has_been_heard() 
     seen = {}
     for _ in range(500):
         call.run(0.002)
-        call.turns.follow(call.now)
+        call.follow()
         seen.setdefault(played(call), call.now - begin)
     assert list(seen) == ["", "one two three,", "one two three, four"]
     assert seen["one two three,"] == pytest.approx(0.6, abs=0.005)
@@ -523,7 +523,7 @@ def test_tokens_played_agree_with_the_interrupt_behind_them(heard_s: float) -> N
     call = VirtualCall(TurnDefaults(tokens_played=True))
     clause(call)
     call.run(heard_s)
-    call.turns.follow(call.now)
+    call.follow()
     before = played(call)
     call.playout.pacer.path_delay_s = 0.05  # a mark came late: less has been heard than was thought
     call.turns.on_digit("1", call.now)

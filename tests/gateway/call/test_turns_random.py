@@ -8,7 +8,7 @@ import pytest
 
 from gateway.call.barge_in import Event as Caller
 from gateway.call.barge_in import Policy, Rules
-from gateway.call.turns import State, TurnDefaults
+from gateway.call.turn import State, TurnDefaults
 from gateway.seams.messages import (
     Cancel,
     Commit,
@@ -33,7 +33,7 @@ def some_text(rng: random.Random) -> str:
 
 
 def act(call: VirtualCall, rng: random.Random) -> None:
-    ids = [turn.id for turn in call.turns.live] + ["nobody", f"x{rng.randrange(6)}"]
+    ids = [turn.id for turn in call.turns.queue.live] + ["nobody", f"x{rng.randrange(6)}"]
     interruptible: Any = rng.choice([None, "any", "speech", "dtmf", "none"])
     preemptible = rng.choice([None, True, False])
     match rng.randrange(17):
@@ -69,7 +69,7 @@ def act(call: VirtualCall, rng: random.Random) -> None:
             if not job.stopped:
                 call.turns.on_failed(job.turn, code="INTERNAL", description="gone", now=call.now)
         case 12 if rng.random() < 0.2:
-            call.turns.on_dialogue_lost(rng.choice(["", "one moment please"]), call.now)
+            call.instructions.on_dialogue_lost(rng.choice(["", "one moment please"]), call.now)
         case 13 if rng.random() < 0.05:
             call.say(End())
         case _:
@@ -117,7 +117,7 @@ def check(call: VirtualCall) -> None:
         assert counts["started"] <= 1, (turn, seen)
     ended = Counter(turn for turn, _, _ in call.ended_turns)
     assert set(ended.values()) <= {1}
-    assert call.turns.live == []
+    assert call.turns.queue.live == []
     for job in call.jobs.values():
         assert job.stopped or job.turn.track.done or job.turn.state is State.FAILED, f"work goes on for {job.turn.id}"
     marks = Counter(message.name for message in call.told if isinstance(message, MarkReached))

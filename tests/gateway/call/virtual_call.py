@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gateway.call.turns import FirstPacket, Turn, TurnDefaults, Turns
+from gateway.call.instructions import Instructions
+from gateway.call.turn import FirstPacket, Turn, TurnDefaults
+from gateway.call.turns import Turns
 from gateway.media.playout import Playout, StartPolicy
 from gateway.seams.messages import Inbound, Outbound, TurnEvent
 from tts_engine.api import AudioChunk, TextSpan
@@ -70,6 +72,7 @@ class VirtualCall:
             send_mark=lambda name: self.peer_marks.append((len(self.sent), name)),
         )
         self.turns = Turns(self.defaults, self.playout, self, sample_rate=RATE, frame_samples=FRAME)
+        self.instructions = Instructions(self.turns)
 
     # Effects
     def tell(self, message: Outbound) -> None:
@@ -114,7 +117,7 @@ class VirtualCall:
     # The world
     def say(self, *messages: Inbound) -> None:
         for message in messages:
-            self.turns.on_message(message, self.now)
+            self.instructions.on_message(message, self.now)
 
     def work(self, turn_id: str, chunks: int = 10_000) -> None:
         """Let the engine deliver up to ``chunks`` words of a turn."""
@@ -154,7 +157,13 @@ class VirtualCall:
             self.sent.append((self.now, frame))
             self.playout.frame_sent()
         self.turns.settle(self.now)
-        self.turns.follow(self.now)
+        self.follow()
+
+    def follow(self) -> None:
+        """Tell the words that have begun to sound."""
+        speaking = self.turns.queue.speaking()
+        if speaking is not None:
+            self.turns.heard.follow(speaking, self.now)
 
     def run(self, seconds: float, *, step_s: float = 0.002) -> None:
         """Let time pass, in ticks. The peer returns marks when it has played up to them."""

@@ -1,0 +1,42 @@
+"""Who has the floor: is our voice suspended for the caller, does a turn wait until the caller has finished? Pure."""
+
+from __future__ import annotations
+
+from gateway.call.barge_in import EARLY_S, BargeIn, Event, Rules, Verdict
+from gateway.call.turn import Turn
+from gateway.media.playout import Playout
+
+
+class Floor:
+    """The interruption machine of one call, what it does to the playout, and the patience that turns have."""
+
+    def __init__(self, rules: Rules, playout: Playout) -> None:
+        self.barge_in = BargeIn(rules)
+        self._playout = playout
+        self._max_wait_s = rules.max_wait_s
+        self._patience_ends: float | None = None
+        """When turns stop waiting for a caller who speaks. None: no turn is waiting."""
+        self._patient = True
+
+    def on(self, event: Event, now: float, *, onset: float | None = None, may_cut: bool) -> Verdict:
+        """Take one event of the interruption machine; see ``BargeIn.on``."""
+        if event is Event.DEADLINE and self._patience_ends is not None:
+            self._patient = now < self._patience_ends - EARLY_S
+        verdict = self.barge_in.on(event, now, onset=onset, may_cut=may_cut)
+        self._playout.suspended = self.barge_in.suspended
+        if not self.barge_in.caller_speaks:
+            self._patience_ends, self._patient = None, True
+        return verdict
+
+    def deadline(self) -> float | None:
+        """When to come back with ``DEADLINE``. None: there is nothing to wait for until the next event."""
+        due = (self.barge_in.deadline(), self._patience_ends if self._patient else None)
+        return min((at for at in due if at is not None), default=None)
+
+    def keeps_waiting(self, turn: Turn, now: float) -> bool:
+        """Whether a turn lets the caller finish first. The longest wait is counted once for all turns together."""
+        if not (self.barge_in.caller_speaks and turn.waits_for_caller and turn.interruptible in ("any", "speech")):
+            return False
+        if self._patience_ends is None:
+            self._patience_ends = now + self._max_wait_s
+        return self._patient

@@ -1,0 +1,119 @@
+"""What has the caller heard of each turn, and what of that was the dialogue manager told? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.call.turn import Turn
+from gateway.media.playout import Playout
+from gateway.seams.messages import Caption, Info, MarkReached, Outbound
+
+
+class Heard:
+    """Positions in the text of turns, from positions in their sound. ``tell`` sends to the dialogue manager.
+
+    Args:
+        tokens_played: whether the manager is told ``tokensPlayed``.
+    """
+
+    def __init__(
+        self,
+        playout: Playout,
+        tell: Callable[[Outbound], None],
+        *,
+        sample_rate: int,
+        frame_samples: int,
+        tokens_played: bool,
+    ) -> None:
+        self._playout = playout
+        self._tell = tell
+        self._rate = sample_rate
+        self._frame_samples = frame_samples
+        self._tokens_played = tokens_played
+
+    def samples(self, turn: Turn, now: float) -> int:
+        """Samples of the turn that the caller has heard."""
+        return int(self._playout.heard_frames(turn.track, now) * self._frame_samples)
+
+    def ms(self, turn: Turn, now: float) -> int:
+        """Milliseconds of the turn that the caller has heard."""
+        return round(self.samples(turn, now) * 1000 / self._rate)
+
+    def chars(self, turn: Turn, now: float) -> int:
+        """Characters of the turn that the caller has heard, including the word that is sounding; never less than the
+        manager has been told already."""
+        heard = self.samples(turn, now)
+        chars = turn.reported_chars
+        for span in turn.spans:
+            if span.first_sample >= heard:
+                break
+            chars = max(chars, span.end_char)
+        return chars
+
+    def pass_marks(self, turn: Turn, now: float) -> None:
+        """Tell the marks inside the turn that have been heard."""
+        heard = self.samples(turn, now)
+        while turn.marks:
+            chars, name = turn.marks[0]
+            behind = next((span for span in turn.spans if span.end_char > chars), None)
+            before = [span for span in turn.spans if span.end_char <= chars]
+            # A mark has been heard only when the word after it has begun, or when the word before it is over and is
+            # the last of its text. A mark at the very end is passed when the turn has finished.
+            if behind is None or not before or heard < before[-1].end_sample:
+                return
+            turn.marks.pop(0)
+            self._tell(MarkReached(name=name, cleared=False))
+
+    def follow(self, turn: Turn, now: float) -> float:
+        """Tell the words of the speaking turn that have begun to sound since the last time, and the segments that have
+        been heard.
+
+        Returns:
+            When to look again; ``now`` where that is not known.
+        """
+        heard = self.samples(turn, now)
+        following = [self._follow_words(turn, heard), self._follow_segments(turn, heard)]
+        return min((now + (sample - heard) / self._rate for sample in following if sample is not None), default=now)
+
+    def _follow_words(self, turn: Turn, heard: int) -> int | None:
+        """Tell captions; returns the sample at which the next word begins."""
+        while turn.captioned_spans < len(turn.spans):
+            span = turn.spans[turn.captioned_spans]
+            if span.first_sample >= heard:
+                return span.first_sample
+            turn.captioned_spans += 1
+            self._caption(turn, span.end_char)
+        return None
+
+    def _follow_segments(self, turn: Turn, heard: int) -> int | None:
+        """Tell ``tokensPlayed``; returns the sample at which the next segment ends.
+
+        The last segment of a turn is told when the turn has been heard to its end, together with the text after its
+        last word.
+        """
+        while len(turn.segments) > turn.track.done:
+            end_sample, end_char = turn.segments[0]
+            if end_sample > heard:
+                return end_sample
+            turn.segments.popleft()
+            self._report_played(turn, end_char)
+        return None
+
+    def report(self, turn: Turn, end_char: int) -> None:
+        """Tell what has been heard of a turn that ends."""
+        self._caption(turn, end_char)
+        self._report_played(turn, end_char)
+
+    def _caption(self, turn: Turn, end_char: int) -> None:
+        if end_char > turn.captioned_chars and not turn.silent:
+            self._tell(Caption(turn=turn.id, text=turn.text[turn.captioned_chars : end_char]))
+            turn.captioned_chars = end_char
+
+    def _report_played(self, turn: Turn, end_char: int) -> None:
+        """Tell ``tokensPlayed`` up to ``end_char``: a message for each segment heard to its end, and one for the rest
+        when the turn ends or is cut."""
+        if not self._tokens_played or (turn.silent and turn.kind == "text"):
+            return
+        if end_char > turn.reported_chars:
+            self._tell(Info(name="tokensPlayed", value=turn.text[turn.reported_chars : end_char]))
+            turn.reported_chars = end_char

@@ -1,0 +1,205 @@
+"""What does the dialogue manager want said, and what not? Pure.
+
+A bad request is answered with ``error`` and changes nothing else.
+"""
+
+from __future__ import annotations
+
+from gateway.call.turn import Event, State, Turn
+from gateway.call.turns import Turns
+from gateway.seams.messages import (
+    Cancel,
+    Commit,
+    Discard,
+    End,
+    Error,
+    Inbound,
+    Interruptible,
+    Language,
+    Mark,
+    MarkReached,
+    Play,
+    SendDigits,
+    Text,
+)
+
+
+class Instructions:
+    """Carries the manager's messages out on the turns of one call; the route's greeting and fallback text too."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._queue = turns.queue
+        self._untagged = turns.untagged
+        self._effects = turns.effects
+
+    def on_message(self, message: Inbound, now: float) -> None:
+        """Do what the dialogue manager says. The session takes ``Subscribe`` and ``Transfer`` itself."""
+        if self._turns.closed:
+            return
+        match message:
+            case Text():
+                self._text(message, now)
+            case Play():
+                self._play(message, now)
+            case SendDigits():
+                self._send_digits(message, now)
+            case Language():
+                self._queue.language = message.tts_language or self._queue.language
+            case Cancel():
+                self._cancel(message, now)
+            case Commit():
+                self._commit(message, now)
+            case Discard():
+                turn = self._queue.find(message.turn, "discard")
+                if turn is not None:
+                    self._turns.cut([turn], "discarded", now, now)
+            case Mark():
+                self._mark(message)
+            case End():
+                self._end(message, now)
+            case _:
+                raise RuntimeError(f"{type(message).__name__} is not a message for turns")
+        self._turns.advance(now)
+
+    def greet(self, text: str, interruptible: Interruptible, now: float) -> None:
+        """Speak the route's greeting before anything that the manager sends."""
+        turn = self._queue.admit("greeting", "text", now)
+        if turn is not None:
+            turn.interruptible = interruptible
+            self._accept_whole(turn, text, now)
+            self._turns.advance(now)
+
+    def on_dialogue_lost(self, fallback: str, now: float) -> None:
+        """The manager's line broke: close the turns it had begun, discard those it held, say the fallback text. The
+        manager is told nothing of the latter."""
+        if self._turns.closed:
+            return
+        for turn in self._queue.live:
+            if turn.state is State.HELD:
+                self._turns.cut([turn], "discarded", now)
+            else:
+                self._turns.complete_text(turn)
+        self._untagged.expect_answer()
+        if fallback and self._queue.ending is None:
+            said = self._queue.admit("", "text", now)
+            if said is not None:
+                said.silent = True
+                self._accept_whole(said, fallback, now)
+                self._turns.advance(now)  # once for each: an empty turn gives way to the next one only the second time
+        self._turns.advance(now)
+
+    def _text(self, message: Text, now: float) -> None:
+        if message.turn:
+            turn = self._queue.get(message.turn)
+            late = turn is None and self._queue.remembers(message.turn)
+        else:
+            turn = self._untagged.turn
+            late = self._untagged.is_tail(now, last=message.last)
+        if late:
+            self._effects.dropped_tokens(1)
+            return
+        if turn is not None and turn.closed:
+            self._refuse(f"turn {turn.id!r} is complete, expected a new id", "repeated_turn", turn.id, "turn")
+            return
+        fresh = turn is None
+        if turn is None:
+            turn = self._queue.admit(message.turn, "text", now, held=message.hold)
+            if turn is None:
+                return
+            turn.waits_for_caller = not message.turn
+        chars, limit = len(turn.text) + len(message.token), self._turns.defaults.turn_chars
+        if chars > limit:
+            self._refuse(
+                f"turn has {chars} characters, limits.turn_chars is {limit}", "turn_too_long", turn.id, "token"
+            )
+            if fresh:
+                self._queue.withdraw(turn)
+            return
+        self._set_options(turn, message)
+        turn.write(message.token, now)
+        if not message.turn:
+            self._untagged.turn = turn
+        if fresh:
+            self._turns.accept(turn, now)
+        elif turn.opened and message.token:
+            self._effects.feed(turn, message.token)
+        if message.last:
+            self._turns.complete_text(turn)
+
+    def _play(self, message: Play, now: float) -> None:
+        turn = self._queue.admit(message.turn, "play", now)
+        if turn is not None:
+            self._set_options(turn, message)
+            turn.waits_for_caller = not message.turn
+            turn.source = message.source
+            turn.loop = message.loop
+            self._accept_whole(turn, "", now)
+
+    def _send_digits(self, message: SendDigits, now: float) -> None:
+        turn = self._queue.admit("", "digits", now)
+        if turn is not None:
+            turn.silent = True
+            turn.interruptible = "none"
+            self._accept_whole(turn, message.digits, now)
+
+    def _set_options(self, turn: Turn, message: Text | Play) -> None:
+        if message.interruptible is not None:
+            turn.interruptible = message.interruptible
+        if message.preemptible is not None:
+            turn.preemptible = message.preemptible
+        if isinstance(message, Text):
+            turn.language = message.lang or turn.language
+            turn.voice = message.voice or turn.voice
+            turn.speed = message.speed if message.speed is not None else turn.speed
+            turn.instruct = message.instruct or turn.instruct
+
+    def _accept_whole(self, turn: Turn, text: str, now: float) -> None:
+        """Accept a turn with all the text that it will have."""
+        turn.write(text, now)
+        self._turns.complete_text(turn)
+        self._turns.accept(turn, now)
+
+    def _commit(self, message: Commit, now: float) -> None:
+        turn = self._queue.find(message.turn, "commit")
+        if turn is None:
+            return
+        if turn.state is not State.HELD:
+            self._refuse(f"turn {turn.id!r} is {turn.state.value}, expected a held one", "not_held", turn.id, "turn")
+            return
+        turn.apply(Event.COMMIT)
+        turn.accepted_at = now
+        self._queue.move_to_end(turn)
+        self._turns.preempt(turn, now)
+
+    def _cancel(self, message: Cancel, now: float) -> None:
+        self._untagged.expect_answer()
+        if message.turn:
+            turn = self._queue.find(message.turn, "cancel")
+            if turn is not None:
+                self._turns.interrupt([turn], "cancel", now, now)
+        else:
+            self._turns.interrupt(self._queue.live, "cancel", now, now)
+
+    def _mark(self, message: Mark) -> None:
+        before = self._queue.in_line
+        if not before:
+            self._effects.tell(MarkReached(name=message.name, cleared=False))
+        elif len(before[-1].marks) >= self._turns.defaults.turns_queued:
+            waiting = f"{len(before[-1].marks)} marks wait already (limits.turns_queued)"
+            self._refuse(waiting, "too_many_marks", "", "name")
+        else:
+            before[-1].marks.append((len(before[-1].text), message.name))
+
+    def _end(self, message: End, now: float) -> None:
+        if self._queue.ending is not None:
+            return
+        self._queue.ending = message
+        self._turns.cut(self._queue.held, "ended", now, now)
+        for turn in self._queue.live:
+            self._turns.complete_text(turn)
+        if not self._turns.defaults.end_drain:
+            self._turns.cut(self._queue.live, "ended", now, now)
+
+    def _refuse(self, description: str, code: str, turn_id: str, field: str) -> None:
+        self._effects.tell(Error(description=description, code=code, turn=turn_id, field=field))

@@ -1,0 +1,175 @@
+"""One turn: where it is, as a transition table; its text, its sound, and how it ended. Pure.
+
+Every accepted turn ends in exactly one of FINISHED, INTERRUPTED, FAILED. The table says what may happen to a turn;
+``gateway.call.turns`` decides when that happens.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gateway.call.barge_in import Rules
+from gateway.media.playout import FirstFrame, Track
+from gateway.seams.messages import Interruptible
+from tts_engine.api import AudioChunk, TextSpan
+
+
+class State(enum.Enum):
+    """Where a turn is. The last three are terminal."""
+
+    HELD = "held"  # synthesised ahead, unheard, until commit or discard
+    QUEUED = "queued"  # waits for the turns before it
+    SPEAKING = "speaking"  # its sound is going out; its track says whether the engine will send more
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+class Event(enum.Enum):
+    """What can happen to a turn."""
+
+    COMMIT = "commit"
+    FRONT = "front"  # the turns before it are done
+    PLAYED_OUT = "played out"
+    CUT = "cut"  # speech, dtmf, cancel, preempt, discard, hang-up
+    FAIL = "fail"  # the engine, the clip or the text was bad
+
+
+TRANSITIONS: Mapping[tuple[State, Event], State] = {
+    (State.HELD, Event.COMMIT): State.QUEUED,
+    (State.QUEUED, Event.FRONT): State.SPEAKING,
+    (State.SPEAKING, Event.PLAYED_OUT): State.FINISHED,
+    **{(state, Event.CUT): State.INTERRUPTED for state in (State.HELD, State.QUEUED, State.SPEAKING)},
+    **{(state, Event.FAIL): State.FAILED for state in (State.HELD, State.QUEUED, State.SPEAKING)},
+}
+
+TERMINAL = frozenset({State.FINISHED, State.INTERRUPTED, State.FAILED})
+
+Kind = Literal["text", "play", "digits"]
+Reason = Literal["speech", "dtmf", "cancel", "preempted", "discarded", "hangup", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDefaults:
+    """The route's values for turns that bring none of their own."""
+
+    interruptible: Interruptible = "any"
+    preemptible: bool = False
+    dtmf_detection: bool = True
+    report_input: Interruptible = "none"
+    language: str = ""
+    voice: str = ""
+    speaker_events: bool = False
+    tokens_played: bool = False
+    stale_s: float = 0.3
+    end_drain: bool = True
+    turn_chars: int = 20_000
+    turns_queued: int = 64
+    ahead_turns: int = 1
+    held_turns: int = 4
+    barge_in: Rules = Rules()
+
+
+@dataclass(slots=True)
+class FirstPacket:
+    """Where the time to the first packet of a turn went."""
+
+    turn: Turn
+    total_s: float
+    stages_ms: dict[str, float] = field(default_factory=dict)
+    follows: bool = False
+    """Whether the turn's sound was there before the previous turn had ended, so that nobody waited for it."""
+
+
+class Turn:
+    """One turn. ``defaults`` and ``language`` hold until a message brings other values."""
+
+    def __init__(
+        self, turn_id: str, kind: Kind, defaults: TurnDefaults, *, language: str, now: float, held: bool
+    ) -> None:
+        self.id = turn_id
+        self.kind: Kind = kind
+        self.state = State.HELD if held else State.QUEUED
+        self.accepted_at = now
+        self.text = ""
+        """All tokens so far, verbatim."""
+        self.closed = False
+        """No more tokens will come."""
+        self.arrivals: list[tuple[int, float]] = []
+        """(characters so far, when they arrived): the delay of the first packet is measured from these times."""
+        self.interruptible: Interruptible = defaults.interruptible
+        self.preemptible = defaults.preemptible
+        self.language = language
+        self.voice = defaults.voice
+        self.speed = 1.0
+        self.instruct = ""
+        self.source = ""
+        self.loop = 1
+        self.waits_for_caller = False
+        """Whether the turn does not begin while the caller speaks. True for a turn without an id of the manager's,
+        since it may answer something that the caller no longer means."""
+        self.silent = False
+        """True: the manager is told no events of this turn (fallback text, digits)."""
+        self.opened = False
+        self.track = Track(self)
+        self.spans: list[TextSpan] = []
+        self.segments: deque[tuple[int, int]] = deque()
+        """(sample, character) at which the words of each chunk end, until ``tokensPlayed`` has told them."""
+        self.reported_chars = 0
+        self.captioned_spans = 0
+        self.captioned_chars = 0
+        self.marks: list[tuple[int, str]] = []
+        """Marks of the turn: (characters before the mark, name)."""
+        self.front_at: float | None = None
+        self.first_stages_ms: Mapping[str, float] = {}
+        self.first_chunk_at: float | None = None
+        self.first_chunk_chars = 0
+
+    @property
+    def live(self) -> bool:
+        """Whether the turn has not ended yet."""
+        return self.state not in TERMINAL
+
+    def apply(self, event: Event) -> None:
+        """Follow the table.
+
+        Raises:
+            RuntimeError: the table has no such transition (a bug of ours).
+        """
+        try:
+            self.state = TRANSITIONS[self.state, event]
+        except KeyError:
+            raise RuntimeError(f"{event.name} is not possible while {self.state.name} (turn {self.id})") from None
+
+    def write(self, text: str, now: float) -> None:
+        """Add text that arrived."""
+        self.text += text
+        self.arrivals.append((len(self.text), now))
+
+    def add_sound(self, chunk: AudioChunk, now: float, *, ptime_s: float) -> None:
+        """Add sound that arrived."""
+        self.spans.extend(chunk.spans)
+        if self.first_chunk_at is None:
+            self.first_chunk_at = now
+            self.first_stages_ms = chunk.stages_ms
+            self.first_chunk_chars = chunk.spans[-1].end_char if chunk.spans else 0
+        if chunk.spans:  # the words of a whole clause may come with the first sound of the clause
+            self.segments.append((chunk.spans[-1].end_sample, chunk.spans[-1].end_char))
+        self.track.push(chunk.frames, now=now, ptime_s=ptime_s)
+
+    def first_packet(self, first: FirstFrame) -> FirstPacket | None:
+        """Measure how long the first packet took. None: the turn has ended meanwhile, or has no sound."""
+        if not self.live or self.first_chunk_at is None:
+            return None
+        # A turn has to wait while the turn before it is heard; that wait does not count as latency.
+        free_at = max(self.front_at or 0.0, first.free_at)
+        # The message counts that completed the text of the first chunk.
+        complete_at = next((at for chars, at in self.arrivals if chars >= self.first_chunk_chars), 0.0)
+        stages = dict(self.first_stages_ms)
+        stages["send"] = max(0.0, first.at - max(self.first_chunk_at, free_at)) * 1000
+        total_s = max(0.0, first.at - max(complete_at, self.accepted_at, free_at))
+        return FirstPacket(self, total_s, stages, follows=first.free_at > self.first_chunk_at)
