@@ -40,6 +40,18 @@ _CALLS_OF_BROWSERS = ("/v1/webrtc/", "/whip/")
 """Paths that pages of ``webrtc.allowed_origins`` may use too."""
 
 
+@web.middleware
+async def _plain_bodies_only(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse bodies that are packed (RFC 9110 section 15.5.16). The listener does not unpack them."""
+    packed = request.headers.get("Content-Encoding", "identity")
+    if packed.lower() != "identity":
+        raise Rejected(
+            f"Content-Encoding is {packed[:40]!r}, expected a body that is not packed",
+            status=415, code="packed_body",
+        )  # fmt: skip
+    return await handler(request)
+
+
 def _guarded_by(sites: Sites, call_origins: Sequence[str]) -> Any:
     """Make a middleware that refuses requests of pages of other sites."""
 
@@ -175,7 +187,8 @@ def make_app(
         )
 
     app = web.Application(
-        middlewares=[errors.middleware, _guarded_by(sites, call_origins)], client_max_size=limits.message_bytes
+        middlewares=[errors.middleware, _plain_bodies_only, _guarded_by(sites, call_origins)],
+        client_max_size=limits.message_bytes,
     )
     app[ROUTES] = routes
     for route in routes:

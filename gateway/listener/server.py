@@ -139,7 +139,9 @@ class GatewayServer:
         self._sites = sites
         self._call_apis = call_apis or {}
         self._on_rejected = on_rejected
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+        # Unpacking would run on the loop, before anybody has proven anything, and a few kB may hold gigabytes. The
+        # application refuses packed bodies.
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, auto_decompress=False)
         self._listener: asyncio.Server | None = None
         self._connections: set[MediaConnection] = set()
         self.sockets = Sockets(

@@ -1,7 +1,10 @@
 """The listener's end."""
 
 import asyncio
+import gzip
 from pathlib import Path
+
+import aiohttp
 
 from tests.gateway.http.api_gateway import api_gateway
 from tests.waiting import PATIENCE_S, until
@@ -15,3 +18,15 @@ async def test_a_socket_that_was_opened_ahead_of_a_request_is_closed_with_the_se
         assert await reader.read() == b""
     writer.close()
     await writer.wait_closed()
+
+
+async def test_a_packed_body_is_refused_and_not_unpacked(tmp_path: Path) -> None:
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    async with api_gateway(tmp_path) as (made, _, _), aiohttp.ClientSession() as http:
+        address = f"http://127.0.0.1:{made.server.port}"
+        for path in ("/webhooks/vonage/default", "/v1/tts", "/healthz"):
+            # Not even damage is noticed by a listener that does not unpack.
+            for body in (gzip.compress(b'{"text": "hello"}'), b"damaged"):
+                async with http.post(address + path, data=body, headers=headers) as answer:
+                    assert answer.status == 415
+                    assert (await answer.json())["error"]["code"] == "packed_body"
