@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,10 @@ class ServerUnderTest:
         """Return the resident memory of all its processes, MB (1e6 bytes)."""
         return sum(_rss_bytes(pid) for pid in [self.pid, *self.engine_pids()]) / 1e6 if self.pid else 0.0
 
+    def gateway_rss_mb(self) -> float:
+        """Return the resident memory of the gateway alone, MB (1e6 bytes)."""
+        return _rss_bytes(self.pid) / 1e6
+
     def pin(self, *, gateway: set[int], engine: set[int]) -> None:
         """Bind the processes, with all their threads, to cores."""
         for pid, cores in [(self.pid, gateway), *((pid, engine) for pid in self.engine_pids())]:
@@ -70,14 +74,19 @@ def overrides(*, route: str, calls: int, **more: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def serving(config: Path | None, environment: Mapping[str, str]) -> AsyncIterator[ServerUnderTest]:
+async def serving(
+    config: Path | None, environment: Mapping[str, str], *, program: Sequence[str] = ("-m", "talkspurt")
+) -> AsyncIterator[ServerUnderTest]:
     """Run ``talkspurt serve`` on a free port until the block is left.
+
+    Args:
+        program: what Python runs; it takes the arguments of ``talkspurt``.
 
     Raises:
         ServerFailed: the server does not start, or ends by itself.
     """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "talkspurt", "serve", "--port", "0", *(["-c", str(config)] if config else [])),
+        *(sys.executable, *program, "serve", "--port", "0", *(["-c", str(config)] if config else [])),
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )

@@ -1,0 +1,73 @@
+"""``talkspurt serve`` with a clock on its event loop, so that production code needs no hook for a benchmark.
+
+    python clock.py FOLDER DESCRIPTORS serve ...
+
+The clock ticks every millisecond. ``FOLDER/clock`` holds two numbers, seconds, that grow until somebody sets them to 0:
+
+0. the most processor time that the loop's own thread used between two ticks: how long one piece of work, or all work
+   that was ready at once, kept everything else waiting. A machine that does other things does not lengthen this.
+1. the longest time between two ticks, less the planned pause and less the time in which the thread had work but no
+   core. Waiting for Python's lock, which another thread held, counts here.
+
+``FOLDER/log`` takes what the server writes to its standard error. DESCRIPTORS is the limit of open files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from talkspurt import build
+from talkspurt.cli import main
+from talkspurt.config.settings import Config
+
+_PAUSE_S = 0.001
+
+
+class _Clock:
+    def __init__(self, file: Path) -> None:
+        self._longest = np.memmap(file, np.float64, "w+", shape=(2,))
+        self._loop = asyncio.get_running_loop()
+        # The file stays that of the thread that opened it, which is the loop's.
+        self._schedule = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        self._before = self._times()
+        self._loop.call_later(_PAUSE_S, self._tick)
+
+    def _times(self) -> tuple[float, float, float]:
+        """Return now, the thread's processor time, and its time on the run queue without a core, seconds."""
+        queued_ns = int(os.pread(self._schedule, 100, 0).split()[1])
+        return time.monotonic(), time.thread_time(), queued_ns / 1e9
+
+    def _tick(self) -> None:
+        after = self._times()
+        passed, used, queued = (new - old for old, new in zip(self._before, after, strict=True))
+        self._longest[0] = max(self._longest[0], used)
+        self._longest[1] = max(self._longest[1], passed - queued - _PAUSE_S)
+        self._before = after
+        self._loop.call_later(_PAUSE_S, self._tick)
+
+
+def _run(folder: Path, descriptors: int, arguments: list[str]) -> int:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+    with (folder / "log").open("ab") as log:
+        os.dup2(log.fileno(), sys.stderr.fileno())
+    serve = build._serve
+
+    async def serve_with_clock(config: Config) -> int:
+        clock = _Clock(folder / "clock")
+        code = await serve(config)
+        del clock
+        return code
+
+    build._serve = serve_with_clock
+    return main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(_run(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
