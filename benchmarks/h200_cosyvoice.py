@@ -14,7 +14,8 @@ The client is in this process: times run from the call of ``synthesize`` to the 
 engine is another process, as users have it: times run from ``open`` of the gRPC client to the first frames of PCMU, and
 no more than ``speech.ahead_s`` of sound is made ahead of the phone. The client starts to play at the first chunk, in
 real time; a later chunk that comes after the sound before it has run out is a gap. Text is prepared (25 text ids,
-transcript of 25, voice prompt of 128 speech tokens): no text front end in the times.
+transcript of 25, voice prompt of 128 speech tokens): no text front end in the times. With ``--text-processes N`` each
+clause is a new sentence with numbers, which wetext turns into words in N processes, or on the event loop with 0.
 
 vLLM (the version that the extra [vllm] names) runs in a process of its own on the same GPU: 4 GB of keys and values,
 and what its weights and graphs take. It has to be importable here; talkspurt need not be installed. ``--vllm
@@ -39,7 +40,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from h200_engine import Engine, Line, Sound, make_engine, used_gib
+from h200_engine import Engine, Line, Sound, clause_text, make_engine, used_gib
 
 from tts_engine.cosyvoice.lm.api import Admission
 from tts_engine.cosyvoice.lm.quantised import Quantised
@@ -182,12 +183,17 @@ def flow_row(engine: Engine) -> dict[str, Any]:
 class Here:
     """The engine in this process."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine, self.tiny = engine, engine.tiny
+    def __init__(self, engine: Engine, *, words: bool) -> None:
+        self.engine, self.tiny, self.words = engine, engine.tiny, words
 
     async def speak(self, tokens: int, playhead: Playhead) -> AsyncGenerator[Sound, None]:
         request = ClauseRequest(
-            text=str(tokens), voice="reference", language="en-US", speed=1.0, instruct="", first=True
+            text=clause_text(tokens, words=self.words),
+            voice="reference",
+            language="en-US",
+            speed=1.0,
+            instruct="",
+            first=True,
         )
         async with aclosing(self.engine.synthesizer.synthesize(request, playhead)) as chunks:
             async for chunk in chunks:
@@ -367,7 +373,7 @@ async def run_row(line: Line, row: str, seconds: float) -> dict[str, Any]:
 async def here(arguments: argparse.Namespace) -> AsyncIterator[tuple[Here, dict[str, Any]]]:
     engine = await make_engine(arguments)
     try:
-        yield Here(engine), engine.facts
+        yield Here(engine, words=arguments.text_processes is not None), engine.facts
     finally:
         await engine.synthesizer.aclose()
 
@@ -380,6 +386,7 @@ async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
     how += f" hop {arguments.first_hop}" if arguments.first_hop != 22 else ""
     how += f" {arguments.lm_weights}" if arguments.lm_weights != "full" else ""
     how += f" steps {arguments.euler_steps}" if arguments.euler_steps != 10 else ""
+    how += f" text {arguments.text_processes}" if arguments.text_processes is not None else ""
     how += (" vllm" if arguments.lm == "vllm" else "") + (" grpc" if arguments.grpc else "")
 
     def write(row: str, result: dict[str, Any]) -> None:
@@ -419,6 +426,7 @@ def main() -> None:
     parser.add_argument("--euler-steps", type=int, default=10)
     parser.add_argument("--lm-weights", choices=("full", "int8", "fp8"), default="full")
     parser.add_argument("--tiny", action="store_true", help="small networks: for a look at the path on a CPU")
+    parser.add_argument("--text-processes", type=int, metavar="N", help="with the text front end, in N processes")
     parser.add_argument("--device", type=torch.device)
     arguments = parser.parse_args()
     arguments.device = arguments.device or torch.device("cuda" if torch.cuda.is_available() else "cpu")

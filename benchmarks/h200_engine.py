@@ -7,12 +7,14 @@ import argparse
 import asyncio
 import math
 import os
+import random
 import re
 import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +29,8 @@ from tts_engine.api import VoiceInfo
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.frontend.features import VoiceFeatures
 from tts_engine.cosyvoice.frontend.frontend import Clause, LmPrompt
+from tts_engine.cosyvoice.frontend.normalise import Normalised, WetextVerbaliser, normalise, plain_verbaliser
+from tts_engine.cosyvoice.frontend.normaliser import Normaliser
 from tts_engine.cosyvoice.kernels import compile_cache
 from tts_engine.cosyvoice.lm.api import joined_table
 from tts_engine.cosyvoice.lm.eager_steps import EagerLm
@@ -95,16 +99,26 @@ def build(make: Callable[[], nn.Module], device: torch.device) -> Any:
     return network
 
 
+def clause_text(tokens: int, *, words: bool) -> str:
+    """A clause that shall have so many speech tokens, with words that take a text front end some work if ``words``."""
+    if not words:
+        return str(tokens)
+    order, day = random.randint(1000, 9999), random.randint(1, 28)
+    return f"{tokens} is order {order} of {day} May."
+
+
 class Prepared:
-    """Clauses without a text front end: the text is the number of speech tokens to make."""
+    """Clauses of a given length: a text begins with the number of speech tokens to make. Its words are not spoken."""
 
     def __init__(self, vocabulary: int) -> None:
         self.vocabulary = vocabulary
 
-    def clause(self, text: str, voice: VoiceFeatures, *, language: str = "", instruct: str = "") -> Clause:
+    def clause(self, normalised: Normalised, voice: VoiceFeatures, *, instruct: str = "") -> Clause:
         rng = np.random.default_rng()
         ids = rng.integers(0, self.vocabulary, (2, TEXT_IDS)).astype(np.int32)
-        count = int(re.sub(r"\D", "", text))
+        number = re.match(r"\d+", normalised.source)
+        assert number is not None
+        count = int(number[0])
         return Clause(
             lm=LmPrompt(
                 prompt_text=ids[0], text=ids[1], prompt_speech=voice.lm_tokens, min_tokens=count, max_tokens=count
@@ -275,6 +289,10 @@ async def make_engine(arguments: argparse.Namespace) -> Engine:
     synthesizer = CosyVoiceSynthesizer(
         name=f"cosyvoice{version}",
         frontend=Prepared(sizes.llm.vocab_size),
+        normaliser=Normaliser(
+            partial(normalise, verbalise=plain_verbaliser if arguments.text_processes is None else WetextVerbaliser()),
+            processes=arguments.text_processes or 0,
+        ),
         lm=backend,
         worker=worker,
         voices=OneVoice(version),

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import torch
-from h200_engine import Sound, make_engine
+from h200_engine import Sound, clause_text, make_engine
 
 from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
 from tts_engine.config import EngineConfig
@@ -33,15 +33,15 @@ class Remote:
 
     REPORT_S = 0.1
 
-    def __init__(self, client: GrpcEngine, *, tiny: bool) -> None:
-        self.client, self.tiny = client, tiny
+    def __init__(self, client: GrpcEngine, *, tiny: bool, words: bool) -> None:
+        self.client, self.tiny, self.words = client, tiny, words
         self._opened = 0
 
     async def speak(self, tokens: int, playhead: Playhead) -> AsyncGenerator[Sound, None]:
         self._opened += 1
         utterance = self.client.open(UtteranceRequest(utterance_id=f"u{self._opened}", voice="reference"))
         async with utterance:
-            utterance.feed(str(tokens))
+            utterance.feed(clause_text(tokens, words=self.words))
             utterance.end_text()
             reporting = asyncio.create_task(self._report(utterance, playhead))
             try:
@@ -77,6 +77,8 @@ async def remote(arguments: argparse.Namespace) -> AsyncIterator[tuple[Remote, d
     command += ["--version", str(arguments.version), *["--tiny"] * arguments.tiny, *["--plain"] * arguments.plain]
     command += ["--finalize", arguments.finalize, "--first-hop", str(arguments.first_hop)]
     command += ["--euler-steps", str(arguments.euler_steps), "--lm-weights", arguments.lm_weights]
+    if arguments.text_processes is not None:
+        command += ["--text-processes", str(arguments.text_processes)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     client = GrpcEngine(address, engine_config(address, arguments.version))
     try:
@@ -92,7 +94,7 @@ async def remote(arguments: argparse.Namespace) -> AsyncIterator[tuple[Remote, d
             except Unavailable:
                 pass
             await asyncio.sleep(0.05)
-        yield Remote(client, tiny=arguments.tiny), json.loads(facts)
+        yield Remote(client, tiny=arguments.tiny, words=arguments.text_processes is not None), json.loads(facts)
     finally:
         await client.aclose()
         if process.returncode is None:
@@ -114,6 +116,7 @@ def main() -> int:
     parser.add_argument("--euler-steps", type=int, required=True)
     parser.add_argument("--lm-weights", required=True)
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--text-processes", type=int)
     arguments = parser.parse_args()
 
     async def factory(config: EngineConfig) -> SpeechEngine:

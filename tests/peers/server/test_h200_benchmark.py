@@ -51,3 +51,12 @@ def test_the_same_rows_through_grpc(tmp_path: Path) -> None:
     assert burst["turns"] == 2 and burst["refused"] == 0
     assert burst["audio_s"] > 2 * 30 / 25
     assert burst["first_ms"]["p50"] > burst["of_it_token_to_wave_ms_p50"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_clauses_with_a_text_front_end_say_so(processes: str, tmp_path: Path) -> None:
+    rows = {
+        row["row"]: row for row in run(tmp_path / "rows.jsonl", 3, "burst:2", "--grpc", "--text-processes", processes)
+    }
+    assert rows[f"burst:2 text {processes} grpc"]["turns"] == 2
