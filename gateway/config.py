@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import string
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -335,6 +336,24 @@ class RecordingConfig(Section):
     """Folder for recordings. Empty: no route records."""
     max_s: float = Field(3600.0, gt=0)
     """Longest recording, seconds."""
+    keep_days: int | None = Field(None, ge=1)
+    """Days after which a recording is deleted, at start and once a day; other files there stay. Default: never."""
+    encrypt: SecretStr | None = None
+    """Key with which recordings are encrypted, 64 hexadecimal digits, from the environment: `${NAME}`; `openssl rand
+    -hex 32` makes one. `talkspurt recording decrypt` opens them. Who loses the key loses the recordings. Default: not
+    encrypted."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key of ``encrypt``, 32 bytes. None: recordings are not encrypted."""
+        return bytes.fromhex(self.encrypt.get_secret_value()) if self.encrypt is not None else None
+
+    @model_validator(mode="after")
+    def _key_is_whole(self) -> RecordingConfig:
+        text = self.encrypt.get_secret_value() if self.encrypt is not None else "0" * 64
+        if len(text) != 64 or not set(text) <= set(string.hexdigits):
+            raise ValueError(f"recording.encrypt is {len(text)} characters, expected 64 hexadecimal digits")
+        return self
 
 
 class ClipsConfig(Section):

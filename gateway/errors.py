@@ -3,7 +3,8 @@
     GatewayError
     ├── ProtocolError   the peer sent a message that cannot be read; nothing else is lost
     ├── Rejected        a call or request that we refuse, with the HTTP status that says why
-    └── ClipError       a `play` source that may not, or cannot, be played
+    ├── ClipError       a `play` source that may not, or cannot, be played
+    └── RecordingError  an encrypted recording that cannot be opened, or is not what was recorded
 
 A bug of ours raises another type (ValueError, RuntimeError), so the two are never confused.
 """
@@ -37,3 +38,7 @@ class Rejected(GatewayError):
 
 class ClipError(GatewayError):
     """A clip may not be fetched, or is not audio that we can decode."""
+
+
+class RecordingError(GatewayError):
+    """An encrypted recording has another key, or was changed or cut off."""

@@ -54,6 +54,7 @@ from gateway.principal import voices_of_routes
 from gateway.seams.recogniser import Recogniser
 from gateway.switches import Switches
 from gateway.uplink.recorder import Recorder
+from gateway.uplink.retention import delete_old
 from gateway.uplink.worker import UplinkWorker
 from gateway.webrtc.dialogue import BrowserDialogues
 from gateway.webrtc.signalling import WebRtc
@@ -186,7 +187,7 @@ class Gateway:
         if not self.config.routes[route].recording or not config.folder:
             return None
         path = Path(config.folder) / f"{call_id}.wav"
-        return Recorder(path, rate=8000, max_s=config.max_s, started=time.monotonic())
+        return Recorder(path, rate=8000, max_s=config.max_s, started=time.monotonic(), key=config.key)
 
     def _app(self) -> web.Application:
         config = self.config
@@ -260,8 +261,12 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         if made.sip is not None:
             await made.sip.start()
             stack.push_async_callback(made.sip.aclose)
-        for work in (made.health.watch(), collect_between_calls(lambda: len(made.directory))):
-            stack.callback(asyncio.create_task(work).cancel)
+        watches = [made.health.watch(), collect_between_calls(lambda: len(made.directory))]
+        recording = config.recording
+        if recording.folder and recording.keep_days is not None:
+            watches.append(delete_old(Path(recording.folder), keep_days=recording.keep_days))
+        for watch in watches:
+            stack.callback(asyncio.create_task(watch).cancel)
         yield made
 
 

@@ -201,6 +201,7 @@ def parser() -> argparse.ArgumentParser:
     _add_call(commands)
     _add_bench(commands)
     _add_voices(commands)
+    _add_recording(commands)
     _add_config_commands(commands)
 
     p = _add(
@@ -400,6 +401,22 @@ def _add_voices_options(p: argparse.ArgumentParser, action: str) -> None:
     )
     _add_config(p)
     _add_json(p)
+
+
+def _add_recording(commands: argparse._SubParsersAction[_Parser]) -> None:
+    example = "TALKSPURT__RECORDING__ENCRYPT=$RECORDING_KEY talkspurt recording decrypt recordings/VX01.wav.enc"
+    p = _add(commands, "recording", None, "open encrypted recordings", example)
+    sub = p.add_subparsers(metavar="COMMAND", required=True)
+    p = _add(
+        sub,
+        "decrypt",
+        delegated("talkspurt.recordings"),
+        "write an encrypted recording as WAV; the key is recording.encrypt",
+        example,
+    )
+    p.add_argument("file", metavar="FILE", type=Path, help="encrypted recording")
+    p.add_argument("-o", "--output", metavar="FILE", type=Path, help="new WAV file (default: FILE without .enc)")
+    _add_config(p)
 
 
 def _add_config_commands(commands: argparse._SubParsersAction[_Parser]) -> None:

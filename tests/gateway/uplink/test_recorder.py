@@ -123,3 +123,9 @@ def test_the_name_stands_for_a_complete_recording(path: Path) -> None:
 def test_a_call_without_sound_leaves_an_empty_recording(path: Path) -> None:
     recorder(path).close()
     assert len(sides(path)) == 0
+
+
+def test_a_folder_that_cannot_be_written_fails_in_the_thread_and_not_where_the_call_begins(tmp_path: Path) -> None:
+    recording = recorder(tmp_path / "missing" / "VX1.wav")  # made on the gateway's loop
+    with pytest.raises(FileNotFoundError):
+        recording.caller(loud(), at=BEGAN + 1.0)  # where the uplink's thread expects it

@@ -1,0 +1,45 @@
+"""Deletes recordings that are older than ``recording.keep_days``, and no other file."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+_OURS = re.compile(r"VX[0-9a-f]{32}\.(wav|wav\.enc|part)")
+"""The names that ``Recorder`` gives its files. ``.part`` is what a crash left."""
+
+_DAY_S = 86_400.0
+
+
+async def delete_old(folder: Path, *, keep_days: int, clock: Callable[[], float] = time.time) -> None:
+    """Delete recordings whose last sound was written ``keep_days`` ago, now and once a day. Runs until cancelled.
+
+    Args:
+        clock: seconds since 1970, as the files' times are.
+    """
+    while True:
+        deleted = await asyncio.to_thread(_delete, folder, clock() - keep_days * _DAY_S)
+        log.info("old recordings deleted", extra={"files": deleted, "keep_days": keep_days})
+        await asyncio.sleep(_DAY_S)
+
+
+def _delete(folder: Path, before: float) -> int:
+    deleted = 0
+    try:
+        for name in filter(_OURS.fullmatch, os.listdir(folder)):
+            path = folder / name
+            about = path.lstat()
+            if stat.S_ISREG(about.st_mode) and about.st_mtime < before:
+                path.unlink()
+                deleted += 1
+    except OSError as exc:  # those that are left are tried again tomorrow
+        log.error("old recordings cannot be deleted", extra={"why": str(exc)})
+    return deleted

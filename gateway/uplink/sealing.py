@@ -1,0 +1,114 @@
+"""Recordings that only the holder of a key can hear: the file format, writing and reading.
+
+docs/recording.md describes the format for other programs. The format is that of age's payload (age-encryption.org/v1)
+with AES-256-GCM: a header, then chunks. Each chunk proves its place, and the last one that it is the last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from gateway.errors import RecordingError
+
+_MAGIC = b"TSPKREC1"
+_HEADER = struct.Struct(">8s4sI16s")  # magic, id of the key, sample rate in Hz, salt
+_CHUNK = 65_536
+_TAG = 16
+
+
+def _key_id(key: bytes) -> bytes:
+    """Tells keys apart and says nothing about them."""
+    return hashlib.sha256(b"talkspurt recording" + key).digest()[:4]
+
+
+def _cipher(key: bytes, header: bytes) -> AESGCM:
+    """Return the file's own cipher. Its key depends on the whole header, so a changed header opens nothing."""
+    return AESGCM(HKDF(SHA256(), length=32, salt=_HEADER.unpack(header)[3], info=header).derive(key))
+
+
+def _nonce(number: int, *, last: bool) -> bytes:
+    return number.to_bytes(11, "big") + bytes([last])
+
+
+class SealedFile:
+    """A recording that is being written; takes what ``wave.Wave_write`` takes.
+
+    Args:
+        file: an empty file, which this object closes.
+        key: 32 bytes.
+        rate: sample rate, Hz.
+    """
+
+    def __init__(self, file: BinaryIO, *, key: bytes, rate: int) -> None:
+        self._file = file
+        header = _HEADER.pack(_MAGIC, _key_id(key), rate, os.urandom(16))
+        self._cipher = _cipher(key, header)
+        self._number = 0
+        self._waiting = bytearray()
+        file.write(header)
+
+    def writeframes(self, data: bytes) -> None:
+        """Add samples: s16le, stereo."""
+        self._waiting += data
+        while len(self._waiting) > _CHUNK:  # a whole chunk waits too, because it may be the last
+            self._write(_CHUNK, last=False)
+
+    def _write(self, size: int, *, last: bool) -> None:
+        nonce = _nonce(self._number, last=last)
+        self._file.write(self._cipher.encrypt(nonce, bytes(self._waiting[:size]), None))
+        del self._waiting[:size]
+        self._number += 1
+
+    def close(self) -> None:
+        """Write the last chunk and close the file."""
+        self._write(len(self._waiting), last=True)
+        self._file.close()
+
+
+class Sealed:
+    """A recording that was written by ``SealedFile``.
+
+    Args:
+        file: the file, at its beginning.
+        key: 32 bytes.
+
+    Raises:
+        RecordingError: the file is no encrypted recording, or has another key.
+    """
+
+    def __init__(self, file: BinaryIO, *, key: bytes) -> None:
+        self._file = file
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+            raise RecordingError(f"no encrypted recording: expected a header of {_HEADER.size} bytes with {_MAGIC!r}")
+        _, key_id, self.rate, _ = _HEADER.unpack(header)
+        if key_id != _key_id(key):
+            raise RecordingError(
+                f"encrypted with key {key_id.hex()}, but recording.encrypt is key {_key_id(key).hex()}"
+            )
+        self._cipher = _cipher(key, header)
+        self._chunks = -(-(os.fstat(file.fileno()).st_size - _HEADER.size) // (_CHUNK + _TAG))
+
+    def frames(self) -> Iterator[bytes]:
+        """Yield the samples, s16le and stereo, a chunk at a time.
+
+        Raises:
+            RecordingError: the file was changed or cut off. What was yielded before is genuine, but incomplete.
+        """
+        for number in range(max(self._chunks, 1)):
+            sealed = self._file.read(_CHUNK + _TAG)
+            try:
+                yield self._cipher.decrypt(_nonce(number, last=number + 1 >= self._chunks), sealed, None)
+            except (InvalidTag, ValueError):  # ValueError: shorter than a tag
+                raise RecordingError(
+                    f"changed or cut off: chunk {number + 1} of {self._chunks} is not what was recorded"
+                ) from None
