@@ -91,7 +91,8 @@ class ServerConfig(Section):
     """Life, in seconds, of the signed token that a webhook puts into a stream address; each token opens one call. More
     tolerates slow carriers."""
     stream_token_secret: SecretStr | None = Field(None, min_length=1)
-    """Key that signs those tokens. Set it if several instances share one address. Default: a random key per process."""
+    """Key that signs those tokens, those of `POST /v1/tokens`, and sign-ins to the console. Set it if several instances
+    share one address, or if sign-ins should outlive a restart. Default: a random key per process."""
 
     @property
     def is_local(self) -> bool:
@@ -384,9 +385,10 @@ class ApiKey(Section):
     tenant: str = Field("default", min_length=1)
     """Whose key this is. Tenants do not see each other's routes (`routes.NAME.tenant`), calls, events and usage."""
     scopes: tuple[Scope, ...] | None = None
-    """What the key may do. `speak`: speech API, voices, models. `calls`: place, lead and end calls, `/v1/dialogue`.
-    `read`: calls, events, routes, usage. `browser`: calls from browsers. `admin`: `/metrics`, `/v1/models/active`, and
-    the routes of all tenants. Default: all of them; if there are several tenants, all but `admin`."""
+    """What the key may do. `speak`: speech API, voices, models, usage. `calls`: place, lead and end calls,
+    `/v1/dialogue`. `read`: calls, events, routes. `browser`: calls from browsers, and tokens for them. `admin`:
+    `/metrics`, `/v1/models/active`, and the routes of all tenants. Default: all of them; if there are several tenants,
+    all but `admin`."""
     requests_per_minute: int = Field(600, gt=0)
     """Most requests with this key in any minute (a sliding window)."""
     concurrent_calls: int = Field(100, gt=0)
@@ -398,6 +400,13 @@ class AuthConfig(Section):
 
     api_keys: tuple[ApiKey, ...] = ()
     """Keys that are accepted as `Authorization: Bearer KEY`."""
+    token_s: int = Field(600, gt=0)
+    """Life, in seconds, of a browser's token (`POST /v1/tokens`) that names none. A browser that lost its network needs
+    the token again, so more lets long calls come back; less limits misuse of a token that got about."""
+    token_max_s: int = Field(86_400, gt=0)
+    """Longest life, in seconds, that a browser's token may name."""
+    session_s: int = Field(43_200, gt=0)
+    """How long a browser stays signed in to the pages, seconds."""
     failures_per_minute: float = Field(6.0, gt=0)
     """How many different unknown keys one address may send per minute, on average. Beyond that, each further new key
     from the address is answered with 429. Less makes guessing slower; more forgives mistyping. Behind a proxy set
@@ -491,8 +500,9 @@ class WebRtcConfig(Section):
     only when its jitter buffer has filled, and a lead fills the buffer at once. With less, the caller hears less of a
     turn after its cut."""
     data_channel: bool = True
-    """Let a browser join its call's dialogue on the data channel `talkspurt`, where it hears everything and may say
-    anything. Switch this off if callers must not do that."""
+    """Give a browser the data channel `talkspurt` of its call: captions, turns, its user's words. A browser that called
+    with a token of scope `lead`, with an API key of scope `calls`, or where no keys are required, also leads the
+    dialogue there: it sees everything and may say anything."""
     message_bytes: int = Field(65_536, ge=1024)
     """Largest message on the data channel, bytes."""
 

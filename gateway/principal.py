@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.config import SCOPES, ApiKey, RouteConfig, Scope
 from gateway.errors import Rejected
+from gateway.tokens import Grant, GrantScope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Whoever has a key, or needs none."""
+    """Whoever has a key or a browser's token, or needs none."""
 
     tenant: str
     scopes: frozenset[Scope]
@@ -26,10 +27,37 @@ class Principal:
     """The routes that the principal sees. None: all."""
     voices: str = ""
     """What ids of the principal's own voices begin with. Empty: all voices are its own."""
+    leads: bool
+    """May it speak as the dialogue manager of a browser's call?"""
+    call: str = ""
+    """The only call that it sees. Empty: all calls of its routes."""
+    token: bytes = b""
+    """Id of the browser's token that it showed. Empty: an API key, or nothing."""
 
     def sees(self, route: str) -> bool:
         """Whether the principal may know of a route, and of everything that belongs to it."""
         return self.routes is None or route in self.routes
+
+    def sees_call(self, route: str, call_id: str) -> bool:
+        """Whether the principal may know of a call."""
+        return self.sees(route) and self.call in ("", call_id)
+
+    def holds(self, token: bytes) -> bool:
+        """Whether the principal may act for the browser that called with ``token``. A token is one browser's."""
+        return self.token in (b"", token)
+
+    def granted(self, grant: Grant) -> Principal:
+        """Return who shows a token that was made by this principal: it may do a part of what this one may."""
+        if grant.scope == "session":
+            return self
+        return replace(
+            self,
+            scopes=_GRANTED[grant.scope] & self.scopes,
+            routes=frozenset({grant.route} if self.sees(grant.route) else ()),
+            leads=self.leads and grant.scope == "lead",
+            call=grant.call,
+            token=grant.id,
+        )
 
     def check_route(self, route: str, known: Mapping[str, RouteConfig]) -> None:
         """Check that a route can be used.
@@ -57,7 +85,13 @@ class Principal:
             )  # fmt: skip
 
 
-ANYONE = Principal(tenant="default", scopes=frozenset(SCOPES), routes=None)
+_GRANTED: Mapping[GrantScope, frozenset[Scope]] = {
+    "call": frozenset({"browser"}),
+    "lead": frozenset({"browser"}),
+    "read": frozenset({"read"}),
+}
+
+ANYONE = Principal(tenant="default", scopes=frozenset(SCOPES), routes=None, leads=True)
 """Whoever asks where no keys are required."""
 
 
@@ -70,9 +104,9 @@ def principal_of(key: ApiKey, keys: tuple[ApiKey, ...], routes: Mapping[str, Rou
     alone = len({other.tenant for other in keys}) == 1
     scopes = frozenset(key.scopes if key.scopes is not None else SCOPES if alone else set(SCOPES) - {"admin"})
     if alone or "admin" in scopes:
-        return Principal(tenant=key.tenant, scopes=scopes, routes=None)
+        return Principal(tenant=key.tenant, scopes=scopes, routes=None, leads="calls" in scopes)
     own = frozenset(name for name, route in routes.items() if route.tenant == key.tenant)
-    return Principal(tenant=key.tenant, scopes=scopes, routes=own, voices=_voices(key.tenant))
+    return Principal(tenant=key.tenant, scopes=scopes, routes=own, voices=_voices(key.tenant), leads="calls" in scopes)
 
 
 def voices_of_routes(keys: tuple[ApiKey, ...], routes: Mapping[str, RouteConfig]) -> dict[str, str]:

@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.carriers.switch import SwitchTools
-from gateway.carriers.tokens import StreamTokens
 from gateway.config import ServerConfig
 from gateway.seams.call_api import Attach, OpenCallApi
+from gateway.tokens import Tokens
 
 OpenStream = Callable[[str, str, str, Mapping[str, str], float], Awaitable[None]]
 """``SwitchTools.open_stream`` with one more argument in front: the name of the dialect."""
@@ -31,7 +31,7 @@ class Switches:
         self,
         carriers: Mapping[str, ConfiguredCarrier],
         server: ServerConfig,
-        tokens: StreamTokens,
+        tokens: Tokens,
         open_stream: OpenStream,
     ) -> None:
         self._server = server

@@ -21,7 +21,6 @@ from gateway.call.garbage import collect_between_calls, keep_what_exists
 from gateway.call.handoff import Handoffs
 from gateway.call.listening import hearing
 from gateway.call.session import Services, Session
-from gateway.carriers.tokens import StreamTokens
 from gateway.clips.clips import Clips
 from gateway.dialogue.dialogues import RouteDialogues
 from gateway.dialogue.hub import DialogueHub
@@ -39,6 +38,7 @@ from gateway.http.pages import Pages
 from gateway.http.route_list import RouteList
 from gateway.http.speech import Speech
 from gateway.http.speech_socket import SpeechSocket
+from gateway.http.tokens import BrowserTokens
 from gateway.http.usage import Usage
 from gateway.http.voices import Voices
 from gateway.http.webhooks import Webhooks
@@ -53,6 +53,7 @@ from gateway.metrics import Metrics
 from gateway.principal import voices_of_routes
 from gateway.seams.recogniser import Recogniser
 from gateway.switches import Switches
+from gateway.tokens import Tokens
 from gateway.uplink.recorder import Recorder
 from gateway.uplink.retention import delete_old
 from gateway.uplink.worker import UplinkWorker
@@ -79,9 +80,7 @@ class Gateway:
         self.observers = Observers(limits=config.limits)
         self.dialogue_stats = DialogueStats()
         secret = config.server.stream_token_secret
-        self.tokens = StreamTokens(
-            secret.get_secret_value() if secret else None, lifetime_s=config.server.stream_token_s
-        )
+        self.tokens = Tokens(secret.get_secret_value() if secret else None, lifetime_s=config.server.stream_token_s)
         self.public_url = PublicUrl(config.server)
         self.sites = Sites(config.server, self.public_url)
         self.ticker = Ticker(
@@ -191,7 +190,7 @@ class Gateway:
 
     def _app(self) -> web.Application:
         config = self.config
-        auth = Authenticator(config.auth, config.server, config.routes)
+        auth = Authenticator(config.auth, config.server, config.routes, self.tokens)
         secure = config.server.tls is not None or config.server.public_url.startswith("https://")
         app = make_app(
             auth=auth,
@@ -214,6 +213,7 @@ class Gateway:
                 *(ExpectedRoutes(self.audiosocket, config.routes).routes() if self.audiosocket is not None else ()),
                 *Pages(auth, secure=secure).routes(),
                 RouteList(config.routes).route(),
+                BrowserTokens(config.auth, config.routes, self.tokens, self.directory).route(),
                 *self.speech.routes(),
                 *self.speech_socket.routes(),
                 *self.usage.routes(),

@@ -9,8 +9,8 @@ import secrets
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
-from gateway.carriers.tokens import StreamToken
 from gateway.errors import Rejected
+from gateway.tokens import StreamToken
 
 
 class Listed(Protocol):

@@ -11,8 +11,8 @@ from gateway.carriers.dialect import Dialect
 from gateway.carriers.proof import Proof, Upgrade
 from gateway.carriers.settings import CarrierSection, S
 from gateway.carriers.switch import Switch, SwitchTools
-from gateway.carriers.tokens import StreamToken, StreamTokens
 from gateway.errors import Rejected
+from gateway.tokens import StreamToken, Tokens
 
 Query = Mapping[str, str]
 """Parameters of the stream's address, without our token."""
@@ -52,7 +52,7 @@ class ConfiguredCarrier:
         """A serializer for one stream."""
         return self.vendor.dialect(self.settings, query)
 
-    def check_upgrade(self, tokens: StreamTokens, route: str, upgrade: Upgrade) -> StreamToken | None:
+    def check_upgrade(self, tokens: Tokens, route: str, upgrade: Upgrade) -> StreamToken | None:
         """Return our token in the stream's address. None: the carrier proves itself, or need not.
 
         Raises:

@@ -31,7 +31,7 @@ class Subscription:
     ends with the call.
     """
 
-    def __init__(self, observers: Observers, call_id: str, sees: Callable[[str], bool]) -> None:
+    def __init__(self, observers: Observers, call_id: str, sees: Callable[[str, str], bool]) -> None:
         self._observers = observers
         self._call_id = call_id
         self._sees = sees
@@ -42,7 +42,7 @@ class Subscription:
 
     def wants(self, route: str, call_id: str) -> bool:
         """Whether messages of this call belong here."""
-        return self._call_id == call_id if self._call_id else self._sees(route)
+        return self._call_id in ("", call_id) and self._sees(route, call_id)
 
     def offer(self, text: str) -> None:
         if len(self._queue) >= SUBSCRIBER_MESSAGES:
@@ -142,11 +142,13 @@ class Observers:
         _, message = decode(body, limits=self._limits, multiplexed=False)
         sink.on_message(message)
 
-    def subscribe(self, session_id: str = "", sees: Callable[[str], bool] = lambda route: True) -> Subscription:
+    def subscribe(
+        self, session_id: str = "", sees: Callable[[str, str], bool] = lambda route, call_id: True
+    ) -> Subscription:
         """Subscribe to the messages of one call, or of all calls (empty id), from now on. Each names its ``sessionId``.
 
         Args:
-            sees: tells the routes whose calls "all calls" are.
+            sees: tells by route and id which calls "all calls" are.
 
         Raises:
             Rejected: 404, there is no such call; 503, there are too many subscribers.

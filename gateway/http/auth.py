@@ -19,9 +19,10 @@ from gateway.http.routes import Handler, Route
 from gateway.listener.forwarded import Proxies
 from gateway.listener.source_limit import SourceLimit
 from gateway.principal import ANYONE, Principal, principal_of
+from gateway.tokens import GRANT, Tokens
 
-COOKIE = "talkspurt_key"
-"""Name of the cookie with the key of a browser that has signed in (``gateway.http.pages``). It is HttpOnly and
+COOKIE = "talkspurt_session"
+"""Name of the cookie with the token of a browser that has signed in (``gateway.http.pages``). It is HttpOnly and
 SameSite=Strict, so a request that another site causes does not carry it."""
 
 _REMEMBERED = 10_000
@@ -91,17 +92,23 @@ WHO: web.RequestKey[Principal] = web.RequestKey("who", Principal)
 class Authenticator:
     """Checks requests for protected routes.
 
-    With keys configured every protected request needs one. Without keys the protected routes are open on a loopback
-    listener and, with ``server.insecure``, elsewhere; otherwise they answer 403.
+    With keys configured every protected request needs one, or a browser's token that was made with one. Without keys
+    the protected routes are open on a loopback listener and, with ``server.insecure``, elsewhere; otherwise they answer
+    403.
 
     Keys cannot be guessed at the speed of the network: an address that has sent too many unknown ones is answered 429,
     and a right one is not told from a wrong one then. What it asked before is answered as before and not counted again:
     a page that is left with an old key uses nothing up, and who shares an address with a client cannot lock it out.
     """
 
-    def __init__(self, auth: AuthConfig, server: ServerConfig, routes: Mapping[str, RouteConfig]) -> None:
+    def __init__(
+        self, auth: AuthConfig, server: ServerConfig, routes: Mapping[str, RouteConfig], tokens: Tokens
+    ) -> None:
         self._tenants = [Tenant(key, principal_of(key, auth.api_keys, routes)) for key in auth.api_keys]
         self._anyone = Tenant(ApiKey(key=SecretStr("-")), ANYONE)
+        self._tokens = tokens
+        self._session_s = auth.session_s
+        self._by_mark = {tokens.mark(tenant.secret): tenant for tenant in self._tenants or [self._anyone]}
         self._open = server.insecure or is_loopback(server.host)
         self._proxies = Proxies(server.trusted_proxies)
         self._failures = SourceLimit(
@@ -110,27 +117,44 @@ class Authenticator:
         self._asked: OrderedDict[tuple[str, bytes], None] = OrderedDict()
         """Address and digest of each key. The entry that was unused for longest is forgotten first."""
 
-    def check(self, request: web.Request) -> Tenant:
-        """Return the tenant of a request. If no keys are required, all requests have the same tenant.
+    def check(self, request: web.Request) -> tuple[Tenant, Principal]:
+        """Return the tenant of a request, and who asks. If no keys are required, all requests have the same tenant.
 
         Raises:
             Rejected: 401, 403 or 429.
         """
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        # A browser cannot send headers with a page, a WebSocket or an EventSource.
+        token = (given.strip() if scheme.lower() == "bearer" else "") or request.query.get("access_token", "")
         if not self._tenants:
             if self._open:
-                return self._anyone
+                return self._granted(token) if token.startswith(GRANT) else (self._anyone, ANYONE)
             raise Rejected(
                 "this listener is reachable from outside: configure auth.api_keys or set server.insecure: true",
                 status=403, code="auth_not_configured",
             )  # fmt: skip
-        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        token = given.strip() if scheme.lower() == "bearer" else ""
-        # A browser cannot send headers with a page, a WebSocket or an EventSource.
-        found = self.tenant(request, token or request.query.get("access_token", "") or request.cookies.get(COOKIE, ""))
-        if found is None:
-            raise Rejected("Authorization: Bearer KEY is missing or unknown", status=401, code="unauthorized")
+        if (shown := token or request.cookies.get(COOKIE, "")).startswith(GRANT):
+            found, who = self._granted(shown)
+        else:
+            known = self.tenant(request, token)
+            if known is None:
+                raise Rejected("Authorization: Bearer KEY is missing or unknown", status=401, code="unauthorized")
+            found, who = known, known.who
         found.admit(time.monotonic())
-        return found
+        return found, who
+
+    def session(self, given: str) -> str:
+        """Return what the cookie of a browser holds that showed an API key or a token: a token, never the key."""
+        if given.startswith(GRANT):
+            return given
+        return self._tokens.grant(given.encode(), "session", expires=time.time() + self._session_s)
+
+    def _granted(self, token: str) -> tuple[Tenant, Principal]:
+        grant = self._tokens.check_grant(token, now=time.time())
+        found = self._by_mark.get(grant.key)
+        if found is None:
+            raise Rejected("the key of this token is no longer configured", status=401, code="unauthorized")
+        return found, found.who.granted(grant)
 
     def tenant(self, request: web.Request, key: str) -> Tenant | None:
         """Return the tenant whose key the request has. An empty key counts as none.
@@ -173,9 +197,8 @@ class Authenticator:
             return handler
 
         async def guarded(request: web.Request) -> web.StreamResponse:
-            tenant = self.check(request)
-            tenant.who.check_scope(scope)
-            request[TENANT], request[WHO] = tenant, tenant.who
+            request[TENANT], request[WHO] = self.check(request)
+            request[WHO].check_scope(scope)
             return await handler(request)
 
         return guarded

@@ -168,14 +168,15 @@ class Calls:
     def _call(self, request: web.Request) -> Session:
         call_id = request.match_info["id"]
         session = self._directory.get(call_id)
-        if session is None or not request[WHO].sees(session.call.route):
+        if session is None or not request[WHO].sees_call(session.call.route, call_id):
             raise Rejected(f"no live call {call_id[:40]!r}", status=404, code="unknown_call", param="id")
         return session
 
     async def list(self, request: web.Request) -> web.Response:
         """All live calls that whoever asks may see."""
         views = []
-        sessions = (session for session in self._directory if request[WHO].sees(session.call.route))
+        who = request[WHO]
+        sessions = (one for one in self._directory if who.sees_call(one.call.route, one.call_id))
         for number, session in enumerate(sessions, 1):
             views.append(view(session))
             if number % VIEWS_AT_ONCE == 0:
@@ -218,7 +219,7 @@ class Calls:
 
     def _placed(self, request: web.Request) -> Attempt | None:
         attempt = None if self._originator is None else self._originator.attempt(request.match_info["id"])
-        return attempt if attempt is not None and request[WHO].sees(attempt.route) else None
+        return attempt if attempt is not None and request[WHO].sees_call(attempt.route, attempt.call_id) else None
 
     async def message(self, request: web.Request) -> web.Response:
         """Take any message of a dialogue manager for one call."""
@@ -230,7 +231,7 @@ class Calls:
         call_id = self._call(request).call_id if "id" in request.match_info else ""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
-        async with self._observers.subscribe(call_id, request[WHO].sees) as events:
+        async with self._observers.subscribe(call_id, request[WHO].sees_call) as events:
             await response.write(b": connected\n\n")
             async for event in events:
                 await response.write(b"data: " + event.encode() + b"\n\n")

@@ -2,8 +2,8 @@
 
 Files below ``/web/`` are public, because every installation has the same ones; pages of other origins may import
 ``talkspurt.js``. The pages themselves need a key wherever ``/v1`` does. A browser cannot send ``Authorization`` with a
-page, an EventSource or a script. So a browser without a key gets a form, and its key goes into a cookie that scripts
-cannot read and other sites cannot use.
+page, an EventSource or a script. So a browser without a key gets a form. For its key it gets a cookie with a token that
+stands for the key for some hours; scripts cannot read the cookie, and other sites cannot use it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Pages:
         ]  # fmt: skip
 
     async def page(self, request: web.Request) -> web.StreamResponse:
-        """Return a page, or the form. A key in the address (``access_token``) moves into the cookie."""
+        """Return a page, or the form. A key or token in the address (``access_token``) is exchanged for the cookie."""
         try:
             self._auth.check(request)
         except Rejected as exc:
@@ -120,7 +120,7 @@ class Pages:
         return self._answer(request, found, {**_HEADERS, "Access-Control-Allow-Origin": "*"})
 
     async def login(self, request: web.Request) -> web.StreamResponse:
-        """Put the typed key into the cookie, and go on to the page that needed the key."""
+        """Exchange the typed key for the cookie, and go on to the page that needed the key."""
         form = await request.post()
         key, page = str(form.get("key", "")).strip(), str(form.get("page", ""))
         if page not in PAGES:  # only our own pages, so that the form cannot lead to another site
@@ -135,7 +135,8 @@ class Pages:
 
     def _enter(self, path: str, key: str) -> web.Response:
         response = web.Response(status=303, headers={"Location": path, "Cache-Control": "no-store"})
-        response.set_cookie(COOKIE, key, httponly=True, samesite="Strict", secure=self._secure, path="/")
+        session = self._auth.session(key)
+        response.set_cookie(COOKIE, session, httponly=True, samesite="Strict", secure=self._secure, path="/")
         return response
 
     def _form(self, page: str, problem: str, *, status: int = 401) -> web.Response:

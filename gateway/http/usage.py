@@ -68,7 +68,8 @@ class Usage:
         """For ``make_app``."""
         return [
             Route(
-                method="GET", path="/v1/usage", handler=self.show, scope="read", summary="Speech of the tenant, by day",
+                method="GET", path="/v1/usage", handler=self.show, scope="speak",
+                summary="Speech of the tenant, by day",
                 answer=UsageView, tags=["speech"],
             )
         ]  # fmt: skip

@@ -21,10 +21,10 @@ from gateway.carriers.call_control import Answer, CallControl, Next, Stream
 from gateway.carriers.caller import as_parameters
 from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.carriers.proof import Hook
-from gateway.carriers.tokens import StreamTokens
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
 from gateway.listener.forwarded import PublicUrl
+from gateway.tokens import Tokens
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Webhooks:
         public_url: PublicUrl,
         carriers: Mapping[str, ConfiguredCarrier],
         routes: Mapping[str, RouteConfig],
-        tokens: StreamTokens,
+        tokens: Tokens,
         handoffs: Handoffs,
     ) -> None:
         self._public_url = public_url

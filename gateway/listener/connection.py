@@ -21,7 +21,6 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport, WSU
 from gateway.call.session import Session
 from gateway.carriers.caller import incoming_call
 from gateway.carriers.dialect import Dialect
-from gateway.carriers.tokens import StreamToken
 from gateway.errors import GatewayError, ProtocolError, Rejected
 from gateway.listener.receive_batching import ReceiveBatching
 from gateway.seams.call_api import CallApi, OpenCallApi
@@ -40,6 +39,7 @@ from gateway.seams.media_messages import (
     StreamStarted,
     StreamStopped,
 )
+from gateway.tokens import StreamToken
 from voicecodecs.registry import AudioFormat
 
 log = logging.getLogger(__name__)

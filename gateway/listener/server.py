@@ -20,7 +20,6 @@ from picows import WSAutoPingStrategy, WSUpgradeRequest, WSUpgradeResponse, WSUp
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stubs; the version is pinned
 
 from gateway.carriers.carrier import ConfiguredCarrier
-from gateway.carriers.tokens import StreamToken
 from gateway.config import LimitsConfig, ServerConfig
 from gateway.errors import Rejected
 from gateway.listener.connection import Accept, MediaConnection
@@ -28,6 +27,7 @@ from gateway.listener.outgoing import open_socket
 from gateway.listener.sites import Sites
 from gateway.listener.sockets import Sockets
 from gateway.seams.call_api import OpenCallApi
+from gateway.tokens import StreamToken
 
 log = logging.getLogger(__name__)
 

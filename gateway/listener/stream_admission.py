@@ -13,13 +13,13 @@ from gateway.call.directory import LocalDirectory
 from gateway.call.session import Session
 from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.carriers.proof import Upgrade
-from gateway.carriers.tokens import StreamToken, StreamTokens
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
 from gateway.listener.connection import MediaConnection
 from gateway.listener.forwarded import PublicUrl
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import MediaLeg
+from gateway.tokens import StreamToken, Tokens
 
 
 class StreamAdmission:
@@ -33,7 +33,7 @@ class StreamAdmission:
         self,
         carriers: Mapping[str, ConfiguredCarrier],
         routes: Mapping[str, RouteConfig],
-        tokens: StreamTokens,
+        tokens: Tokens,
         directory: LocalDirectory[Session],
         public_url: PublicUrl,
         begin: Callable[[IncomingCall, MediaLeg], Session],

@@ -121,7 +121,8 @@ export function mountPhone(element, {url, token, route = "default"} = {}) {
     const live = state === "connected" || state === "reconnecting";
     const texts = {connecting: "Calling…", connected: "In call", reconnecting: "Connection lost, coming back…", ended: ENDED[reason] ?? `Call ended: ${reason}`};
     part.state.textContent = texts[state];
-    for (const control of [...part.keys.children, ...part.say.elements]) control.disabled = state !== "connected";
+    for (const control of part.keys.children) control.disabled = state !== "connected";
+    for (const control of part.say.elements) control.disabled = state !== "connected" || !call.leads;
     part.mute.disabled = !live || !call.hasMicrophone;
     part.route.disabled = part.use.disabled = live || state === "connecting";
     const busy = live || state === "connecting";

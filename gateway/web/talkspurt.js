@@ -28,8 +28,8 @@ const SILENCE_DB = -60;
  * @property {string} [url] origin of the server; default: where this module came from.
  * @property {string} [route] the server's route; default "default".
  * @property {Object<string, string>} [params] custom parameters, which the dialogue manager gets in `setup`.
- * @property {string} [token] API key or token, where the server asks for one. Visitors can read it: on a public page,
- *   let your own server pass the offer on instead (docs/browser.md).
+ * @property {string} [token] where the server asks for one: a token that your own server got by `POST /v1/tokens`, never
+ *   an API key, since visitors can read it (docs/browser.md).
  * @property {boolean|MediaStream} [microphone] true (default) asks the visitor; false only listens; or a stream of yours.
  * @property {HTMLAudioElement} [audio] plays the sound; default: one made here.
  */
@@ -78,6 +78,8 @@ export class Call extends EventTarget {
   state = "idle";
   /** The server's id of the call, once there is one. */
   id = "";
+  /** Whether this page may do what a dialogue manager may: `text`, `cancel`, `send`. @type {boolean} */
+  leads = false;
   /** The latest `setup` message: what the call looks like to a dialogue manager. */
   setup = null;
   /** Whether the caller is muted. */
@@ -261,6 +263,7 @@ export class Call extends EventTarget {
       });
       const answer = await response.json();
       this.id = answer.callId;
+      this.leads = answer.leads;
       link.etag = response.headers.get("ETag") ?? "";
       this.#resource = this.#options.url + response.headers.get("Location");
       await pc.setRemoteDescription({type: "answer", sdp: answer.sdp});

@@ -1,6 +1,6 @@
-"""The browser's part in the dialogue of its own call. It gets all messages that the manager gets, extensions included,
-and may send all messages that a manager may send. On routes where managers dial in, the browser counts as one, so a web
-page alone can be the bot.
+"""The browser's part in the dialogue of its own call. A browser that leads gets all messages that the manager gets,
+extensions included, and may send all messages that a manager may send. On routes where managers dial in, it counts as
+one, so a web page alone can be the bot. Any other browser gets what its user hears and does, and sends nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.dialogue.wire import decode, encode, refusal
 from gateway.errors import ProtocolError
 from gateway.seams.dialogue import DialogueLink, Dialogues, DialogueSink
 from gateway.seams.leg import CallInfo
-from gateway.seams.messages import Inbound, Outbound, Setup
+from gateway.seams.messages import Caption, Dtmf, Ended, Inbound, Interrupt, Outbound, Prompt, Setup, TurnEvent
 from gateway.webrtc.channel import Channel
 
 log = logging.getLogger(__name__)
@@ -26,10 +26,19 @@ _WAITING_MESSAGES = 256
 dropped."""
 
 
-class BrowserDialogue:
-    """The messages of one call to and from its browser, over one data channel after another."""
+_OF_THE_USER = (Prompt, Dtmf, Interrupt, TurnEvent, Caption, Ended)
+"""What a browser that does not lead is told: what its user hears, says and types."""
 
-    def __init__(self, limits: LimitsConfig) -> None:
+
+class BrowserDialogue:
+    """The messages of one call to and from its browser, over one data channel after another.
+
+    Args:
+        leads: may the browser do what a dialogue manager may?
+    """
+
+    def __init__(self, limits: LimitsConfig, *, leads: bool) -> None:
+        self.leads = leads
         self._limits = limits
         self._channel: Channel | None = None
         self._waiting: deque[Outbound] = deque(maxlen=_WAITING_MESSAGES)
@@ -39,7 +48,7 @@ class BrowserDialogue:
 
     def begin(self, setup: Setup, sink: DialogueSink) -> None:
         """Begin; the call has a session now."""
-        self._setup = setup
+        self._setup = setup if self.leads else replace(setup, custom_parameters={})
         self._sink = sink
         if self._channel is not None:
             self._greet()
@@ -60,6 +69,11 @@ class BrowserDialogue:
 
     def send(self, message: Outbound) -> None:
         """Send the browser a message, now or when it has a channel."""
+        if not self.leads:
+            if not isinstance(message, _OF_THE_USER):
+                return
+            if isinstance(message, Interrupt):
+                message = replace(message, utterance_remaining="")
         if self._channel is None or not self._channel.open:
             self._waiting.append(message)
         else:
@@ -77,6 +91,10 @@ class BrowserDialogue:
         try:
             if isinstance(data, bytes):
                 raise ProtocolError(f"binary message of {len(data)} bytes, expected JSON text")
+            if not self.leads:
+                raise ProtocolError(
+                    "this browser does not lead the dialogue; that takes a token of scope lead", code="not_allowed"
+                )
             _, message = decode(data, limits=self._limits, multiplexed=False)
             sink.on_message(message)
             self._errors = 0
@@ -160,6 +178,6 @@ class BrowserDialogues:
             return await self._inner.attach(call, sink, codec=codec)
         dialogue = self._routes[call.route].dialogue
         dials_in = not dialogue.url and not dialogue.script
-        link = await self._inner.attach(call, _SharedSink(sink) if dials_in else sink, codec=codec)
+        link = await self._inner.attach(call, _SharedSink(sink) if dials_in and browser.leads else sink, codec=codec)
         browser.begin(setup_of(call, codec=codec, version=self._version), sink)
         return _SharedLink(link, browser)

@@ -31,6 +31,7 @@ class WebRtcLeg:
         codec: the codec of the first offer; a later offer has to contain it too.
         begin: makes the call's session when media can flow; raises ``Rejected``.
         forget: called once, when the leg is over.
+        token: id of the token that the browser called with; empty: none.
         later: runs, in a task that it owns, work that may take a moment (closing).
         restart_s: how long a lost browser is waited for.
         lead_ms: how far ahead of real time frames are sent.
@@ -52,6 +53,7 @@ class WebRtcLeg:
         forget: Callable[[WebRtcLeg], None],
         later: Callable[[Coroutine[Any, Any, None]], None],
         browser: BrowserDialogue | None,
+        token: bytes,
         restart_s: float,
         lead_ms: int,
     ) -> None:
@@ -64,6 +66,7 @@ class WebRtcLeg:
         self.inbound = codec.inbound
         self.parameters = parameters
         self.browser = browser
+        self.token = token
         self.peer: Peer | None = None
         """The connection that carries media now."""
         self._next: Peer | None = None

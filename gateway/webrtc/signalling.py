@@ -55,6 +55,8 @@ class AnswerBody(BaseModel):
     sdp: str
     type: Literal["answer"] = "answer"
     callId: str
+    leads: bool
+    """May the browser speak as the dialogue manager on its data channel?"""
 
 
 class IceServer(BaseModel):
@@ -171,7 +173,10 @@ class WebRtc:
             address=self._address(request),
         )
         return web.json_response(
-            AnswerBody(sdp=answer, callId=leg.call_id).model_dump(), headers=_resource_headers(leg)
+            AnswerBody(
+                sdp=answer, callId=leg.call_id, leads=leg.browser is not None and leg.browser.leads
+            ).model_dump(),
+            headers=_resource_headers(leg),
         )
 
     async def whip_offer(self, request: web.Request) -> web.Response:
@@ -281,7 +286,8 @@ class WebRtc:
             self._new_call_id(), route, address, offer.codecs[0],
             parameters=dict(parameters or {}), make_peer=self._make_peer,
             begin=self._begin_call, forget=self._forget, later=self._later,
-            browser=BrowserDialogue(self._limits) if joins else None, restart_s=self._config.restart_s,
+            browser=BrowserDialogue(self._limits, leads=who.leads) if joins else None, token=who.token,
+            restart_s=self._config.restart_s,
             lead_ms=self._config.lead_ms,
         )  # fmt: skip
         self._legs[leg.call_id] = leg
@@ -316,7 +322,7 @@ class WebRtc:
 
     def _leg(self, call_id: str, who: Principal) -> WebRtcLeg:
         leg = self._legs.get(call_id)
-        if leg is None or not who.sees(leg.route):
+        if leg is None or not who.sees(leg.route) or not who.holds(leg.token):
             raise Rejected(f"no live WebRTC call {call_id[:40]!r}", status=404, code="unknown_call", param="callId")
         return leg
 

@@ -103,6 +103,10 @@ class Config(Section):
                 f"carriers.{unchecked[0]}.verify is off while {server.public_url or server.host} can be reached from "
                 "outside: leave it on" + ("" if server.public_url else ", or set server.insecure: true")
             )
+        if self.auth.token_s > self.auth.token_max_s:
+            raise ValueError(
+                f"auth.token_s is {self.auth.token_s}, more than auth.token_max_s ({self.auth.token_max_s})"
+            )
         engine = self.engine
         if engine.speech.max_chars < self.limits.turn_chars and not engine.targets:
             # Engines that run elsewhere have a configuration of their own.

@@ -4,9 +4,9 @@ import pytest
 
 from gateway.call.directory import LocalDirectory
 from gateway.carriers.signatures import twilio_signature
-from gateway.carriers.tokens import StreamTokens
 from gateway.carriers.twilio.proof import twilio_signed
 from gateway.errors import Rejected
+from gateway.tokens import Tokens
 
 
 def test_twilio_signature_signs_url_and_sorted_form() -> None:
@@ -47,7 +47,7 @@ def test_upgrades_tolerate_a_trailing_slash() -> None:
 
 
 def test_stream_tokens_open_one_route_for_a_while() -> None:
-    tokens = StreamTokens(None, lifetime_s=60)
+    tokens = Tokens(None, lifetime_s=60)
     token = tokens.make("twilio", "sales", now=1000.0)
     tokens.check(token, "twilio", "sales", now=1059.0)
     for bad in (
@@ -55,14 +55,14 @@ def test_stream_tokens_open_one_route_for_a_while() -> None:
         lambda: tokens.check(token, "twilio", "other", now=1001.0),
         lambda: tokens.check("", "twilio", "sales", now=1001.0),
         lambda: tokens.check("é" * 32, "twilio", "sales", now=1001.0),
-        lambda: StreamTokens(None, lifetime_s=60).check(token, "twilio", "sales", now=1001.0),
+        lambda: Tokens(None, lifetime_s=60).check(token, "twilio", "sales", now=1001.0),
     ):
         with pytest.raises(Rejected):
             bad()
 
 
 def test_a_token_with_any_character_changed_is_not_ours() -> None:
-    tokens = StreamTokens("shared", lifetime_s=60)
+    tokens = Tokens("shared", lifetime_s=60)
     token = tokens.make("twilio", "sales", now=1000.0)
     for at, character in enumerate(token):
         for other in "AB":
@@ -72,12 +72,12 @@ def test_a_token_with_any_character_changed_is_not_ours() -> None:
 
 
 def test_workers_with_one_secret_accept_each_others_tokens() -> None:
-    token = StreamTokens("shared", lifetime_s=60).make("twilio", "r", now=0.0)
-    StreamTokens("shared", lifetime_s=60).check(token, "twilio", "r", now=1.0)
+    token = Tokens("shared", lifetime_s=60).make("twilio", "r", now=0.0)
+    Tokens("shared", lifetime_s=60).check(token, "twilio", "r", now=1.0)
 
 
 def test_a_token_of_a_call_opens_no_other() -> None:
-    tokens = StreamTokens(None, lifetime_s=60)
+    tokens = Tokens(None, lifetime_s=60)
     of_a_call = tokens.check(tokens.make("twilio", "r", now=0.0, call="CA1"), "twilio", "r", now=1.0)
     of_a_call.check_call("CA1")
     for other in ("CA2", ""):
@@ -87,7 +87,7 @@ def test_a_token_of_a_call_opens_no_other() -> None:
 
 
 def test_a_token_is_spent_by_one_call_and_remembered_until_it_expires() -> None:
-    tokens, calls = StreamTokens(None, lifetime_s=60), LocalDirectory[Call](limit=1)
+    tokens, calls = Tokens(None, lifetime_s=60), LocalDirectory[Call](limit=1)
     first, second = (tokens.check(tokens.make("twilio", "r", now=0.0), "twilio", "r", now=0.0) for _ in range(2))
     calls.spend(first, now=1.0)
     calls.check_unspent(second)

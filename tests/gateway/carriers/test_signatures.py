@@ -17,9 +17,9 @@ from gateway.carriers.signalwire.proof import signalwire_signed
 from gateway.carriers.table import CARRIERS as SERVED
 from gateway.carriers.table import CarriersConfig
 from gateway.carriers.telnyx.proof import telnyx_signed
-from gateway.carriers.tokens import StreamTokens
 from gateway.carriers.vonage.proof import vonage_signed
 from gateway.errors import Rejected
+from gateway.tokens import Tokens
 from talkspurt.simulator.carriers import CARRIERS
 
 SECRET = "a-secret-of-at-least-thirty-two-bytes"
@@ -114,7 +114,7 @@ GIVEN = {
     "freeswitch-fork": f"user:{SECRET}",
     "asterisk": f"user:{SECRET}",
 }
-TOKENS = StreamTokens(None, lifetime_s=60)
+TOKENS = Tokens(None, lifetime_s=60)
 
 
 def upgrade(dialect: str, secret: str, *, url: str = "wss://h.example", now: float | None = None) -> Upgrade:

@@ -16,12 +16,12 @@ from aiohttp.test_utils import TestClient, TestServer
 from gateway.call.handoff import Handoff, Handoffs
 from gateway.carriers.proof import Upgrade
 from gateway.carriers.table import CARRIERS, CarriersConfig
-from gateway.carriers.tokens import StreamTokens
 from gateway.config import RouteConfig, ServerConfig
 from gateway.errors import ProtocolError, Rejected
 from gateway.http import errors
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
+from gateway.tokens import Tokens
 from tests.gateway.carriers.made import configured, serializer
 
 FOLDER = Path(__file__).parents[2] / "vectors/carriers"
@@ -30,7 +30,7 @@ PUBLIC = "https://voice.example.com"
 Json = dict[str, Any]
 
 
-class FixedTokens(StreamTokens):
+class FixedTokens(Tokens):
     """A token that can be written down."""
 
     def make(self, dialect: str, route: str, *, now: float, call: str = "") -> str:
@@ -98,7 +98,7 @@ async def asked(dialect: str, hook: Json) -> Json:
 
 def opened(dialect: str, upgrade: Json) -> Json:
     """A media upgrade with its outcome."""
-    tokens = StreamTokens("shared", lifetime_s=60)
+    tokens = Tokens("shared", lifetime_s=60)
     target = upgrade["target"].replace("TOKEN", tokens.make(dialect, "default", now=upgrade["now"]))
     request = Upgrade(public_url=PUBLIC, target=target, headers=upgrade["headers"], now=upgrade["now"])
     try:

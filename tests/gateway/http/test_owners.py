@@ -57,6 +57,7 @@ OPEN = {
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/calls"): {"json": {"to": "sip:ann@127.0.0.1:9", "route": "a"}},
     ("POST", "/v1/calls/{id}/messages"): {"json": {"type": "end"}},
+    ("POST", "/v1/tokens"): {"json": {"scope": "call", "route": "a"}},
     ("GET", "/v1/dialogue"): {"params": {"route": "a"}},
     ("POST", "/v1/webrtc/offer"): {"json": {"sdp": CHROMIUM, "type": "offer", "route": "b"}},
     ("POST", "/whip/{route}"): {"data": CHROMIUM, "headers": {"Content-Type": "application/sdp"}},

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
+from urllib.parse import unquote
 
 import aiohttp
 import pytest
@@ -15,9 +17,10 @@ from aiohttp.test_utils import make_mocked_request
 
 from gateway.config import ApiKey, AuthConfig, DialogueConfig, RouteConfig, ServerConfig
 from gateway.http import errors
-from gateway.http.auth import Authenticator
+from gateway.http.auth import COOKIE, Authenticator
 from gateway.http.pages import PAGES, Pages
 from gateway.http.route_list import RouteList
+from gateway.tokens import Tokens
 
 KEY = "a long random key"
 ROUTES = {
@@ -36,6 +39,7 @@ async def site(
         AuthConfig(api_keys=tuple(ApiKey(key=key) for key in keys), **auth_fields),
         ServerConfig(host=host, trusted_proxies=proxies),
         ROUTES,
+        Tokens("a secret", lifetime_s=60),
     )
     app = web.Application(middlewares=[errors.middleware])
     for route in (*Pages(auth, secure=secure).routes(), RouteList(ROUTES).route()):
@@ -105,9 +109,24 @@ async def test_who_has_no_key_gets_a_form_and_with_it_the_page_and_the_api() -> 
             assert (answer.status, answer.headers["Location"]) == (303, "/phone")
             cookie = answer.headers["Set-Cookie"]
             assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Secure" not in cookie
+            assert KEY not in unquote(cookie) and "talkspurt_session=tst_" in cookie
         for path in ("/phone", "/v1/routes"):
             async with http.get(path) as answer:
                 assert answer.status == 200
+
+
+async def test_a_sign_in_ends_with_its_time_or_its_key() -> None:
+    async with site(KEY, session_s=60) as http:
+        async with http.post("/login", data={"key": KEY, "page": "/"}, allow_redirects=False) as answer:
+            session = answer.cookies[COOKIE].value
+    old = Tokens("a secret", lifetime_s=60).grant(KEY.encode(), "session", expires=time.time() - 1)
+    for keys, cookie, status in (((KEY,), session, 200), ((KEY,), old, 401), (("another",), session, 401)):
+        async with site(*keys) as http, http.get("/v1/routes", cookies={COOKIE: cookie}) as answer:
+            assert answer.status == status
+    async with site() as http, http.get("/", cookies={COOKIE: old}) as answer:  # no keys: as without a cookie
+        assert answer.status == 200
+    async with site(KEY) as http, http.get("/v1/routes", cookies={COOKIE: KEY}) as answer:
+        assert answer.status == 401, "a cookie of before holds the key"
 
 
 async def test_a_key_in_the_address_moves_into_the_cookie() -> None:
@@ -179,7 +198,12 @@ async def test_addresses_are_told_apart_behind_a_trusted_proxy_only() -> None:
 
 async def test_what_is_remembered_of_guessers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.http.auth._REMEMBERED", 4)
-    auth = Authenticator(AuthConfig(api_keys=(ApiKey(key=KEY),), failures_burst=1000), ServerConfig(), ROUTES)
+    auth = Authenticator(
+        AuthConfig(api_keys=(ApiKey(key=KEY),), failures_burst=1000),
+        ServerConfig(),
+        ROUTES,
+        Tokens(None, lifetime_s=60),
+    )
     request = make_mocked_request("GET", "/")
     assert [auth.tenant(request, f"guess {number}") for number in range(100)] == [None] * 100
     assert len(auth._asked) == 4

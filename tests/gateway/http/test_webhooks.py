@@ -22,12 +22,12 @@ from gateway.carriers.plivo.call_control import plivo_headers
 from gateway.carriers.plivo.dialect import Plivo
 from gateway.carriers.plivo.proof import plivo_signature
 from gateway.carriers.table import CARRIERS, CarriersConfig
-from gateway.carriers.tokens import StreamTokens
 from gateway.config import RouteConfig, ServerConfig
 from gateway.errors import Rejected
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
 from gateway.seams.media_messages import StreamStarted
+from gateway.tokens import Tokens
 from talkspurt.config.settings import load
 from tests.talkspurt.config.test_settings import EXAMPLES, SECRETS
 
@@ -40,7 +40,7 @@ every = pytest.mark.parametrize("dialect", ASKING)
 class Harness:
     def __init__(self) -> None:
         self.handoffs = Handoffs()
-        self.tokens = StreamTokens(None, lifetime_s=60)
+        self.tokens = Tokens(None, lifetime_s=60)
         self.client: TestClient[web.Request, web.Application]
 
     async def open(self, carriers: Mapping[str, ConfiguredCarrier], server: ServerConfig) -> None:

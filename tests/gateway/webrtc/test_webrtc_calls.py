@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import time
+from pathlib import Path
 
 import aiohttp
 import numpy as np
@@ -10,6 +12,7 @@ from hibari import Hibari
 
 from gateway.config import DialogueConfig, RouteConfig, WebRtcConfig
 from gateway.principal import ANYONE
+from gateway.tokens import GrantScope
 from tests.gateway.webrtc.webrtc_gateway import (
     LIMITS,
     Phone,
@@ -37,6 +40,37 @@ async def test_a_browser_bot_speaks_and_its_voice_arrives() -> None:
         assert len(voiced) > 48000 * 0.2
         start = int(np.argmax(np.abs(phone.pcm) > 1000))
         assert strongest_hz(phone.pcm[start + 4800 : start + 14400], 48000) == pytest.approx(tone_hz(WORDS), abs=10)
+
+
+SCRIPT = """
+start: hello
+steps:
+  hello:
+    - gather: {say: Welcome., timeout_s: 120, digits: {"1": hello}, otherwise: hello}
+"""
+
+
+@pytest.mark.parametrize("scope", ["call", "lead"])
+async def test_only_a_token_of_scope_lead_leads_the_dialogue(scope: GrantScope, tmp_path: Path) -> None:
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    route = RouteConfig(dialogue=DialogueConfig(script=str(tmp_path / "script.yaml")))
+    async with gateway(default=route) as made:
+        token = made.tokens.grant(b"-", scope, expires=time.time() + 600, route="default")
+        async with calling(made.url, token=token, params={"case": "secret"}) as phone:
+            leads = scope == "lead"
+            assert phone.of_type("setup")[0]["customParameters"] == ({"case": "secret"} if leads else {})
+            await until(lambda: [m for m in phone.of_type("turn") if m["event"] == "finished"], "the script's words")
+            assert "".join(caption["text"] for caption in phone.of_type("caption")) == "Welcome."
+            phone.say(type="play", source="x.wav", turn="clip")
+            phone.say(type="text", token="Hello.", last=True, turn="mine")
+            phone.say(type="mark", name="end")
+            if leads:
+                await until(lambda: phone.of_type("mark"), "the mark")
+                assert phone.turn_events("mine")[-1] == "finished"
+            else:
+                await until(lambda: len(phone.of_type("error")) == 3, "three refusals")
+                assert {error["code"] for error in phone.of_type("error")} == {"not_allowed"}
+                assert not phone.turn_events("mine") and not phone.turn_events("clip")
 
 
 @pytest.mark.parametrize("encoding", ["PCMU", "PCMA"])

@@ -39,6 +39,7 @@ from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
 from gateway.seams.leg import CallInfo
+from gateway.tokens import Tokens
 from gateway.uplink.worker import UplinkWorker
 from gateway.webrtc.dialogue import BrowserDialogues
 from gateway.webrtc.leg import WebRtcLeg
@@ -66,6 +67,7 @@ class TestGateway:
             trusted_proxies=("127.0.0.0/8",), on_report=lambda lost, jitter_s: self.reports.append((lost, jitter_s)),
         )  # fmt: skip
         self.services: Services
+        self.tokens = Tokens(None, lifetime_s=60)
         self.url = ""
 
     def begin(self, leg: WebRtcLeg) -> Session:
@@ -115,7 +117,7 @@ async def gateway(
             start=StartPolicy(quantile=0.98, max_delay_s=0.4),
         )  # fmt: skip
         app = web.Application(middlewares=[errors.middleware], client_max_size=1_000_000)
-        auth = Authenticator(AuthConfig(), ServerConfig(), routes)
+        auth = Authenticator(AuthConfig(), ServerConfig(), routes, made.tokens)
         for route in made.webrtc.routes():
             app.router.add_route(route.method, route.path, auth.guard(route))
         app.on_response_prepare.append(made.webrtc.add_cors)
@@ -200,10 +202,12 @@ class Phone:
         await self.connection.setLocalDescription(await self.connection.createOffer())
         return change(self.connection.localDescription.sdp)
 
-    async def call(self, url: str, *, change: Callable[[str], str] = lambda sdp: sdp, **body: Any) -> None:
+    async def call(
+        self, url: str, *, change: Callable[[str], str] = lambda sdp: sdp, token: str = "", **body: Any
+    ) -> None:
         sdp = await self.offer(change)
         async with (
-            aiohttp.ClientSession() as http,
+            aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"} if token else {}) as http,
             http.post(f"{url}/v1/webrtc/offer", json={"sdp": sdp, "type": "offer", **body}) as response,
         ):
             answer = await response.json()

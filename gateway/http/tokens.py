@@ -1,0 +1,93 @@
+"""``POST /v1/tokens``: a short-lived token for a browser, so that no page has to hold an API key."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Literal
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.call.directory import Directory
+from gateway.call.session import Session
+from gateway.config import AuthConfig, RouteConfig, Scope
+from gateway.errors import Rejected
+from gateway.http.auth import TENANT, WHO
+from gateway.http.routes import Route
+from gateway.tokens import Tokens
+
+_WANTS: Mapping[str, Scope] = {"call": "browser", "read": "read", "lead": "calls"}
+"""By the scope of a token: what the key that makes it has to have."""
+
+
+class TokenBody(BaseModel):
+    """Body of the POST."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    scope: Literal["call", "read", "lead"]
+    """``call``: call the route. ``lead``: also speak as the dialogue manager of that call, on its data channel.
+    ``read``: see the route's calls and events."""
+    route: str = "default"
+    """The only route that the token is for."""
+    call: str = ""
+    """With ``read``: the only call that the token is for; its route counts then. Empty: all calls of the route."""
+    ttl_s: int | None = Field(None, gt=0)
+    """Life of the token, seconds. Default: ``auth.token_s``."""
+
+
+class TokenView(BaseModel):
+    """A token for a browser, which shows it as it would an API key."""
+
+    token: str
+    scope: str
+    route: str
+    call: str
+    expiresInS: int
+
+
+class BrowserTokens:
+    """The handler."""
+
+    def __init__(
+        self, auth: AuthConfig, routes: Mapping[str, RouteConfig], tokens: Tokens, directory: Directory[Session]
+    ) -> None:
+        self._auth = auth
+        self._routes = routes
+        self._tokens = tokens
+        self._directory = directory
+
+    def route(self) -> Route:
+        """For ``make_app``."""
+        return Route(
+            method="POST", path="/v1/tokens", handler=self.make, scope="browser", summary="A token for a browser",
+            body=TokenBody, answer=TokenView, tags=["webrtc"],
+        )  # fmt: skip
+
+    async def make(self, request: web.Request) -> web.Response:
+        """Make a token out of what the key that asks may do."""
+        body, who = TokenBody.model_validate_json(await request.read()), request[WHO]
+        if who.token:
+            raise Rejected("a token makes no tokens: this wants an API key", status=403, code="missing_scope")
+        who.check_scope(_WANTS[body.scope])
+        route, ttl_s = body.route, body.ttl_s or self._auth.token_s
+        if body.call:
+            if body.scope != "read":
+                raise Rejected(f"call goes with scope read, not {body.scope}", status=422, code="invalid_body",
+                               param="call")  # fmt: skip
+            session = self._directory.get(body.call)
+            if session is None or not who.sees_call(session.call.route, body.call):
+                raise Rejected(f"no live call {body.call[:40]!r}", status=404, code="unknown_call", param="call")
+            route = session.call.route
+        who.check_route(route, self._routes)
+        if ttl_s > self._auth.token_max_s:
+            raise Rejected(
+                f"ttl_s is {ttl_s}, expected at most {self._auth.token_max_s} (auth.token_max_s)",
+                status=422, code="invalid_body", param="ttl_s",
+            )  # fmt: skip
+        token = self._tokens.grant(
+            request[TENANT].secret, body.scope, expires=time.time() + ttl_s, route=route, call=body.call
+        )
+        view = TokenView(token=token, scope=body.scope, route=route, call=body.call, expiresInS=ttl_s)
+        return web.json_response(view.model_dump(), status=201, headers={"Cache-Control": "no-store"})

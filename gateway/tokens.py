@@ -1,0 +1,141 @@
+"""Signed, short-lived tokens, which any worker can check: what our webhook puts into a stream address, so that nobody
+else can open one, and what a browser shows instead of an API key.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.errors import Rejected
+
+# A stream's token has 42 bytes in all: a multiple of three, so that each character of the token counts in full.
+_EXPIRY_BYTES, _ID_BYTES, _CALL_BYTES, _MAC_BYTES = 8, 8, 8, 18
+_SIGNED_BYTES = _EXPIRY_BYTES + _ID_BYTES + _CALL_BYTES
+_ANY_CALL = bytes(_CALL_BYTES)
+
+GRANT = "tst_"
+"""What every browser's token begins with, so that it is told from an API key."""
+_GRANTS = b"grant\0"  # what is signed for streams begins with a time, whose first byte is 0
+_KEYS = b"key\0"
+
+GrantScope = Literal["call", "read", "lead", "session"]
+"""``call``: a browser may call. ``lead``: it may also speak as the dialogue manager of its call. ``read``: it sees
+calls and events. ``session``: everything that the key may do, for a browser that has signed in."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamToken:
+    """A token that is ours and fresh. Whether it is spent, the directory knows."""
+
+    id: bytes
+    expires: int
+    """Seconds since the epoch."""
+    call: bytes
+    """Digest of the call's id; zeros: any call."""
+
+    def check_call(self, call_sid: str) -> None:
+        """Raises ``Rejected`` (403) unless the token was made for the call of this id, or for any."""
+        if self.call not in (_ANY_CALL, _digest(call_sid)):
+            raise Rejected("stream token belongs to another call", status=403, code="bad_token", param="token")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a browser's token allows."""
+
+    id: bytes
+    key: bytes
+    """``Tokens.mark`` of the API key that the token was made with. The token dies with the key."""
+    scope: GrantScope
+    route: str = ""
+    call: str = ""
+    """The only call that the token is for. Empty: all calls of the route."""
+
+
+class Tokens:
+    """Makes and checks tokens. Times are seconds since the epoch, since other machines may check them.
+
+    Args:
+        secret: the key; None takes a random one, good for one process.
+        lifetime_s: how long a token opens a stream.
+    """
+
+    def __init__(self, secret: str | None, *, lifetime_s: float) -> None:
+        self._key = secret.encode() if secret else secrets.token_bytes(32)
+        self._lifetime_s = lifetime_s
+
+    # --- streams ---------------------------------------------------------------------------------------------------
+
+    def make(self, dialect: str, route: str, *, now: float, call: str = "") -> str:
+        """A token for one stream address; URL-safe, 56 characters. It opens one call.
+
+        Args:
+            call: the id that the stream's start will name; empty: any.
+        """
+        expiry = int(now + self._lifetime_s).to_bytes(_EXPIRY_BYTES, "big")
+        signed = expiry + secrets.token_bytes(_ID_BYTES) + (_digest(call) if call else _ANY_CALL)
+        return base64.urlsafe_b64encode(signed + self._stream_mac(signed, dialect, route)).decode()
+
+    def check(self, token: str, dialect: str, route: str, *, now: float) -> StreamToken:
+        """Raises ``Rejected`` (403) for anything but a fresh token of ours for this dialect and route."""
+        raw = _decoded(token)
+        signed, mac = raw[:_SIGNED_BYTES], raw[_SIGNED_BYTES:]
+        if not hmac.compare_digest(mac, self._stream_mac(signed, dialect, route)):
+            raise Rejected("stream token is missing or not ours", status=403, code="bad_token", param="token")
+        expires = int.from_bytes(signed[:_EXPIRY_BYTES], "big")
+        if expires < now:
+            raise Rejected("stream token has expired (server.stream_token_s)", status=403, code="expired_token")
+        own = signed[_EXPIRY_BYTES:]
+        return StreamToken(own[:_ID_BYTES], expires, own[_ID_BYTES:])
+
+    def _stream_mac(self, signed: bytes, dialect: str, route: str) -> bytes:
+        return self._mac(b"\0".join((signed, dialect.encode(), route.encode())))
+
+    # --- browsers --------------------------------------------------------------------------------------------------
+
+    def mark(self, api_key: bytes) -> bytes:
+        """Return what a token names an API key by. Nobody can guess the key by it."""
+        return self._mac(_KEYS + api_key)[:_CALL_BYTES]
+
+    def grant(self, api_key: bytes, scope: GrantScope, *, expires: float, route: str = "", call: str = "") -> str:
+        """Return a token for a browser, which may show it until it expires."""
+        expiry = int(expires).to_bytes(_EXPIRY_BYTES, "big")
+        signed = expiry + secrets.token_bytes(_ID_BYTES) + self.mark(api_key) + "\0".join((scope, route, call)).encode()
+        return GRANT + base64.urlsafe_b64encode(signed + self._mac(_GRANTS + signed)).decode()
+
+    def check_grant(self, token: str, *, now: float) -> Grant:
+        """Raises ``Rejected`` (401) for anything but a fresh token of ours for a browser."""
+        raw = _decoded(token.removeprefix(GRANT))
+        signed, mac = raw[:-_MAC_BYTES], raw[-_MAC_BYTES:]
+        if not hmac.compare_digest(mac, self._mac(_GRANTS + signed)):
+            raise Rejected("the token is not ours", status=401, code="bad_token")
+        if int.from_bytes(signed[:_EXPIRY_BYTES], "big") < now:
+            raise Rejected("the token has expired", status=401, code="expired_token")
+        own = signed[_EXPIRY_BYTES:]
+        scope, route, call = own[_ID_BYTES + _CALL_BYTES :].decode().split("\0")
+        return Grant(
+            id=own[:_ID_BYTES],
+            key=own[_ID_BYTES : _ID_BYTES + _CALL_BYTES],
+            scope=scope,  # type: ignore[arg-type]  # we have signed it
+            route=route,
+            call=call,
+        )
+
+    def _mac(self, message: bytes) -> bytes:
+        return hmac.new(self._key, message, hashlib.sha256).digest()[:_MAC_BYTES]
+
+
+def _decoded(token: str) -> bytes:
+    try:
+        return base64.urlsafe_b64decode(token)
+    except ValueError:
+        return b""
+
+
+def _digest(call_sid: str) -> bytes:
+    return hashlib.sha256(call_sid.encode()).digest()[:_CALL_BYTES]
