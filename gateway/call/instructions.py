@@ -5,7 +5,7 @@ A bad request is answered with ``error`` and changes nothing else.
 
 from __future__ import annotations
 
-from gateway.call.turn import Event, State, Turn
+from gateway.call.turn import Event, Place, Turn
 from gateway.call.turns import Turns
 from gateway.seams.messages import (
     Cancel,
@@ -76,7 +76,7 @@ class Instructions:
         if self._turns.closed:
             return
         for turn in self._queue.live:
-            if turn.state is State.HELD:
+            if turn.state.place is Place.HELD:
                 self._turns.cut([turn], "discarded", now)
             else:
                 self._turns.complete_text(turn)
@@ -99,7 +99,7 @@ class Instructions:
         if late:
             self._effects.dropped_tokens(1)
             return
-        if turn is not None and turn.closed:
+        if turn is not None and turn.complete:
             self._refuse(f"turn {turn.id!r} is complete, expected a new id", "repeated_turn", turn.id, "turn")
             return
         fresh = turn is None
@@ -122,7 +122,7 @@ class Instructions:
             self._untagged.turn = turn
         if fresh:
             self._turns.accept(turn, now)
-        elif turn.opened and message.token:
+        elif turn.asked and message.token:
             self._effects.feed(turn, message.token)
         if message.last:
             self._turns.complete_text(turn)
@@ -164,8 +164,10 @@ class Instructions:
         turn = self._queue.find(message.turn, "commit")
         if turn is None:
             return
-        if turn.state is not State.HELD:
-            self._refuse(f"turn {turn.id!r} is {turn.state.value}, expected a held one", "not_held", turn.id, "turn")
+        if turn.state.place is not Place.HELD:
+            self._refuse(
+                f"turn {turn.id!r} is {turn.state.place.value}, expected a held one", "not_held", turn.id, "turn"
+            )
             return
         turn.apply(Event.COMMIT)
         turn.accepted_at = now

@@ -184,7 +184,7 @@ class Speech:
         making = _Making(asyncio.create_task(self._make(turn), name=f"turn {turn.id}"))
         if turn.kind == "text":
             making.pending.append(turn.text)
-        making.ended = turn.closed
+        making.ended = turn.complete
         self._making[turn.id] = making
         self._tasks.add(making.task)
         making.task.add_done_callback(self._tasks.discard)

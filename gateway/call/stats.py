@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gateway.call.turn import FirstPacket, State, Turn
+from gateway.call.turn import FirstPacket, Place, Turn
 from gateway.call.turns import Turns
 from gateway.histogram import Histogram
 
@@ -93,10 +93,10 @@ class CallStats:
     def ended(self, turn: Turn, reason: str, since: float | None, *, heard_chars: int, now: float) -> None:
         """A turn is over; ``reason`` is empty unless the turn was cut."""
         if turn.track.sent:
-            heard = len(turn.text) if turn.state is State.FINISHED else heard_chars
-            self.last_turn, self.last_outcome = turn.id, turn.state.value
+            heard = len(turn.text) if turn.state.place is Place.FINISHED else heard_chars
+            self.last_turn, self.last_outcome = turn.id, turn.state.place.value
             self.last_heard = _tail(turn.text[:heard]) if turn.kind == "text" else ""
-        self.meter.turn_ended(outcome=turn.state.value)
+        self.meter.turn_ended(outcome=turn.state.place.value)
         if reason in ("speech", "dtmf", "cancel") and since is not None:
             # If a suspension became a cut, our last frame left when the suspension began.
             self.meter.cut(reason=reason, seconds=(self.silent_at if self.silent_at >= since else now) - since)

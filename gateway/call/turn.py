@@ -1,4 +1,4 @@
-"""One turn: where it is, as a transition table; its text, its sound, and how it ended. Pure.
+"""One turn: its state, as a transition table; its text, its sound, and how it ended. Pure.
 
 Every accepted turn ends in exactly one of FINISHED, INTERRUPTED, FAILED. The table says what may happen to a turn;
 ``gateway.call.turns`` decides when that happens.
@@ -10,7 +10,7 @@ import enum
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gateway.call.barge_in import Rules
 from gateway.media.playout import FirstFrame, Track
@@ -18,8 +18,8 @@ from gateway.seams.messages import Interruptible
 from tts_engine.api import AudioChunk, TextSpan
 
 
-class State(enum.Enum):
-    """Where a turn is. The last three are terminal."""
+class Place(enum.Enum):
+    """Where a turn is on its way to the caller. In the last three it has ended."""
 
     HELD = "held"  # synthesised ahead, unheard, until commit or discard
     QUEUED = "queued"  # waits for the turns before it
@@ -29,9 +29,27 @@ class State(enum.Enum):
     FAILED = "failed"
 
 
+class Work(enum.Enum):
+    """What the engine does for a turn, and whether more text will come."""
+
+    WRITING = "writing"  # the text goes on; the engine has not been asked yet
+    WRITTEN = "written"  # the text is complete; the engine has not been asked yet
+    STREAMING = "streaming"  # the text goes on; the engine makes sound of it meanwhile
+    MAKING = "making"  # the text is complete; the engine makes the sound, or has made it
+
+
+class State(NamedTuple):
+    """Where a turn is, and what is done for it. A turn that has ended keeps the ``work`` at which it ended."""
+
+    place: Place
+    work: Work
+
+
 class Event(enum.Enum):
     """What can happen to a turn."""
 
+    COMPLETE = "complete"  # no more text will come
+    MAKE = "make"  # the engine, or whoever makes such sound, is asked for it
     COMMIT = "commit"
     FRONT = "front"  # the turns before it are done
     PLAYED_OUT = "played out"
@@ -39,15 +57,26 @@ class Event(enum.Enum):
     FAIL = "fail"  # the engine, the clip or the text was bad
 
 
-TRANSITIONS: Mapping[tuple[State, Event], State] = {
-    (State.HELD, Event.COMMIT): State.QUEUED,
-    (State.QUEUED, Event.FRONT): State.SPEAKING,
-    (State.SPEAKING, Event.PLAYED_OUT): State.FINISHED,
-    **{(state, Event.CUT): State.INTERRUPTED for state in (State.HELD, State.QUEUED, State.SPEAKING)},
-    **{(state, Event.FAIL): State.FAILED for state in (State.HELD, State.QUEUED, State.SPEAKING)},
-}
+LIVE = (Place.HELD, Place.QUEUED, Place.SPEAKING)
+_ASKED = (Work.STREAMING, Work.MAKING)
 
-TERMINAL = frozenset({State.FINISHED, State.INTERRUPTED, State.FAILED})
+TRANSITIONS: Mapping[tuple[State, Event], State] = {
+    (State(place, work), event): State(to_place or place, to_work or work)
+    for event, places, works, to_place, to_work in (
+        (Event.COMPLETE, LIVE, (Work.WRITING,), None, Work.WRITTEN),
+        (Event.COMPLETE, LIVE, (Work.STREAMING,), None, Work.MAKING),
+        (Event.MAKE, LIVE, (Work.WRITING,), None, Work.STREAMING),
+        (Event.MAKE, LIVE, (Work.WRITTEN,), None, Work.MAKING),
+        (Event.COMMIT, (Place.HELD,), tuple(Work), Place.QUEUED, None),
+        (Event.FRONT, (Place.QUEUED,), tuple(Work), Place.SPEAKING, None),
+        (Event.PLAYED_OUT, (Place.SPEAKING,), (Work.MAKING,), Place.FINISHED, None),
+        (Event.CUT, LIVE, tuple(Work), Place.INTERRUPTED, None),
+        (Event.FAIL, LIVE, _ASKED, Place.FAILED, None),
+    )
+    for place in places
+    for work in works
+}
+"""The legal changes; where a row names no new place or work, it stays."""
 
 Kind = Literal["text", "play", "digits"]
 Reason = Literal["speech", "dtmf", "cancel", "preempted", "discarded", "hangup", "ended"]
@@ -93,12 +122,10 @@ class Turn:
     ) -> None:
         self.id = turn_id
         self.kind: Kind = kind
-        self.state = State.HELD if held else State.QUEUED
+        self.state = State(Place.HELD if held else Place.QUEUED, Work.WRITING)
         self.accepted_at = now
         self.text = ""
         """All tokens so far, verbatim."""
-        self.closed = False
-        """No more tokens will come."""
         self.arrivals: list[tuple[int, float]] = []
         """(characters so far, when they arrived): the delay of the first packet is measured from these times."""
         self.interruptible: Interruptible = defaults.interruptible
@@ -114,7 +141,6 @@ class Turn:
         since it may answer something that the caller no longer means."""
         self.silent = False
         """True: the manager is told no events of this turn (fallback text, digits)."""
-        self.opened = False
         self.track = Track(self)
         self.spans: list[TextSpan] = []
         self.segments: deque[tuple[int, int]] = deque()
@@ -132,7 +158,17 @@ class Turn:
     @property
     def live(self) -> bool:
         """Whether the turn has not ended yet."""
-        return self.state not in TERMINAL
+        return self.state.place in LIVE
+
+    @property
+    def complete(self) -> bool:
+        """Whether all text of the turn has come."""
+        return self.state.work in (Work.WRITTEN, Work.MAKING)
+
+    @property
+    def asked(self) -> bool:
+        """Whether the engine, or whoever makes such sound, was asked for it."""
+        return self.state.work in _ASKED
 
     def apply(self, event: Event) -> None:
         """Follow the table.
@@ -143,7 +179,8 @@ class Turn:
         try:
             self.state = TRANSITIONS[self.state, event]
         except KeyError:
-            raise RuntimeError(f"{event.name} is not possible while {self.state.name} (turn {self.id})") from None
+            place, work = self.state
+            raise RuntimeError(f"{event.name} is not possible: turn {self.id} is {place.value}, {work.value}") from None
 
     def write(self, text: str, now: float) -> None:
         """Add text that arrived."""

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Literal
 
-from gateway.call.turn import Kind, State, Turn, TurnDefaults
+from gateway.call.turn import Kind, Place, Turn, TurnDefaults
 from gateway.seams.messages import End, Error, Outbound
 
 
@@ -37,17 +37,17 @@ class TurnQueue:
     @property
     def held(self) -> list[Turn]:
         """Turns that are held."""
-        return [turn for turn in self._turns.values() if turn.state is State.HELD]
+        return [turn for turn in self._turns.values() if turn.state.place is Place.HELD]
 
     @property
     def in_line(self) -> list[Turn]:
         """Turns that speak or will speak, in that order."""
-        return [turn for turn in self._turns.values() if turn.state is not State.HELD]
+        return [turn for turn in self._turns.values() if turn.state.place is not Place.HELD]
 
     def speaking(self) -> Turn | None:
         """The turn whose sound the caller hears, if any."""
         for turn in self._turns.values():
-            if turn.track.sent and turn.state is State.SPEAKING:
+            if turn.track.sent and turn.state.place is Place.SPEAKING:
                 return turn
         return None
 

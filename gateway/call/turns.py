@@ -14,7 +14,7 @@ from gateway.call import barge_in
 from gateway.call.barge_in import Verdict
 from gateway.call.floor import Floor
 from gateway.call.heard import Heard
-from gateway.call.turn import Event, FirstPacket, Reason, State, Turn, TurnDefaults
+from gateway.call.turn import Event, FirstPacket, Place, Reason, Turn, TurnDefaults
 from gateway.call.turn_queue import TurnQueue
 from gateway.call.untagged import UntaggedText
 from gateway.media.playout import FirstFrame, Gap, PlayedOut, Playout
@@ -92,7 +92,7 @@ class Turns:
     def accept(self, turn: Turn, now: float) -> None:
         """A turn was let in: tell so, and cut the turns before it that may be preempted."""
         self._say(turn, "accepted")
-        if turn.state is not State.HELD:
+        if turn.state.place is not Place.HELD:
             self.preempt(turn, now)
 
     def preempt(self, newcomer: Turn, now: float) -> None:
@@ -102,10 +102,10 @@ class Turns:
 
     def complete_text(self, turn: Turn) -> None:
         """No more text of a turn will come."""
-        if not turn.closed:
-            turn.closed = True
+        if not turn.complete:
+            turn.apply(Event.COMPLETE)
             self.untagged.leave(turn)
-            if turn.opened:
+            if turn.asked:
                 self.effects.end_text(turn)
 
     def advance(self, now: float) -> None:
@@ -113,17 +113,17 @@ class Turns:
         ahead = 0
         front_free = True
         for turn in self.queue.live:
-            held = turn.state is State.HELD
-            if turn.state is State.QUEUED and front_free:
+            held = turn.state.place is Place.HELD
+            if turn.state.place is Place.QUEUED and front_free:
                 turn.front_at = now
                 if not self.floor.keeps_waiting(turn, now):
                     turn.apply(Event.FRONT)
                     self._playout.add(turn.track)
             # The next turn follows without silence once all sound of the one before is here.
-            front_free = front_free and (held or (turn.state is State.SPEAKING and turn.track.done))
-            waiting = turn.state is State.QUEUED and turn.front_at is None
+            front_free = front_free and (held or (turn.state.place is Place.SPEAKING and turn.track.done))
+            waiting = turn.state.place is Place.QUEUED and turn.front_at is None
             ahead += waiting
-            if not turn.opened and (turn.text or turn.closed) and (not waiting or ahead <= self.defaults.ahead_turns):
+            if not turn.asked and (not waiting or ahead <= self.defaults.ahead_turns):
                 self._open(turn)
         self._announce()
         if self.queue.ending is not None and not self.queue.live and not self.closed:
@@ -133,10 +133,10 @@ class Turns:
 
     def _open(self, turn: Turn) -> None:
         if turn.kind != "text" or turn.text.strip():
-            turn.opened = True
+            turn.apply(Event.MAKE)
             self.effects.open(turn)
-        elif turn.closed:  # a turn without a word: there is nothing to make
-            turn.opened = True
+        elif turn.complete:  # a turn without a word: there is nothing to make
+            turn.apply(Event.MAKE)
             turn.track.done = True
 
     # --- how a turn ends -------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Turns:
     def cut(self, doomed: list[Turn], reason: Reason, now: float, since: float | None = None) -> None:
         """End turns before their time. ``since``: when the caller or the manager asked for that; None: nobody did."""
         sounding = False
-        spoken = any(turn.state is State.SPEAKING for turn in doomed)
+        spoken = any(turn.state.place is Place.SPEAKING for turn in doomed)
         for turn in doomed:
             self._playout.stop(turn.track, now)
             heard_ms = self.heard.ms(turn, now)
@@ -183,10 +183,9 @@ class Turns:
     def _terminate(self, turn: Turn, event: Event, now: float) -> bool:
         """Apply a terminal event. True: the peer may still be playing sound of this turn."""
         turn.apply(event)
-        turn.closed = True
         self.queue.remove(turn)
         self.untagged.leave(turn)
-        if turn.opened and not turn.track.done and event is not Event.FAIL:
+        if turn.asked and not turn.track.done and event is not Event.FAIL:
             self.effects.stop(turn)
         sounding = self._playout.remove(turn.track, now) if event is not Event.PLAYED_OUT else False
         for _, name in turn.marks:
@@ -281,7 +280,7 @@ class Turns:
             match event:
                 case FirstFrame():
                     self._started(turn, event)
-                case PlayedOut() if turn.state is State.SPEAKING:
+                case PlayedOut() if turn.state.place is Place.SPEAKING:
                     self._finished(turn, now)
                 case Gap():
                     self.effects.gap(turn, event.length_s)

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.call.barge_in import Event as Caller
 from gateway.call.barge_in import Policy, Rules
-from gateway.call.turn import TERMINAL, TRANSITIONS, Event, State, TurnDefaults
+from gateway.call.turn import LIVE, TRANSITIONS, Event, Place, State, TurnDefaults, Work
 from gateway.seams.messages import (
     Cancel,
     Caption,
@@ -32,14 +32,24 @@ def told(call: VirtualCall, kind: type) -> list:
 
 
 def test_every_state_can_end_and_no_terminal_state_goes_on() -> None:
-    for state in State:
-        exits = {event for (source, event) in TRANSITIONS if source is state}
-        assert (exits == set()) == (state in TERMINAL)
-        if state not in TERMINAL:
-            assert {Event.CUT, Event.FAIL} <= exits
+    for place, work in itertools.product(Place, Work):
+        exits = {event for (source, event) in TRANSITIONS if source == (place, work)}
+        assert (exits == set()) == (place not in LIVE)
+        if place in LIVE:
+            assert Event.CUT in exits
+            assert (Event.FAIL in exits) == (work in (Work.STREAMING, Work.MAKING)), "what is not made cannot fail"
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
+def test_text_is_completed_once_and_sound_is_asked_for_once_in_any_order() -> None:
+    for place, first in itertools.product(LIVE, (Event.COMPLETE, Event.MAKE)):
+        (second,) = {Event.COMPLETE, Event.MAKE} - {first}
+        between = TRANSITIONS[State(place, Work.WRITING), first]
+        assert (between, first) not in TRANSITIONS
+        assert TRANSITIONS[between, second] == State(place, Work.MAKING)
+
+
+@pytest.mark.parametrize("event", Event)
+@pytest.mark.parametrize("state", [State(place, work) for place in Place for work in Work])
 def test_a_missing_transition_is_a_bug_and_says_so(state: State, event: Event) -> None:
     call = VirtualCall()
     call.say(Text(token="hello", last=True))
@@ -47,9 +57,11 @@ def test_a_missing_transition_is_a_bug_and_says_so(state: State, event: Event) -
     turn.state = state
     if (state, event) in TRANSITIONS:
         turn.apply(event)
-        assert turn.state is TRANSITIONS[state, event]
+        assert turn.state == TRANSITIONS[state, event]
     else:
-        with pytest.raises(RuntimeError, match=f"{event.name} is not possible while {state.name}"):
+        with pytest.raises(
+            RuntimeError, match=f"{event.name} is not possible: turn t1 is {state.place.value}, {state.work.value}"
+        ):
             turn.apply(event)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.call.barge_in import Event as Caller
 from gateway.call.barge_in import Policy, Rules
-from gateway.call.turn import State, TurnDefaults
+from gateway.call.turn import Place, TurnDefaults
 from gateway.seams.messages import (
     Cancel,
     Commit,
@@ -119,7 +119,9 @@ def check(call: VirtualCall) -> None:
     assert set(ended.values()) <= {1}
     assert call.turns.queue.live == []
     for job in call.jobs.values():
-        assert job.stopped or job.turn.track.done or job.turn.state is State.FAILED, f"work goes on for {job.turn.id}"
+        assert job.stopped or job.turn.track.done or job.turn.state.place is Place.FAILED, (
+            f"work goes on for {job.turn.id}"
+        )
     marks = Counter(message.name for message in call.told if isinstance(message, MarkReached))
     assert not marks or max(marks.values()) < 30
     for message in call.told:

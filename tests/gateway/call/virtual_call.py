@@ -80,7 +80,7 @@ class VirtualCall:
 
     def open(self, turn: Turn) -> None:
         assert turn.id not in self.jobs, f"{turn.id} opened twice"
-        self.jobs[turn.id] = Job(turn, turn.text, turn.closed)
+        self.jobs[turn.id] = Job(turn, turn.text, turn.complete)
 
     def feed(self, turn: Turn, text: str) -> None:
         self.jobs[turn.id].text += text
@@ -109,7 +109,7 @@ class VirtualCall:
         self.gaps.append(length_s)
 
     def ended(self, turn: Turn, reason: str, since: float | None) -> None:
-        self.ended_turns.append((turn.id, turn.state.value, reason))
+        self.ended_turns.append((turn.id, turn.state.place.value, reason))
 
     def dropped_tokens(self, count: int) -> None:
         self.dropped += count
