@@ -26,6 +26,10 @@ check: $(VENV)/.dev          ## format, lint, types
 bench: $(VENV)/.run          ## the standard loads; see benchmarks/RESULTS.md
 	$(BIN)/talkspurt bench call --calls 1,10,50,100 && $(BIN)/talkspurt bench gateway --calls 300
 
+SECONDS ?= 600
+fuzz: $(VENV)/.fuzz          ## each parser for SECONDS under atheris; TARGETS=sip-message,dialogue for some of them
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --targets "$(TARGETS)"
+
 docs: $(VENV)/.docs          ## the API reference of the docstrings, in build/docs
 	$(BIN)/python -m pdoc --docformat google --no-show-source -o build/docs \
 	    gateway tts_engine sip_bridge talkspurt voicecodecs '!tts_engine.proto' '!tts_engine.cosyvoice.vllm_plugin'
@@ -45,7 +49,10 @@ $(VENV)/.test: $(VENV)/bin/python pyproject.toml
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[dev]' && touch $@
 
+$(VENV)/.fuzz: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install -q -e '.[fuzz]' && touch $@
+
 $(VENV)/.docs: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[docs]' && touch $@
 
-.PHONY: run test test-hermetic coverage test-peers test-gpu check bench docs clean
+.PHONY: run test test-hermetic coverage test-peers test-gpu check bench fuzz docs clean

@@ -109,7 +109,7 @@ def reading(name: str, data: str | bytes, read: Callable[[], list[Message]]) -> 
         raise
     except KeyError as exc:
         raise ProtocolError(f"{name}: message of {len(data)} characters lacks the key {exc}") from exc
-    except (TypeError, ValueError, AttributeError, OverflowError) as exc:
+    except (TypeError, ValueError, AttributeError, OverflowError, IndexError, RecursionError) as exc:
         raise ProtocolError(f"{name}: cannot read {len(data)} characters: {exc!r:.120}") from exc
 
 

@@ -325,7 +325,7 @@ def decode(data: bytes) -> _Clip:
                 if samples > CLIP_S * rate:
                     raise ClipError(f"play.source is longer than {CLIP_S} s")
             blocks += [_mono(block) for block in resampler.resample(None)]
-    except (av.FFmpegError, ValueError, EOFError) as exc:
+    except (av.FFmpegError, AttributeError, ValueError, EOFError) as exc:  # a stream without a decoder has no rate
         raise ClipError(f"play.source cannot be decoded: {type(exc).__name__}") from exc
     if not samples:
         raise ClipError("play.source holds no sound")

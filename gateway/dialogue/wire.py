@@ -80,7 +80,10 @@ class BadMessage(ProtocolError):
 
 def _shown(value: object) -> str:
     """Return what arrived, shortened so that it fits into a sentence."""
-    text = orjson.dumps(value).decode()
+    try:
+        text = orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
+        return f"a deeply nested {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:60]}... ({len(text)} characters)"
 
 

@@ -13,6 +13,7 @@ from gateway.config import RouteConfig
 from gateway.errors import Rejected
 from gateway.http.auth import WHO
 from gateway.http.expected import Parameters
+from gateway.http.forms import read_form
 from gateway.http.routes import Route
 from gateway.seams.call_api import Attach
 
@@ -58,7 +59,7 @@ class AttachRoutes:
     async def attach(self, request: web.Request) -> web.Response:
         """202 when the switch has agreed; the call is listed as soon as its stream begins."""
         if request.content_type == "application/x-www-form-urlencoded":
-            fields = {name: str(value) for name, value in (await request.post()).items()}
+            fields = {name: values[-1] for name, values in (await read_form(request)).items()}
             known = {name: fields.pop(name) for name in ("dialect", "call", "route") if name in fields}
             body = AttachBody.model_validate({**known, "customParameters": fields})
         else:

@@ -13,6 +13,7 @@ from gateway.call.expected import ExpectedCall
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
 from gateway.http.auth import WHO
+from gateway.http.forms import read_form
 from gateway.http.routes import Route
 from gateway.listener.audiosocket import AudioSocketServer
 from gateway.principal import Principal
@@ -71,7 +72,7 @@ class ExpectedRoutes:
     async def post(self, request: web.Request) -> web.Response:
         """Expect a call for a dialplan, whose HTTP client knows neither PUT nor JSON."""
         uuid = _uuid(request)
-        fields = {name: str(value) for name, value in (await request.post()).items()}
+        fields = {name: values[-1] for name, values in (await read_form(request)).items()}
         route = fields.pop("route", "default")
         return self._expect(request[WHO], uuid, ExpectedBody(route=route, customParameters=fields))
 

@@ -19,6 +19,7 @@ from aiohttp import ETag, web
 from gateway.errors import Rejected
 from gateway.http import errors
 from gateway.http.auth import COOKIE, Authenticator
+from gateway.http.forms import read_form
 from gateway.http.routes import Route
 
 PAGES: Mapping[str, str] = {"/": "console.html", "/phone": "phone.html"}
@@ -121,8 +122,8 @@ class Pages:
 
     async def login(self, request: web.Request) -> web.StreamResponse:
         """Exchange the typed key for the cookie, and go on to the page that needed the key."""
-        form = await request.post()
-        key, page = str(form.get("key", "")).strip(), str(form.get("page", ""))
+        form = await read_form(request)
+        key, page = form.get("key", [""])[0].strip(), form.get("page", [""])[0]
         if page not in PAGES:  # only our own pages, so that the form cannot lead to another site
             raise Rejected(f"no page {page[:40]!r}", status=422, code="unknown_page", param="page")
         try:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from gateway.config import LimitsConfig
 from gateway.errors import Rejected
 from gateway.http.auth import WHO
+from gateway.http.forms import UNREADABLE, unreadable
 from gateway.http.routes import Route
 from gateway.principal import sees_voice
 from tts_engine.api import SpeechEngine, VoiceInfo
@@ -51,7 +52,8 @@ class VoiceBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     audio: Annotated[bytes, BeforeValidator(_from_base64), Field(min_length=1)]
-    """Reference audio: a WAV file of 16 kHz or more, in JSON as base64. 5 to 15 seconds of one speaker are best."""
+    """Reference audio: a WAV file of a usual rate from 16 to 192 kHz, in JSON as base64. 5 to 15 seconds of one
+    speaker are best."""
     transcript: str = ""
     """What is said in the audio, word for word."""
     voice_id: str = ""
@@ -174,8 +176,8 @@ async def _form(request: web.Request, most: int) -> VoiceBody:
                 if len(data) > most:
                     raise _too_large(most)
             fields[name] = bytes(data) if name == "audio" else data.decode("utf-8", "replace")
-    except ValueError as exc:
-        raise Rejected(f"the form cannot be read: {exc}", status=400, code="invalid_form") from exc
+    except UNREADABLE as exc:
+        raise unreadable(exc) from exc
     return VoiceBody.model_validate(fields)
 
 

@@ -23,6 +23,7 @@ from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.carriers.proof import Hook
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
+from gateway.http.forms import read_form
 from gateway.listener.forwarded import PublicUrl
 from gateway.tokens import Tokens
 
@@ -142,10 +143,8 @@ class Webhooks:
         body = await request.read()
         fields: dict[str, list[str]] | None = None
         if request.method == "POST":
-            fields = {}
-            if request.content_type == "application/x-www-form-urlencoded":
-                for name, value in (await request.post()).items():
-                    fields.setdefault(name, []).append(str(value))
+            is_form = request.content_type == "application/x-www-form-urlencoded"
+            fields = await read_form(request) if is_form else {}
         proven = False
         if configured.settings.verify:
             hook = Hook(

@@ -75,7 +75,7 @@ def decode(data: str | bytes) -> Results | Other:
         return Results(
             text=text.strip(), final=body["is_final"] is True, from_finalize=body.get("from_finalize") is True
         )
-    except (KeyError, IndexError, TypeError, ValueError) as exc:
+    except (KeyError, IndexError, TypeError, ValueError, RecursionError) as exc:
         raise ProtocolError(f"recogniser: cannot decode {len(data)} characters: {exc!r}") from exc
 
 

@@ -7,11 +7,13 @@ STUN and DTLS go through the library, within bounds.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import ipaddress
 import logging
 import random
 import socket
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +76,8 @@ class _Socket(StunProtocol):
         elif kind < 4:
             self.budget -= 1
             if self.budget > 0:
-                super().datagram_received(data, addr)
+                with contextlib.suppress(struct.error):  # an attribute shorter than its type: aioice knows no such
+                    super().datagram_received(data, addr)
         elif 19 < kind < 64 and self._owner.queued < _QUEUED:
             self._owner.data_received(data, 1)
 

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from aiortc import RTCIceCandidate, RTCIceParameters, RTCRtpCodecParameters, RTCRtpParameters
 from aiortc.rtcdtlstransport import RTCDtlsFingerprint, RTCDtlsParameters
 from aiortc.rtcsctptransport import RTCSctpCapabilities
-from aiortc.sdp import GroupDescription, MediaDescription, SessionDescription, SsrcDescription, candidate_from_sdp
+from aiortc.sdp import (
+    GroupDescription,
+    MediaDescription,
+    SessionDescription,
+    SsrcDescription,
+    candidate_from_sdp,
+    grouplines,
+)
 
 from gateway.errors import ProtocolError
 from voicecodecs.registry import AudioFormat
@@ -89,10 +96,10 @@ def read_offer(text: str) -> Offer:
     Raises:
         ProtocolError: the offer is wrong. Nothing else is raised, whatever arrives.
     """
-    if len(text) > MAX_BYTES or text.count("\n") > MAX_LINES:
-        raise _bad(
-            f"SDP is {len(text)} characters in {text.count(chr(10))} lines, expected at most {MAX_BYTES} in {MAX_LINES}"
-        )
+    # The parser's own way to count lines: it also ends them at a lone CR, a form feed, a line separator.
+    lines = len(text[: MAX_BYTES + 1].splitlines())
+    if len(text) > MAX_BYTES or lines > MAX_LINES:
+        raise _bad(f"SDP is {len(text)} characters in {lines} lines, expected at most {MAX_BYTES} in {MAX_LINES}")
     if not text.startswith("v=0"):
         raise _bad(f"SDP of {len(text)} characters does not start with v=0")
     try:
@@ -130,11 +137,11 @@ def read_offer(text: str) -> Offer:
         raise _bad(f"SDP has {len(section.ice_candidates)} candidates, expected at most {MAX_CANDIDATES}")
     bundled = next((group.items for group in description.group if group.semantic == "BUNDLE"), [])
     # A section with bundle-only has port 0 too (RFC 9143 section 6), but it is offered.
-    parts = re.split(r"^m=", text, flags=re.M)[1:]
+    sections = grouplines(text)[1]
     channel = next(
         (
             i for i, m in enumerate(media)
-            if m.kind == "application" and (m.port or re.search(r"^a=bundle-only\r?$", parts[i], flags=re.M))
+            if m.kind == "application" and (m.port or "a=bundle-only" in sections[i])
             and m.sctp_port and {m.rtp.muxId, section.rtp.muxId} <= set(bundled)
         ),
         None,

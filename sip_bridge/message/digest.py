@@ -53,7 +53,7 @@ def ha1(username: str, realm: str, password: str, algorithm: str = "MD5") -> str
     Raises:
         KeyError: an algorithm other than MD5 and SHA-256.
     """
-    return ALGORITHMS[algorithm](f"{username}:{realm}:{password}".encode()).hexdigest()
+    return ALGORITHMS[algorithm](f"{username}:{realm}:{password}".encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _response(hashed_a1: str, method: str, params: Mapping[str, str], algorithm: str) -> str:

@@ -664,11 +664,15 @@ class MessageStream:
         """
         self._buffer += data
         while True:
-            while not self._buffer.startswith(PING) and self._buffer.startswith(b"\r\n") and len(self._buffer) > 3:
-                del self._buffer[:2]
             if self._buffer.startswith(PING):
                 del self._buffer[:4]
                 yield PING
+                continue
+            if self._buffer.startswith(b"\n"):
+                self._buffer = self._buffer.lstrip(b"\n")
+                continue
+            if self._buffer.startswith(b"\r\n") and len(self._buffer) > 3:  # three bytes may still become a ping
+                del self._buffer[:2]
                 continue
             if not self._wanted:
                 match = _HEAD_END.search(self._buffer, self._searched, MAX_HEADER_BYTES + 4)

@@ -17,6 +17,9 @@ import yaml
 Value = str | list["Value"] | dict[str, "Value"] | None
 Location = tuple[str | int, ...]
 
+MAX_VALUES = 100_000
+"""Most values of a file. Aliases of aliases would otherwise make any number of values out of a few lines."""
+
 _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)\}|\$\{")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _STANDARD_TAGS = "tag:yaml.org,2002:"
@@ -41,6 +44,10 @@ class ConfigError(Exception):
         self.problems = problems
         more = f" (and {len(problems) - 1} more; `talkspurt config check` lists all)" if len(problems) > 1 else ""
         super().__init__(f"{problems[0]}{more}")
+
+
+class _TooMany(Exception):
+    """The file has more than ``MAX_VALUES`` values."""
 
 
 @dataclass(slots=True)
@@ -83,13 +90,18 @@ def parse(data: bytes | str, name: str, environment: Mapping[str, str] | None) -
         raise ConfigError([Problem(name, f"not YAML: {' '.join(str(exc).split())}")]) from exc
     except RecursionError as exc:
         raise ConfigError([Problem(name, "not a configuration: nested too deeply")]) from exc
+    except (ValueError, OverflowError) as exc:  # an escape or a version number beyond what the library converts
+        raise ConfigError([Problem(name, f"not YAML: {exc}")]) from exc
     document = Document(name)
     if node is None or _is_null(node):
         return document
     if not isinstance(node, yaml.MappingNode):
         raise ConfigError([Problem(f"{name}:1", "expected sections (`server:`, `routes:` ...) at the top level")])
     reader = _Reader(document, environment)
-    document.root = reader.mapping(node, ())
+    try:
+        document.root = reader.mapping(node, ())
+    except _TooMany as exc:
+        raise ConfigError([Problem(name, f"not a configuration: over {MAX_VALUES} values with its aliases")]) from exc
     if reader.problems:
         raise ConfigError(reader.problems)
     return document
@@ -164,6 +176,8 @@ class _Reader:
 
     def _value(self, node: yaml.Node, at: Location, where: yaml.Node) -> Value:
         self._document.places[at] = self._place(where)
+        if len(self._document.places) > MAX_VALUES:
+            raise _TooMany
         if not node.tag.startswith(_STANDARD_TAGS):
             self._problem(node, f"{_dotted(at)}: tags have no meaning here, got {node.tag}")
             return None

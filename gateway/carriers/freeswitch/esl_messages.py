@@ -72,7 +72,7 @@ class EslReader:
                     raise ProtocolError(f"a header line of {len(line)} characters has no colon")
                 headers[name.strip()] = value.strip()
             length = headers.get("Content-Length", "0")
-            if not length.isdecimal() or int(length) > self._max_bytes:
+            if not length.isdecimal() or len(length) > 12 or int(length) > self._max_bytes:
                 raise ProtocolError(f"Content-Length is {length[:20]!r}, expected 0 to {self._max_bytes}")
             stop = end + 2 + int(length)
             if len(self._pending) < stop:

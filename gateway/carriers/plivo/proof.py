@@ -24,7 +24,7 @@ def plivo_signature(token: str, url: str, nonce: str, form: Form | None = None) 
         base += "?" + pairs
     if form:
         base += ("." if pairs else "") + "".join(name + value for name in sorted(form) for value in sorted(form[name]))
-    digest = hmac.new(token.encode(), f"{base}.{nonce}".encode(), hashlib.sha256).digest()
+    digest = hmac.new(token.encode(), f"{base}.{nonce}".encode("utf-8", "surrogateescape"), hashlib.sha256).digest()
     return base64.b64encode(digest).decode()
 
 

@@ -7,6 +7,7 @@ mel scale (speaker), torchaudio's windowed-sinc resampler. All arrays are float3
 from __future__ import annotations
 
 import io
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +37,9 @@ MIN_REFERENCE_S = 1.0
 """Shortest recording. A prompt of less than one chunk carries no voice."""
 MAX_REFERENCE_S = 30.0
 """Longest recording, a limit of the speech tokenizer."""
-MIN_REFERENCE_HZ = 16_000
+REFERENCE_HZ = (16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 88_200, 96_000, 176_400, 192_000)
+"""Rates of a recording. The resampler's kernel grows with the product of both rates over their common divisor: at
+47,999 Hz it would take 6 GB."""
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------
@@ -52,7 +55,8 @@ def load_wav(data: bytes) -> tuple[Floats, int]:
         Samples of shape ``(samples,)`` in [-1, 1], the mean over channels, and their rate in Hz.
 
     Raises:
-        InvalidRequest: not a WAV file, below 16 kHz, shorter than 1 s or longer than 30 s, or silent.
+        InvalidRequest: not a WAV file, of a rate not in ``REFERENCE_HZ``, shorter than 1 s or longer than 30 s, or
+            silent.
     """
     import av
 
@@ -61,23 +65,24 @@ def load_wav(data: bytes) -> tuple[Floats, int]:
         with av.open(io.BytesIO(data), "r", format="wav") as container:
             stream = container.streams.audio[0]
             rate = stream.rate
-            if rate < MIN_REFERENCE_HZ:
-                raise InvalidRequest(
-                    f"reference audio is {rate} Hz, expected {MIN_REFERENCE_HZ} Hz or more", field="wav"
-                )
-            planar = av.AudioResampler(format="fltp", layout=stream.layout, rate=rate)
+            if rate not in REFERENCE_HZ:
+                expected = ", ".join(map(str, REFERENCE_HZ))
+                raise InvalidRequest(f"reference audio is {rate} Hz, expected {expected}", field="wav")
+            # Not planar: of more than eight channels, PyAV reads the planes from beyond the end of their table.
+            packed = av.AudioResampler(format="flt", layout=stream.layout, rate=rate)
             pieces: list[Floats] = []
             samples = 0
-            for decoded in [*container.decode(stream), None]:
-                for frame in planar.resample(decoded):
-                    pieces.append(frame.to_ndarray().mean(axis=0, dtype=np.float32))
+            for decoded in itertools.chain(container.decode(stream), (None,)):
+                for frame in packed.resample(decoded):
+                    channels = frame.to_ndarray().reshape(-1, frame.layout.nb_channels)
+                    pieces.append(channels.mean(axis=1, dtype=np.float32))
                     samples += pieces[-1].size
                     if samples > MAX_REFERENCE_S * rate:
                         raise InvalidRequest(
                             f"reference audio is longer than {MAX_REFERENCE_S:g} s, the most the tokenizer takes",
                             field="wav",
                         )
-    except (av.FFmpegError, IndexError, ValueError) as exc:
+    except (av.FFmpegError, AttributeError, IndexError, ValueError) as exc:  # a stream without a decoder has no rate
         raise InvalidRequest(f"reference audio of {len(data)} bytes is not a readable WAV file", field="wav") from exc
     pcm = np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
     if pcm.size < MIN_REFERENCE_S * rate:

@@ -1,0 +1,44 @@
+"""What a fuzz target is, and the parts that several targets share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+BETWEEN = b"\x1e"
+"""Separates the messages of a case for targets that read several in a row (ASCII's record separator)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One parser and how it is tried. ``run`` lets only faults of ours escape."""
+
+    name: str
+    run: Callable[[bytes], None]
+    """Tries one case. An exception that the parser does not declare, or a broken promise (AssertionError), escapes."""
+    covers: Sequence[str]
+    """Files of the parser, as globs from the root of the repository."""
+    seeds: Sequence[bytes]
+    """Valid input, from which mutation starts."""
+    words: Sequence[bytes] = field(default_factory=tuple)
+    """Tokens of the format, which a mutator inserts."""
+    max_bytes: int = 4096
+    wanted: int = 100_000
+    """Cases of a campaign that count as enough. Fewer where audio is decoded or a network reads."""
+    quick: int = 300
+    """Mutated cases of a hermetic run."""
+
+
+def parts(data: bytes) -> list[bytes]:
+    """Return the messages of a case."""
+    return data.split(BETWEEN)
+
+
+def joined(*messages: bytes | str) -> bytes:
+    """Return a case of several messages."""
+    return BETWEEN.join(message.encode() if isinstance(message, str) else message for message in messages)
+
+
+def pieces(data: bytes, size: int) -> list[bytes]:
+    """Cut a stream into reads of ``size`` bytes."""
+    return [data[at : at + size] for at in range(0, len(data), size)]

@@ -1,0 +1,120 @@
+"""Text on its way to a voice: clauses, cleaning, readings of numbers and addresses."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import cache
+
+from tests.fuzz.target import Target
+from tts_engine.cosyvoice.frontend.normalise import normalise
+from tts_engine.cosyvoice.frontend.words import expected_words
+from tts_engine.embedded.hibari_text import Reader
+from tts_engine.errors import InvalidRequest
+from tts_engine.text.clauses import ClauseConfig, ClauseSplitter
+from tts_engine.text.english import spell_out
+from tts_engine.text.normalise import align, clean
+from tts_engine.text.scripts import foreign_scripts, is_speakable
+
+SEEDS = tuple(
+    text.encode()
+    for text in (
+        "Hello there. It costs 1,234.50 dollars, e.g. at 10:30 p.m. — call +1 (555) 123-4567 now!",
+        "**Bold** [label](https://example.com/a?b=c) first.last@mail.example.org # heading\n\n- item 482913 20 €",
+        "你好，世界。今天是2024年5月1日，温度是３℃…… “好的！” 他说：走吧；再见",
+        "Dr. Smith Inc. is 1990–2000; the U.S. team won... Ångström ﬁne ²³ m² ① 👍🏽 \u200b\u00ad\u2028",
+        "<|endofprompt|>[laughter] sie <strong>geht</strong> 24/7 $5 million EUR 5k",
+    )
+)
+WORDS = tuple(
+    word.encode()
+    for word in (". ", ", ", "! ", "? ", "\n\n", "—", "…", "。", "，", "Mr.", "e.g.", "U.S.", "www.", "@", "://", "**",
+    "](", "½", "+49 ",
+                 "\u3000", "\u0301", "👍", "ﬃ", "Ⅳ", "㎏", "'", '"', "”", "(", "0", "1.", "[breath]", "\ue000",
+                 "\U0001d7d8")
+)  # fmt: skip
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "ignore")
+
+
+def run_clauses(data: bytes) -> None:
+    """Clauses are the text, verbatim and in order; nothing readable is lost; none is too long; cuts do not matter."""
+    config = ClauseConfig()
+    size = data[0] % 16 + 1 if data else 1
+    text = _text(data[1:])
+    whole, piecewise = ClauseSplitter(config), ClauseSplitter(config)
+    clauses = [*whole.feed(text), *whole.flush()]
+    fed = [clause for at in range(0, len(text), size) for clause in piecewise.feed(text[at : at + size])]
+    assert [*fed, *piecewise.flush()] == clauses
+    end = 0
+    for clause in clauses:
+        assert clause.text == text[clause.start_char : clause.end_char] == clause.text.strip() != ""
+        assert clause.start_char >= end and len(clause.text) <= config.max_chars + 1
+        assert not any(char.isalnum() for char in text[end : clause.start_char])
+        end = clause.end_char
+    assert not any(char.isalnum() for char in text[end:]) and whole.pending == ""
+    settled = ClauseSplitter(config)
+    settled.feed(text)
+    settled.settle()
+    assert text.endswith(settled.pending)
+
+
+def run_normaliser(data: bytes) -> None:
+    """What a voice reads is aligned with what was written: every word once, in order, within the text."""
+    text = _text(data)[:400]  # no clause is longer
+    readable = clean(text)
+    foreign_scripts(readable, {"Latin"})
+    is_speakable(readable)
+    spoken = spell_out(readable)
+    matches = align(text, spoken)
+    assert [word for match in matches for word in range(match.first_word, match.end_word)] == list(
+        range(len(spoken.split()))
+    )
+    for match in matches:
+        assert 0 <= match.start_char <= match.end_char <= len(text)
+
+
+def run_cosyvoice_text(data: bytes) -> None:
+    """The same of CosyVoice's text front end, whose blocks cover both texts."""
+    text = _text(data)[:400]
+    for language in ("", "zh", "en"):
+        normal = normalise(text, language)
+        expected_words(normal)
+        start, end = normal.source_for(0, len(normal.text))
+        assert 0 <= start <= end <= len(text)
+
+
+@cache
+def _reader() -> Reader:
+    return Reader()
+
+
+def run_reader(data: bytes) -> None:
+    """A clause becomes ids of the voice's alphabet; each word has its characters and its ids."""
+    text = _text(data)[:400]
+    with contextlib.suppress(InvalidRequest):
+        for piece in _reader().read(text):
+            for word in piece.words:
+                assert 0 <= word.start_char <= word.end_char <= len(text)
+                assert 0 < word.first_id <= word.end_id <= len(piece.ids)
+
+
+TARGETS = [
+    Target(
+        name="clauses", run=run_clauses, covers=("tts_engine/text/clauses.py",), words=WORDS,
+        seeds=tuple(bytes((at,)) + seed for at, seed in enumerate(SEEDS)),
+    ),
+    Target(
+        name="normaliser", run=run_normaliser, words=WORDS, seeds=SEEDS, max_bytes=1600, quick=150,
+        covers=("tts_engine/text/normalise.py", "tts_engine/text/english.py", "tts_engine/text/scripts.py"),
+    ),
+    Target(
+        name="cosyvoice-text", run=run_cosyvoice_text, words=WORDS, seeds=SEEDS, max_bytes=1600, quick=30,
+        covers=("tts_engine/cosyvoice/frontend/normalise.py", "tts_engine/cosyvoice/frontend/words.py"),
+    ),
+    Target(
+        name="english-reader", run=run_reader, words=WORDS, seeds=SEEDS, max_bytes=400, wanted=10_000, quick=20,
+        covers=("tts_engine/embedded/hibari_text.py",),
+    ),
+]  # fmt: skip

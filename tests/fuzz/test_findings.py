@@ -1,0 +1,63 @@
+"""What fuzzing has found: each case failed before it was mended, and is tried again here."""
+
+import itertools
+
+import pytest
+
+from tests.fuzz.target import joined
+from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets.audio import _wav
+from tests.fuzz.targets.dialogue import OFFER, SESSION, VOICE
+from tests.fuzz.targets.media import CHECK
+from tests.fuzz.targets.sip import CHALLENGE, DIGEST
+
+_HEAD = b"\x07Content-Type: auth/request\nContent-Length: "
+_SOUND = b"".join(itertools.repeat(b"\x10\x27\xf0\xd8", 4800))
+_SECOND = _wav(1, 12, 16_000, 16, _SOUND * 24)
+_BOMB = b"a: &a [x,x,x,x,x,x,x,x,x,x]\n" + b"".join(
+    b"%c: &%c [%s]\n" % (98 + at, 98 + at, b",".join([b"*%c" % (97 + at)] * 10)) for at in range(5)
+)
+
+FINDINGS = {
+    # The engine's process died: PyAV read the planes of more than eight channels from beyond their table.
+    "a recording of twelve channels": ("voice-upload", _SECOND),
+    # 6 GB for the kernel that takes this rate to 16 kHz.
+    "a recording at an odd rate": ("voice-upload", _wav(1, 1, 47_999, 16, _SOUND * 5)),
+    "a recording that FFmpeg has no decoder for": ("voice-upload", _wav(0x1234, 1, 16_000, 16, bytes(4000))),
+    "a clip that FFmpeg has no decoder for": ("clip", _wav(0x1234, 1, 8000, 16, bytes(4000))),
+    "a manager's type nested deeper than JSON is written": (
+        "dialogue", b'{"sessionId":"%s","type":%s%s}' % (SESSION.encode(), b"[" * 300, b"]" * 300),
+    ),
+    "a carrier's error text nested deeper than Python prints": (
+        "media-asterisk", b'{"event":"ERROR","error_text":' + b"[" * 1000 + b"]" * 1000 + b"}",
+    ),
+    "a recogniser's type nested deeper than Python prints": ("recogniser",
+    b'{"type":' + b"[" * 1000 + b"]" * 1000 + b"}"),
+    "a length of more digits than Python reads": ("event-socket", _HEAD + b"9" * 5000 + b"\n\n"),
+    "a STUN attribute shorter than its type": ("stun",
+    CHECK[:2] + b"\x00\x08" + CHECK[4:20] + b"\x00\x24\x00\x01\x00\x00\x00\x00"),
+    "an offer whose lines end in a lone CR": (
+        "webrtc-offer", OFFER.replace(b"\r\nm=application 9", b"\rm=application 0").replace(b"a=mid:1",
+        b"a=mid:1\r\na=bundle-only"),
+    ),
+    "a form that is not UTF-8": ("http-request", b"\x01\x01\x00a=\xff"),
+    "a form of a charset that nobody knows": ("http-request", b"\x01\x08\x00a=b"),
+    "a part with a header that is none": ("http-request", b"\x00\x00\x00" + VOICE.replace(b"Content-Type: audio/wav",
+    b"no header")),
+    "a user name that is not UTF-8": ("sip-auth", DIGEST.replace(b'"bot"', b'"\xff"')),
+    "a realm that is not UTF-8": ("sip-headers", CHALLENGE.replace(b'realm="r"', b'realm="\xff"')),
+    "line feeds between messages": ("sip-stream", b"\x00\n\n" + CHALLENGE + b"\n\n\n" + CHALLENGE),
+    "a nonce that is not UTF-8": (
+        "proof", joined(b"\x06", b"x", b"x", b"", b"", b"sig", b"\xff"),
+    ),
+    "a version of YAML with more digits than Python reads": ("config", b"%YAML 1." + b"9" * 5000 + b"\n---\na: b\n"),
+    "an escape beyond Unicode": ("config", b'a: "\\UFFFFFFFF"'),
+    "aliases of aliases": ("config", _BOMB),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # aiohttp warns of a header that is none
+@pytest.mark.parametrize("name", FINDINGS)
+def test_a_finding_stays_mended(name: str) -> None:
+    target, case = FINDINGS[name]
+    TARGETS[target].run(case)

@@ -1,0 +1,108 @@
+"""The targets over their kept corpora and over seeded mutations of them; and that every parser has a target."""
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.corpus import FOLDER, kept
+from tests.fuzz.mutator import cases
+from tests.fuzz.targets import TARGETS
+
+ROOT = Path(__file__).parents[2]
+
+PARSERS = (
+    "sip_bridge/message/*.py",
+    "sip_bridge/dialog.py",
+    "sip_bridge/targets.py",
+    "sip_bridge/transfer.py",
+    "gateway/carriers/*/dialect.py",
+    "gateway/carriers/*/call_control.py",
+    "gateway/carriers/*/proof.py",
+    "gateway/carriers/asterisk/audiosocket.py",
+    "gateway/carriers/freeswitch/esl_messages.py",
+    "gateway/clips/clips.py",
+    "gateway/dialogue/wire.py",
+    "gateway/http/*.py",
+    "gateway/listener/connection.py",
+    "gateway/listener/forwarded.py",
+    "gateway/media/dtmf.py",
+    "gateway/media/jitter_buffer.py",
+    "gateway/media/rt*.py",
+    "gateway/recognition/listen.py",
+    "gateway/webrtc/ice.py",
+    "gateway/webrtc/sdp.py",
+    "talkspurt/config/yaml_file.py",
+    "tts_engine/cosyvoice/frontend/features.py",
+    "tts_engine/cosyvoice/frontend/normalise.py",
+    "tts_engine/service/wire.py",
+    "tts_engine/text/*.py",
+)
+"""Files that read what strangers, callers, carriers, managers or operators wrote."""
+
+READS = re.compile(
+    r"orjson\.loads|json\.loads|unpack_from|\.unpack\(|iter_unpack|int\.from_bytes|model_validate_json|av\.open"
+    r"|\.multipart\(\)|request\.post\(\)|yaml\.compose"
+)
+"""What a parser of bytes calls."""
+
+TRUSTED = {
+    "gateway/dialogue/script.py": "the operator's scripts",
+    "gateway/uplink/sealing.py": "recordings that this server sealed",
+    "gateway/recognition/server.py": "the embedded recogniser's socket, whose only client is this gateway",
+    "tts_engine/cosyvoice/checkpoint.py": "files of a model that the operator installed",
+    "tts_engine/cosyvoice/frontend/normaliser_process.py": "pipes between two processes of ours",
+    "tts_engine/cosyvoice/frontend/tokenizer.py": "files of a model that the operator installed",
+    "tts_engine/cosyvoice/vllm_plugin/joined_table.py": "tensors of this process",
+    "tts_engine/cosyvoice/voices.py": "voices that this process wrote",
+    "tts_engine/cosyvoice/weights.py": "files of a model that the operator installed",
+}
+"""Files that decode, but nothing that came over the network, with the reason."""
+
+
+def _files(globs: tuple[str, ...]) -> set[str]:
+    return {str(path.relative_to(ROOT)) for glob in globs for path in ROOT.glob(glob) if path.name != "__init__.py"}
+
+
+COVERED = _files(tuple(glob for target in TARGETS.values() for glob in target.covers))
+
+
+@pytest.mark.parametrize("glob", PARSERS)
+def test_every_parser_has_a_target(glob: str) -> None:
+    found = _files((glob,))
+    assert found, f"{glob} names no file"
+    assert sorted(found - COVERED) == [], "these want a target in tests/fuzz/targets"
+
+
+def test_code_that_decodes_bytes_has_a_target_or_a_reason() -> None:
+    decoding = {
+        name
+        for name in _files(("gateway/**/*.py", "sip_bridge/**/*.py", "tts_engine/**/*.py", "talkspurt/config/*.py"))
+        if "/proto/" not in name and READS.search((ROOT / name).read_text())
+    }
+    unknown = sorted(decoding - COVERED - TRUSTED.keys())
+    assert unknown == [], "these want a target in tests/fuzz/targets, or a reason in TRUSTED"
+    assert sorted(TRUSTED.keys() - decoding) == [], "these decode nothing any more"
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # aiohttp warns of a header that is none
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_target_finds_nothing_in_its_corpus_and_its_mutations(name: str) -> None:
+    target = TARGETS[name]
+    corpus = kept(target)
+    logging.disable(logging.CRITICAL)  # a line for each bad message would be all that a failure shows
+    try:
+        for case in (*corpus, *cases(target, corpus, target.quick)):
+            try:
+                target.run(case)
+            except BaseException as exc:
+                pytest.fail(f"{case!r}: {exc!r}", pytrace=True)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def test_the_kept_corpora_stay_small_and_belong_to_targets() -> None:
+    files = sorted(FOLDER.iterdir())
+    assert {path.stem for path in files} <= TARGETS.keys()
+    assert sum(path.stat().st_size for path in files) < 300_000
