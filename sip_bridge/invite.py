@@ -161,7 +161,9 @@ class InviteDialog(ABC):
         self, trunk: TrunkConfig, peer: Peer, local: LocalAddress, media_port: int, timeouts: SipTimeouts
     ) -> None:
         self.state = State.EARLY
-        self.negotiation = Negotiation(host=local.host, port=media_port, codecs=trunk.codecs, srtp=trunk.srtp)
+        self.negotiation = Negotiation(
+            host=local.host, port=media_port, peer_host=peer.host, codecs=trunk.codecs, srtp=trunk.srtp
+        )
         """Our side of offers and answers."""
         self.effects: deque[Effect] = deque()
         """The effects to carry out, from the left."""

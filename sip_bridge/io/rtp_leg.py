@@ -55,7 +55,7 @@ class _Port:
             return False
         try:
             self._socket.sendto(data, to)
-        except OSError:  # the buffer is full, or no way leads to the address
+        except (OSError, OverflowError):  # the buffer is full, no way leads there, or no port for RTCP is behind 65535
             return False
         return True
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
+import ipaddress
 import itertools
 import re
 import secrets
@@ -315,6 +316,7 @@ class Negotiation:
 
     Args:
         host: address that the peer can reach.
+        peer_host: address that the peer signals from. Only a peer on this machine may name a loopback address.
         port: our RTP port. RTCP uses the next one, unless the peer wants both on one port.
         codecs: names out of ``KNOWN``, best first.
         srtp: ``off`` refuses RTP/SAVP, ``optional`` takes what comes and offers plain RTP, ``preferred`` offers keys
@@ -328,6 +330,7 @@ class Negotiation:
         *,
         host: str,
         port: int,
+        peer_host: str = "",
         codecs: Sequence[str] = ("PCMU", "PCMA", "G722", "OPUS"),
         srtp: Literal["off", "optional", "preferred", "required"] = "optional",
         ptime_ms: int = 20,
@@ -340,6 +343,7 @@ class Negotiation:
         """The present agreement. A failed negotiation does not change it."""
         self._host = host
         self._port = port
+        self._on_loopback = any(each == "::1" or each.startswith("127.") for each in (host, peer_host))
         self._codecs = [KNOWN[name] for name in codecs]
         self._srtp = srtp
         self._ptime_ms = ptime_ms
@@ -429,14 +433,15 @@ class Negotiation:
         """Take the answer to our offer.
 
         Raises:
-            NotAcceptable: the answer refuses the audio, or takes nothing that was offered. The agreement stays as it
-                was.
+            NotAcceptable: the answer refuses the audio, takes nothing that was offered, or names an address that we
+                cannot send to. The agreement stays as it was.
             RuntimeError: nothing was offered.
         """
         if self._offer is None:
             raise RuntimeError("accept() without an offer")
         offered, self._offer = self._offer, None
         _, media, codec = self._choose(answer)
+        media = self._reachable(media)
         ours = theirs = None
         if offered.cryptos and not (self._best_effort and not media.cryptos):
             pairs = [(mine, line) for mine in offered.cryptos for line in media.cryptos]
@@ -469,11 +474,12 @@ class Negotiation:
         self._offer = None
 
     def _acceptable(self, offer: SessionDescription) -> tuple[int, Media, Codec, Crypto | None]:
-        """Return the first choice whose encryption we can take: an offer may have one section with and one without."""
+        """Return the first choice whose address and encryption we can take: an offer may have several sections, one
+        with and one without."""
         refused: NotAcceptable | None = None
         for at, media, codec in self._choices(offer):
             try:
-                return at, media, codec, self._their_crypto(media)
+                return at, self._reachable(media), codec, self._their_crypto(media)
             except NotAcceptable as error:
                 refused = refused or error
         raise refused or self._nothing_common(offer)
@@ -503,6 +509,30 @@ class Negotiation:
         )
         ours = ", ".join(codec.name for codec in self._wanted)
         return NotAcceptable(f"no common codec: got {offered[:200] or 'no media'}, expected audio in one of {ours}")
+
+    def _reachable(self, media: Media) -> Media:
+        """Return the section with the address in the form that our socket takes.
+
+        Raises:
+            NotAcceptable: the address is a name, which we would have to look up while calls are paced; of the other
+                family; one of many hosts; or this machine's own, which a remote peer has no business with.
+        """
+        ours = 6 if ":" in self._host else 4
+        try:
+            address = ipaddress.ip_address(media.host)
+        except ValueError:
+            raise NotAcceptable(f"audio is at {media.host[:60]!r}, expected an IP address") from None
+        plain = getattr(address, "ipv4_mapped", None) or address
+        if plain.is_unspecified:
+            return media  # hold, as ``_agree`` reads it
+        if plain.version == ours:
+            address = plain
+        of_many = plain.is_multicast or (plain.version == 4 and plain.is_reserved)
+        if address.version != ours or of_many or (plain.is_loopback and not self._on_loopback):
+            raise NotAcceptable(
+                f"audio is at {media.host[:60]}, expected an IPv{ours} address of one host that we reach"
+            )
+        return replace(media, host=str(address))
 
     def _their_crypto(self, media: Media) -> Crypto | None:
         secure = "SAVP" in media.protocol.upper()

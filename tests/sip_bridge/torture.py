@@ -74,7 +74,7 @@ def message(start: str, *lines: str, body: bytes = b"", without: str = "") -> by
     return "\r\n".join([*head, "", ""]).encode() + body
 
 
-class _Torturer(VirtualBridge):
+class Torturer(VirtualBridge):
     """What we send may be as odd as what we are sent."""
 
     def __init__(self, **more: Any) -> None:
@@ -103,15 +103,15 @@ def _within(answer: Response, method: str, number: int) -> bytes:
     return Request(method, "sip:bot@127.0.0.1", Headers([*headers, ("CSeq", f"{number} {method}")])).serialise()
 
 
-async def put(torture: Torture, caplog: pytest.LogCaptureFixture, *, host: str = FAR[0], **config: Any) -> None:
+async def put(torture: Torture, caplog: pytest.LogCaptureFixture, *, caller: str = FAR[0], **config: Any) -> None:
     """Send the message from a trunk, and a whole call behind it. The answer is the one that is due, nobody raises,
     nothing is left."""
     lost: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
     caplog.set_level(logging.WARNING)
-    source = (host, FAR[1])
+    source = (caller, FAR[1])
     with played():
-        world = _Torturer(**config)
+        world = Torturer(**config)
         world.hear(torture.data, source)
         await world.run(0.1)
         assert world.finals() == ([torture.answer] if torture.answer else []), torture.why
@@ -125,7 +125,7 @@ async def put(torture: Torture, caplog: pytest.LogCaptureFixture, *, host: str =
             world.hear(_within(answer, "BYE", answer.cseq.number + 1), source)
             assert world.finals() == [200, 200] and world.replied("BYE").call_id == torture.request.call_id
         far = Far(world)
-        world.hear(far.request("INVITE", body=description(host=host)).serialise(), source)
+        world.hear(far.request("INVITE", body=description(host=caller)).serialise(), source)
         await world.run(0.1)
         assert (world.replied().status, world.replied().call_id) == (200, far.call_id)
         world.hear(_within(world.replied(), "ACK", 1), source)

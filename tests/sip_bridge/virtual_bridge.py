@@ -34,8 +34,9 @@ def description(
     *, codecs: str = "0 8 101", more: str = "", host: str = FAR[0], port: int = 40000, protocol: str = "RTP/AVP"
 ) -> bytes:
     """The far end's session description; ``more`` is one more attribute of its audio."""
+    at = f"IN IP6 {host}" if ":" in host else f"IN IP4 {host}"
     lines = [
-        "v=0", f"o=- 77 1 IN IP4 {host}", "s=-", f"c=IN IP4 {host}", "t=0 0", f"m=audio {port} {protocol} {codecs}",
+        "v=0", f"o=- 77 1 {at}", "s=-", f"c={at}", "t=0 0", f"m=audio {port} {protocol} {codecs}",
         "a=rtpmap:0 PCMU/8000", "a=rtpmap:8 PCMA/8000", "a=rtpmap:9 G722/8000", "a=rtpmap:101 telephone-event/8000",
     ]  # fmt: skip
     return "".join(f"{line}\r\n" for line in [*lines, *([more] if more else [])]).encode()

@@ -206,3 +206,11 @@ async def test_without_comfort_noise_the_way_is_kept_open_with_silent_audio() ->
         async with asyncio.timeout(10):
             while not told.silent:
                 await asyncio.sleep(0.01)
+
+
+async def test_no_report_is_sent_where_no_port_is() -> None:
+    """A peer may name the last port for its audio; its reports would have the next one."""
+    async with call() as (ours, *_):
+        assert ours._agreed is not None
+        ours.negotiated(replace(ours._agreed, port=65535, rtcp_port=65536))
+        ours.send_rtcp(b"report")

@@ -396,3 +396,57 @@ def test_a_call_keeps_its_codec_and_its_frame_length() -> None:
     assert ours.agreed == agreed and agreed and agreed.ptime_ms == 30
     with pytest.raises(NotAcceptable, match="expected audio in one of PCMU"):
         ours.answer(parse(described(G711.replace("0 8 101", "8 101"))))
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["media.example.net", "224.0.0.1", "239.1.2.3", "255.255.255.255", "240.0.0.1", "127.0.0.1", "::1", "2001:db8::1",
+     "ff02::1", "::ffff:127.0.0.1", "::ffff:224.0.0.1", "1.2.3", "-"],
+)  # fmt: skip
+def test_audio_that_we_cannot_or_may_not_send_to_is_refused(host: str) -> None:
+    ours = Negotiation(host="192.0.2.9", port=40000, peer_host="192.0.2.4")
+    with pytest.raises(NotAcceptable, match="audio is at"):
+        ours.answer(parse(_at(host)))
+    ours.offer()
+    with pytest.raises(NotAcceptable, match="audio is at"):
+        ours.accept(parse(_at(host)))
+    assert ours.agreed is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_the_address_of_nobody_is_hold(host: str) -> None:
+    """RFC 3264 section 8.4."""
+    ours = Negotiation(host="192.0.2.9", port=40000)
+    ours.answer(parse(_at(host)))
+    assert ours.agreed and ours.agreed.on_hold
+
+
+@pytest.mark.parametrize(
+    ("ours", "peer", "named", "sent_to"),
+    [
+        ("192.0.2.9", "127.0.0.1", "127.0.0.1", "127.0.0.1"),  # a switch on our own machine
+        ("127.0.0.1", "127.0.0.1", "127.0.0.5", "127.0.0.5"),
+        ("192.0.2.9", "192.0.2.4", "::ffff:192.0.2.4", "192.0.2.4"),
+        ("192.0.2.9", "192.0.2.4", "10.1.2.3", "10.1.2.3"),  # behind a translator
+        ("2001:db8::9", "2001:db8::4", "2001:DB8::4", "2001:db8::4"),
+        ("2001:db8::9", "192.0.2.4", "::ffff:192.0.2.4", "::ffff:c000:204"),
+    ],
+)
+def test_audio_goes_where_the_peer_says(ours: str, peer: str, named: str, sent_to: str) -> None:
+    negotiation = Negotiation(host=ours, port=40000, peer_host=peer)
+    negotiation.answer(parse(_at(named)))
+    assert negotiation.agreed and negotiation.agreed.host == sent_to
+
+
+def test_port_zero_refuses_audio_and_keeps_what_was_agreed() -> None:
+    """RFC 3264 sections 6 and 8.2: nothing is left to talk about, so the offer is refused, and the call goes on."""
+    ours = Negotiation(host="192.0.2.9", port=40000)
+    ours.answer(parse(_at("192.0.2.4")))
+    before = ours.agreed
+    with pytest.raises(NotAcceptable, match="refused"):
+        ours.answer(parse(_at("192.0.2.4").replace(b"audio 6000", b"audio 0")))
+    assert ours.agreed is before
+
+
+def _at(host: str) -> bytes:
+    return f"v=0\r\no=- 1 1 IN IP4 x\r\ns=-\r\nc=IN IP4 {host}\r\nt=0 0\r\nm=audio 6000 RTP/AVP 0\r\n".encode()
