@@ -405,12 +405,16 @@ class Endpoint:
 
     def _answer(self, request: Request, response: Response, peer: Peer) -> None:
         """Answer without a transaction. Anybody can write somebody else's address into a datagram, so a source that we
-        do not know gets no more bytes than it sent: the answer without its dispensable headers, or no answer. A
-        challenge is sent whole, since without one nobody could prove who they are."""
-        if peer.transport == "UDP" and response.status != 401 and self._user.standing(peer) is not Standing.KNOWN:
+        do not know gets no more bytes than it sent: the answer without its dispensable headers, then without its better
+        challenge, or no answer."""
+        if peer.transport == "UDP" and self._user.standing(peer) is not Standing.KNOWN:
             if len(response.serialise()) > request.size:
                 kept = [(name, value) for name, value in response.headers if name not in _DISPENSABLE]
                 response = replace(response, headers=Headers(kept))
+            if len(response.serialise()) > request.size:
+                # The last challenge is for MD5, which every phone knows.
+                last = response.headers.all("WWW-Authenticate")[-1:]
+                response = replace(response, headers=response.headers.replace("WWW-Authenticate", *last))
             if len(response.serialise()) > request.size:
                 return
         self._send(response, peer, None)
