@@ -9,6 +9,7 @@ import pytest
 from tests.gateway.http.api_gateway import api_gateway
 from tests.gateway.http.test_place_call import SIP
 from tests.sip_bridge.phone import Phone, offer
+from tests.waiting import PATIENCE_S, until
 from voicecodecs.dtmf import tones
 from voicecodecs.g711 import encode_ulaw
 from voicecodecs.pcm import to_int16
@@ -32,6 +33,8 @@ async def test_keys_in_the_audio_are_told_where_asked_for_and_only_if_no_others_
                 async def listen() -> None:
                     nonlocal told
                     async for event in events:
+                        if '"ended"' in event:
+                            return
                         if '"dtmf"' in event:
                             told += event.partition('"digit":"')[2][0]
 
@@ -43,10 +46,7 @@ async def test_keys_in_the_audio_are_told_where_asked_for_and_only_if_no_others_
                     phone.speak(payload, sequence=n, timestamp=160 * n)
                     if n % 10 == 0:
                         await asyncio.sleep(0.02)
-                async with asyncio.timeout(10):
-                    while len(told) < len(digits):
-                        await asyncio.sleep(0.02)
-                await asyncio.sleep(0.2)  # nothing more
-                listening.cancel()
+                await until(lambda: len(told) >= len(digits), "digits")
+                await phone.bye()
+                await asyncio.wait_for(listening, PATIENCE_S)
             assert told == digits
-            await phone.bye()

@@ -17,6 +17,7 @@ from gateway.media.rtp import OutgoingStream
 from sip_bridge.io.ports import PortPool
 from sip_bridge.io.rtp_leg import RtpLeg
 from sip_bridge.message.sdp import Direction, Negotiation, parse
+from tests.waiting import PATIENCE_S, until
 from voicecodecs.g711 import decode_ulaw
 
 
@@ -54,7 +55,7 @@ class Heard:
     async def until(self, frames: int = 0, digits: str = "", closed: int = 0) -> None:
         while len(self.frames) < frames or self.digits != digits or len(self.closed) < closed:
             self.changed.clear()
-            await asyncio.wait_for(self.changed.wait(), 5)
+            await asyncio.wait_for(self.changed.wait(), PATIENCE_S)
 
 
 POOL = PortPool("127.0.0.1", 41000, 41999)
@@ -155,12 +156,10 @@ async def test_a_report_is_due_and_the_last_one_says_goodbye() -> None:
         ours.send_frame(bytes(160), time.monotonic())
         assert ours.session is not None
         ours.session.reporter.due = 0.0
-        while not reports:
-            await asyncio.sleep(0.05)
+        await until(lambda: reports, "a report")
         assert is_rtcp(reports[0]) and reports[0][1] == 200
         ours.close()
-        while len(reports) < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(reports) == 2, "the last report")
         assert reports[1][-8:-4] == bytes.fromhex("81cb0001")
 
 
@@ -192,9 +191,7 @@ async def test_a_sender_that_stops_is_heard_as_its_comfort_noise() -> None:
 async def test_silence_of_ours_keeps_the_way_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rtp_session, "KEEP_ALIVE_S", 0.05)
     async with call() as (ours, theirs, _, told):
-        async with asyncio.timeout(10):
-            while ours.session is None or ours.session.stats.packets_received < 4:
-                await asyncio.sleep(0.01)
+        await until(lambda: ours.session and ours.session.stats.packets_received >= 4, "packets")
         assert told.frames == [] and theirs.session is not None
         assert theirs.session.outgoing.octets == theirs.session.outgoing.packets  # comfort noise, a byte each
 
@@ -203,9 +200,7 @@ async def test_without_comfort_noise_the_way_is_kept_open_with_silent_audio() ->
     async with call() as (ours, _, _, told):
         assert ours._agreed is not None
         ours.negotiated(replace(ours._agreed, noise_type=None))
-        async with asyncio.timeout(10):
-            while not told.silent:
-                await asyncio.sleep(0.01)
+        await until(lambda: told.silent, "silent audio")
 
 
 async def test_no_report_is_sent_where_no_port_is() -> None:
