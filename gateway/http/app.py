@@ -15,7 +15,7 @@ from gateway.http import errors
 from gateway.http.auth import WHO, Authenticator
 from gateway.http.calls import AttemptView, CallList, Calls, CallView, PlaceCallBody
 from gateway.http.health import Health, HealthView
-from gateway.http.routes import Handler, Route, openapi
+from gateway.http.routes import JSON, Handler, Route, openapi
 from gateway.http.webhooks import Webhooks
 from gateway.listener.sites import Sites
 
@@ -132,7 +132,7 @@ def make_app(
               summary="Hang up", tags=["calls"]),
         Route(
             method="POST", path="/v1/calls/{id}/messages", handler=calls.message, scope="calls",
-            summary="A dialogue-manager message for a call", tags=["calls"],
+            summary="A dialogue-manager message for a call", takes=(JSON,), tags=["calls"],
         ),
         Route(
             method="GET", path="/v1/calls/{id}/events", handler=calls.events, scope="read",

@@ -14,7 +14,7 @@ from gateway.errors import Rejected
 from gateway.http.auth import WHO
 from gateway.http.expected import Parameters
 from gateway.http.forms import read_form
-from gateway.http.routes import Route
+from gateway.http.routes import FORM, JSON, Route
 from gateway.seams.call_api import Attach
 
 
@@ -50,7 +50,7 @@ class AttachRoutes:
         return [
             Route(
                 method="POST", path="/v1/calls/attach", handler=self.attach, scope="calls",
-                body=AttachBody, tags=["calls"],
+                body=AttachBody, takes=(JSON, FORM), tags=["calls"],
                 begins_call=True,
                 summary="Let the bot join a call on a switch; as JSON, or as a form for dialplans",
             )
@@ -58,7 +58,7 @@ class AttachRoutes:
 
     async def attach(self, request: web.Request) -> web.Response:
         """202 when the switch has agreed; the call is listed as soon as its stream begins."""
-        if request.content_type == "application/x-www-form-urlencoded":
+        if request.content_type == FORM:
             fields = {name: values[-1] for name, values in (await read_form(request)).items()}
             known = {name: fields.pop(name) for name in ("dialect", "call", "route") if name in fields}
             body = AttachBody.model_validate({**known, "customParameters": fields})

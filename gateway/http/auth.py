@@ -190,8 +190,8 @@ class Authenticator:
         return found
 
     def guard(self, route: Route) -> Handler:
-        """Return the route's handler, which checks the request first if the route wants a scope. The tenant is then in
-        ``request[TENANT]``, who asks is in ``request[WHO]``."""
+        """Return the route's handler. If the route wants a scope, the handler first checks who asks and the type of the
+        body; the tenant is then in ``request[TENANT]``, who asks is in ``request[WHO]``."""
         handler, scope = route.handler, route.scope
         if scope is None:
             return handler
@@ -199,6 +199,7 @@ class Authenticator:
         async def guarded(request: web.Request) -> web.StreamResponse:
             request[TENANT], request[WHO] = self.check(request)
             request[WHO].check_scope(scope)
+            route.check_type(request)
             return await handler(request)
 
         return guarded

@@ -14,7 +14,7 @@ from gateway.config import RouteConfig
 from gateway.errors import Rejected
 from gateway.http.auth import WHO
 from gateway.http.forms import read_form
-from gateway.http.routes import Route
+from gateway.http.routes import FORM, MULTIPART, Route
 from gateway.listener.audiosocket import AudioSocketServer
 from gateway.principal import Principal
 
@@ -58,7 +58,8 @@ class ExpectedRoutes:
                 body=ExpectedBody, answer=ExpectedAnswer, tags=tags,
             ),
             Route(
-                method="POST", path=path, handler=self.post, scope="calls", answer=ExpectedAnswer, tags=tags,
+                method="POST", path=path, handler=self.post, takes=(FORM, MULTIPART),
+                scope="calls", answer=ExpectedAnswer, tags=tags,
                 summary="The same as a form, for dialplans: `route`, and custom parameters under their names",
             ),
             Route(method="DELETE", path=path, handler=self.delete, scope="calls",

@@ -10,6 +10,9 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from gateway.config import Scope
+from gateway.errors import Rejected
+
+JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -27,9 +30,25 @@ class Route:
     begins_call: bool = False
     """Does the route begin calls, so that its refusals count as refused calls?"""
     body: type[BaseModel] | None = None
+    takes: Sequence[str] = ()
+    """Content types of the body. Empty: JSON if there is a ``body``, else any, since the handler looks itself."""
     answer: type[BaseModel] | None = None
     content_type: str = "application/json"
     tags: Sequence[str] = ()
+
+    def check_type(self, request: web.Request) -> None:
+        """Check the type of a request's body. For a page of another site, a browser sends a form or a text without
+        asking us first, but no JSON (CORS).
+
+        Raises:
+            Rejected: 415, the body is of another type.
+        """
+        takes = self.takes or ((JSON,) if self.body is not None else ())
+        if takes and request.content_type not in takes:
+            raise Rejected(
+                f"Content-Type is {request.content_type[:60]}, expected {' or '.join(takes)}",
+                status=415, code="content_type", param="Content-Type",
+            )  # fmt: skip
 
 
 def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
@@ -65,7 +84,8 @@ def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
             },
         }
         if route.body is not None:
-            operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": ref(route.body)}}}
+            body = {"schema": ref(route.body)}
+            operation["requestBody"] = {"required": True, "content": dict.fromkeys(route.takes or (JSON,), body)}
         if route.scope is not None:
             operation["security"] = [{"key": [route.scope]}]
         paths.setdefault(path, {})[route.method.lower()] = operation

@@ -16,7 +16,7 @@ from gateway.config import LimitsConfig
 from gateway.errors import Rejected
 from gateway.http.auth import WHO
 from gateway.http.forms import UNREADABLE, unreadable
-from gateway.http.routes import Route
+from gateway.http.routes import JSON, MULTIPART, Route
 from gateway.principal import sees_voice
 from tts_engine.api import SpeechEngine, VoiceInfo
 from tts_engine.errors import NotFound
@@ -83,7 +83,7 @@ class Voices:
                   tags=tags),
             Route(method="POST", path=path, handler=self.add, scope="speak",
                   summary="Register a voice from reference audio",
-                  body=VoiceBody, answer=VoiceView, tags=tags),
+                  body=VoiceBody, takes=(JSON, MULTIPART), answer=VoiceView, tags=tags),
             Route(method="GET", path=one, handler=self.show, scope="speak",
                   summary="A voice", answer=VoiceView, tags=tags),
             Route(method="DELETE", path=one, handler=self.remove, scope="speak",

@@ -129,12 +129,13 @@ class WebRtc:
                 answer=IceServers, tags=tags,
             ),
             Route(
-                method="POST", path=publish, handler=self.whip_offer, scope="browser",
+                method="POST", path=publish, handler=self.whip_offer, scope="browser", takes=("application/sdp",),
                 summary="WHIP: offer in, answer out",
                 content_type="application/sdp", tags=tags, begins_call=True,
             ),
             Route(
                 method="PATCH", path=resource, handler=self.whip_trickle, scope="browser",
+                takes=("application/trickle-ice-sdpfrag",),
                 summary="WHIP: more candidates", tags=tags
             ),
             Route(method="DELETE", path=resource, handler=self.whip_end, scope="browser",
@@ -181,7 +182,6 @@ class WebRtc:
 
     async def whip_offer(self, request: web.Request) -> web.Response:
         """Take a WHIP offer. Query parameters are the call's custom parameters; ``callId`` takes a call over."""
-        _require(request, "application/sdp")
         parameters = {name: value for name, value in request.query.items() if name not in ("callId", "access_token")}
         text = await _text(request)
         leg, answer = await self.answer(
@@ -201,7 +201,6 @@ class WebRtc:
 
     async def whip_trickle(self, request: web.Request) -> web.Response:
         """Take more candidates of the browser's ICE session that ``If-Match`` names."""
-        _require(request, "application/trickle-ice-sdpfrag")
         leg = self._leg(request.match_info["id"], request[WHO])
         peer = leg.latest
         match = request.headers.get("If-Match", "")
@@ -370,14 +369,6 @@ def ice_server(server: IceServerConfig, lifetime_s: int, *, now: float) -> IceSe
 def _resource_headers(leg: WebRtcLeg) -> dict[str, str]:
     assert leg.latest is not None
     return {"Location": f"/whip/{leg.route}/{leg.call_id}", "ETag": leg.latest.etag}
-
-
-def _require(request: web.Request, content_type: str) -> None:
-    if request.content_type != content_type:
-        raise Rejected(
-            f"Content-Type is {request.content_type[:60]}, expected {content_type}",
-            status=415, code="content_type", param="Content-Type",
-        )  # fmt: skip
 
 
 async def _text(request: web.Request) -> str:

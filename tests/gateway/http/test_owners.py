@@ -210,6 +210,21 @@ async def test_a_key_without_the_scope_of_a_route_is_told_which(house: House) ->
     assert house.state() == before
 
 
+async def test_a_body_of_another_type_is_refused_by_every_route_that_reads_one(house: House) -> None:
+    """A page of another site may send forms and text without being asked, but not what says that it is JSON."""
+    before, tried = house.state(), set()
+    for route in wanted(house.made.app[ROUTES]):
+        if route.method in ("POST", "PUT", "PATCH"):
+            path = route.path.format(id=house.call_id, route="a", uuid=UUID_)
+            headers = bearer("office") | {"Content-Type": "text/plain"}
+            async with house.http.request(route.method, path, headers=headers, data=b'{"type":"end"}') as answer:
+                assert answer.status == 415, path
+                error = (await answer.json())["error"]
+            assert error["message"].startswith("Content-Type is text/plain, expected application/"), error
+            tried.add(path)
+    assert len(tried) > 10 and house.state() == before
+
+
 async def test_events_are_those_of_own_calls(house: House) -> None:
     async with (
         house.http.get("/v1/events", headers=bearer("two")) as theirs,

@@ -21,6 +21,7 @@ from tts_engine.tone import LETTER_MS, ToneSynthesizer, tone_hz
 from voicecodecs import g711
 
 TEXT = "Hello there everybody"
+JSON = {"Content-Type": "application/json"}
 SPOKEN_S = len(TEXT.replace(" ", "")) * LETTER_MS / 1000
 
 
@@ -145,8 +146,8 @@ async def test_bad_requests_name_the_field(api: Api, path: str, body: dict[str, 
 
 
 async def test_a_body_that_is_no_json_and_one_that_is_too_large(api: Api) -> None:
-    assert (await api.ask("POST", "/v1/tts", data=b"{"))[0] == 422
-    assert (await api.ask("POST", "/v1/tts", data=b" " * 1_000_001))[0] == 413
+    assert (await api.ask("POST", "/v1/tts", data=b"{", headers=JSON))[0] == 422
+    assert (await api.ask("POST", "/v1/tts", data=b" " * 1_000_001, headers=JSON))[0] == 413
 
 
 async def test_a_listener_who_leaves_frees_the_engine(tmp_path: Path) -> None:
@@ -314,7 +315,7 @@ async def test_reference_audio_that_cannot_serve(api: Api, fields: dict[str, Any
 async def test_json_that_is_no_voice(api: Api) -> None:
     status, answer = await api.ask("POST", "/v1/voices", json={"audio": "no base64!", "transcript": "One."})
     assert (status, answer["error"]["param"]) == (422, "audio")
-    assert (await api.ask("POST", "/v1/voices", data=io.BytesIO(bytes(17_000_000))))[0] == 413
+    assert (await api.ask("POST", "/v1/voices", data=io.BytesIO(bytes(17_000_000)), headers=JSON))[0] == 413
     headers = {"Content-Type": "multipart/form-data"}
     assert (await api.ask("POST", "/v1/voices", data=b"no boundary", headers=headers))[0] == 400
 

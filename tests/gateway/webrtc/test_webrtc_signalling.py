@@ -168,7 +168,7 @@ async def test_a_bad_body_is_refused(body: str, status: int) -> None:
     async with (
         gateway() as made,
         aiohttp.ClientSession() as http,
-        http.post(f"{made.url}/v1/webrtc/offer", data=body) as response,
+        http.post(f"{made.url}/v1/webrtc/offer", data=body, headers={"Content-Type": "application/json"}) as response,
     ):
         assert response.status == status
         assert (await response.json())["error"]["message"]
