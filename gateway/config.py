@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import string
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -156,6 +157,61 @@ class RouteBargeIn(Section):
     has a recogniser."""
 
 
+def _target_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        if (
+            not re.fullmatch(r"(?:sips?:)?[A-Za-z0-9+*#%_.!~'()&=$-]*(?:@?[A-Za-z0-9*.:\[\]-]+)?", pattern)
+            or not pattern
+        ):
+            raise ValueError(f"target pattern is {pattern!r}, expected a number (+49*), a name, or user@host")
+    return patterns
+
+
+TargetPatterns = Annotated[tuple[str, ...], AfterValidator(_target_patterns)]
+"""Who may be called; ``gateway.calling.targets.Patterns`` reads them."""
+
+
+class CallingConfig(Section):
+    """Who may be called, as whom: by `transfer` on every transport, and by `POST /v1/calls`. What is not listed here is
+    refused. How often: `calls_per_minute` and `calls_at_once` of a route, `calls_per_minute` and `concurrent_calls` of
+    a key."""
+
+    allowed_targets: TargetPatterns = ()
+    """Numbers (`+4930*`, without separators), names of extensions (`agent-7`) and SIP addresses (`*@pbx.example`,
+    `sip:pbx.example` for one without a user) that may be called. `*` stands for any further characters except `*` and
+    `#`; `%2A` is the star of a service code (`%2A21#`). An address without a port allows any port of the host. Empty:
+    nobody may be called. SIP calls may reach `sip.allowed_targets` too."""
+    denied_targets: TargetPatterns = ()
+    """Exceptions from all allowed targets, in the same form. A number here also excepts SIP addresses with this number
+    as their user."""
+    caller_ids: TargetPatterns = ()
+    """Numbers and SIP addresses that `POST /v1/calls` may name as `from`, in the same form. Empty: only the trunk's own
+    is shown."""
+    sip_headers: tuple[str, ...] = ("X-*",)
+    """SIP headers that `POST /v1/calls` may set, and that custom parameters of a call of ours may become. A `*` at the
+    end stands for anything that follows. `P-Asserted-Identity` and its like let requests show any caller id, so list
+    them only if you trust every key."""
+    post_dial: bool = False
+    """Let a number carry keys to be pressed after the answer, or an extension (`+4930123,,7`, `;ext=7`). What becomes
+    of them depends on the carrier."""
+    international_prefixes: tuple[str, ...] = ("00",)
+    """What callers dial in place of `+`. A number that begins so is compared and dialled with `+`. In North America
+    this is `011`."""
+
+
+class RouteCalling(Section):
+    """Whom the calls of one route may call, and how often."""
+
+    allowed_targets: TargetPatterns | None = None
+    """Who may be called on this route, in place of `calling.allowed_targets` and `sip.allowed_targets`. Default:
+    those."""
+    calls_per_minute: int = Field(300, gt=0)
+    """Most transfers and placed calls of this route in a minute: a bucket of this many, which fills again within a
+    minute. Less bounds what fraud can cost."""
+    calls_at_once: int = Field(100, gt=0)
+    """Most placed calls of this route that may go on at a time."""
+
+
 class RouteConfig(Section):
     """What happens to a call. The keys have the names of ConversationRelay's attributes."""
 
@@ -205,6 +261,8 @@ class RouteConfig(Section):
     else none."""
     barge_in: RouteBargeIn = RouteBargeIn()
     """Values for this route that replace those of section `barge_in`."""
+    calling: RouteCalling = RouteCalling()
+    """Whom this route's calls may call, and how often; see section `calling`."""
     parameters: dict[str, str] = {}
     """Custom parameters that every call gets, unless the call itself brings a parameter of the same name."""
 
@@ -392,7 +450,9 @@ class ApiKey(Section):
     requests_per_minute: int = Field(600, gt=0)
     """Most requests with this key in any minute (a sliding window)."""
     concurrent_calls: int = Field(100, gt=0)
-    """Most live calls and speech requests of this key at a time."""
+    """Most live calls placed with this key and speech requests of this key at a time, together."""
+    calls_per_minute: int = Field(60, gt=0)
+    """Most calls that this key places in a minute: a bucket of this many, which fills again within a minute."""
 
 
 class AuthConfig(Section):

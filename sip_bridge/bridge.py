@@ -14,13 +14,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
 
+from gateway.calling.policy import CallingPolicy
 from gateway.errors import Rejected
 from gateway.listener.source_limit import SourceLimit
 from gateway.seams.originate import CallOrder
 from sip_bridge.call import CallSession, IncomingCall, SipCall
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog import Dialog, DialogId, Refusal, dialog_id
-from sip_bridge.errors import NotAcceptable, NotAllowed, PortsExhausted, ProtocolError
+from sip_bridge.errors import NotAcceptable, PortsExhausted, ProtocolError
 from sip_bridge.invite import Invitation, invitation_of
 from sip_bridge.io.client import Client
 from sip_bridge.io.endpoint import Endpoint, Limits
@@ -46,6 +47,7 @@ class SipBridge:
     """Makes sessions of SIP calls. Implements the endpoint's ``User`` and the calls' ``Host``.
 
     Args:
+        calling: who may be called.
         begin: makes the session of a call. Raises ``Rejected``.
         check_room: raises ``Rejected`` if there is no room for one more call.
         on_report: is told of lost RTP packets and jitter.
@@ -57,6 +59,7 @@ class SipBridge:
     def __init__(
         self,
         config: SipConfig,
+        calling: CallingPolicy,
         *,
         begin: Callable[[SipCall], CallSession],
         check_room: Callable[[], None],
@@ -102,7 +105,7 @@ class SipBridge:
         self._invitations: set[Invitation] = set()
         self._of_trunk: Counter[str] = Counter()
         self._asked: dict[Key, SipCall] = {}
-        self.outgoing = Outgoing(self, new_call_id=new_call_id, routes=routes, on_failed=on_rejected)
+        self.outgoing = Outgoing(self, calling, new_call_id=new_call_id, routes=routes, on_failed=on_rejected)
         self.registrations: list[Registration] = []
         self._pings: dict[str, Pings] = {}
 
@@ -334,15 +337,11 @@ class SipBridge:
             self._asked.pop(key, None)
 
     def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:
-        """Return where a transfer leads: to another call of ours, or to an allowed target."""
+        """Return where a transfer leads: to another call of ours, or to the target."""
         other = next((each for each in self._calls if each.session and each.session.call_id == target), None)
         if other is not None and other is not call:
             return other.dialog.target, other.dialog
-        proxy = Uri.parse(call.trunk.proxy) if call.trunk.proxy else call.dialog.remote.uri
-        uri = read_target(target, proxy.host if proxy.port is None else f"{proxy.host}:{proxy.port}")
-        if not self.outgoing.allowed.allow(uri):
-            raise NotAllowed("target is none of sip.allowed_targets")
-        return uri, None
+        return read_target(target, call.domain), None
 
     def refer(self, call: SipCall, target: Uri) -> None:
         """Place the call that a peer asks for, on the same route and with the same parameters as the peer's own

@@ -36,7 +36,7 @@ from sip_bridge.effects import (
     Trouble,
     Waits,
 )
-from sip_bridge.errors import SipError
+from sip_bridge.errors import ProtocolError
 from sip_bridge.invite import InviteDialog, State, invitation_of
 from sip_bridge.invite_server import InviteServer
 from sip_bridge.io.endpoint import Endpoint
@@ -46,6 +46,7 @@ from sip_bridge.local import HeaderItems, LocalAddress, Peer
 from sip_bridge.message.parameters import Caller, caller_of, route_of, user_to_user
 from sip_bridge.message.sdp import Agreed
 from sip_bridge.message.sip import Request, Response, Uri
+from sip_bridge.targets import domain_of
 from sip_bridge.transaction import Act, Key
 from voicecodecs.registry import AudioFormat
 
@@ -102,7 +103,7 @@ class Host(Protocol):
         ...
 
     def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:
-        """Return where a transfer leads, and the dialog that it replaces. Raises ``SipError``."""
+        """Return where a transfer leads, and the dialog that it replaces. Raises ``ProtocolError``."""
         ...
 
     def refer(self, call: SipCall, target: Uri) -> None:
@@ -170,6 +171,11 @@ class SipCall:
     def call_sid(self) -> str:
         """The id that the peer uses for the call."""
         return self.dialog.call_id
+
+    @property
+    def domain(self) -> str:
+        """Where numbers are that this call is transferred to: at the trunk's proxy, else at the peer."""
+        return domain_of(Uri.parse(self.trunk.proxy) if self.trunk.proxy else self.dialog.remote.uri)
 
     # --- the protocol ----------------------------------------------------------------------------------------------
 
@@ -309,13 +315,13 @@ class SipCall:
         return self.rtp.send_dtmf(digits)
 
     def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
-        """Ask the peer to call somebody else in our place (REFER): a SIP URI or number among ``sip.allowed_targets``,
-        or another call of ours by its id, for an attended transfer. REFUSED: there is nobody to ask now."""
+        """Ask the peer to call somebody else in our place (REFER): a SIP URI or number that the calling policy has let
+        through, or another call of ours by its id, for an attended transfer. REFUSED: there is nobody to ask now."""
         if not self.protocol.may_transfer():
             return TransferStart.REFUSED
         try:
             uri, replaced = self._host.transfer_target(self, target)
-        except SipError as error:
+        except ProtocolError as error:
             self._loop.call_soon(self._do, Transferred(str(error)))
             return TransferStart.UNDER_WAY
         if not self._host.config.user_to_user:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, StringConstraints, field_validator, model_validator
 
-from gateway.config import LocalPath, Section
+from gateway.config import LocalPath, Section, TargetPatterns
 from sip_bridge.errors import ProtocolError
 from sip_bridge.message.sip import Uri
 
@@ -88,7 +88,8 @@ class TrunkConfig(Section):
     """Interval of OPTIONS to `proxy`, seconds. While the proxy does not answer, outgoing calls fail at once. 0: no
     pings."""
     transfers: Literal["refuse", "follow"] = "refuse"
-    """What we do with a REFER from this trunk. `follow` lets the peer send our call anywhere in `allowed_targets`."""
+    """What we do with a REFER from this trunk. `follow` lets the peer send our call to whomever section
+    `calling` and `allowed_targets` name."""
 
     @field_validator("addresses")
     @classmethod
@@ -215,10 +216,9 @@ class SipConfig(Section):
     or is challenged if a trunk asks for a password."""
     registrations: tuple[RegistrationConfig, ...] = ()
     """Registrars that we register at."""
-    allowed_targets: tuple[str, ...] = ()
-    """Where calls and transfers may go: SIP URIs or `user@host`, with `*` for anything, e.g. `sip:+4930*@pbx.example`
-    or `*@pbx.example`. An entry without a port allows any port of the host. A number is compared as the user at the
-    trunk's `proxy`. Empty: nowhere."""
+    allowed_targets: TargetPatterns = ()
+    """Where SIP calls and REFERs may go, in addition to `calling.allowed_targets` and in the same form, e.g.
+    `sip:+4930*@pbx.example` or `*@pbx.example`. A number is also compared as the user at the trunk's `proxy`."""
     realm: str = "talkspurt"
     """Realm of our digest challenges."""
     user_to_user: bool = True

@@ -4,8 +4,7 @@
     ├── ProtocolError   a message that cannot be read; carries the status that a request like it deserves
     ├── NotAcceptable   a readable offer with nothing in it that we can use (488)
     ├── PortsExhausted  no RTP port left for a call (503)
-    ├── Unreachable     a URI that leads nowhere (503)
-    └── NotAllowed      a target that configuration does not name (403)
+    └── Unreachable     a URI that leads nowhere (503)
 
 A bug of ours raises another type (ValueError, RuntimeError), so the two are never confused.
 """
@@ -45,9 +44,3 @@ class Unreachable(SipError):
     """We cannot send to the transport, host or port of a URI (RFC 3261 section 8.1.2)."""
 
     status = 503
-
-
-class NotAllowed(SipError):
-    """A target is outside ``sip.allowed_targets``."""
-
-    status = 403

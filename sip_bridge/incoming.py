@@ -24,4 +24,5 @@ def incoming_call(call: SipCall) -> IncomingCall:
         call_type="SIP",
         call_status="in-progress" if call.direction == "outbound" else "ringing",
         custom_parameters=caller.parameters,
+        domain=call.domain,
     )

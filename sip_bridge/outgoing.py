@@ -8,15 +8,17 @@ import logging
 import re
 import socket
 from collections import OrderedDict
-from collections.abc import Callable, Container, Coroutine, Sequence
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gateway.calling.policy import CallingPolicy
 from gateway.errors import Rejected
+from gateway.seams.calling import Allowed
 from gateway.seams.originate import Attempt, AttemptState, CallOrder
 from sip_bridge.call import Host, SipCall
 from sip_bridge.config import SipConfig, TrunkConfig
-from sip_bridge.effects import Effect, Invite, Outcome, Progress, Settled
+from sip_bridge.effects import Effect, Invite, Left, Outcome, Progress, Settled
 from sip_bridge.errors import ProtocolError, Unreachable
 from sip_bridge.invite_client import InviteClient
 from sip_bridge.io.endpoint import Endpoint
@@ -25,7 +27,7 @@ from sip_bridge.io.ports import PortPair
 from sip_bridge.local import Peer
 from sip_bridge.message.parameters import Caller, headers_of, is_own, number_of
 from sip_bridge.message.sip import REASONS, Address, Response, Uri
-from sip_bridge.targets import AllowedTargets, read_target
+from sip_bridge.targets import domain_of, read_target
 from sip_bridge.transaction import Act, Key
 
 log = logging.getLogger(__name__)
@@ -113,6 +115,8 @@ class OutgoingCall(SipCall):
         self.caller = caller
         self.route = route
         self.outcome: asyncio.Future[Outcome] = self._loop.create_future()
+        self.left: asyncio.Future[None] = self._loop.create_future()
+        """Done when the call is over."""
         self.protocol = InviteClient(
             trunk,
             peer,
@@ -149,6 +153,10 @@ class OutgoingCall(SipCall):
             case Outcome():
                 if not self.outcome.done():
                     self.outcome.set_result(effect)
+            case Left():
+                super()._do(effect)
+                if not self.left.done():
+                    self.left.set_result(None)
             case _:
                 super()._do(effect)
 
@@ -158,6 +166,7 @@ class Outgoing:
 
     Args:
         host: the bridge.
+        calling: who may be called.
         new_call_id: makes the id of a call's session.
         routes: the names of the routes.
         on_failed: is told why a call was not answered, for the metric.
@@ -169,16 +178,17 @@ class Outgoing:
     def __init__(
         self,
         host: Host,
+        calling: CallingPolicy,
         *,
         new_call_id: Callable[[], str],
         routes: Container[str],
         on_failed: Callable[[str], None],
     ) -> None:
         self._host = host
+        self._calling_policy = calling
         self._new_call_id = new_call_id
         self._routes = routes
         self._on_failed = on_failed
-        self.allowed = AllowedTargets(host.config.allowed_targets)
         self._invites = Invites(host.endpoint, 64 * host.config.timeouts.t1)
         self._attempts: OrderedDict[str, Attempt] = OrderedDict()
         self._calling: dict[str, OutgoingCall] = {}
@@ -194,17 +204,26 @@ class Outgoing:
     async def _begin(self, order: CallOrder) -> tuple[Attempt, asyncio.Task[None]]:
         if order.route not in self._routes:
             raise Rejected(f"no route {order.route[:40]!r}", status=404, code="unknown_route", param="route")
+        own_headers = _headers(order)
+        proxies = self._proxies(order)
+        domain = domain_of(next(iter(proxies.values()))) if proxies else ""
+        now = asyncio.get_running_loop().time()
+        allowed = self._calling_policy.place(order, transport="sip", domain=domain, now=now)
         try:
-            way = self._way(order)
-            headers = [*_headers(order), *headers_of(order.custom_parameters, way.trunk.headers)]
-            from_ = _from(order, way.trunk, self._host.config.advertised)
-        except ProtocolError as error:
-            raise Rejected(str(error), status=422, code="invalid_body", param="target") from None
-        peer = await self._located(way)
-        attempt = Attempt(call_id=self._new_call_id(), route=order.route)
-        call = self._call(attempt, order, way, peer, from_, headers)
+            way = self._way(order, read_target(allowed.target, domain), proxies)
+            handed = headers_of(order.custom_parameters, way.trunk.headers)
+            headers = [*own_headers, *((name, value) for name, value in handed if self._calling_policy.may_set(name))]
+            from_ = _from(allowed.from_, way.trunk, self._host.config.advertised)
+            peer = await self._located(way)
+            attempt = Attempt(call_id=self._new_call_id(), route=order.route)
+            call = self._call(attempt, order, way, peer, from_, headers)
+        except BaseException as error:
+            allowed.over()
+            if isinstance(error, ProtocolError):
+                raise Rejected(str(error), status=422, code="invalid_body", param="target") from None
+            raise
         self._remember(attempt)
-        return attempt, self._own(self._carry(attempt, call, order, way, from_, headers))
+        return attempt, self._own(self._carry(attempt, call, order, way, from_, headers, allowed))
 
     def _own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -222,6 +241,7 @@ class Outgoing:
         try:
             attempt, task = await self._begin(order)
         except Rejected as exc:
+            self._on_failed(exc.code)
             log.info("REFER not followed", extra={"why": exc.code})
             tell(exc.status, exc.code)
             return
@@ -266,26 +286,22 @@ class Outgoing:
 
     # --- where to --------------------------------------------------------------------------------------------------
 
-    def _way(self, order: CallOrder) -> _Way:
+    def _proxies(self, order: CallOrder) -> dict[str, Uri]:
+        """Return the proxies by which the call may go, by trunk. Numbers are users at the first one."""
         trunks = self._host.config.trunks
-        if order.trunk and order.trunk not in trunks:
+        if not order.trunk:
+            return {name: Uri.parse(trunk.proxy) for name, trunk in trunks.items() if trunk.proxy}
+        if order.trunk not in trunks:
             raise Rejected(f"no trunk {order.trunk[:40]!r}", status=404, code="unknown_trunk", param="trunk")
-        proxies = {name: Uri.parse(trunk.proxy) for name, trunk in trunks.items() if trunk.proxy}
-        if order.trunk and order.trunk not in proxies:
+        if not trunks[order.trunk].proxy:
             raise Rejected(f"trunk {order.trunk} has no proxy", status=422, code="invalid_body", param="trunk")
-        first = order.trunk or next(iter(proxies), "")
-        uri = read_target(order.target, _domain(proxies[first]) if first else "")
-        self._check(uri)
+        return {order.trunk: Uri.parse(trunks[order.trunk].proxy)}
+
+    def _way(self, order: CallOrder, uri: Uri, proxies: Mapping[str, Uri]) -> _Way:
         name = order.trunk or next((name for name, proxy in proxies.items() if _leads_to(proxy, uri)), "")
         if name:
-            return _Way(name, trunks[name], uri, proxies[name])
+            return _Way(name, self._host.config.trunks[name], uri, proxies[name])
         return _Way("", TrunkConfig.model_construct(), uri, uri)
-
-    def _check(self, uri: Uri) -> None:
-        if not self.allowed.allow(uri):
-            raise Rejected(
-                "target is none of sip.allowed_targets", status=403, code="target_not_allowed", param="target"
-            )
 
     async def _located(self, way: _Way) -> Peer:
         if not self._host.reachable(way.name):
@@ -336,10 +352,12 @@ class Outgoing:
         way: _Way,
         from_: Address,
         headers: Sequence[tuple[str, str]],
+        allowed: Allowed,
     ) -> None:
         """Follow an attempt to its end, wherever it is redirected."""
         tried = {str(way.uri)}
         ahead: list[Uri] = []
+        answered = False
         try:
             outcome = await call.outcome
             while 300 <= outcome.status < 400 and len(tried) <= _MAX_REDIRECTS:
@@ -349,14 +367,23 @@ class Outgoing:
                 uri = ahead.pop(0)
                 tried.add(str(uri))
                 try:
-                    self._check(uri)
+                    bare = str(replace(uri, params={}, headers=""))
+                    self._calling_policy.target(
+                        bare, route=order.route, transport="sip", domain=domain_of(way.next_hop)
+                    )
                     elsewhere = replace(way, uri=uri, next_hop=uri)
                     peer = await self._located(elsewhere)
-                    outcome = await self._call(attempt, order, elsewhere, peer, from_, headers).outcome
+                    call = self._call(attempt, order, elsewhere, peer, from_, headers)
+                    outcome = await call.outcome
                 except Rejected as exc:
                     log.info("SIP redirection not followed", extra={"why": exc.code})
+            answered = outcome.status == 200
         finally:
             self._calling.pop(attempt.call_id, None)
+            if answered:
+                call.left.add_done_callback(lambda _: allowed.over())
+            else:
+                allowed.over()
         attempt.status = outcome.status
         if outcome.status == 200:
             attempt.state = "answered"
@@ -383,10 +410,6 @@ class _Way:
     next_hop: Uri
 
 
-def _domain(proxy: Uri) -> str:
-    return proxy.host if proxy.port is None else f"{proxy.host}:{proxy.port}"
-
-
 def _leads_to(proxy: Uri, uri: Uri) -> bool:
     return proxy.host == uri.host and uri.port in (None, proxy.port)
 
@@ -407,12 +430,13 @@ def _headers(order: CallOrder) -> list[tuple[str, str]]:
     return list(order.headers.items())
 
 
-def _from(order: CallOrder, trunk: TrunkConfig, host: str) -> Address:
+def _from(caller_id: str, trunk: TrunkConfig, host: str) -> Address:
     literal = f"[{host}]" if ":" in host else host
     own = Uri.parse(trunk.from_uri or f"sip:{trunk.username or 'talkspurt'}@{literal}")
-    if not order.from_:
+    if not caller_id:
         return Address(own)
     try:
-        return Address(read_target(order.from_, _domain(own)))
-    except ProtocolError as error:
-        raise Rejected(f"from: {error}", status=422, code="invalid_body", param="from") from None
+        return Address(read_target(caller_id, domain_of(own)))
+    except ProtocolError:
+        error = "from is a name, expected a SIP URI or a number"
+        raise Rejected(error, status=422, code="invalid_body", param="from") from None

@@ -1,64 +1,30 @@
-"""Where calls and transfers may go: only to what ``sip.allowed_targets`` names. Pure."""
+"""Makes URIs of the targets that the calling policy (``gateway/calling/``) has let through. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import replace
 
 from sip_bridge.errors import ProtocolError
 from sip_bridge.message.sip import Uri
 
-_NUMBER = re.compile(r"\+?[0-9*#A-Da-d]{1,40}")
-_PARAMS = frozenset({"transport", "user"})
-"""URI parameters that a target may have. Others (``maddr``, ``ttl``, ``method``) would send the call elsewhere."""
+_NUMBER = re.compile(r"\+?[0-9*#]{1,40}")
+
+
+def domain_of(uri: Uri) -> str:
+    """Return the host of a URI, with its port where there is one."""
+    return uri.host if uri.port is None else f"{uri.host}:{uri.port}"
 
 
 def read_target(text: str, domain: str) -> Uri:
-    """Return a target as a URI. A SIP URI stays as it is. A number, without its dots, spaces, dashes and brackets,
-    becomes a URI at ``domain``.
+    """Return a target as a URI. A SIP URI stays as it is; a number becomes a URI at ``domain``.
 
     Raises:
-        ProtocolError: the text is neither, or is a URI that carries more than an address.
+        ProtocolError: the text is neither, or no domain says where numbers are. The error does not name the target.
     """
-    text = text.strip()
-    scheme, _, rest = text.partition(":")
-    number = re.sub(r"[\s().-]", "", rest if scheme.lower() == "tel" else text)
-    if _NUMBER.fullmatch(number):
-        if not domain:
-            raise ProtocolError("target is a number, expected a SIP URI: no trunk with a proxy says where numbers are")
-        return Uri.parse(f"sip:{number}@{domain}")
-    uri = Uri.parse(text)
-    if uri.scheme not in ("sip", "sips"):
-        raise ProtocolError(f"target is a {uri.scheme[:20]} URI, expected sip, sips or a number")
-    if uri.headers or not uri.params.keys() <= _PARAMS:
-        raise ProtocolError("target carries headers or parameters, expected sip:user@host[:port][;transport=...]")
-    if any(char in text for char in '<>"\r\n\t '):
-        raise ProtocolError("target holds brackets, quotes or spaces, expected a bare URI")
-    return uri
-
-
-class AllowedTargets:
-    """The allowed targets, as patterns ``user@host[:port]`` or ``host``, with or without ``sip:``. ``*`` stands for
-    anything.
-
-    A pattern without a port allows any port of its host. A pattern without a user allows only URIs without a user.
-    """
-
-    def __init__(self, patterns: Iterable[str]) -> None:
-        self._patterns = [_compiled(pattern) for pattern in patterns]
-
-    def allow(self, uri: Uri) -> bool:
-        """Return whether calls may go to this URI."""
-        bare = replace(uri, params={}, headers="")
-        texts = {str(bare).partition(":")[2], str(replace(bare, port=None)).partition(":")[2]}
-        return any(pattern.fullmatch(text) for pattern in self._patterns for text in texts)
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    text = re.sub(r"^sips?:", "", pattern.strip(), flags=re.IGNORECASE)
-    user, at, host = text.rpartition("@")
-    parts = [re.escape(part) for part in (user + at).split("*")]
-    # A star in a host must not match an @, because it would then also match a user that the pattern does not allow.
-    hosts = [re.escape(part) for part in host.lower().split("*")]
-    return re.compile(".*".join(parts) + "[^@]*".join(hosts), re.DOTALL)
+    if text.startswith(("sip:", "sips:")):
+        return Uri.parse(text)
+    if not _NUMBER.fullmatch(text):
+        raise ProtocolError("target is neither a SIP URI nor a number nor a live call of ours")
+    if not domain:
+        raise ProtocolError("target is a number, expected a SIP URI: no trunk with a proxy says where numbers are")
+    return Uri.parse(f"sip:{text}@{domain}")

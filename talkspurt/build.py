@@ -21,6 +21,7 @@ from gateway.call.garbage import collect_between_calls, keep_what_exists
 from gateway.call.handoff import Handoffs
 from gateway.call.listening import hearing
 from gateway.call.session import Services, Session
+from gateway.calling.policy import CallingPolicy
 from gateway.clips.clips import Clips
 from gateway.dialogue.dialogues import RouteDialogues
 from gateway.dialogue.hub import DialogueHub
@@ -107,10 +108,14 @@ class Gateway:
             on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
             trusted_proxies=config.server.trusted_proxies,
         )
+        self.calling = CallingPolicy(
+            config.calling, config.routes, sip_targets=config.sip.allowed_targets if config.sip is not None else ()
+        )
         self.sip: SipBridge | None = None
         if config.sip is not None:
             self.sip = SipBridge(
                 config.sip,
+                self.calling,
                 begin=lambda call: self.calls.begin(incoming_call(call), call),
                 check_room=self.directory.check_room,
                 on_report=lambda lost, jitter_s: self.metrics.rtp(lost=lost, jitter_s=jitter_s),
@@ -135,6 +140,7 @@ class Gateway:
             dialogues=BrowserDialogues(self.dialogues, config.routes, self.webrtc.browser, version=__version__),
             clips=Clips(config.clips),
             meter=self.metrics,
+            calling=self.calling,
             playout=config.playout,
             start=StartPolicy(
                 quantile=config.playout.start_quantile, max_delay_s=config.playout.max_start_delay_ms / 1000

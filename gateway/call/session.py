@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gateway.call.barge_in import Policy, Rules
 from gateway.call.caller import Caller
@@ -20,6 +20,8 @@ from gateway.call.speech import Means, Speech
 from gateway.call.stats import CallStats, Meter, SpokenText
 from gateway.call.turn import TurnDefaults
 from gateway.config import BargeInConfig, DialogueConfig, PlayoutConfig, RouteConfig
+from gateway.errors import Rejected
+from gateway.seams.calling import TransferPolicy
 from gateway.seams.dialogue import DialogueLink, Dialogues
 from gateway.seams.leg import CallInfo, MediaLeg, TransferStart
 from gateway.seams.messages import (
@@ -46,6 +48,7 @@ class Services(Means):
 
     dialogues: Dialogues
     meter: Meter
+    calling: TransferPolicy
     uplink: Uplink | None = None
     hearing: Mapping[str, Hearing] = field(default_factory=dict)
     """``Hearing`` by the name of the route; a route that is missing has no recogniser."""
@@ -73,6 +76,8 @@ class Session:
         self._leg = leg
         self._route = route
         self._dialogues = services.dialogues
+        self._calling = services.calling
+        self._meter = services.meter
         self._now = services.ticker.now
         self._begun = self._now()
         self._link: DialogueLink | None = None
@@ -243,6 +248,13 @@ class Session:
     def _begin_transfer(self, message: Transfer) -> None:
         if self._transfer is not None:
             self.tell(Error(description="transfer: one is under way", code="transfer_failed", field="type"))
+            return
+        try:
+            message = replace(message, target=self._calling.transfer(self.call, message.target, now=self._now()))
+        except Rejected as exc:
+            self._meter.call_rejected(exc.code)
+            log.info("transfer refused", extra={"call": self.call_id, "why": exc.code})
+            self.tell(Error(description=f"transfer: {exc}", code=exc.code, field="target"))
             return
         match self._leg.transfer(message.target, message.handoff_data):
             case TransferStart.UNDER_WAY:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from aiohttp import web
 from pydantic import SecretStr
 
+from gateway.calling.allowance import Allowance
 from gateway.config import ApiKey, AuthConfig, RouteConfig, ServerConfig, is_loopback
 from gateway.errors import Rejected
 from gateway.http.routes import Handler, Route
@@ -48,9 +49,8 @@ class Tenant:
         self.who = who
         self.secret = key.key.get_secret_value().encode()
         self._per_minute = key.requests_per_minute
-        self._concurrent = key.concurrent_calls
+        self.allowance = Allowance(per_minute=key.calls_per_minute, at_once=key.concurrent_calls, whose="this key")
         self._recent: deque[float] = deque()
-        self._live = 0
 
     def admit(self, now: float) -> None:
         """Count a request in the sliding window.
@@ -69,20 +69,17 @@ class Tenant:
 
     @contextmanager
     def occupied(self) -> Iterator[None]:
-        """Count a live call or speech request while it lasts.
+        """Count a speech request while it lasts, beside the calls that the key has placed.
 
         Raises:
             Rejected: 429, there are too many.
         """
-        if self._live >= self._concurrent:
-            raise Rejected(
-                f"{self._concurrent} calls at a time are allowed", status=429, code="too_many_calls", retry_after_s=1
-            )
-        self._live += 1
+        self.allowance.check_room()
+        self.allowance.enter()
         try:
             yield
         finally:
-            self._live -= 1
+            self.allowance.leave()
 
 
 TENANT: web.RequestKey[Tenant] = web.RequestKey("tenant", Tenant)

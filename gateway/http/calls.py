@@ -16,7 +16,7 @@ from gateway.call.session import Session
 from gateway.config import RouteConfig
 from gateway.dialogue.observers import Observers
 from gateway.errors import Rejected
-from gateway.http.auth import WHO
+from gateway.http.auth import TENANT, WHO
 from gateway.http.routes import Route
 from gateway.seams.originate import Attempt, CallOrder, Originator
 
@@ -69,18 +69,18 @@ class PlaceCallBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     to: str = Field("", max_length=500)
-    """SIP URI or number, one of ``sip.allowed_targets``."""
+    """SIP URI or number, one of ``calling.allowed_targets`` or ``sip.allowed_targets``."""
     target: str = Field("", max_length=500)
     """Another name of ``to``."""
     route: str = "default"
     """What happens to the call when it is answered."""
     from_: str = Field("", alias="from", max_length=500)
-    """SIP URI or number that the callee sees; empty: the trunk's own."""
+    """SIP URI or number that the callee sees, one of ``calling.caller_ids``; empty: the trunk's own."""
     trunk: str = ""
     """The trunk that carries the call. Empty: the one whose proxy the target names; for a number, the first with a
     proxy."""
     headers: dict[str, str] = Field({}, max_length=50)
-    """SIP headers for the callee."""
+    """SIP headers for the callee, of ``calling.sip_headers``."""
     customParameters: dict[str, str] = Field({}, max_length=100)
     """Parameters for the dialogue manager's ``setup``. Those that the trunk's ``headers`` name become SIP headers
     too."""
@@ -212,6 +212,7 @@ class Calls:
                 trunk=body.trunk,
                 headers=body.headers,
                 custom_parameters=body.customParameters,
+                allowance=request[TENANT].allowance,
             )
         )
         headers = {"Location": f"/v1/calls/{attempt.call_id}"}

@@ -35,6 +35,8 @@ class IncomingCall:
     call_status: str = "ringing"
     """State of the call in the carrier's spelling."""
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
+    domain: str = ""
+    """Host of a SIP call, with its port where there is one, at which numbers are users."""
 
     def accepted(self, call_id: str, parameters: Mapping[str, str]) -> CallInfo:
         """Return the call under its id. The route's ``parameters`` are added, except names that the call itself
@@ -54,4 +56,5 @@ class IncomingCall:
             call_type=self.call_type,
             call_status=self.call_status.upper().replace("-", "_"),
             custom_parameters={**parameters, **self.custom_parameters},
+            domain=self.domain,
         )

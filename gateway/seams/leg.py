@@ -31,6 +31,8 @@ class CallInfo:
     call_type: str = "PSTN"
     call_status: str = "RINGING"
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
+    domain: str = ""
+    """Host of a SIP call, with its port where there is one, at which numbers are users."""
 
 
 class TransferStart(enum.Enum):

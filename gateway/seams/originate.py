@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from gateway.seams.calling import Allowance
+
 AttemptState = Literal["calling", "ringing", "early_media", "answered", "failed"]
 
 
@@ -26,6 +28,8 @@ class CallOrder:
     """Headers for the peer, in addition to those that the protocol needs."""
     custom_parameters: Mapping[str, str] = field(default_factory=dict)
     """Custom parameters for the dialogue manager."""
+    allowance: Allowance | None = None
+    """What the key that ordered the call may place. None: nobody's key did."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,9 +55,9 @@ class Originator(Protocol):
         """Begin to call. Returns at once, and the attempt goes on by itself.
 
         Raises:
-            Rejected: 403, the target is not allowed; 422, the target cannot be read; 404, the route or trunk is
-            unknown;
-                503, there is no room for a call, no free port or no trunk that leads to the target.
+            Rejected: 403, the target, caller id or a header is not allowed; 422, the target cannot be read; 404, the
+                route or trunk is unknown; 429, the key or the route has too many calls; 503, there is no room for a
+                call, no free port or no trunk that leads to the target.
         """
         ...
 

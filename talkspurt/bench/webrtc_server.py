@@ -27,7 +27,8 @@ from av import AudioFrame, Packet
 
 from gateway.call.directory import LocalDirectory
 from gateway.call.session import Services, Session, turn_defaults
-from gateway.config import BargeInConfig, LimitsConfig, PlayoutConfig, RouteConfig, WebRtcConfig
+from gateway.calling.policy import CallingPolicy
+from gateway.config import BargeInConfig, CallingConfig, LimitsConfig, PlayoutConfig, RouteConfig, WebRtcConfig
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
@@ -230,6 +231,7 @@ class GatewayServer:
         self._services = Services(
             engine=self._engine, ticker=Ticker(), dialogues=self._prompter, clips=None,  # type: ignore[arg-type]  # nobody plays clips
             meter=Metrics(), playout=PlayoutConfig(), start=StartPolicy(quantile=1.0, max_delay_s=0.0),
+            calling=CallingPolicy(CallingConfig(), self._routes),
         )  # fmt: skip
         self._tasks: set[asyncio.Task[str]] = set()
 

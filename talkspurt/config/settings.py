@@ -18,6 +18,7 @@ from gateway.config import (
     AudioSocketConfig,
     AuthConfig,
     BargeInConfig,
+    CallingConfig,
     ClipsConfig,
     LimitsConfig,
     LogConfig,
@@ -55,6 +56,8 @@ class Config(Section):
     """What happens to a call, by the route name at the end of its address; `default` for an address without a name."""
     carriers: CarriersConfig = CarriersConfig()
     """Secrets and options per carrier."""
+    calling: CallingConfig = CallingConfig()
+    """Who may be called, and as whom."""
     playout: PlayoutConfig = PlayoutConfig()
     """How frames are paced and sent."""
     barge_in: BargeInConfig = BargeInConfig()

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from gateway.calling.policy import CallingPolicy
+from gateway.config import CallingConfig, RouteConfig
 from gateway.errors import Rejected
 from sip_bridge.bridge import SipBridge
 from sip_bridge.call import SipCall
@@ -26,6 +28,12 @@ FAST = {"t1": 0.03, "t2": 0.12, "t4": 0.1}
 _LASTING = ("transactions", "asked", "outgoing")
 
 _numbers = itertools.count(1)
+
+
+def policy(config: SipConfig) -> CallingPolicy:
+    """Calls may go where the SIP section says, and show what they like."""
+    open_to_all = CallingConfig(caller_ids=("*", "*@*"), sip_headers=("*",))
+    return CallingPolicy(open_to_all, {"default": RouteConfig()}, sip_targets=config.allowed_targets)
 
 
 class Told:
@@ -76,6 +84,7 @@ class Bridge:
         self._ready = ready
         self.bridge = SipBridge(
             config,
+            policy(config),
             begin=self._begin,
             check_room=self._check_room,
             on_report=lambda lost, jitter_s: self.reports.append((lost, jitter_s)),

@@ -350,7 +350,7 @@ async def they_refresh(w: VirtualBridge, far: Far) -> None:
 
 
 def transfer(w: VirtualBridge, target: str = "sip:bob@127.0.0.9") -> None:
-    w.note("transfer", w.session.call.transfer(target, "case=7").value)
+    w.note("transfer", w.session.call.transfer(target, "case=7").value)  # the session has asked the policy before
 
 
 def tells(far: Far, fragment: str, state: str = "active") -> None:
@@ -369,7 +369,7 @@ async def transferred(w: VirtualBridge, far: Far) -> None:
 
 
 async def transfer_refused(w: VirtualBridge, far: Far) -> None:
-    for target in ("sip:bob@10.0.0.1", "sip:bob@127.0.0.9"):
+    for target in ("nobody", "sip:bob@127.0.0.9"):
         transfer(w, target)
         await w.run(0.1)
     w.reply("REFER", 603)

@@ -58,10 +58,11 @@ async def test_a_transfer_is_asked_for_followed_and_the_call_left() -> None:
 
 
 async def test_a_number_is_a_user_at_the_peer() -> None:
-    async with bridge(allowed_targets=["+4930*@example.org"]) as made:
+    async with bridge(**ALLOWED) as made:
         with Phone(made.bridge.endpoint.port) as phone:
             told = await up(made, phone)
-            told.call.transfer("+49 30 123")
+            assert told.call.domain == "example.org"
+            told.call.transfer("+4930123")
             assert (await referred(phone)).headers.get("Refer-To") == "<sip:+4930123@example.org>"
             await notify(phone, "SIP/2.0 200 OK\r\n", "terminated")
             await phone.bye()
@@ -106,14 +107,14 @@ async def test_a_peer_that_refuses_refer_leaves_the_call_as_it_was(status: int) 
             assert told.closed == ["hangup"]
 
 
-@pytest.mark.parametrize("target", ["sip:sales@elsewhere.example", "http://pbx.example", "sip:a@pbx.example?X=y", ""])
-async def test_a_target_outside_the_list_is_not_even_asked_for(target: str) -> None:
+@pytest.mark.parametrize("target", ["sales", "VX" + "1" * 32, "http://pbx.example", "sip:a@", ""])
+async def test_a_target_that_is_nobody_is_not_even_asked_for(target: str) -> None:
     async with bridge(**ALLOWED) as made:
         with Phone(made.bridge.endpoint.port) as phone:
             told = await up(made, phone)
             assert told.call.transfer(target) is TransferStart.UNDER_WAY
             await until(lambda: told.transferred)
-            assert "target" in told.transferred[0] or "URI" in told.transferred[0]
+            assert told.transferred[0]
             await phone.bye()  # the next request that passes is ours to answer: no REFER came before it
 
 

@@ -21,6 +21,7 @@ from sip_bridge.config import SipConfig
 from sip_bridge.message.sdp import Agreed
 from sip_bridge.message.sip import Headers, Message, Request, Response, parse, response_to
 from sip_bridge.transaction import failure_ack
+from tests.sip_bridge.phone import policy
 
 US, FAR = ("127.0.0.1", 5060), ("127.0.0.9", 7000)
 
@@ -149,6 +150,7 @@ class VirtualBridge:
         )
         self.bridge = SipBridge(
             config,
+            policy(config),
             begin=self._begin,  # type: ignore[arg-type]
             check_room=self._check_room,
             on_report=lambda lost, jitter_s: None,

@@ -137,3 +137,34 @@ def test_asterisks_client_is_the_one_that_the_dialplan_dials() -> None:
     for name in client.sections():
         assert urlsplit(client[name]["uri"]).path.startswith("/media/asterisk/")
         assert client[name]["protocols"] in serializer("asterisk").subprotocols
+
+
+def asterisk_lines() -> list[str]:
+    """The dialplan without comments."""
+    text = (CONFIGS / "asterisk/extensions.conf").read_text()
+    return [line.partition(";")[0].strip() for line in text.splitlines() if line.partition(";")[0].strip()]
+
+
+def test_the_dialplan_keeps_only_characters_of_numbers_and_extensions_of_a_target() -> None:
+    """Else a target may bring arguments of Dial(), other channels by ``&``, or parts of an expression."""
+    (read,) = [line for line in asterisk_lines() if "transferTarget" in line]
+    (kept,) = re.findall(
+        r"Set\(TALKSPURT_TARGET=\$\{FILTER\(([^,]*),\$\{JSON_DECODE\(json,transferTarget\)\}\)\}\)", read
+    )
+    assert kept == r"0-9A-Za-z+*#_.\x2D"
+
+
+def test_the_dialplan_dials_a_target_only_as_a_number() -> None:
+    dials = [line for line in asterisk_lines() if "Dial(" in line and "Dial(WebSocket/" not in line]
+    assert [line.partition(",")[2] for line in dials] == ["Dial(PJSIP/${number})"]
+    lines = asterisk_lines()
+    at = lines.index(dials[0])
+    assert lines[at - 2].endswith("Set(LOCAL(number)=${FILTER(0-9+*#,${TALKSPURT_TARGET})})")
+    assert lines[at - 1].endswith('GotoIf($["${number}" != "${TALKSPURT_TARGET}"]?refuse)'), "not what is left of it"
+
+
+@pytest.mark.parametrize("sample", sorted((CONFIGS / "freeswitch").iterdir()), ids=lambda path: path.name)
+def test_no_freeswitch_sample_dials_what_the_bot_asked_for(sample: Path) -> None:
+    """The gateway moves the channel itself; the variable is for reading."""
+    text = re.sub(r"<!--.*?-->", "", sample.read_text(), flags=re.S)
+    assert "talkspurt_target" not in text

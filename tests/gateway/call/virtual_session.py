@@ -14,7 +14,8 @@ from typing import Any, Self
 
 from gateway.call.listening import hearing
 from gateway.call.session import Services, Session, turn_defaults
-from gateway.config import BargeInConfig, DialogueConfig, PlayoutConfig, RecogniserConfig, RouteConfig
+from gateway.calling.policy import CallingPolicy
+from gateway.config import BargeInConfig, CallingConfig, DialogueConfig, PlayoutConfig, RecogniserConfig, RouteConfig
 from gateway.errors import ClipError
 from gateway.histogram import Histogram
 from gateway.media.playout import StartPolicy
@@ -159,6 +160,7 @@ class VirtualSession:
         recogniser: bool = False,
         barge_in: dict[str, Any] | None = None,
         dialogue: dict[str, Any] | None = None,
+        calling: dict[str, Any] | None = None,
         lead_ms: int = 0,
         has_marks: bool = False,
         recalls: bool = True,
@@ -198,6 +200,7 @@ class VirtualSession:
             meter=self,
             playout=playout,
             start=StartPolicy(quantile=1.0, max_delay_s=0.0),
+            calling=CallingPolicy(CallingConfig.model_validate(calling or {}), {"r": made}),
             uplink=_Uplink(self),
             hearing={"r": heard} if heard else {},
         )
@@ -345,6 +348,9 @@ class VirtualSession:
 
     def turn_ended(self, *, outcome: str) -> None:
         self.note(f"turn ended {outcome}")
+
+    def call_rejected(self, reason: str) -> None:
+        self.note(f"call rejected {reason}")
 
     def cut(self, *, reason: str, seconds: float) -> None:
         self.note(f"cut {reason} {seconds:.3f}")

@@ -44,16 +44,23 @@ async def until_shown(http: aiohttp.ClientSession, call_id: str, **fields: str) 
 
 async def test_a_call_is_placed_shown_answered_and_hung_up(tmp_path: Path) -> None:
     routes = {"default": {"welcome_greeting": "Hello."}}
-    async with api_gateway(tmp_path, sip=SIP, routes=routes) as (made, _, url), aiohttp.ClientSession(url) as http:
+    trunks = {"office": {**SIP["trunks"]["office"], "headers": ["X-*", "P-*"]}}
+    calling = {"caller_ids": ["+4930"]}
+    async with (
+        api_gateway(tmp_path, sip=SIP | {"trunks": trunks}, routes=routes, calling=calling) as (made, _, url),
+        aiohttp.ClientSession(url) as http,
+    ):
         assert made.sip is not None
         with Phone(made.sip.endpoint.port) as phone:
-            body = {"to": f"sip:ann@127.0.0.1:{phone.port}", "from": "+4930", "customParameters": {"X-Case": "7"}}
+            parameters = {"X-Case": "7", "P-Asserted-Identity": "<sip:+15550100@127.0.0.1>"}
+            body = {"to": f"sip:ann@127.0.0.1:{phone.port}", "from": "+4930", "customParameters": parameters}
             async with http.post("/v1/calls", json=body) as answer:
                 assert answer.status == 201
                 placed = await answer.json()
                 assert answer.headers["Location"] == f"/v1/calls/{placed['callId']}"
             invite = await fresh(phone, "INVITE")
             assert invite.from_.uri.user == "+4930" and invite.headers.get("X-Case") == "7"
+            assert "P-Asserted-Identity" not in invite.headers, "a parameter, whatever the trunk hands on"
             reply(phone, invite, 180)
             assert (await until_state(http, placed["callId"], "ringing"))["sipStatus"] == 180
             reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0"))
@@ -99,6 +106,10 @@ async def test_bodies_and_targets_that_are_refused(tmp_path: Path) -> None:
         for body, status, code in (
             ({"to": "sip:bob@127.0.0.1"}, 403, "target_not_allowed"),
             ({"to": "sip:ann@127.0.0.2"}, 403, "target_not_allowed"),
+            ({"to": "+88216123456"}, 403, "target_not_allowed"),
+            ({"to": "sip:ann@127.0.0.1;maddr=127.0.0.2"}, 422, "invalid_target"),
+            ({"to": "sip:ann@127.0.0.1", "from": "+15550100"}, 403, "caller_id_not_allowed"),
+            ({"to": "sip:ann@127.0.0.1", "headers": {"P-Asserted-Identity": "<sip:+1@a>"}}, 403, "header_not_allowed"),
             ({}, 422, "invalid_body"),
             ({"to": "sip:ann@127.0.0.1", "target": "sip:ann@127.0.0.1"}, 422, "invalid_body"),
             ({"to": "sip:ann@127.0.0.1", "colour": "red"}, 422, "invalid_body"),
@@ -108,6 +119,58 @@ async def test_bodies_and_targets_that_are_refused(tmp_path: Path) -> None:
                 assert (answer.status, (await answer.json())["error"]["code"]) == (status, code)
         async with http.get("/v1/calls/VX" + "0" * 32) as answer:
             assert answer.status == 404
+
+
+async def placed(http: aiohttp.ClientSession, phone: Phone) -> tuple[int, dict[str, Any], str]:
+    """Status, body and Retry-After of one more order."""
+    async with http.post("/v1/calls", json={"to": f"sip:ann@127.0.0.1:{phone.port}"}) as answer:
+        return answer.status, await answer.json(), answer.headers.get("Retry-After", "")
+
+
+async def test_a_key_may_place_so_many_calls_at_once_and_a_call_counts_to_its_end(tmp_path: Path) -> None:
+    auth = {"api_keys": [{"key": "ours", "concurrent_calls": 1}]}
+    headers = {"Authorization": "Bearer ours"}
+    async with (
+        api_gateway(tmp_path, sip=SIP, auth=auth) as (made, _, url),
+        aiohttp.ClientSession(url, headers=headers) as http,
+    ):
+        assert made.sip is not None
+        with Phone(made.sip.endpoint.port) as phone:
+            orders = [await placed(http, phone) for _ in range(4)]
+            assert [status for status, _, _ in orders] == [201, 429, 429, 429]
+            assert {(body["error"]["code"], wait) for _, body, wait in orders[1:]} == {("too_many_calls", "1")}
+            async with http.post("/v1/tts", json={"text": "Hi."}) as answer:
+                assert answer.status == 429, "speech requests and calls are counted together"
+            invite = await fresh(phone, "INVITE")
+            reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0"))
+            await next_of(phone, "ACK")
+            call_id = orders[0][1]["callId"]
+            await until_shown(http, call_id, direction="outbound")
+            assert (await placed(http, phone))[0] == 429, "an answered call goes on"
+            async with http.delete(f"/v1/calls/{call_id}") as answer:
+                assert answer.status == 204
+            await phone.hung_up()
+            await until(lambda: not len(made.directory), "the call's end")
+            status, body, _ = await placed(http, phone)
+            assert status == 201
+            reply(phone, await fresh(phone, "INVITE"), 486)
+            await next_of(phone, "ACK")
+            await until_state(http, body["callId"], "failed")
+            assert (await placed(http, phone))[0] == 201, "a refused call is over"
+
+
+async def test_a_key_may_place_so_many_calls_a_minute(tmp_path: Path) -> None:
+    auth = {"api_keys": [{"key": "ours", "calls_per_minute": 1}]}
+    headers = {"Authorization": "Bearer ours"}
+    async with (
+        api_gateway(tmp_path, sip=SIP, auth=auth) as (made, _, url),
+        aiohttp.ClientSession(url, headers=headers) as http,
+    ):
+        assert made.sip is not None
+        with Phone(made.sip.endpoint.port) as phone:
+            assert (await placed(http, phone))[0] == 201
+            status, body, wait = await placed(http, phone)
+            assert (status, body["error"]["code"]) == (429, "rate_limited") and int(wait) > 0
 
 
 async def test_without_sip_no_call_can_be_placed(tmp_path: Path) -> None:
@@ -133,6 +196,13 @@ async def test_a_transfer_that_fails_leaves_the_session_and_one_that_succeeds_en
             told = aiter(events(http, call_id))
             ahead = asyncio.ensure_future(anext(told))  # subscribed before anything happens
             await until(lambda: made.observers._subscriptions, "the subscription")
+            message = {"type": "transfer", "target": "sip:bob@127.0.0.1:5099"}
+            async with http.post(f"/v1/calls/{call_id}/messages", json=message) as answer:
+                assert answer.status == 202
+            event = await asyncio.wait_for(ahead, PATIENCE_S)
+            assert (event["type"], event["code"], event["field"]) == ("error", "target_not_allowed", "target")
+            assert "a SIP address" in event["description"] and "bob" not in event["description"]
+            ahead = asyncio.ensure_future(anext(told))
             for status, notified in ((486, "Busy Here"), (200, "OK")):
                 message = {"type": "transfer", "target": "sip:ann@127.0.0.1:5099", "handoffData": "case 7"}
                 async with http.post(f"/v1/calls/{call_id}/messages", json=message) as answer:

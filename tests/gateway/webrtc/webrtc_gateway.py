@@ -19,9 +19,11 @@ from av import AudioFrame
 
 from gateway.call.directory import LocalDirectory
 from gateway.call.session import Services, Session, turn_defaults
+from gateway.calling.policy import CallingPolicy
 from gateway.config import (
     AuthConfig,
     BargeInConfig,
+    CallingConfig,
     DialogueConfig,
     LimitsConfig,
     PlayoutConfig,
@@ -114,7 +116,7 @@ async def gateway(
         made.services = Services(
             engine=engine, ticker=ticker, clips=None, meter=Metrics(), playout=PlayoutConfig(), uplink=uplink,  # type: ignore[arg-type]
             dialogues=BrowserDialogues(dialogues, routes, made.webrtc.browser, version="test"),
-            start=StartPolicy(quantile=0.98, max_delay_s=0.4),
+            start=StartPolicy(quantile=0.98, max_delay_s=0.4), calling=CallingPolicy(CallingConfig(), routes),
         )  # fmt: skip
         app = web.Application(middlewares=[errors.middleware], client_max_size=1_000_000)
         auth = Authenticator(AuthConfig(), ServerConfig(), routes, made.tokens)

@@ -35,6 +35,7 @@ engine: {{kind: embedded, timeouts: {{hang_s: 120}}}}  # a loaded machine is onl
 audiosocket: {{port: {TCP}, route: default}}
 carriers: {{asterisk: {{username: talkspurt, password: change me, media_url: "ws://127.0.0.1:{HTTP}/media"}}}}
 auth: {{api_keys: [{{key: a key of ours}}]}}
+calling: {{allowed_targets: [agent-7]}}
 routes: {{default: {{}}}}
 clips: {{folder: FOLDER}}
 """

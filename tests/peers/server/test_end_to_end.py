@@ -40,6 +40,7 @@ server: {{drain_s: 20, public_url: "https://voice.example.com", stream_token_sec
 engine: {{kind: tone}}
 carriers: {{twilio: {{auth_token: "{TOKEN}", after_url: "https://app.example.com/next?a=1"}}}}
 auth: {{api_keys: [{{key: "{KEY}"}}]}}
+calling: {{allowed_targets: ["+15550199", desk@example.com]}}
 routes: {{default: {{}}, sales: {{}}}}
 playout: {{mark_timeout_s: 0.3}}  # the raw carrier returns no marks
 """

@@ -38,6 +38,7 @@ engine: {{kind: tone}}
 carriers:
   freeswitch: {{esl: {esl.replace("AFTER", '""')}}}
   freeswitch_fork: {{esl: {esl.replace("AFTER", "after_bot")}}}
+calling: {{allowed_targets: ["+15550199", "desk@example.com"]}}
 routes: {{default: {{}}}}
 """
     async with serve(tmp_path_factory.mktemp("freeswitch"), config) as running:

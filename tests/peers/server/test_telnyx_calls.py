@@ -111,6 +111,7 @@ async def live(rest: Rest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIte
     text = f"""
 engine: {{kind: tone}}
 carriers: {{telnyx: {{verify: false, api_key: k3y, api_url: "{rest.url}"}}}}
+calling: {{allowed_targets: ["+15550199"]}}
 """
     async with serve(tmp_path_factory.mktemp("telnyx"), text) as running:
         yield running

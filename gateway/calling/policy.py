@@ -1,0 +1,147 @@
+"""The one policy for who may be called. Every transfer and every placed call asks here, whatever carries it. Pure.
+
+What no list names is refused. A denied target is refused even if another pattern allows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gateway.calling.allowance import Allowance
+from gateway.calling.targets import Patterns, Target, read_target
+from gateway.config import CallingConfig, RouteConfig
+from gateway.errors import ProtocolError, Rejected
+from gateway.seams.calling import Allowed
+from gateway.seams.leg import CallInfo
+from gateway.seams.originate import CallOrder
+
+_CALL_ID = re.compile(r"VX[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    allowed: Patterns
+    on_sip: Patterns
+    """What is allowed to SIP calls in addition."""
+    allowance: Allowance
+
+
+class CallingPolicy:
+    """Implements ``gateway.seams.calling.TransferPolicy``.
+
+    Args:
+        sip_targets: ``sip.allowed_targets``, which SIP calls may reach in addition.
+    """
+
+    def __init__(
+        self, config: CallingConfig, routes: Mapping[str, RouteConfig], *, sip_targets: Sequence[str] = ()
+    ) -> None:
+        self._config = config
+        self._denied = self._patterns(config.denied_targets)
+        self._caller_ids = self._patterns(config.caller_ids)
+        self._routes = {
+            name: _Route(
+                self._patterns(config.allowed_targets if own.allowed_targets is None else own.allowed_targets),
+                self._patterns(sip_targets if own.allowed_targets is None else ()),
+                Allowance(per_minute=own.calls_per_minute, at_once=own.calls_at_once, whose=f"route {name}"),
+            )
+            for name, own in ((name, route.calling) for name, route in routes.items())
+        }
+
+    def _patterns(self, patterns: Sequence[str]) -> Patterns:
+        return Patterns(patterns, self._config.international_prefixes)
+
+    def transfer(self, call: CallInfo, target: str, *, now: float) -> str:
+        """Count a transfer, and return its target as it is dialled. A SIP call may also be joined with another live
+        call of ours, by that call's id: nobody new is called then.
+
+        Raises:
+            Rejected: 422, the target names nobody; 403, the target may not be called; 429, the route has made too many
+                calls in this minute.
+        """
+        if call.transport == "sip" and _CALL_ID.fullmatch(target):
+            dialled = target
+        else:
+            dialled = self.target(target, route=call.route, transport=call.transport, domain=call.domain)
+        allowance = self._routes[call.route].allowance
+        allowance.check_rate(now)
+        allowance.count(now)
+        return dialled
+
+    def place(self, order: CallOrder, *, transport: str, domain: str, now: float) -> Allowed:
+        """Check and count a call that somebody wants placed.
+
+        Args:
+            domain: host at which numbers are users.
+
+        Raises:
+            Rejected: 422 and 403 as above, also for the caller id and the headers; 429, the key or the route has too
+                many calls, in this minute or now.
+        """
+        target = self.target(order.target, route=order.route, transport=transport, domain=domain)
+        from_ = self._caller_id(order.from_, domain) if order.from_ else ""
+        if refused := next((name for name in order.headers if not self.may_set(name)), ""):
+            raise Rejected(
+                f"header {refused[:40]!r} is none of calling.sip_headers",
+                status=403, code="header_not_allowed", param="headers",
+            )  # fmt: skip
+        allowances = [self._routes[order.route].allowance, *([order.allowance] if order.allowance else [])]
+        for each in allowances:
+            each.check_rate(now)
+            each.check_room()
+        for each in allowances:
+            each.count(now)
+            each.enter()
+
+        def over() -> None:
+            for each in allowances:
+                each.leave()
+
+        return Allowed(target, from_, over)
+
+    def target(self, text: str, *, route: str, transport: str, domain: str = "") -> str:
+        """Return a target as it is dialled; nothing is counted.
+
+        Raises:
+            Rejected: 422, the target names nobody; 403, it may not be called.
+        """
+        target = self._read(text, "target")
+        rules = self._routes[route]
+        if self._denied.match(target.aliases(domain)):
+            raise _not_allowed(target, "is one of calling.denied_targets")
+        names = target.names(domain)
+        if not (rules.allowed.match(names) or (transport == "sip" and rules.on_sip.match(names))):
+            raise _not_allowed(target, "is none of the allowed targets (calling.allowed_targets)")
+        return str(target)
+
+    def may_set(self, header: str) -> bool:
+        """Return whether a request, or a parameter of it, may set this header of a SIP call."""
+        name = header.lower()
+        return any(
+            name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+            for pattern in map(str.lower, self._config.sip_headers)
+        )
+
+    def _caller_id(self, text: str, domain: str) -> str:
+        caller = self._read(text, "from")
+        if not self._caller_ids.match(caller.names(domain)):
+            raise Rejected(
+                f"from, {caller.kind}, is none of calling.caller_ids",
+                status=403, code="caller_id_not_allowed", param="from",
+            )  # fmt: skip
+        return str(caller)
+
+    def _read(self, text: str, param: str) -> Target:
+        try:
+            target = read_target(text, self._config.international_prefixes)
+        except ProtocolError as exc:
+            raise Rejected(f"{param} {exc}", status=422, code=exc.code, param=param) from None
+        if target.after and not self._config.post_dial:
+            raise _not_allowed(target, "has keys behind it, which calling.post_dial does not allow", param)
+        return target
+
+
+def _not_allowed(target: Target, why: str, param: str = "target") -> Rejected:
+    return Rejected(f"{param}, {target.kind}, {why}", status=403, code="target_not_allowed", param=param)
