@@ -11,29 +11,24 @@
 # and takes unsigned calls: for a port published on 127.0.0.1 only. For a real carrier mount a configuration and pass
 # its secrets: `-v ./my.yaml:/app/configs/my.yaml:ro --env-file .env … talkspurt serve -c configs/my.yaml`.
 
-FROM python:3.12-slim-bookworm AS requirements
-WORKDIR /src
-COPY pyproject.toml ./
-RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-        print(*p['dependencies'], sep='\n', file=open('base.txt', 'w')); \
-        print(*p['optional-dependencies']['cosyvoice'], sep='\n', file=open('cosyvoice.txt', 'w'))"
-
 FROM python:3.12-slim-bookworm AS wheel
 WORKDIR /src
+COPY requirements/build.txt ./
+RUN pip install --no-cache-dir --require-hashes -r build.txt
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY codecs codecs
 COPY gateway gateway
 COPY tts_engine tts_engine
 COPY sip_bridge sip_bridge
 COPY talkspurt talkspurt
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM python:3.12-slim-bookworm AS build
 WORKDIR /src
 # pip of the base image installs into the new environment, which so needs none of its own.
 RUN python -m venv --without-pip /opt/talkspurt
-COPY --from=requirements /src/base.txt ./
-RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir -r base.txt
+COPY requirements/base.txt ./
+RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir --require-hashes -r base.txt
 COPY --from=wheel /wheels /wheels
 RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir --no-deps /wheels/*.whl
 
@@ -41,10 +36,10 @@ FROM python:3.12-slim-bookworm AS build-cuda
 WORKDIR /src
 # The newest vLLM for this torch, which brings CUDA 13 along. Ours come in a second step: tools of vLLM's that are not
 # used here ask for an older protobuf, which pip then says and goes on.
+COPY requirements/vllm.txt requirements/cosyvoice.txt ./
 RUN python -m venv --without-pip /opt/talkspurt \
-    && pip --python /opt/talkspurt/bin/python install --no-cache-dir "torch==2.11.0" "vllm==0.26.0"
-COPY --from=requirements /src/base.txt /src/cosyvoice.txt ./
-RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir -r base.txt -r cosyvoice.txt "torch==2.11.0"
+    && pip --python /opt/talkspurt/bin/python install --no-cache-dir --require-hashes -r vllm.txt \
+    && pip --python /opt/talkspurt/bin/python install --no-cache-dir --require-hashes -r cosyvoice.txt
 COPY --from=wheel /wheels /wheels
 RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir --no-deps /wheels/*.whl
 

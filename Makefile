@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+LOCKED = $(BIN)/python -m pip install -q --require-hashes
 
 run: $(VENV)/.run            ## serve the demo on the embedded voice
 	$(BIN)/talkspurt serve -c configs/demo.yaml
@@ -34,14 +35,35 @@ docs: $(VENV)/.docs          ## the API reference of the docstrings, in build/do
 	$(BIN)/python -m pdoc --docformat google --no-show-source -o build/docs \
 	    gateway tts_engine sip_bridge talkspurt voicecodecs '!tts_engine.proto' '!tts_engine.cosyvoice.vllm_plugin'
 
+lock: $(VENV)/.tools         ## choose the newest dependencies and write their hashes into requirements/
+	PATH=$(abspath $(VENV))/tools/bin:$$PATH requirements/lock
+
+sbom: $(VENV)/.tools         ## the parts of a release, CycloneDX JSON, in build/sbom
+	mkdir -p build/sbom
+	for name in base recogniser vllm cosyvoice; do \
+	    $(VENV)/tools/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON \
+	        -o build/sbom/$$name.cdx.json requirements/$$name.txt || exit 1; \
+	done
+
+audit: $(VENV)/.tools        ## known vulnerabilities of the locked releases; fails where the database cannot be asked
+	for name in base recogniser vllm cosyvoice build tools; do \
+	    $(VENV)/tools/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/$$name.txt || exit 1; \
+	done
+
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: $(VENV)/bin/python pyproject.toml
-	($(BIN)/python -m pip install -q -e '.[recogniser]' || $(BIN)/python -m pip install -q -e .) && touch $@
+# What runs is exactly what requirements/ lists, by hash. Where the recogniser has no wheel, the server runs without.
+$(VENV)/.run: $(VENV)/bin/python pyproject.toml requirements/build.txt requirements/base.txt requirements/recogniser.txt
+	($(LOCKED) -r requirements/build.txt -r requirements/recogniser.txt || \
+	    $(LOCKED) -r requirements/build.txt -r requirements/base.txt) && \
+	    $(BIN)/python -m pip install -q --no-deps --no-build-isolation -e . && touch $@
+
+$(VENV)/.tools: $(VENV)/bin/python requirements/tools.txt
+	$(BIN)/python -m venv $(VENV)/tools && $(VENV)/tools/bin/python -m pip install -q --require-hashes -r requirements/tools.txt && touch $@
 
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[test]' && touch $@
@@ -55,4 +77,4 @@ $(VENV)/.fuzz: $(VENV)/bin/python pyproject.toml
 $(VENV)/.docs: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[docs]' && touch $@
 
-.PHONY: run test test-hermetic coverage test-peers test-gpu check bench fuzz docs clean
+.PHONY: run test test-hermetic coverage test-peers test-gpu check bench fuzz docs lock sbom audit clean
