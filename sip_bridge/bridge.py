@@ -89,6 +89,7 @@ class SipBridge:
         self.counts: Counter[str] = Counter()
         """How many calls were ``accepted``, or refused for each reason."""
         self._begin = begin
+        self._calling = calling
         self._check_room = check_room
         self._on_report = on_report
         self._on_rejected = on_rejected
@@ -339,7 +340,7 @@ class SipBridge:
     def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:
         """Return where a transfer leads: to another call of ours, or to the target."""
         other = next((each for each in self._calls if each.session and each.session.call_id == target), None)
-        if other is not None and other is not call:
+        if other is not None and other is not call and self._calling.may_join(call.route, other.route):
             return other.dialog.target, other.dialog
         return read_target(target, call.domain), None
 

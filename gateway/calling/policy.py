@@ -26,6 +26,7 @@ class _Route:
     on_sip: Patterns
     """What is allowed to SIP calls in addition."""
     allowance: Allowance
+    tenant: str
 
 
 class CallingPolicy:
@@ -46,8 +47,9 @@ class CallingPolicy:
                 self._patterns(config.allowed_targets if own.allowed_targets is None else own.allowed_targets),
                 self._patterns(sip_targets if own.allowed_targets is None else ()),
                 Allowance(per_minute=own.calls_per_minute, at_once=own.calls_at_once, whose=f"route {name}"),
+                route.tenant,
             )
-            for name, own in ((name, route.calling) for name, route in routes.items())
+            for name, route, own in ((name, route, route.calling) for name, route in routes.items())
         }
 
     def _patterns(self, patterns: Sequence[str]) -> Patterns:
@@ -55,7 +57,7 @@ class CallingPolicy:
 
     def transfer(self, call: CallInfo, target: str, *, now: float) -> str:
         """Count a transfer, and return its target as it is dialled. A SIP call may also be joined with another live
-        call of ours, by that call's id: nobody new is called then.
+        call of ours, by that call's id, because nobody new is called then; ``may_join`` tells with which.
 
         Raises:
             Rejected: 422, the target names nobody; 403, the target may not be called; 429, the route has made too many
@@ -115,6 +117,10 @@ class CallingPolicy:
         if not (rules.allowed.match(names) or (transport == "sip" and rules.on_sip.match(names))):
             raise _not_allowed(target, "is none of the allowed targets (calling.allowed_targets)")
         return str(target)
+
+    def may_join(self, route: str, other: str) -> bool:
+        """Return whether a call of one route may be joined with a call of the other: both are one tenant's."""
+        return self._routes[route].tenant == self._routes[other].tenant
 
     def may_set(self, header: str) -> bool:
         """Return whether a request, or a parameter of it, may set this header of a SIP call."""

@@ -33,7 +33,8 @@ _numbers = itertools.count(1)
 def policy(config: SipConfig) -> CallingPolicy:
     """Calls may go where the SIP section says, and show what they like."""
     open_to_all = CallingConfig(caller_ids=("*", "*@*"), sip_headers=("*",))
-    return CallingPolicy(open_to_all, {"default": RouteConfig()}, sip_targets=config.allowed_targets)
+    routes = {"default": RouteConfig(), "theirs": RouteConfig(tenant="theirs")}
+    return CallingPolicy(open_to_all, routes, sip_targets=config.allowed_targets)
 
 
 class Told:

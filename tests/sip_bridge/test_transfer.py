@@ -184,6 +184,11 @@ async def test_attended_the_call_to_the_target_is_replaced() -> None:
             await until(lambda: len(made.sessions) == 2)
             consulted = made.sessions[1]
             consulted.call_id = "VX" + "1" * 32
+            consulted.call.route = "theirs"
+            assert caller.call.transfer(consulted.call_id) is TransferStart.UNDER_WAY
+            await until(lambda: caller.transferred)
+            assert "live call" in caller.transferred.pop(), "another tenant's call is not there"
+            consulted.call.route = "default"
             assert caller.call.transfer(consulted.call_id) is TransferStart.UNDER_WAY
             target = Address.parse((await referred(phone)).headers.get("Refer-To") or "").uri
             assert (target.host, target.port) == ("127.0.0.1", expert.port)
