@@ -7,6 +7,7 @@ import re
 import string
 from pathlib import Path
 from typing import Annotated, Literal, get_args
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -47,6 +48,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _scheme(url: str) -> str:
+    """Return the part of an address that an error may show. The rest may hold a password or a key."""
+    return urlsplit(url).scheme
 
 
 class Section(BaseModel):
@@ -141,7 +147,7 @@ class DialogueConfig(Section):
         if self.url and self.script:
             raise ValueError("dialogue names both url and script; a route has one of them")
         if self.url and not self.url.startswith(("ws://", "wss://")):
-            raise ValueError(f"dialogue.url is {self.url!r}, expected ws:// or wss://")
+            raise ValueError(f"dialogue.url has the scheme {_scheme(self.url)!r}, expected ws:// or wss://")
         return self
 
 
@@ -384,7 +390,7 @@ class RecogniserConfig(Section):
     @model_validator(mode="after")
     def _readable(self) -> RecogniserConfig:
         if self.url and not self.url.startswith(("ws://", "wss://")):
-            raise ValueError(f"recogniser.url is {self.url!r}, expected ws:// or wss://")
+            raise ValueError(f"recogniser.url has the scheme {_scheme(self.url)!r}, expected ws:// or wss://")
         return self
 
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from talkspurt.log import configure_as_parent
 from tts_engine.api import SpeechEngine
 from tts_engine.config import EngineConfig, ModelConfig
 from tts_engine.cosyvoice.kernels import compile_cache
@@ -174,6 +175,7 @@ def run_engine(config: EngineConfig) -> int:
 
 def main(arguments: list[str]) -> int:
     """Run the child process. Arguments: the file with its configuration, and its parent's process id."""
+    configure_as_parent()
     file, parent_pid = arguments
     config = EngineConfig.model_validate_json(Path(file).read_bytes())
     return runner.run_child(config, make_engine, parent_pid=int(parent_pid))

@@ -1,14 +1,19 @@
 """Sets up logging: a constant message and its `extra` fields, as text or as JSON lines, on standard error.
 
-Nothing here filters caller data. Code that calls `log` never puts audio, text or digits into a message or a field.
+Code that calls `log` never puts audio, text, digits or secrets into a message or a field. What other code raises may
+quote them, so a traceback here has places and types, and no exception's message.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+import threading
 import time
+import traceback
+from types import TracebackType
 from typing import TextIO
 
 from gateway.config import LogConfig
@@ -17,8 +22,21 @@ _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskN
 """Attributes that every record has. All others come from ``extra``."""
 
 
+_FOR_CHILDREN = "TALKSPURT_LOG"
+"""The environment variable in which child processes find the section ``log``."""
+
+
+def configure_as_parent() -> None:
+    """Log as the process that started this one. Without such a process, log warnings as text."""
+    configure(LogConfig.model_validate_json(os.environ.get(_FOR_CHILDREN, '{"level": "warning"}')))
+
+
 def configure(config: LogConfig, stream: TextIO | None = None) -> None:
-    """Send all logging of this process to ``stream`` (default: standard error)."""
+    """Send all logging of this process, and what nobody catches in it, to ``stream`` (default: standard error)."""
+    os.environ[_FOR_CHILDREN] = config.model_dump_json()
+    sys.excepthook = _uncaught
+    threading.excepthook = _uncaught_in_thread
+    sys.unraisablehook = _unraisable
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter() if config.json_lines else TextFormatter())
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
@@ -36,8 +54,8 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return one line, then the traceback if there is one."""
         fields = "".join(f" {key}={_plain(value)}" for key, value in _extra(record).items())
-        line = f"{_timestamp(record)} {record.levelname} {record.name}: {_one_line(record.getMessage())}{fields}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        line = f"{_timestamp(record)} {record.levelname} {record.name}: {_one_line(_message(record))}{fields}"
+        return f"{line}\n{_traceback(record.exc_info)}" if record.exc_info else line
 
 
 class JsonFormatter(logging.Formatter):
@@ -49,12 +67,48 @@ class JsonFormatter(logging.Formatter):
             "time": _timestamp(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
         }
         entry |= {key: value for key, value in _extra(record).items() if key not in entry}
         if record.exc_info:
-            entry["traceback"] = self.formatException(record.exc_info)
+            entry["traceback"] = _traceback(record.exc_info)
         return json.dumps(entry, ensure_ascii=False, default=str)
+
+
+def _message(record: logging.LogRecord) -> str:
+    """Return the message; with an exception only its first line, since asyncio's second one quotes the exception."""
+    message = record.getMessage()
+    return message.partition("\n")[0] if record.exc_info else message
+
+
+def _traceback(
+    info: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
+) -> str:
+    """Return places and types of an exception, those that caused it first."""
+    parts: list[str] = []
+    seen: set[int] = set()
+    exc: BaseException | None = info[1]
+    while exc is not None and id(exc) not in seen:
+        seen.add(id(exc))
+        number = f" [Errno {exc.errno}]" if isinstance(exc, OSError) and exc.errno is not None else ""
+        places = "".join(traceback.format_tb(exc.__traceback__))
+        parts.append(f"Traceback (most recent call last):\n{places}{type(exc).__name__}{number}")
+        exc = exc.__cause__ or (None if exc.__suppress_context__ else exc.__context__)
+    return "\n\n".join(reversed(parts))
+
+
+def _uncaught(kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
+    logging.getLogger(__name__).critical("nobody caught an exception", exc_info=(kind, exc, trace))
+
+
+def _uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
+    if arguments.exc_value is not None:
+        _uncaught(arguments.exc_type, arguments.exc_value, arguments.exc_traceback)
+
+
+def _unraisable(arguments: sys.UnraisableHookArgs) -> None:
+    if arguments.exc_value is not None:
+        _uncaught(arguments.exc_type, arguments.exc_value, arguments.exc_traceback)
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:

@@ -17,6 +17,7 @@ from gateway.recognition.client import ListenRecogniser
 from gateway.recognition.process import EmbeddedRecogniser, knows, socket_beside
 from gateway.recognition.server import ListenServer
 from gateway.seams.recogniser import Recogniser
+from talkspurt.log import configure_as_parent
 from tts_engine.service.child import die_with, yield_cpu
 
 HOW_TO_ADD = "pip install 'talkspurt[recogniser]'"
@@ -82,6 +83,7 @@ async def _serve(config: EmbeddedRecogniserConfig, socket: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run the child process. Arguments: the file with its configuration, and its parent's process id."""
+    configure_as_parent()
     file, parent_pid = arguments
     config = EmbeddedRecogniserConfig.model_validate_json(Path(file).read_bytes())
     die_with(int(parent_pid))

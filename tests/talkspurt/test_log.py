@@ -4,18 +4,26 @@ import io
 import json
 import logging
 import re
+import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from gateway.config import LogConfig
-from talkspurt.log import configure
+from talkspurt.log import configure, configure_as_parent
+
+SAID = "xylophonic 4929123456781234"
 
 
 @pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
+def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     root = logging.getLogger()
     before = root.handlers[:], root.level
+    for module, hook in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
+        monkeypatch.setattr(module, hook, getattr(module, hook))
+    monkeypatch.setenv("TALKSPURT_LOG", "")
+    monkeypatch.delenv("TALKSPURT_LOG")
     yield
     logging.captureWarnings(False)
     root.handlers[:], root.level = before[0], before[1]
@@ -42,7 +50,7 @@ def test_text_is_a_constant_and_its_fields() -> None:
         first,
     )
     assert second.endswith("ERROR gateway.call.session: turn failed call=VX1")
-    assert traceback[0].startswith("Traceback") and traceback[-1] == "ValueError: bad"
+    assert traceback[0].startswith("Traceback") and traceback[-1] == "ValueError"
 
 
 def test_json_is_one_object_a_line() -> None:
@@ -51,9 +59,52 @@ def test_json_is_one_object_a_line() -> None:
         "level": "info", "logger": "gateway.call.session", "message": "call ended",
         "call": "VX1", "why": 'a "b"\nc', "turns": 3,
     }  # fmt: skip
-    assert second["traceback"].endswith("ValueError: bad")
+    assert second["traceback"].endswith("ValueError")
 
 
 def test_the_level_counts() -> None:
     assert "too little" in written(LogConfig(level="debug"))
     assert "call ended" not in written(LogConfig(level="warning"))
+
+
+def failed(stream: io.StringIO) -> None:
+    """A fault of a kind that quotes what was said, with a cause that does too."""
+    try:
+        try:
+            raise OSError(2, SAID, f"/tmp/{SAID}")
+        except OSError as exc:
+            raise ValueError(SAID) from exc
+    except ValueError as exc:
+        logging.getLogger("gateway").exception("turn failed")
+        # asyncio's own message: the task with its exception on a second line
+        message = f"Task exception was never retrieved\nfuture: <Task exception={exc!r}>"
+        logging.getLogger("asyncio").error(message, exc_info=exc)
+        sys.excepthook(ValueError, exc, exc.__traceback__)
+        threading.excepthook(threading.ExceptHookArgs((ValueError, exc, exc.__traceback__, None)))
+        error = type("Unraisable", (), {"exc_type": ValueError, "exc_value": exc, "exc_traceback": exc.__traceback__})
+        sys.unraisablehook(error)  # type: ignore[arg-type]  # only the interpreter makes the real one
+
+
+@pytest.mark.parametrize("json_lines", [True, False])
+def test_what_an_exception_says_is_never_written_only_where_and_of_which_kind_it_is(json_lines: bool) -> None:
+    stream = io.StringIO()
+    configure(LogConfig(json_lines=json_lines), stream)
+    failed(stream)
+    text = stream.getvalue()
+    assert text.count("FileNotFoundError [Errno 2]") == text.count("in failed") / 2 == 5
+    assert "Task exception was never retrieved" in text and text.count("nobody caught an exception") == 3
+    assert not re.search("xylophonic|4929", text)
+
+
+def test_a_child_process_logs_as_its_parent(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(LogConfig(level="debug", json_lines=True))
+    configure_as_parent()  # in the child, which has the parent's environment
+    logging.getLogger("tts_engine").debug("engine serves")
+    assert json.loads(capsys.readouterr().err)["message"] == "engine serves"
+
+
+def test_without_a_parent_warnings_are_logged_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_as_parent()
+    logging.getLogger("tts_engine").info("engine serves")
+    logging.getLogger("tts_engine").warning("slow")
+    assert capsys.readouterr().err.endswith("Z WARNING tts_engine: slow\n")

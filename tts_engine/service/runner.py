@@ -46,7 +46,11 @@ def run_child(config: EngineConfig, factory: EngineFactory, *, parent_pid: int) 
     """Do as ``run`` does, as a child of the gateway: at lower priority, and never longer than the gateway lives."""
     die_with(parent_pid)
     yield_cpu(config.nice)
-    return run(config, factory)
+    try:
+        return uvloop.run(_serve(config, factory))
+    except (EngineError, OSError) as exc:
+        log.error("the engine did not start", extra={"error": str(exc)})
+        return 1
 
 
 async def _serve(config: EngineConfig, factory: EngineFactory) -> int:

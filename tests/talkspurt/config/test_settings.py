@@ -79,7 +79,7 @@ def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
         ("carriers:\n  twilio:\n    auth_token: ''\n",
          "3: carriers.twilio.auth_token: expected a length of at least 1; got ''"),
         ("routes:\n  a:\n    dialogue:\n      url: http://x\n",
-         "3: routes.a.dialogue: dialogue.url is 'http://x', expected ws:// or wss://"),
+         "3: routes.a.dialogue: dialogue.url has the scheme 'http', expected ws:// or wss://"),
         ("server:\n  port: 1\nlog: {}\nserver:\n  port: 2\n", "4: server is here twice, first in line 1"),
         ("server:\n  port: 1\n  port: 2\n", "3: server.port is here twice, first in line 2"),
         ("server: {port: 1, port: 2}\n", "1: server.port is here twice, first in line 1"),
