@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.seams.messages import End, Text
+from gateway.seams.messages import End, Text, Transfer
 from tests.gateway.call.interleavings import run_all, scripted
 from tests.gateway.call.virtual_session import VirtualSession
 
@@ -138,3 +138,20 @@ def test_the_callers_audio_is_worked_on_until_the_caller_who_cut_us_has_finished
         assert not call.vad_wanted
 
     assert any("Interrupt(" in line for line in lines_of(scene))
+
+
+def test_a_leg_of_any_kind_hears_of_a_transfer_only_when_the_policy_lets_it_through() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.say(Text(token="one two three four five", last=True))
+        await call.run(0.1)
+        call.say(Transfer(target="+88216123456"), Transfer(target="0049 30-123"), Transfer(target="+4930123"))
+        await call.run(1.0)
+
+    route = {"calling": {"calls_per_minute": 1}}
+    lines = lines_of(scene, route=route, calling={"allowed_targets": ["+4930*"]})
+    assert [line for line in lines if line.startswith(("transfer", "call rejected"))] == [
+        "call rejected target_not_allowed", "transfer +4930123", "call rejected rate_limited",
+    ]  # fmt: skip
+    told = [line for line in lines if "Error(" in line]
+    assert "an international number" in told[0] and "882" not in told[0]
+    assert any("event='finished'" in line for line in lines), "the call goes on, and so does its speech"

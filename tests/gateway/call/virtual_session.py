@@ -330,6 +330,7 @@ class VirtualSession:
         self.note(f"hang_up {reason} {handoff_data}")
 
     def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
+        self.note(f"transfer {target}")
         return TransferStart.REFUSED
 
     # --- meter -------------------------------------------------------------------------------------------------------
