@@ -74,6 +74,10 @@ class Metrics(Collector):
         self._dialogue_connected = Gauge(
             "talkspurt_dialogue_connected", "Lines to dialogue managers that are up.", ["route"], registry=registry
         )
+        self._moved_turns = Counter(
+            "talkspurt_moved_turns", "Turns that went on at another engine after their first sound.", registry=registry
+        )
+        self._moves = 0
         self._dialogue_reconnects = Counter(
             "talkspurt_dialogue_reconnects", "Broken dialogue lines that came up again.", registry=registry
         )
@@ -179,6 +183,11 @@ class Metrics(Collector):
     def dialogue_connected(self, *, route: str, lines: int) -> None:
         """Note how many live lines to dialogue managers a route has now."""
         self._dialogue_connected.labels(route).set(lines)
+
+    def moved_turns(self, *, total: int) -> None:
+        """Take how many turns have gone on at another engine since the start."""
+        self._moved_turns.inc(total - self._moves)
+        self._moves = total
 
     def dialogue_reconnects(self, *, total: int) -> None:
         """Note how many broken lines have come up again since the start."""

@@ -166,7 +166,11 @@ class Gateway:
         )
         self.health = Health(self.directory, engine.status, version=__version__)
         self.exposition = Exposition(
-            self.metrics, self.dialogue_stats, lambda: self.sip.kept if self.sip is not None else {}, engine.metrics
+            self.metrics,
+            self.dialogue_stats,
+            lambda: self.sip.kept if self.sip is not None else {},
+            engine.metrics,
+            lambda: engine.moves,
         )
         self.switches = Switches(
             self.carriers, config.server, self.tokens, lambda *stream: self.server.open_stream(*stream)

@@ -16,6 +16,7 @@ class Exposition:
     Args:
         sip: sizes of the SIP side's tables, by name.
         engine: asks the engine for its own text; raises ``EngineError``.
+        moves: how many turns have gone on at another engine.
     """
 
     def __init__(
@@ -24,11 +25,13 @@ class Exposition:
         dialogues: DialogueStats,
         sip: Callable[[], Mapping[str, int]],
         engine: Callable[[], Awaitable[bytes]],
+        moves: Callable[[], int],
     ) -> None:
         self._metrics = metrics
         self._dialogues = dialogues
         self._sip = sip
         self._engine = engine
+        self._moves = moves
 
     async def __call__(self) -> bytes:
         """Return all series in Prometheus' text format, without those of an engine that cannot be asked."""
@@ -36,6 +39,7 @@ class Exposition:
             self._metrics.dialogue_connected(route=route, lines=lines)
         self._metrics.dialogue_reconnects(total=self._dialogues.reconnects)
         self._metrics.kept(tasks=len(asyncio.all_tasks()), sip=self._sip())
+        self._metrics.moved_turns(total=self._moves())
         ours = self._metrics.exposition()
         try:
             return ours + await self._engine()

@@ -22,6 +22,7 @@ NAMES = {
     "talkspurt_turns_total": {"outcome"},
     "talkspurt_dialogue_connected": {"route"},
     "talkspurt_dialogue_reconnects_total": set(),
+    "talkspurt_moved_turns_total": set(),
     "talkspurt_playout_buffer_seconds": set(),
     "talkspurt_carrier_mark_delay_seconds": set(),
     "talkspurt_rtp_lost_total": set(),
@@ -47,6 +48,7 @@ def used() -> Metrics:
     metrics.stalled(transport="twilio")
     metrics.dialogue_connected(route="default", lines=3)
     metrics.dialogue_reconnects(total=1)
+    metrics.moved_turns(total=1)
     metrics.tokens_dropped(4)
     metrics.rtp(lost=2, jitter_s=0.003)
     metrics.pacing_error("twilio").observe(0.0015)

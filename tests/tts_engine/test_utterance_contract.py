@@ -67,7 +67,7 @@ class Speech:
         return caught.value
 
 
-@pytest.fixture(params=["in process", "over gRPC"])
+@pytest.fixture(params=["in process", "over gRPC", "by two ways over gRPC"])
 async def speech(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Speech]:
     voice = HeldTone()
     config = EngineConfig.model_validate({"listen": f"unix:{tmp_path}/engine.sock", "speech": SETTINGS})
@@ -78,7 +78,8 @@ async def speech(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         server = SpeechServer(config)
         await server.start()
         await server.serve(engine)
-        client = GrpcEngine(server.address, config)
+        ways = 1 if request.param == "over gRPC" else 2  # with two, an utterance may go on by the other
+        client = GrpcEngine([server.address] * ways, config)
         yield Speech(client, voice)
         await client.aclose()
         await server.aclose()

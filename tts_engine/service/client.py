@@ -18,12 +18,13 @@ from typing import Any, Self
 import grpc
 
 from tts_engine import metrics
-from tts_engine.api import AudioChunk, EngineStatus, UtteranceRequest, VoiceInfo
+from tts_engine.api import AudioChunk, EngineStatus, Utterance, UtteranceRequest, VoiceInfo
 from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, Unauthenticated, Unavailable
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 from tts_engine.service import wire
+from tts_engine.service.moving import MovingUtterance
 from tts_engine.service.position import PositionReporter
 from tts_engine.service.security import open_channel, proof
 
@@ -234,8 +235,8 @@ class GrpcEngine:
     """``tts_engine.api.SpeechEngine`` in one or more other processes.
 
     With several targets, an utterance goes to the engine with the fewest utterances of ours. Engines that are lost, or
-    have just refused one as full, come last. Voices and models are set on all engines, and read from the first that
-    answers.
+    have just refused one as full, come last. An utterance that is refused or lost goes on at the next engine. Voices
+    and models are set on all engines, and read from the first that answers.
     """
 
     def __init__(self, target: str | Sequence[str], config: EngineConfig) -> None:
@@ -245,15 +246,29 @@ class GrpcEngine:
             raise ValueError("no engine target, expected at least one host:port or unix:/path")
         self._backends = [_Backend(one, config) for one in targets]
         self._closed = False
+        self.moves = 0
+        """Number of utterances that went on at another engine after their first sound."""
 
-    def open(self, request: UtteranceRequest) -> GrpcUtterance:
+    def open(self, request: UtteranceRequest) -> GrpcUtterance | MovingUtterance:
         if self._closed:
             raise Unavailable("the client of the engine is closed")
         if len(self._backends) == 1:
-            backend = self._backends[0]
-        else:
-            backend = min(self._backends, key=lambda one: one.load)
-        return GrpcUtterance(backend, request)
+            return GrpcUtterance(self._backends[0], request)
+        left = list(self._backends)
+
+        def reopen() -> Utterance | None:
+            if self._closed or not left:
+                return None
+            backend = min(left, key=lambda one: one.load)
+            left.remove(backend)
+            return GrpcUtterance(backend, request)
+
+        first = reopen()
+        assert first is not None
+        return MovingUtterance(first, reopen, moved=self._note_move)
+
+    def _note_move(self) -> None:
+        self.moves += 1
 
     async def list_voices(self) -> Sequence[VoiceInfo]:
         response = await self._first("ListVoices", pb.ListVoicesRequest())

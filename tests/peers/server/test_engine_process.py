@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+import re
 import signal
 import stat
 import subprocess
 import sys
 import urllib.request
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -197,3 +200,37 @@ async def test_the_wired_engine_speaks_through_its_own_process() -> None:
     assert (await client.status()).engine == "tone"
     await client.aclose()
     await child.aclose()
+
+
+async def test_a_turn_whose_engine_is_killed_is_spoken_to_its_end_by_another() -> None:
+    config = EngineConfig(restart_backoff_s=60)
+    text = "One moment please, the whole of this sentence is still to be heard. And so is this one. And the last."
+    async with AsyncExitStack() as stack:
+        children = [engine_process(config) for _ in range(2)]
+        for child in children:
+            stack.push_async_callback(child.aclose)
+            await child.start()
+        engine = GrpcEngine([child.target for child in children], config)
+        stack.push_async_callback(engine.aclose)
+        utterance = engine.open(UtteranceRequest(utterance_id="u"))
+        stack.push_async_callback(utterance.aclose)
+        utterance.feed(text)
+        utterance.end_text()
+        chunks = [await anext(utterance)]
+        (busy,) = (number for number, backend in enumerate(engine._backends) if backend.active)
+        os.kill(running(children[busy]), signal.SIGKILL)
+        chunks += [chunk async for chunk in utterance]
+
+        ends = [chunk.first_sample + chunk.samples for chunk in chunks]
+        assert [chunk.first_sample for chunk in chunks] == [0, *ends[:-1]], "no hole"
+        spans = [span for chunk in chunks for span in chunk.spans]
+        words = [(span.start_char, span.end_char) for span in spans]
+        # A word of which only the beginning was made is said again.
+        again = sum(one == other for one, other in pairwise(words))
+        assert again <= 1
+        assert [text[start:end].strip(" ,.") for start, end in dict.fromkeys(words)] == re.findall(r"\w+", text)
+        assert engine.moves == 1
+
+        # The dead engine gets no new turn.
+        assert await speak(engine, "Hello.")
+        assert engine.moves == 1

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.tts_engine.service.scripted import RETRY_AFTER_S
-from tts_engine.api import UtteranceRequest
+from tts_engine.api import Utterance, UtteranceRequest
 from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError
-from tts_engine.service.client import GrpcEngine, GrpcUtterance
+from tts_engine.service.client import GrpcEngine
 from tts_engine.service.process import EngineProcess
 
 PLACES = 50
@@ -46,10 +46,10 @@ TRANSIENT = {("Exhausted", 0.75), ("Exhausted", RETRY_AFTER_S), ("Unavailable", 
 """What may become of it: told as it is, or, where it met a write, that there is no engine now."""
 
 
-async def refusal(utterance: GrpcUtterance) -> tuple[str, float | None]:
+async def refusal(utterance: Utterance) -> tuple[str, float | None]:
     """How it was refused: name of the error, delay before a retry."""
     with pytest.raises(EngineError) as caught:
-        await anext(utterance)
+        await anext(aiter(utterance))
     await utterance.aclose()
     return type(caught.value).__name__, getattr(caught.value, "retry_after_s", None)
 
@@ -60,7 +60,7 @@ async def test_a_refusal_by_a_full_engine_is_never_a_failure(engine: GrpcEngine,
     for utterance in held:
         utterance.feed("one hold ")
     for utterance in held:
-        await anext(utterance)
+        await anext(aiter(utterance))
 
     async def refused() -> tuple[str, float | None]:
         utterance = engine.open(UtteranceRequest(utterance_id="u"))

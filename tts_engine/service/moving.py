@@ -1,0 +1,116 @@
+"""An utterance that goes on at another engine when its own refuses it or is lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from tts_engine.api import AudioChunk, TextSpan, Utterance
+from tts_engine.errors import Exhausted, Unavailable
+
+Reopen = Callable[[], Utterance | None]
+"""Open the same request at an engine that has not been tried. None: there is none."""
+
+
+class MovingUtterance:
+    """An ``Utterance`` over several engines.
+
+    A refusal costs nothing, so every engine is asked. An engine that is lost may have been lost by this very text, so
+    a second loss is passed on. The next engine gets the text from the first word on that was not handed over in whole,
+    and the positions in its chunks are moved behind what was handed over.
+    """
+
+    def __init__(self, first: Utterance, reopen: Reopen, *, moved: Callable[[], None]) -> None:
+        """``moved`` is called when speech goes on at another engine after its first sound."""
+        self._utterance, self._chunks = first, aiter(first)
+        self._reopen, self._moved = reopen, moved
+        self._text: list[str] = []
+        """Everything that was fed; the engine's ``speech.max_chars`` bounds it."""
+        self._ended = self._lost = False
+        self._samples = 0
+        """Number of samples that were handed over."""
+        self._spans: list[TextSpan] = []
+        """Words that were handed over, in whole or in part."""
+        self._first_sample = self._first_char = 0
+        """Where the current engine's part begins."""
+
+    def feed(self, text: str) -> None:
+        self._text.append(text)
+        self._utterance.feed(text)
+
+    def end_text(self) -> None:
+        self._ended = True
+        self._utterance.end_text()
+
+    def played(self, samples: int, *, at: float) -> None:
+        # Until the next engine's part begins, the caller hears the part before it.
+        self._utterance.played(max(0, samples - self._first_sample), at=at)
+
+    def __aiter__(self) -> AsyncIterator[AudioChunk]:
+        return self
+
+    async def __anext__(self) -> AudioChunk:
+        while True:
+            try:
+                chunk = await anext(self._chunks)
+            except (Exhausted, Unavailable) as error:
+                lost = isinstance(error, Unavailable)
+                if (lost and self._lost) or (following := self._reopen()) is None:
+                    raise
+                self._lost = self._lost or lost
+                await self._utterance.aclose()
+                self._move(following)
+            else:
+                return self._placed(chunk)
+
+    async def aclose(self) -> None:
+        await self._utterance.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _move(self, following: Utterance) -> None:
+        self._utterance, self._chunks = following, aiter(following)
+        if self._samples:
+            self._moved()
+        self._first_sample = self._samples
+        self._first_char = next_char(self._spans, self._samples)
+        text = "".join(self._text)[self._first_char :]
+        if text:
+            following.feed(text)
+        if self._ended:
+            following.end_text()
+
+    def _placed(self, chunk: AudioChunk) -> AudioChunk:
+        samples, chars = self._first_sample, self._first_char
+        if samples:
+            spans = [
+                TextSpan(
+                    span.start_char + chars,
+                    span.end_char + chars,
+                    span.first_sample + samples,
+                    span.end_sample + samples,
+                    span.exact,
+                )
+                for span in chunk.spans
+            ]
+            chunk = replace(chunk, first_sample=chunk.first_sample + samples, spans=spans)
+        self._spans += chunk.spans
+        self._samples = chunk.first_sample + chunk.samples
+        return chunk
+
+
+def next_char(spans: Sequence[TextSpan], samples: int) -> int:
+    """Return the first character of the first word that does not end within ``samples``, else the one behind all
+    words."""
+    for span in spans:
+        if span.end_sample > samples:
+            return span.start_char
+    return spans[-1].end_char if spans else 0
