@@ -376,6 +376,7 @@ class Outgoing:
                     call = self._call(attempt, order, elsewhere, peer, from_, headers)
                     outcome = await call.outcome
                 except Rejected as exc:
+                    self._on_failed(exc.code)
                     log.info("SIP redirection not followed", extra={"why": exc.code})
             answered = outcome.status == 200
         finally:

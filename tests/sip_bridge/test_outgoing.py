@@ -273,6 +273,7 @@ async def test_a_redirection_is_followed_where_targets_are_allowed() -> None:
             await fresh(phone, "ACK")
             redirected = await fresh(other, "INVITE")
             assert redirected.uri == f"sip:bob@127.0.0.1:{other.port}"
+            assert made.rejected == ["target_not_allowed"]
             reply(other, redirected, 200, body=offer(other.rtp_port, codecs="0"))
             await next_of(other, "ACK")
             assert await ended(made, attempt) == ("answered", 200, "")
