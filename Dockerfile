@@ -1,15 +1,15 @@
 # talkspurt on the CPU with the embedded voice, or on an NVIDIA GPU with CosyVoice.
 #
 #   docker build --target cpu -t talkspurt .
-#   docker run --rm -p 127.0.0.1:8080:8080 -e TALKSPURT__SERVER__INSECURE=true talkspurt
+#   docker run --rm -p 127.0.0.1:8080:8080 -e TALKSPURT__SERVER__INSECURE=true -e TALKSPURT__CARRIERS={} talkspurt
 #
 #   docker build --target cuda -t talkspurt:cuda .          # driver 580 or newer, NVIDIA container toolkit
 #   docker run --rm --gpus all -p 127.0.0.1:8080:8080 -e TALKSPURT__SERVER__INSECURE=true \
 #     -v ./models:/app/models:ro -v cache:/var/cache/talkspurt -v voices:/var/lib/talkspurt talkspurt:cuda
 #
-# Inside a container the listener has to leave loopback. `INSECURE` opens the console, /v1 and /metrics without a key
-# and takes unsigned calls: for a port published on 127.0.0.1 only. For a real carrier mount a configuration and pass
-# its secrets: `-v ./my.yaml:/app/configs/my.yaml:ro --env-file .env … talkspurt serve -c configs/my.yaml`.
+# Inside a container the listener has to leave loopback. `INSECURE` opens the console, /v1 and /metrics without a key:
+# for a port published on 127.0.0.1 only. `CARRIERS={}` leaves out the demo's carriers, which check nothing: a listener
+# beyond loopback refuses them. For a real carrier mount a configuration and pass its secrets: `-v ./my.yaml:/app/configs/my.yaml:ro --env-file .env … talkspurt serve -c configs/my.yaml`.
 
 FROM python:3.12-slim-bookworm AS wheel
 WORKDIR /src

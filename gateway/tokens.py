@@ -22,6 +22,7 @@ GRANT = "tst_"
 """What every browser's token begins with, so that it is told from an API key."""
 _GRANTS = b"grant\0"  # what is signed for streams begins with a time, whose first byte is 0
 _KEYS = b"key\0"
+_REQUESTS = b"request\0"
 
 GrantScope = Literal["call", "read", "lead", "session"]
 """``call``: a browser may call. ``lead``: it may also speak as the dialogue manager of its call. ``read``: it sees
@@ -71,14 +72,19 @@ class Tokens:
 
     # --- streams ---------------------------------------------------------------------------------------------------
 
-    def make(self, dialect: str, route: str, *, now: float, call: str = "") -> str:
+    def id_of(self, request: bytes) -> bytes:
+        """Return the id that all tokens have which are made for the same request."""
+        return self._mac(_REQUESTS + request)[:_ID_BYTES]
+
+    def make(self, dialect: str, route: str, *, now: float, call: str = "", token_id: bytes = b"") -> str:
         """A token for one stream address; URL-safe, 56 characters. It opens one call.
 
         Args:
             call: the id that the stream's start will name; empty: any.
+            token_id: one of ``id_of``; of all tokens with this id one opens a call. Empty: an id of its own.
         """
         expiry = int(now + self._lifetime_s).to_bytes(_EXPIRY_BYTES, "big")
-        signed = expiry + secrets.token_bytes(_ID_BYTES) + (_digest(call) if call else _ANY_CALL)
+        signed = expiry + (token_id or secrets.token_bytes(_ID_BYTES)) + (_digest(call) if call else _ANY_CALL)
         return base64.urlsafe_b64encode(signed + self._stream_mac(signed, dialect, route)).decode()
 
     def check(self, token: str, dialect: str, route: str, *, now: float) -> StreamToken:

@@ -208,7 +208,9 @@ class Gateway:
             calls=Calls(
                 self.directory, self.observers, config.routes, self.sip.outgoing if self.sip is not None else None
             ),
-            webhooks=Webhooks(self.public_url, self.carriers, config.routes, self.tokens, self.handoffs),
+            webhooks=Webhooks(
+                self.public_url, self.carriers, config.routes, self.tokens, self.handoffs, self.directory.is_spent
+            ),
             hub=self.hub,
             limits=config.limits,
             metrics=self.exposition if config.metrics.enabled else None,

@@ -20,6 +20,10 @@ class Listed(Protocol):
     def call_id(self) -> str: ...
 
 
+SPENT = 50_000
+"""How many stream tokens of begun calls are remembered, some 100 bytes each. Of more, the oldest are forgotten, but
+none that is still good."""
+
 C = TypeVar("C", bound=Listed)
 
 
@@ -54,6 +58,8 @@ class Directory(Protocol[C]):
         """
         ...
 
+    def is_spent(self, token_id: bytes) -> bool: ...
+
     def check_unspent(self, token: StreamToken) -> None:
         """Raise ``Rejected`` (403) if a call began with this stream token."""
         ...
@@ -79,7 +85,8 @@ class LocalDirectory(Generic[C]):
         self.draining = False
         self._calls: dict[str, C] = {}
         self._spent: dict[bytes, int] = {}
-        """Id of a stream token -> when it expires, in the order in which calls began."""
+        """Id of a stream token -> when it expires, in the order in which calls began. A webhook that is repeated after
+        its call asks for the same id, so ids are remembered beyond their time, up to ``SPENT`` of them."""
 
     def new_call_id(self) -> str:
         """A fresh id that names this worker."""
@@ -125,15 +132,19 @@ class LocalDirectory(Generic[C]):
         return self._calls.get(call_id)
 
     def spend(self, token: StreamToken, *, now: float) -> None:
-        """Note that a call begins with this stream token; the token is remembered until it has expired."""
+        """Note that a call begins with this stream token; the token is remembered at least until it has expired."""
         self.check_unspent(token)
-        while self._spent and next(iter(self._spent.values())) < now:
+        while len(self._spent) >= SPENT and next(iter(self._spent.values())) < now:
             del self._spent[next(iter(self._spent))]
         self._spent[token.id] = token.expires
 
+    def is_spent(self, token_id: bytes) -> bool:
+        """Whether a call began with a stream token of this id."""
+        return token_id in self._spent
+
     def check_unspent(self, token: StreamToken) -> None:
         """Raise ``Rejected`` (403) if a call began with this stream token."""
-        if token.id in self._spent:
+        if self.is_spent(token.id):
             raise Rejected("stream token has opened a call before", status=403, code="spent_token", param="token")
 
     def __iter__(self) -> Iterator[C]:

@@ -52,15 +52,19 @@ async def _plain_bodies_only(request: web.Request, handler: Handler) -> web.Stre
     return await handler(request)
 
 
-def _guarded_by(sites: Sites, call_origins: Sequence[str]) -> Any:
-    """Make a middleware that refuses requests of pages of other sites."""
+def _guarded_by(sites: Sites, call_origins: Sequence[str], on_rejected: Callable[[str], None]) -> Any:
+    """Make a middleware that refuses requests of pages of other sites, and tells ``on_rejected`` the code."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not request.path.startswith(_NAMELESS):
             changes = request.method not in ("GET", "HEAD", "OPTIONS") or "Upgrade" in request.headers
             also = call_origins if request.path.startswith(_CALLS_OF_BROWSERS) else ()
-            sites.check(request.remote or "", request.headers, changes=changes, also=also)
+            try:
+                sites.check(request.remote or "", request.headers, changes=changes, also=also)
+            except Rejected as exc:
+                on_rejected(exc.code)
+                raise
         return await handler(request)
 
     return guard
@@ -103,7 +107,7 @@ def make_app(
         metrics: the Prometheus exposition, or None if it is switched off.
         sites: tells pages of other sites from our own.
         call_origins: sites whose pages may call us.
-        on_call_rejected: told why a call was refused, by code.
+        on_call_rejected: told why a call, or a request of another site's page, was refused, by code.
         more: routes of parts that are present (speech API, console, WebRTC).
     """
 
@@ -187,7 +191,7 @@ def make_app(
         )
 
     app = web.Application(
-        middlewares=[errors.middleware, _plain_bodies_only, _guarded_by(sites, call_origins)],
+        middlewares=[errors.middleware, _plain_bodies_only, _guarded_by(sites, call_origins, on_call_rejected)],
         client_max_size=limits.message_bytes,
     )
     app[ROUTES] = routes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -39,6 +39,7 @@ class _Request:
     route: str
     form: Mapping[str, str]
     """The first value of each form field."""
+    body: bytes
     proven: bool
     """Whether the request has proven that it comes from the carrier."""
 
@@ -48,7 +49,11 @@ class _Request:
 
 
 class Webhooks:
-    """``/webhooks/{dialect}[/{route}]``, ``…/after`` and ``…/status``."""
+    """``/webhooks/{dialect}[/{route}]``, ``…/after`` and ``…/status``.
+
+    Args:
+        is_spent: tells whether a call began with a stream token of this id.
+    """
 
     def __init__(
         self,
@@ -57,12 +62,14 @@ class Webhooks:
         routes: Mapping[str, RouteConfig],
         tokens: Tokens,
         handoffs: Handoffs,
+        is_spent: Callable[[bytes], bool],
     ) -> None:
         self._public_url = public_url
         self._carriers = carriers
         self._routes = routes
         self._tokens = tokens
         self._handoffs = handoffs
+        self._is_spent = is_spent
 
     def public_url(self, request: web.Request) -> str:
         """Scheme and authority under which the outside knows us, without a trailing slash."""
@@ -87,7 +94,19 @@ class Webhooks:
         if request.method == "GET":
             own = {name: value for name, value in own.items() if not any(name in names for names in fields.values())}
         call = caller.get("CallSid", "") if control.names_call != "unsure" else ""
-        token = self._tokens.make(dialect, route, now=time.time(), call=call)
+        token_id = b""
+        if asked.proven and caller.get("CallSid"):
+            # Several carriers sign no time, so a request that somebody has seen stays good. Who repeats it after its
+            # call has begun gets no second stream.
+            head = f"{dialect} {request.method} {public}{request.raw_path}\n"
+            token_id = self._tokens.id_of(head.encode() + asked.body)
+            if self._is_spent(token_id):
+                raise Rejected(
+                    "this request has begun its call before; a call that comes back to us needs another address, "
+                    "for example with ?again=1",
+                    status=409, code="replayed",
+                )  # fmt: skip
+        token = self._tokens.make(dialect, route, now=time.time(), call=call, token_id=token_id)
         stream = Stream(
             url=f"{public}/media/{dialect}/{route}/{token}".replace("http", "ws", 1),
             after_url=after,
@@ -175,7 +194,7 @@ class Webhooks:
             form = _scalars(body)
         else:
             form = {name: values[0] for name, values in fields.items()}
-        return _Request(configured, control, route, form, proven)
+        return _Request(configured, control, route, form, body, proven)
 
 
 _EVENT_FIELDS = ("StreamEvent", "Event", "CallStatus", "call_status", "status", "event")

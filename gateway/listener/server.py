@@ -66,6 +66,7 @@ class _Switch(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
         peer = transport.get_extra_info("peername")
         if peer is not None and not self._server.sockets.admit(str(peer[0]), self._transport, now=self._server.now()):
+            self._server.on_rejected("too_many_connections")
             self._transport.abort()
             return
         self._timer = asyncio.get_running_loop().call_later(self._server.limits.setup_timeout_s, self._transport.abort)
@@ -115,7 +116,7 @@ class GatewayServer:
             rests on, if it does; raises ``Rejected``.
         sites: tells pages of other sites from whoever may open a media socket.
         call_apis: by dialect, what leads its calls beside their streams.
-        on_rejected: told why a media stream was refused, by code.
+        on_rejected: told why a media stream or a connection was refused, by code.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class GatewayServer:
         self._authorise = authorise
         self._sites = sites
         self._call_apis = call_apis or {}
-        self._on_rejected = on_rejected
+        self.on_rejected = on_rejected
         # Unpacking would run on the loop, before anybody has proven anything, and a few kB may hold gigabytes. The
         # application refuses packed bodies.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, auto_decompress=False)
@@ -242,7 +243,7 @@ class GatewayServer:
             max_errors=self.limits.errors_in_a_row,
             on_closed=self._connections.discard,
             open_api=self._call_apis.get(dialect),
-            on_rejected=self._on_rejected,
+            on_rejected=self.on_rejected,
         )  # fmt: skip
         self._connections.add(connection)
         return connection
@@ -270,7 +271,7 @@ class GatewayServer:
             given = {name: value for name, value in parse_qsl(query) if name != "token"}
             connection = self.connection(parts[0], route, given)
         except Rejected as exc:
-            self._on_rejected(exc.code)
+            self.on_rejected(exc.code)
             return WSUpgradeResponseWithListener(
                 WSUpgradeResponse.create_error_response(exc.status, str(exc).encode()), None
             )

@@ -101,10 +101,10 @@ class Config(Section):
         unchecked = [
             carrier.vendor.key for carrier in self.carriers.configured().values() if not carrier.settings.verify
         ]
-        if unchecked and reachable and not server.insecure:
+        if unchecked and reachable:
             raise ValueError(
                 f"carriers.{unchecked[0]}.verify is off while {server.public_url or server.host} can be reached from "
-                "outside: leave it on" + ("" if server.public_url else ", or set server.insecure: true")
+                "outside: leave it on, or take the carrier out of the configuration"
             )
         if self.auth.token_s > self.auth.token_max_s:
             raise ValueError(

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from gateway.carriers.settings import CarrierSection
 from gateway.config import NUMBER
 
 
+def _ed25519(value: str) -> str:
+    try:
+        size = len(base64.b64decode(value, validate=True))
+    except ValueError:
+        size = -1
+    if value and size != 32:
+        raise ValueError("this is no Ed25519 public key, expected base64 of 32 bytes")
+    return value
+
+
 class TelnyxConfig(CarrierSection):
     """Telnyx's secrets and options."""
 
-    public_key: str = ""
+    public_key: Annotated[str, AfterValidator(_ed25519)] = ""
     """The account's Ed25519 public key in base64. It checks webhooks."""
     stream_token: SecretStr | None = Field(None, min_length=1)
     """The `stream_auth_token` of streams that were not started by our webhook."""

@@ -98,6 +98,8 @@ def _settings(carrier: Carrier[Any]) -> Any:
         name: SECRET for name, field in carrier.settings.model_fields.items() if "Secret" in str(field.annotation)
     }
     secrets |= {"username": "bot"} if "username" in carrier.settings.model_fields else {}
+    if "client_secret" in secrets:
+        secrets["client_secret"] = "A" * 44
     if "public_key" in secrets:
         secrets["public_key"] = "A" * 43 + "="
     return carrier.settings.model_validate(secrets)

@@ -130,7 +130,12 @@ async def _attach(call: str, route: str, parameters: Any) -> None:
 
 _CONFIGURED = CarriersConfig.model_validate({carrier.key: {} for carrier in CARRIERS.values()}).configured()
 _WEBHOOKS = Webhooks(
-    PublicUrl(ServerConfig()), _CONFIGURED, {"default": RouteConfig()}, Tokens(None, lifetime_s=60), Handoffs()
+    PublicUrl(ServerConfig()),
+    _CONFIGURED,
+    {"default": RouteConfig()},
+    Tokens(None, lifetime_s=60),
+    Handoffs(),
+    lambda token_id: False,
 )
 _VOICES = Voices(_Engine(), LIMITS)  # type: ignore[arg-type]
 _ATTACH = AttachRoutes({"asterisk": _attach}, {"default": RouteConfig()}, [])  # type: ignore[arg-type]

@@ -86,7 +86,8 @@ def test_a_token_of_a_call_opens_no_other() -> None:
     tokens.check(tokens.make("exotel", "r", now=0.0), "exotel", "r", now=1.0).check_call("any")
 
 
-def test_a_token_is_spent_by_one_call_and_remembered_until_it_expires() -> None:
+def test_a_token_is_spent_by_one_call_and_remembered_at_least_until_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.call.directory.SPENT", 1)
     tokens, calls = Tokens(None, lifetime_s=60), LocalDirectory[Call](limit=1)
     first, second = (tokens.check(tokens.make("twilio", "r", now=0.0), "twilio", "r", now=0.0) for _ in range(2))
     calls.spend(first, now=1.0)
@@ -95,8 +96,11 @@ def test_a_token_is_spent_by_one_call_and_remembered_until_it_expires() -> None:
         with pytest.raises(Rejected) as refused:
             again()
         assert (refused.value.status, refused.value.code) == (403, "spent_token")
-    calls.spend(second, now=61.0)
-    assert len(calls._spent) == 1  # what has expired opens nothing anyway
+    calls.spend(second, now=60.0)
+    assert len(calls._spent) == 2, "more than wanted, since both are still good"
+    third = tokens.check(tokens.make("twilio", "r", now=61.0), "twilio", "r", now=61.0)
+    calls.spend(third, now=61.0)
+    assert not calls.is_spent(first.id) and calls.is_spent(third.id) and len(calls._spent) == 1
 
 
 class Call:

@@ -33,7 +33,7 @@ Json = dict[str, Any]
 class FixedTokens(Tokens):
     """A token that can be written down."""
 
-    def make(self, dialect: str, route: str, *, now: float, call: str = "") -> str:
+    def make(self, dialect: str, route: str, *, now: float, call: str = "", token_id: bytes = b"") -> str:
         return f"TOKEN-of-{call or 'any'}"
 
 
@@ -79,6 +79,7 @@ async def asked(dialect: str, hook: Json) -> Json:
         {"default": RouteConfig(), "sales": RouteConfig()},
         FixedTokens(None, lifetime_s=60),
         handoffs,
+        lambda token_id: False,
     )
     app = web.Application(middlewares=[errors.middleware])
     for path, handler in (("/after", hooks.after), ("/status", hooks.status), ("", hooks.start)):

@@ -16,18 +16,20 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from gateway.call.directory import LocalDirectory
 from gateway.call.handoff import Handoff, Handoffs
 from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.carriers.plivo.call_control import plivo_headers
 from gateway.carriers.plivo.dialect import Plivo
 from gateway.carriers.plivo.proof import plivo_signature
+from gateway.carriers.signatures import twilio_signature
 from gateway.carriers.table import CARRIERS, CarriersConfig
 from gateway.config import RouteConfig, ServerConfig
 from gateway.errors import Rejected
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
 from gateway.seams.media_messages import StreamStarted
-from gateway.tokens import Tokens
+from gateway.tokens import StreamToken, Tokens
 from talkspurt.config.settings import load
 from tests.talkspurt.config.test_settings import EXAMPLES, SECRETS
 
@@ -41,10 +43,12 @@ class Harness:
     def __init__(self) -> None:
         self.handoffs = Handoffs()
         self.tokens = Tokens(None, lifetime_s=60)
+        self.directory: LocalDirectory[Any] = LocalDirectory(limit=10)
         self.client: TestClient[web.Request, web.Application]
 
     async def open(self, carriers: Mapping[str, ConfiguredCarrier], server: ServerConfig) -> None:
-        hooks = Webhooks(PublicUrl(server), carriers, {"default": RouteConfig()}, self.tokens, self.handoffs)
+        routes = {"default": RouteConfig()}
+        hooks = Webhooks(PublicUrl(server), carriers, routes, self.tokens, self.handoffs, self.directory.is_spent)
 
         def answering(handler: Any) -> Any:
             async def handle(request: web.Request) -> web.StreamResponse:
@@ -230,6 +234,29 @@ async def test_a_host_that_is_none_is_a_bad_request(host: str) -> None:
     async with serving(PROVEN, ServerConfig(host="0.0.0.0")) as harness:
         for dialect in ("twilio", "signalwire", "plivo"):
             assert await statuses(harness, dialect, Host=host) == [400, 400, 400]
+
+
+async def test_a_signed_webhook_that_is_repeated_after_its_call_began_opens_no_second_one() -> None:
+    """Twilio signs no time, so what somebody has seen stays good for ever."""
+    async with serving(PROVEN, OUTSIDE) as harness:
+
+        async def token(query: str = "", call: str = "c1") -> StreamToken | None:
+            path, form = f"/webhooks/twilio/default{query}", {"CallSid": call}
+            headers = {"X-Twilio-Signature": twilio_signature(SECRET, PUBLIC + path, {"CallSid": [call]})}
+            answer = await harness.client.post(path, data=form, headers=headers)
+            if answer.status == 409:
+                return None
+            stream = ElementTree.fromstring(await answer.text()).find("Connect/Stream")
+            assert stream is not None
+            return harness.tokens.check(stream.attrib["url"].rpartition("/")[2], "twilio", "default", now=time.time())
+
+        first, again = await token(), await token()  # a carrier that got no answer in time asks again
+        assert first is not None and again is not None and first.id == again.id
+        harness.directory.spend(first, now=time.time())
+        assert await token() is None
+        harness.directory.spend(StreamToken(b"another", 0, b""), now=time.time() + 3600)
+        assert await token() is None, "forgotten as soon as the token had expired"
+        assert await token(call="c2") is not None and await token("?again=1") is not None
 
 
 async def test_signed_requests_are_let_in() -> None:

@@ -246,7 +246,7 @@ async def test_a_refused_stream_is_counted_by_its_reason() -> None:
         raise Rejected("no", status=503, code="full")
 
     made = Line()
-    made.server._accept, made.server._on_rejected = refuse, refused.append  # type: ignore[assignment]
+    made.server._accept, made.server.on_rejected = refuse, refused.append  # type: ignore[assignment]
     await made.server.start()
     for path, reason in (("twilio/default", "full"), ("nosuch", "not_found")):
         leg = CarrierLeg(CARRIERS["twilio"](7, {}))

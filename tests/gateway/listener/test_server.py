@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
@@ -18,6 +19,22 @@ async def test_a_socket_that_was_opened_ahead_of_a_request_is_closed_with_the_se
         assert await reader.read() == b""
     writer.close()
     await writer.wait_closed()
+
+
+async def test_refused_sites_and_connections_are_counted_by_their_reason(tmp_path: Path) -> None:
+    async with api_gateway(tmp_path, limits={"connections_per_address": 1}) as (made, _, url):
+        async with aiohttp.ClientSession(url) as http:
+            for headers in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
+                async with http.post("/v1/tts", json={"text": "Hi."}, headers=headers) as answer:
+                    assert answer.status in (403, 421)
+            reader, writer = await asyncio.open_connection("127.0.0.1", made.server.port)  # beside the client's own
+            async with asyncio.timeout(PATIENCE_S):
+                with suppress(ConnectionError):
+                    assert await reader.read() == b""
+            writer.close()
+        text = made.metrics.exposition().decode()
+    for reason in ("origin_not_allowed", "misdirected_request", "too_many_connections"):
+        assert f'talkspurt_calls_rejected_total{{reason="{reason}"}} 1.0' in text
 
 
 async def test_a_packed_body_is_refused_and_not_unpacked(tmp_path: Path) -> None:
