@@ -52,6 +52,9 @@ _PONG_S = 1.0  # a peer that pings more often gets one answer for several pings 
 _PING = struct.Struct("!d")
 _PING_S = 5.0  # pause between two pings of ours, if somebody asks for the round trip
 _WRITE_BUFFER_BYTES = 64 * 1024  # about four seconds of base64 mu-law: a peer that far behind is gone
+# All that the kernel has of a peer is handled in one go, and by default that may be megabytes: 50,000 small messages,
+# for which everybody else waits. This is half a second of the widest audio that a carrier sends (16 kHz, two bytes).
+_READ_BUFFER_BYTES = 16 * 1024
 
 
 class Accept(Protocol):
@@ -132,6 +135,7 @@ class MediaConnection(WSListener):
         kernel = socket.socket(fileno=os.dup(own.fileno()))  # socket.dup() would make the shared socket block
         with contextlib.suppress(OSError):
             kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITE_BUFFER_BYTES)
+            kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _READ_BUFFER_BYTES)
         if transport.underlying_transport.get_extra_info("ssl_object") is None:
             self._receiving = ReceiveBatching(kernel)
         else:  # TLS records do not match our frames

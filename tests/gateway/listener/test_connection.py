@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import socket
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -227,6 +228,14 @@ async def test_many_pings_get_one_pong(line: Line, monkeypatch: pytest.MonkeyPat
         stranger.send(9, b"%d" % number)
     stranger.send(8, (1000).to_bytes(2))
     assert await stranger.frames_until_close() == [(10, b"0"), (8, (1000).to_bytes(2))]
+
+
+async def test_the_kernel_keeps_little_of_a_peer_that_sends_in_bursts(line: Line) -> None:
+    """All that is there is handled before anybody else's turn, so a megabyte of small messages would stop all calls."""
+    _, call = await line.call("twilio")
+    assert call.connection._transport is not None
+    kernel = call.connection._transport.underlying_transport.get_extra_info("socket")
+    assert kernel.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 64 * 1024
 
 
 async def test_the_round_trip_is_measured_where_somebody_wants_it(line: Line) -> None:
