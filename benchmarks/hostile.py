@@ -19,10 +19,12 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -384,8 +386,6 @@ async def _measure(settings: Settings, folder: Path) -> dict[str, Figures]:
 
 
 def _free_port() -> int:
-    import socket
-
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
@@ -445,24 +445,32 @@ async def _secrets(folder: Path) -> Figures:
         files[name].write_text(json.dumps({"carriers": carriers}))
     (folder / "log").unlink(missing_ok=True)
     yielded: list[str] = []
+    refused: list[str] = []
     said = b""
-    asked = 0
+    answers: Counter[str] = Counter()
     program = (str(HERE / "clock.py"), str(folder), str(DESCRIPTORS))
     for name, file in files.items():
         more = environment | changed | (of_sip if "sip" in name else {})
-        said += await asyncio.to_thread(_shown, file, more)
+        shown = await asyncio.to_thread(_shown, file, more)
+        said += shown.stdout + shown.stderr
+        if shown.returncode:  # nobody can put this one on the internet
+            refused.append(name)
+            continue
         async with serving(file, more, program=program) as server:
             host, _, port = server.address.partition(":")
             target = Target((host, int(port)), 0, 0)
             for number, (what, request) in enumerate(_anonymous()):
                 status, body = await ask(target, request, number)
-                asked += 1
+                answers[status] += 1
                 said += body
                 if status[0] in "123":
                     yielded.append(f"{name}: {what} {status}")
     said += (folder / "log").read_bytes()
     leaked = {name: said.count(seed.encode()) for name, seed in SEEDS.items() if seed.encode() in said}
-    return {"configurations": list(files), "asked": asked, "yielded": yielded, "leaked": leaked}
+    return {
+        "configurations": list(files), "refused": refused, "asked": answers.total(), "answers": dict(answers),
+        "yielded": yielded, "leaked": leaked,
+    }  # fmt: skip
 
 
 def _anonymous() -> list[tuple[str, bytes]]:
@@ -485,12 +493,12 @@ def _anonymous() -> list[tuple[str, bytes]]:
     ]  # fmt: skip
 
 
-def _shown(file: Path, environment: Mapping[str, str]) -> bytes:
-    """Return what ``talkspurt config show`` prints."""
+def _shown(file: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:
+    """Run ``talkspurt config show``."""
     return subprocess.run(
         [sys.executable, "-m", "talkspurt", "config", "show", str(file)],
-        env={**os.environ, **environment}, capture_output=True, check=True,
-    ).stdout  # fmt: skip
+        env={**os.environ, **environment}, capture_output=True,
+    )  # fmt: skip
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -554,7 +562,8 @@ def rows(steps: Mapping[str, Figures], secrets: Figures | None) -> list[Row]:
         measured = f"{sites['accepted']} of {sites['tried']}"
         found.append(Row("foreign Origin or Host accepted", "0", measured, not sites["accepted"]))
     if secrets is not None:
-        count, leaks = len(secrets["yielded"]), sum(secrets["leaked"].values())
+        count = len(secrets["yielded"]) + secrets["answers"].get("none", 0)
+        leaks = sum(secrets["leaked"].values())
         measured = f"{count} of {secrets['asked']}"
         found.append(Row("anonymous requests that yield a token or secret", "0", measured, not count))
         found.append(Row("seeded secrets in logs, answers, `config show`", "0", f"{leaks}", not leaks))

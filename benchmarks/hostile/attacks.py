@@ -439,6 +439,11 @@ async def messages(target: Target, done: Done) -> None:
     await _flood(half, done, _media("/" * 4) * 50, started=True)
 
 
+async def bursts(target: Target, done: Done) -> None:
+    """A second's worth of small messages at once, every second: what is ready together is done together."""
+    await _flood(target, done, frame(_TEXT, b'{"event":"frob"}') * (MEDIA_BYTES_PER_S // 22), started=True)
+
+
 async def other_messages(target: Target, done: Done) -> None:
     """Keys, marks that nobody set, unknown events, and JSON that is nested deeply."""
     half = Target(target.http, target.sip, target.seconds / 2)
@@ -592,6 +597,7 @@ MEDIA: dict[str, Attack] = {
     "fragments": fragments,
     "pings": pings,
     "messages": messages,
+    "bursts": bursts,
     "other-messages": other_messages,
     "oversize": oversize,
 }
