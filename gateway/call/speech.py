@@ -76,9 +76,10 @@ class _Making:
     """The work on a turn whose sound is being made."""
 
     task: asyncio.Task[None]
+    """It opens the utterance itself, since a task that is cancelled before it starts cannot close anything."""
     utterance: Utterance | None = None
     pending: list[str] = field(default_factory=list)
-    ended: bool = False
+    """Text for the utterance that is not open yet. It is fed in the pieces that came, as later text is."""
     engine: str = ""
     """The name of the engine that makes the sound, as its chunks tell it."""
 
@@ -181,11 +182,9 @@ class Speech:
     def open(self, turn: Turn) -> None:
         """Start making a turn's sound."""
         self._stats.turns += 1
-        making = _Making(asyncio.create_task(self._make(turn), name=f"turn {turn.id}"))
+        making = self._making[turn.id] = _Making(asyncio.create_task(self._make(turn), name=f"turn {turn.id}"))
         if turn.kind == "text":
             making.pending.append(turn.text)
-        making.ended = turn.complete
-        self._making[turn.id] = making
         self._tasks.add(making.task)
         making.task.add_done_callback(self._tasks.discard)
 
@@ -201,10 +200,8 @@ class Speech:
     def end_text(self, turn: Turn) -> None:
         """Tell the engine that a turn's text is complete."""
         making = self._making.get(turn.id)
-        if making is not None:
-            making.ended = True
-            if making.utterance is not None:
-                making.utterance.end_text()
+        if making is not None and making.utterance is not None:
+            making.utterance.end_text()
 
     def stop(self, turn: Turn) -> None:
         """Abort a turn's work."""
@@ -270,7 +267,7 @@ class Speech:
                 for text in making.pending:
                     utterance.feed(text)
                 making.pending.clear()
-                if making.ended:
+                if turn.complete:
                     utterance.end_text()
                 async for chunk in utterance:
                     making.engine = chunk.engine

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.seams.messages import End, Text, Transfer
+from gateway.seams.messages import Cancel, End, Text, Transfer
 from tests.gateway.call.interleavings import run_all, scripted
 from tests.gateway.call.virtual_session import VirtualSession
 
@@ -155,3 +155,23 @@ def test_a_leg_of_any_kind_hears_of_a_transfer_only_when_the_policy_lets_it_thro
     told = [line for line in lines if "Error(" in line]
     assert "an international number" in told[0] and "882" not in told[0]
     assert any("event='finished'" in line for line in lines), "the call goes on, and so does its speech"
+
+
+def test_text_that_comes_before_the_utterance_is_open_is_fed_when_it_is() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.say(Text(token="one "), Text(token="two", last=True))
+        await call.run(1.0)
+
+    lines = lines_of(scene)
+    begins = lines.index("engine t1 ahead=False language=en-US speed=1.0")
+    assert lines[begins + 1 : begins + 4] == ["feed t1 'one '", "feed t1 'two'", "end_text t1"]
+
+
+def test_a_turn_that_is_cancelled_before_its_work_starts_opens_no_utterance() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.say(Text(token="one "), Cancel())
+        await call.run(0.1)
+        call.say(Text(token="two", last=True))
+        await call.run(1.0)
+
+    assert [line.split()[1] for line in lines_of(scene) if line.startswith(("engine", "closed"))] == ["t2", "t2"]
