@@ -132,7 +132,7 @@ class SipCall:
 
     max_lead_ms = 0  # a phone would take a lead for jitter, and make its jitter buffer longer
     has_marks = False
-    recalls = False
+    can_clear = False
     direction = "inbound"
     """The direction that the message ``setup`` names."""
     session_id = ""

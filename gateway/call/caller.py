@@ -44,7 +44,7 @@ class Caller:
         self._inband_dtmf = route.inband_dtmf
         self._listening = Listening(hearing, turns, tell=manager.tell, decide=self._decide) if hearing else None
         self._uplink: UplinkStream | None = None
-        self._leg_tells_keys = False
+        self._leg_tells_dtmf = False
         self._subscribed_rate = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: float | None = None
@@ -63,7 +63,7 @@ class Caller:
         """
         if self._listening is not None:
             self._listening.start()
-        self.refresh()
+        self.refresh(self._now())
 
     def close(self) -> None:
         """Stop deciding: the timer is cancelled."""
@@ -77,7 +77,7 @@ class Caller:
         if self._listening is not None:
             await self._listening.aclose()
 
-    def refresh(self) -> None:
+    def refresh(self, now: float) -> None:
         """Tell the uplink what is needed of the caller's audio now, and set the timer for the next decision."""
         due = self._turns.deadline()
         if due != self._timer_due:
@@ -85,7 +85,7 @@ class Caller:
             if self._timer is not None:
                 self._timer.cancel()
             if due is not None:
-                delay_s = max(0.0, due - self._now())
+                delay_s = max(0.0, due - now)
                 self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_due)
         if self._uplink is not None:
             speech = self._listening is not None
@@ -95,8 +95,8 @@ class Caller:
                 or self._turns.queue.interruptible_by("speech")
                 or self._turns.floor.barge_in.state is not State.SILENT  # the VAD has to say when it ends
             )
-            keys = self._inband_dtmf and not self._leg_tells_keys
-            self._uplink.want(vad=vad, pcm_rate=self._subscribed_rate, keys=keys, speech=speech)
+            dtmf = self._inband_dtmf and not self._leg_tells_dtmf
+            self._uplink.want(vad=vad, pcm_rate=self._subscribed_rate, dtmf=dtmf, speech=speech)
             self.wanted = self._uplink.needed
 
     def _on_due(self) -> None:
@@ -115,10 +115,11 @@ class Caller:
 
     def on_digit(self, digit: str) -> None:
         """The caller pressed a key, and the leg says so."""
-        if not self._leg_tells_keys:
-            self._leg_tells_keys = True  # the key's tone may be in the audio too, and must not count twice
-            self.refresh()
-        self._turns.on_digit(digit, self._now())
+        now = self._now()
+        if not self._leg_tells_dtmf:
+            self._leg_tells_dtmf = True  # the key's tone may be in the audio too, and must not count twice
+            self.refresh(now)
+        self._turns.on_digit(digit, now)
 
     def spoke(self, frame: bytes, now: float) -> None:
         """A frame of ours left. The uplink gets it even before anybody listens, since the echo of a turn's first frames
@@ -131,7 +132,7 @@ class Caller:
     def subscribe(self, message: Subscribe) -> None:
         """The manager wants the caller's audio, or does not want it any more."""
         self._subscribed_rate = message.sample_rate if message.media else 0
-        self.refresh()
+        self.refresh(self._now())
 
     def transcribe(self, language: str) -> None:
         """The caller speaks another language from now on; an empty ``language`` changes nothing."""
@@ -172,9 +173,9 @@ class Caller:
         if self._listening is not None:
             self._listening.on_speech(pcm)
 
-    def on_key_heard(self, digit: str) -> None:
+    def on_dtmf_heard(self, digit: str) -> None:
         """A touch tone was found in the audio; it counts only as long as the leg itself has told no key."""
-        if not self._leg_tells_keys:
+        if not self._leg_tells_dtmf:
             self._turns.on_digit(digit, self._now())
 
     def on_pcm(self, pcm: bytes) -> None:

@@ -66,7 +66,7 @@ class Ear(Protocol):
         """A frame of ours left at ``now``; its echo must not be taken for the caller."""
         ...
 
-    def refresh(self) -> None:
+    def refresh(self, now: float) -> None:
         """Turns began or ended, or ``Turns`` has to decide something later: look again at what is needed."""
         ...
 
@@ -123,7 +123,7 @@ class Speech:
             lead_s=min(leg.max_lead_ms, means.playout.lead_ms) / 1000,
             start=means.start,
             has_marks=leg.has_marks,
-            recalls=leg.recalls,
+            can_clear=leg.can_clear,
             mark_timeout_s=means.playout.mark_timeout_s,
             send_mark=leg.send_mark,
         )
@@ -167,7 +167,7 @@ class Speech:
             self.playout.on_hold = on_hold
             if on_hold:
                 self.playout.flushed(now)
-            self.wake()
+            self.wake(now)
 
     def playback(self, *, started: bool, now: float) -> None:
         """The peer has begun to play after silence (``started``), or has played all that it got."""
@@ -203,18 +203,16 @@ class Speech:
         if making is not None and making.utterance is not None:
             making.utterance.end_text()
 
-    def stop(self, turn: Turn) -> None:
+    def stop(self, turn: Turn, now: float) -> None:
         """Abort a turn's work."""
         making = self._making.pop(turn.id, None)
         if making is not None:
             if making.utterance is not None:
-                now = self._now()
                 making.utterance.played(self.turns.heard.samples(turn, now), at=now)
             making.task.cancel()
 
-    def flush(self, since: float | None) -> None:
+    def flush(self, since: float | None, now: float) -> None:
         """Fall silent now: empty the peer's buffer, then send the shortest fade that the codec allows."""
-        now = self._now()
         sounding = self.playout.flushed(now)
         self._leg.send_clear()
         # The fade takes a whole frame: a long one would delay the next turn more than a click at the cut is worth.
@@ -222,34 +220,33 @@ class Speech:
             tail = faded(self._leg.outbound, sounding, ms=self._means.playout.fade_ms)
             if tail is not None:
                 self._leg.send_frame(tail, now)
-        self._stats.fell_silent(since, self._now())
+        self._stats.fell_silent(since, now)
 
-    def wake(self) -> None:
+    def wake(self, now: float) -> None:
         """Look at the playout again in the next slot."""
-        self._means.ticker.wake(self._handle, now=self._now())
-        self.ear.refresh()
+        self._means.ticker.wake(self._handle, now=now)
+        self.ear.refresh(now)
 
-    def first_packet(self, measured: FirstPacket) -> None:
+    def first_packet(self, measured: FirstPacket, now: float) -> None:
         """Count a first packet and tell the engine the position; digits that the leg carries itself are sent here."""
         if measured.turn.id in self._dtmf_by_leg:
             self._dtmf_by_leg.discard(measured.turn.id)
             self._leg.send_dtmf(measured.turn.text)
         self._stats.first_packet(measured, engine=self._making[measured.turn.id].engine)
-        self._report_position(measured.turn, self._now())
-        self.ear.refresh()
+        self._report_position(measured.turn, now)
+        self.ear.refresh(now)
 
     def gap(self, turn: Turn, length_s: float) -> None:
         """Count a gap in the middle of a turn."""
         self._stats.gap(length_s)
 
-    def ended(self, turn: Turn, reason: str, since: float | None) -> None:
+    def ended(self, turn: Turn, reason: str, since: float | None, now: float) -> None:
         """Count a turn, and let go of what made it."""
         self._making.pop(turn.id, None)
-        now = self._now()
         self._stats.ended(turn, reason, since, heard_chars=self.turns.heard.chars(turn, now), now=now)
         if not self.greeted.done():
             self.greeted.set_result(None)
-        self.ear.refresh()
+        self.ear.refresh(now)
 
     def dropped_tokens(self, count: int) -> None:
         """Count late tokens."""

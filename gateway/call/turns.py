@@ -23,7 +23,8 @@ from tts_engine.api import AudioChunk
 
 
 class Effects(Protocol):
-    """What ``Turns`` wants done. No method here may call back into ``Turns`` before it returns."""
+    """What ``Turns`` wants done, at the time that ``Turns`` was told. No method may call back into ``Turns`` before it
+    returns."""
 
     def tell(self, message: Outbound) -> None:
         """Send to the dialogue manager."""
@@ -37,25 +38,25 @@ class Effects(Protocol):
 
     def end_text(self, turn: Turn) -> None: ...
 
-    def stop(self, turn: Turn) -> None:
+    def stop(self, turn: Turn, now: float) -> None:
         """Abort the engine's or the clip's work for the turn."""
         ...
 
-    def flush(self, since: float | None) -> None:
+    def flush(self, since: float | None, now: float) -> None:
         """Empty the peer's buffer and fade out. ``since``: when the caller or the manager asked; None: nobody did."""
         ...
 
-    def wake(self) -> None:
+    def wake(self, now: float) -> None:
         """Something may be due: look at the playout again."""
         ...
 
     def hang_up(self, handoff_data: str | None) -> None: ...
 
-    def first_packet(self, measured: FirstPacket) -> None: ...
+    def first_packet(self, measured: FirstPacket, now: float) -> None: ...
 
     def gap(self, turn: Turn, length_s: float) -> None: ...
 
-    def ended(self, turn: Turn, reason: str, since: float | None) -> None:
+    def ended(self, turn: Turn, reason: str, since: float | None, now: float) -> None:
         """Count a turn that is over. ``reason`` is empty unless the turn was cut; ``since`` is that of ``flush``."""
         ...
 
@@ -129,7 +130,7 @@ class Turns:
         if self.queue.ending is not None and not self.queue.live and not self.closed:
             self.closed = True
             self.effects.hang_up(self.queue.ending.handoff_data)
-        self.effects.wake()
+        self.effects.wake(now)
 
     def _open(self, turn: Turn) -> None:
         if turn.kind != "text" or turn.text.strip():
@@ -174,11 +175,11 @@ class Turns:
             self.heard.report(turn, self.heard.chars(turn, now))
             sounding |= self._terminate(turn, Event.CUT, now)
             self._say(turn, "interrupted", reason=reason, heardMs=heard_ms)
-            self.effects.ended(turn, reason, since)
+            self.effects.ended(turn, reason, since, now)
         if spoken:  # otherwise nobody had heard a doomed turn, and our voice may still be suspended for the caller
             self.floor.on(barge_in.Event.RELEASED, now, may_cut=False)
         if sounding:
-            self.effects.flush(since)
+            self.effects.flush(since, now)
 
     def _terminate(self, turn: Turn, event: Event, now: float) -> bool:
         """Apply a terminal event. True: the peer may still be playing sound of this turn."""
@@ -186,7 +187,7 @@ class Turns:
         self.queue.remove(turn)
         self.untagged.leave(turn)
         if turn.asked and not turn.track.done and event is not Event.FAIL:
-            self.effects.stop(turn)
+            self.effects.stop(turn, now)
         sounding = self._playout.remove(turn.track, now) if event is not Event.PLAYED_OUT else False
         for _, name in turn.marks:
             self.effects.tell(MarkReached(name=name, cleared=event is not Event.PLAYED_OUT))
@@ -220,7 +221,7 @@ class Turns:
             return
         verdict = self.floor.on(event, now, onset=onset, may_cut=self.queue.interruptible_by("speech"))
         if verdict is Verdict.SUSPEND:
-            self.effects.flush(self.floor.barge_in.onset)
+            self.effects.flush(self.floor.barge_in.onset, now)
         elif verdict is Verdict.CUT:
             self._cut_by_caller("speech", self.floor.barge_in.onset, now)
         self.advance(now)
@@ -245,7 +246,7 @@ class Turns:
         """Sound of a turn arrived."""
         if turn.live:
             turn.add_sound(chunk, now, ptime_s=self._playout.pacer.ptime_s)
-            self.effects.wake()
+            self.effects.wake(now)
 
     def on_engine_done(self, turn: Turn, now: float) -> None:
         """All sound of a turn has come."""
@@ -263,9 +264,9 @@ class Turns:
         if not turn.silent:
             self.effects.tell(Error(description=description, code=code, turn=turn.id, field=""))
         self._say(turn, "failed", code=code, description=description)
-        self.effects.ended(turn, "", None)
+        self.effects.ended(turn, "", None, now)
         if sounding:
-            self.effects.flush(None)
+            self.effects.flush(None, now)
         self.advance(now)
 
     # --- time ------------------------------------------------------------------------------------------------------
@@ -279,7 +280,7 @@ class Turns:
             assert isinstance(turn, Turn)
             match event:
                 case FirstFrame():
-                    self._started(turn, event)
+                    self._started(turn, event, now)
                 case PlayedOut() if turn.state.place is Place.SPEAKING:
                     self._finished(turn, now)
                 case Gap():
@@ -289,19 +290,19 @@ class Turns:
             self.heard.pass_marks(speaking, now)
         self.advance(now)
 
-    def _started(self, turn: Turn, first: FirstFrame) -> None:
+    def _started(self, turn: Turn, first: FirstFrame, now: float) -> None:
         measured = turn.first_packet(first)
         if measured is not None:
             stages = {stage: round(ms, 1) for stage, ms in measured.stages_ms.items()}
             self._say(turn, "started", firstPacketMs=round(measured.total_s * 1000, 1), stages=stages)
-            self.effects.first_packet(measured)
+            self.effects.first_packet(measured, now)
 
     def _finished(self, turn: Turn, now: float) -> None:
         self.heard.report(turn, len(turn.text))
         self._terminate(turn, Event.PLAYED_OUT, now)
         audio_ms = round(turn.track.sent * self._playout.pacer.ptime_s * 1000)
         self._say(turn, "finished", audioMs=audio_ms, gaps=turn.track.gaps)
-        self.effects.ended(turn, "", None)
+        self.effects.ended(turn, "", None, now)
 
     # --- the manager -----------------------------------------------------------------------------------------------
 

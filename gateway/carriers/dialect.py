@@ -19,7 +19,7 @@ class Dialect(Protocol):
     is."""
     max_lead_ms: ClassVar[int]
     """How far ahead of real time the peer lets us send. 0: never ahead."""
-    goes_on_after: ClassVar[bool]
+    call_outlives_stream: ClassVar[bool]
     """Does the call go on after its stream? The carrier then asks our ``…/after`` webhook, or the switch
     ``/v1/handoffs``."""
 

@@ -50,7 +50,7 @@ class AudioSocketLeg(asyncio.Protocol):
 
     max_lead_ms = 0
     has_marks = False
-    recalls = False
+    can_clear = False
 
     def __init__(self, server: AudioSocketServer) -> None:
         self.expected = ExpectedCall("")

@@ -95,7 +95,7 @@ class MediaConnection(WSListener):
         self.outbound = AudioFormat()
         self.max_lead_ms = dialect.max_lead_ms if max_lead_ms is None else max_lead_ms
         self.has_marks = dialect.has_marks
-        self.recalls = True
+        self.can_clear = True
         self.request: WSUpgradeRequest | None = None
         self.token: StreamToken | None = None
         """Our token that opened the socket, if one did; the call that begins spends it."""
@@ -353,7 +353,7 @@ class MediaConnection(WSListener):
         """Transfer by the call's API. Without one, end the stream; whatever follows it dials ``target``. Refused if
         neither is possible."""
         self._transferred = self._api is not None and self._api.transfer(target, handoff_data)
-        goes_on = self._transferred or self.dialect.goes_on_after
+        goes_on = self._transferred or self.dialect.call_outlives_stream
         return TransferStart.HANDED_OVER if goes_on else TransferStart.REFUSED
 
     def forget(self) -> None:

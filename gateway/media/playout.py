@@ -127,7 +127,7 @@ class Playout:
         ptime_s: audio per frame.
         lead_s: how far ahead of real time the peer lets us send.
         start: decides when a track that begins a talkspurt may start.
-        recalls: can the peer be told to drop what it holds? Otherwise it plays all that was sent.
+        can_clear: can the peer be told to drop what it holds? Otherwise it plays all that was sent.
         has_marks: does the peer confirm what it played? Then a track is played out when its mark comes back, or
             ``mark_timeout_s`` after it should have come. Otherwise the timetable decides.
         send_mark: asks the peer for a mark of the given name. ``frame_sent`` calls it, behind the frame before the
@@ -140,7 +140,7 @@ class Playout:
         ptime_s: float,
         lead_s: float = 0.0,
         start: StartPolicy | None = None,
-        recalls: bool = True,
+        can_clear: bool = True,
         has_marks: bool = False,
         mark_timeout_s: float = 5.0,
         send_mark: Callable[[str], None] | None = None,
@@ -149,7 +149,7 @@ class Playout:
         self.events: deque[PlayoutEvent] = deque()
         """What happened since the events were read last. The call's open tracks and gaps bound their number."""
         self._start = start or StartPolicy(quantile=1.0, max_delay_s=0.0)
-        self._recalls = recalls
+        self._can_clear = can_clear
         self._send_mark = send_mark if has_marks else None
         self._mark_timeout_s = mark_timeout_s
         self._tracks: deque[Track] = deque()
@@ -333,7 +333,7 @@ class Playout:
         """Settle what is heard of a track that is cut now: the sound so far, and sound that the peer cannot take
         back."""
         if track.stopped_at is None:
-            track.stopped_at = self._played(track, now) if self._recalls else float(track.sent)
+            track.stopped_at = self._played(track, now) if self._can_clear else float(track.sent)
 
     def remove(self, track: Track, now: float) -> bool:
         """Drop a track. Return True if part of it may still sound at the peer, whose buffer must then be cleared."""
@@ -352,7 +352,7 @@ class Playout:
         Frames of tracks that were not removed are queued again if the peer has dropped them.
         """
         sounding: bytes | None = None
-        if self.pacer.running and not self._recalls:
+        if self.pacer.running and not self._can_clear:
             sounding = self._history[-1] if self._history else None
             self._ended_s = max(now, self.pacer.dry_at())
             self.pacer.end()

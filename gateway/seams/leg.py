@@ -48,7 +48,7 @@ class MediaLeg(Protocol):
 
     max_lead_ms: int
     has_marks: bool
-    recalls: bool
+    can_clear: bool
     """Whether ``send_clear`` takes back what the peer has not played yet. False: all that was sent will be heard."""
 
     @property

@@ -25,7 +25,7 @@ class UplinkEvents(Protocol):
 
     def on_speech_ended(self) -> None: ...
 
-    def on_key_heard(self, digit: str) -> None:
+    def on_dtmf_heard(self, digit: str) -> None:
         """A touch tone was found in the audio."""
         ...
 
@@ -51,13 +51,13 @@ class UplinkStream(Protocol):
         """A frame of ours that went out: the echo guard's reference and the recording's other half."""
         ...
 
-    def want(self, *, vad: bool, pcm_rate: int, keys: bool = False, speech: bool = False) -> None:
+    def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False) -> None:
         """Say what is needed from now on.
 
         Args:
             vad: whether to find speech.
             pcm_rate: sample rate of the raw audio for ``on_pcm``, hertz; 0: no raw audio.
-            keys: whether to find touch tones in the audio.
+            dtmf: whether to find touch tones in the audio.
             speech: whether ``on_speech`` gets what is said; needs ``vad``.
         """
         ...

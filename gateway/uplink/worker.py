@@ -153,12 +153,12 @@ class Stream:
         self._pushed_at: float | None = None
         self._vad_wanted = False
         self._speech_wanted = False
-        self._keys_wanted = False
+        self._dtmf_wanted = False
         self._pcm_rate = 0
         self.closed = False
         # Only the thread uses what follows.
         self._decoder = ConcealingDecoder(inbound)
-        self._keys: Detector | None = None
+        self._dtmf: Detector | None = None
         self._ours: Decoder = decoder(outbound)
         self.vad = _Vad(detector)
         self._to_vad = Resampler(inbound.sample_rate, SAMPLE_RATE) if inbound.sample_rate != SAMPLE_RATE else None
@@ -199,17 +199,17 @@ class Stream:
         self.waiting.append((theirs, payload, now))
         self._worker.notify(self)
 
-    def want(self, *, vad: bool, pcm_rate: int, keys: bool = False, speech: bool = False) -> None:
+    def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False) -> None:
         """Set what is needed from now on."""
         self._vad_wanted = vad
         self._speech_wanted = speech
-        self._keys_wanted = keys
+        self._dtmf_wanted = dtmf
         self._pcm_rate = pcm_rate
 
     @property
     def needed(self) -> bool:
         """Is pushed audio used for anything now?"""
-        return self._vad_wanted or self._keys_wanted or self._pcm_rate > 0 or self.recorder is not None
+        return self._vad_wanted or self._dtmf_wanted or self._pcm_rate > 0 or self.recorder is not None
 
     def close(self) -> None:
         """End the stream; there is no more audio."""
@@ -247,8 +247,8 @@ class Stream:
                 self._report(*ended, post)
         if self._speech_wanted:
             self._hear(pcm, now, post)
-        if self._keys_wanted:
-            self._listen_for_keys(pcm, post)
+        if self._dtmf_wanted:
+            self._listen_for_dtmf(pcm, post)
         if self._pcm_rate:
             self._subscribe(pcm, post)
 
@@ -284,11 +284,11 @@ class Stream:
             if now >= onset - _LEAD_S:
                 self._hear(pcm, now, post)
 
-    def _listen_for_keys(self, pcm: NDArray[np.float32], post: Callable[[Posted], None]) -> None:
-        if self._keys is None:
-            self._keys = Detector(self._inbound.sample_rate)
-        for digit in self._keys.process(pcm):
-            post(lambda digit=digit: self.events.on_key_heard(digit))  # type: ignore[misc]
+    def _listen_for_dtmf(self, pcm: NDArray[np.float32], post: Callable[[Posted], None]) -> None:
+        if self._dtmf is None:
+            self._dtmf = Detector(self._inbound.sample_rate)
+        for digit in self._dtmf.process(pcm):
+            post(lambda digit=digit: self.events.on_dtmf_heard(digit))  # type: ignore[misc]
 
     def _subscribe(self, pcm: NDArray[np.float32], post: Callable[[Posted], None]) -> None:
         if self._to_subscriber[0] != self._pcm_rate:

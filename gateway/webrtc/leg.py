@@ -38,7 +38,7 @@ class WebRtcLeg:
     """
 
     has_marks = False
-    recalls = False
+    can_clear = False
 
     def __init__(
         self,

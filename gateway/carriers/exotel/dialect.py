@@ -28,7 +28,7 @@ class Exotel(JsonEvents):
     max_lead_ms: ClassVar[int] = 1000
     has_marks: ClassVar[bool] = True
     has_clear: ClassVar[bool] = True
-    goes_on_after: ClassVar[bool] = False
+    call_outlives_stream: ClassVar[bool] = False
     media_is_text: ClassVar[bool] = True
     subprotocols: ClassVar[tuple[str, ...]] = ()
 

@@ -36,7 +36,7 @@ class FreeSwitch(JsonEvents):
     event_keys: ClassVar[tuple[str, ...]] = ("event", "type")
     max_lead_ms: ClassVar[int] = 60
     has_marks: ClassVar[bool] = False
-    goes_on_after: ClassVar[bool] = False
+    call_outlives_stream: ClassVar[bool] = False
     subprotocols: ClassVar[tuple[str, ...]] = ()
 
     def __init__(

@@ -28,7 +28,7 @@ class FreeSwitchFork(Jambonz):
     """
 
     name: ClassVar[str] = "freeswitch-fork"
-    goes_on_after: ClassVar[bool] = False
+    call_outlives_stream: ClassVar[bool] = False
     subprotocols: ClassVar[tuple[str, ...]] = ("audio.drachtio.org", "audio.jambonz.org")
 
     def __init__(

@@ -48,7 +48,7 @@ class Genesys(JsonEvents):
     max_lead_ms: ClassVar[int] = 1000
     has_marks: ClassVar[bool] = False
     has_clear: ClassVar[bool] = True
-    goes_on_after: ClassVar[bool] = False
+    call_outlives_stream: ClassVar[bool] = False
     media_is_text: ClassVar[bool] = False
     subprotocols: ClassVar[tuple[str, ...]] = ()
 

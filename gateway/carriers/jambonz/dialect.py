@@ -55,7 +55,7 @@ class Jambonz(JsonEvents):
     event_keys: ClassVar[tuple[str, ...]] = ("event", "type")
     max_lead_ms: ClassVar[int] = 2000
     has_clear: ClassVar[bool] = True
-    goes_on_after: ClassVar[bool] = True
+    call_outlives_stream: ClassVar[bool] = True
     subprotocols: ClassVar[tuple[str, ...]] = ("audio.jambonz.org", "audio.drachtio.org")
 
     def __init__(self, *, outbound_rate: int = 0, streaming: bool = True) -> None:

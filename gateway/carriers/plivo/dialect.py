@@ -47,7 +47,7 @@ class Plivo(JsonEvents):
     max_lead_ms: ClassVar[int] = 2000
     has_marks: ClassVar[bool] = True
     has_clear: ClassVar[bool] = True
-    goes_on_after: ClassVar[bool] = True
+    call_outlives_stream: ClassVar[bool] = True
     media_is_text: ClassVar[bool] = True
     subprotocols: ClassVar[tuple[str, ...]] = ()
 

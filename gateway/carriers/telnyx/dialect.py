@@ -77,7 +77,7 @@ class Telnyx(JsonEvents):
     max_lead_ms: ClassVar[int] = 1000
     has_marks: ClassVar[bool] = True
     has_clear: ClassVar[bool] = True
-    goes_on_after: ClassVar[bool] = True
+    call_outlives_stream: ClassVar[bool] = True
     media_is_text: ClassVar[bool] = True
     subprotocols: ClassVar[tuple[str, ...]] = ()
 

@@ -34,7 +34,7 @@ class Vonage(JsonEvents):
     max_lead_ms: ClassVar[int] = 2000
     has_marks: ClassVar[bool] = True
     has_clear: ClassVar[bool] = True
-    goes_on_after: ClassVar[bool] = True
+    call_outlives_stream: ClassVar[bool] = True
     media_is_text: ClassVar[bool] = False
     subprotocols: ClassVar[tuple[str, ...]] = ()
 

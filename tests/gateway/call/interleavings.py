@@ -245,7 +245,7 @@ async def interleaved(seed: int) -> list[str]:
         dialogue={"stale_ms": rng.choice([300, 300, 60]), "end_drain": rng.random() < 0.8},
         lead_ms=rng.choice([0, 100, 400]),
         has_marks=rng.random() < 0.5,
-        recalls=rng.random() < 0.8,
+        can_clear=rng.random() < 0.8,
         seed=seed,
     )
     call.engine_s = rng.choice([0.0, 0.0, 0.05, 0.3])
@@ -280,7 +280,7 @@ def _act(call: VirtualSession, rng: random.Random) -> None:
         case 7:
             call.session.on_digit(rng.choice("0123456789*#"))
         case 8:
-            call.session.caller.on_key_heard("7")
+            call.session.caller.on_dtmf_heard("7")
         case 9:
             call.say(Mark(name=f"m{rng.randrange(1000)}"))
         case 10:

@@ -22,7 +22,7 @@ class Leg:
 
     max_lead_ms = 0
     has_marks = False
-    recalls = True
+    can_clear = True
     outbound = AudioFormat()
 
     def __init__(self) -> None:

@@ -106,9 +106,9 @@ def test_a_turn_whose_engine_breaks_fails_and_the_call_goes_on() -> None:
 
 def test_a_key_that_the_leg_tells_is_not_taken_from_the_audio_too() -> None:
     async def scene(call: VirtualSession) -> None:
-        call.session.caller.on_key_heard("1")
+        call.session.caller.on_dtmf_heard("1")
         call.session.on_digit("2")
-        call.session.caller.on_key_heard("2")
+        call.session.caller.on_dtmf_heard("2")
 
     assert [line for line in lines_of(scene) if "Dtmf" in line] == ["tell Dtmf(digit='1')", "tell Dtmf(digit='2')"]
 
@@ -175,3 +175,14 @@ def test_a_turn_that_is_cancelled_before_its_work_starts_opens_no_utterance() ->
         await call.run(1.0)
 
     assert [line.split()[1] for line in lines_of(scene) if line.startswith(("engine", "closed"))] == ["t2", "t2"]
+
+
+def test_the_clock_is_read_once_for_all_that_a_digit_leads_to() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.say(Text(token="one two three ", last=True), Text(token="four", last=True))
+        await call.run(0.1)
+        before = call.ticker.readings
+        call.session.on_digit("1")
+        assert call.ticker.readings == before + 1
+
+    assert any("Interrupt(" in line for line in lines_of(scene))

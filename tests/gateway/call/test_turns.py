@@ -212,9 +212,9 @@ def test_a_key_is_told_first_and_cuts_what_it_may() -> None:
     assert kinds.index(Dtmf) < kinds.index(Interrupt)
 
 
-@pytest.mark.parametrize(("recalls", "heard"), [(True, "one"), (False, "one two")])
-def test_what_the_peer_cannot_take_back_of_a_cut_turn_is_heard(recalls: bool, heard: str) -> None:
-    call = VirtualCall(lead_s=0.04, recalls=recalls)
+@pytest.mark.parametrize(("can_clear", "heard"), [(True, "one"), (False, "one two")])
+def test_what_the_peer_cannot_take_back_of_a_cut_turn_is_heard(can_clear: bool, heard: str) -> None:
+    call = VirtualCall(lead_s=0.04, can_clear=can_clear)
     call.say(Text(token="one two three", last=True))
     call.work_all()
     call.run(0.19)  # 10 ms before "two", of which a frame has been sent

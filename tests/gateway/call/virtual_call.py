@@ -49,7 +49,7 @@ class VirtualCall:
     defaults: TurnDefaults = field(default_factory=TurnDefaults)
     lead_s: float = 0.0
     has_marks: bool = False
-    recalls: bool = True
+    can_clear: bool = True
     now: float = 100.0
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class VirtualCall:
             lead_s=self.lead_s,
             start=StartPolicy(quantile=1.0, max_delay_s=0.0),
             has_marks=self.has_marks,
-            recalls=self.recalls,
+            can_clear=self.can_clear,
             send_mark=lambda name: self.peer_marks.append((len(self.sent), name)),
         )
         self.turns = Turns(self.defaults, self.playout, self, sample_rate=RATE, frame_samples=FRAME)
@@ -88,27 +88,27 @@ class VirtualCall:
     def end_text(self, turn: Turn) -> None:
         self.jobs[turn.id].ended = True
 
-    def stop(self, turn: Turn) -> None:
+    def stop(self, turn: Turn, now: float) -> None:
         self.jobs[turn.id].stopped = True
 
-    def flush(self, since: float | None) -> None:
-        self.playout.flushed(self.now)
-        self.flushes.append(self.now)
+    def flush(self, since: float | None, now: float) -> None:
+        self.playout.flushed(now)
+        self.flushes.append(now)
         self.peer_marks.clear()
 
-    def wake(self) -> None:
+    def wake(self, now: float) -> None:
         pass
 
     def hang_up(self, handoff_data: str | None) -> None:
         self.hung_up.append(handoff_data)
 
-    def first_packet(self, measured: FirstPacket) -> None:
+    def first_packet(self, measured: FirstPacket, now: float) -> None:
         self.first_packets.append(measured)
 
     def gap(self, turn: Turn, length_s: float) -> None:
         self.gaps.append(length_s)
 
-    def ended(self, turn: Turn, reason: str, since: float | None) -> None:
+    def ended(self, turn: Turn, reason: str, since: float | None, now: float) -> None:
         self.ended_turns.append((turn.id, turn.state.place.value, reason))
 
     def dropped_tokens(self, count: int) -> None:

@@ -47,8 +47,10 @@ class VirtualTicker(Ticker):
         self._armed_slot = None
         self._in_tick = False
         self._timer: asyncio.TimerHandle | None = None
+        self.readings = 0
 
     def now(self) -> float:
+        self.readings += 1
         return self._loop.time()
 
     def _arm(self, slot: int | None) -> None:
@@ -150,7 +152,7 @@ class VirtualSession:
 
     max_lead_ms: int
     has_marks: bool
-    recalls: bool
+    can_clear: bool
     outbound = AudioFormat()
 
     def __init__(
@@ -163,11 +165,11 @@ class VirtualSession:
         calling: dict[str, Any] | None = None,
         lead_ms: int = 0,
         has_marks: bool = False,
-        recalls: bool = True,
+        can_clear: bool = True,
         seed: int = 0,
     ) -> None:
         self.lines: list[str] = []
-        self.max_lead_ms, self.has_marks, self.recalls = lead_ms, has_marks, recalls
+        self.max_lead_ms, self.has_marks, self.can_clear = lead_ms, has_marks, can_clear
         self.rng = random.Random(seed)
         self._loop = asyncio.get_running_loop()
         assert isinstance(self._loop, VirtualLoop)
@@ -424,7 +426,7 @@ class _Uplink:
     def open(self, *_: object) -> _Uplink:
         return self
 
-    def want(self, *, vad: bool, pcm_rate: int, keys: bool = False, speech: bool = False) -> None:
+    def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False) -> None:
         self._world.speech_wanted, self._world.vad_wanted = speech, vad
 
     def spoke(self, frame: bytes, *, now: float) -> None: ...

@@ -63,7 +63,7 @@ def played(dialect: str, stream: Json) -> Json:
         except (ProtocolError, ValueError) as exc:
             gives = f"{type(exc).__name__}: {exc}"
         steps.append({**step, "gives": gives})
-    shape = ("name", "subprotocols", "max_lead_ms", "goes_on_after", "has_marks", "has_clear", "media_is_text")
+    shape = ("name", "subprotocols", "max_lead_ms", "call_outlives_stream", "has_marks", "has_clear", "media_is_text")
     return {**stream, "steps": steps, "is": {name: repr(getattr(spoken, name)) for name in shape}}
 
 

@@ -121,7 +121,7 @@ def test_what_a_flush_threw_away_of_other_tracks_is_sent_again() -> None:
 
 
 def test_what_cannot_be_recalled_is_neither_sent_again_nor_begun_before_it_has_played_out() -> None:
-    made, first = playout(b"a", b"b", b"c", b"d", b"e", b"f", lead_s=0.04, recalls=False)
+    made, first = playout(b"a", b"b", b"c", b"d", b"e", b"f", lead_s=0.04, can_clear=False)
     assert [made.pop_due(10.0) for _ in range(4)] == [b"a", b"b", b"c", None]
     assert made.flushed(10.01) == b"c"  # the last that is heard: a fade follows it
     made.events.clear()
@@ -130,7 +130,7 @@ def test_what_cannot_be_recalled_is_neither_sent_again_nor_begun_before_it_has_p
 
 
 def test_what_cannot_be_recalled_of_a_cut_track_counts_as_heard() -> None:
-    made, track = playout(b"a", b"b", b"c", b"d", lead_s=0.04, recalls=False)
+    made, track = playout(b"a", b"b", b"c", b"d", lead_s=0.04, can_clear=False)
     assert [made.pop_due(10.0) for _ in range(3)] == [b"a", b"b", b"c"]
     assert made.heard_frames(track, 10.01) == pytest.approx(0.5)
     assert made.remove(track, 10.01), "part of it still sounds"

@@ -43,7 +43,7 @@ async def listen(
     *,
     vad: bool = True,
     pcm_rate: int = 0,
-    keys: bool = False,
+    dtmf: bool = False,
     lost: frozenset[int] = frozenset(),
     wanted_speech: bool = False,
     skip_silence: bool = False,
@@ -52,7 +52,7 @@ async def listen(
     worker = UplinkWorker({"r": RouteConfig()}, BargeInConfig(), gather_s=0.0)
     heard = Heard()
     stream = worker.open("VX", PCMU, PCMU, "r", heard)
-    stream.want(vad=vad, pcm_rate=pcm_rate, keys=keys, speech=wanted_speech)
+    stream.want(vad=vad, pcm_rate=pcm_rate, dtmf=dtmf, speech=wanted_speech)
     assert stream.needed
     for index in range(len(caller) // FRAME):
         now = (index + 1) * 0.02
@@ -248,8 +248,8 @@ async def test_noise_is_not_sent_to_the_recogniser() -> None:
 
 async def test_keys_are_found_in_the_audio_and_not_in_speech() -> None:
     pressed = tones("159#", 8000, tone_ms=100, pause_ms=100)
-    heard = await listen(np.concatenate((speech(BOT), pressed, speech(BOT))), vad=False, keys=True)
-    assert heard.keys == "159#"
+    heard = await listen(np.concatenate((speech(BOT), pressed, speech(BOT))), vad=False, dtmf=True)
+    assert heard.dtmf == "159#"
 
 
 async def test_lost_packets_neither_shorten_nor_end_the_speech() -> None:

@@ -93,8 +93,8 @@ async def test_a_stream_is_needed_by_whoever_wants_something_and_a_recording_wan
     with running({"recorded": recording}) as worker:
         stream = worker.open("VX", PCMU, PCMU, "r", Heard())
         assert not stream.needed
-        for vad, pcm_rate, keys in ((True, 0, False), (False, 8000, False), (False, 0, True)):
-            stream.want(vad=vad, pcm_rate=pcm_rate, keys=keys)
+        for vad, pcm_rate, dtmf in ((True, 0, False), (False, 8000, False), (False, 0, True)):
+            stream.want(vad=vad, pcm_rate=pcm_rate, dtmf=dtmf)
             assert stream.needed
         stream.want(vad=False, pcm_rate=0)
         assert not stream.needed

@@ -21,10 +21,10 @@ class Heard:
         self.ends = 0
         self.pcm: list[bytes] = []
         self.speech: list[bytes] = []
-        self.keys = ""
+        self.dtmf = ""
 
-    def on_key_heard(self, digit: str) -> None:
-        self.keys += digit
+    def on_dtmf_heard(self, digit: str) -> None:
+        self.dtmf += digit
 
     def on_speech_started(self, *, onset: float) -> None:
         self.onsets.append(onset)

@@ -17,7 +17,7 @@ class Toy(JsonEvents):
     max_lead_ms: ClassVar[int] = 0
     has_marks: ClassVar[bool] = False
     has_clear: ClassVar[bool] = False
-    goes_on_after: ClassVar[bool] = True
+    call_outlives_stream: ClassVar[bool] = True
     media_is_text: ClassVar[bool] = True
     subprotocols: ClassVar[tuple[str, ...]] = ()
 
