@@ -17,8 +17,9 @@ from collections.abc import Callable, Container, Iterator
 from gateway.calling.policy import CallingPolicy
 from gateway.errors import Rejected
 from gateway.listener.source_limit import SourceLimit
+from gateway.seams.leg import CallEvents
 from gateway.seams.originate import CallOrder
-from sip_bridge.call import CallSession, IncomingCall, SipCall
+from sip_bridge.call import IncomingCall, SipCall
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog import Dialog, DialogId, Refusal, dialog_id
 from sip_bridge.errors import NotAcceptable, PortsExhausted, ProtocolError
@@ -61,7 +62,7 @@ class SipBridge:
         config: SipConfig,
         calling: CallingPolicy,
         *,
-        begin: Callable[[SipCall], CallSession],
+        begin: Callable[[SipCall], CallEvents],
         check_room: Callable[[], None],
         on_report: Callable[[int, float], None],
         on_rejected: Callable[[str], None],
@@ -307,7 +308,7 @@ class SipBridge:
 
     # --- the calls' host -------------------------------------------------------------------------------------------
 
-    def begin(self, call: SipCall) -> CallSession:
+    def begin(self, call: SipCall) -> CallEvents:
         """Make a call's session."""
         return self._begin(call)
 

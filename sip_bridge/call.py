@@ -57,20 +57,6 @@ _INBOUND_OPUS_HZ = 16_000
 kHz."""
 
 
-class CallSession(CallEvents, Protocol):
-    """The session, as the leg of its call sees it."""
-
-    ready: asyncio.Future[None]
-    greeted: asyncio.Future[None]
-
-    @property
-    def call_id(self) -> str: ...
-
-    def on_hold(self, on_hold: bool) -> None: ...
-
-    def on_transferred(self, problem: str) -> None: ...
-
-
 class Host(Protocol):
     """The bridge, as its calls see it."""
 
@@ -78,7 +64,7 @@ class Host(Protocol):
     endpoint: Endpoint
     local: LocalAddress
 
-    def begin(self, call: SipCall) -> CallSession:
+    def begin(self, call: SipCall) -> CallEvents:
         """Make the call's session. Raises ``Rejected``."""
         ...
 
@@ -122,7 +108,7 @@ def _format(agreed: Agreed | None, *, inbound: bool) -> AudioFormat:
 
 
 class SipCall:
-    """A call with a dialog. It is a ``MediaLeg`` and takes the ``CallEvents`` of its RTP.
+    """A call with a dialog. It is a ``MediaLeg`` and takes the ``RtpLegEvents`` of its RTP.
 
     Args:
         name, trunk: the trunk of the call.
@@ -146,7 +132,7 @@ class SipCall:
     def __init__(self, host: Host, name: str, trunk: TrunkConfig, peer: Peer, ports: PortPair) -> None:
         self.trunk_name = name
         self.trunk = trunk
-        self.session: CallSession | None = None
+        self.session: CallEvents | None = None
         self._host = host
         self._loop = asyncio.get_running_loop()
         latch = Latch(trunk.media, signalling_host=peer.host)
@@ -339,7 +325,7 @@ class SipCall:
                 log.warning("handoff data too long for a header", extra={"bytes": len(handoff_data)})
         self._tell(self.protocol.hang_up, reason, handed)
 
-    # --- CallEvents of the RTP -------------------------------------------------------------------------------------
+    # --- RtpLegEvents ----------------------------------------------------------------------------------------------
 
     @property
     def listening(self) -> bool:
@@ -359,9 +345,6 @@ class SipCall:
         """Take the caller's audio."""
         if self.session is not None:
             self.session.on_audio(payload)
-
-    def on_mark(self, name: str) -> None:
-        """Do nothing: RTP has no marks."""
 
     def on_leg_closed(self, reason: str) -> None:
         """Note that the media is lost while the signalling still works."""

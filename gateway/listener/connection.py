@@ -18,14 +18,13 @@ from typing import Protocol
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest
 
-from gateway.call.session import Session
 from gateway.carriers.caller import incoming_call
 from gateway.carriers.dialect import Dialect
 from gateway.errors import GatewayError, ProtocolError, Rejected
 from gateway.listener.receive_batching import ReceiveBatching
 from gateway.seams.call_api import CallApi, OpenCallApi
 from gateway.seams.incoming import IncomingCall
-from gateway.seams.leg import TransferStart
+from gateway.seams.leg import CallEvents, TransferStart
 from gateway.seams.media_messages import (
     DtmfReceived,
     FlowControl,
@@ -60,7 +59,7 @@ _READ_BUFFER_BYTES = 16 * 1024
 class Accept(Protocol):
     """Turns a call whose stream has started into a running session. Raises ``Rejected``."""
 
-    def __call__(self, connection: MediaConnection, call: IncomingCall) -> Session: ...
+    def __call__(self, connection: MediaConnection, call: IncomingCall) -> CallEvents: ...
 
 
 class MediaConnection(WSListener):
@@ -110,7 +109,7 @@ class MediaConnection(WSListener):
         self._transferred = False
         self._transport: WSTransport | None = None
         self._receiving: ReceiveBatching | None = None
-        self._session: Session | None = None
+        self._session: CallEvents | None = None
         self._errors = 0
         self._full = False
         self._stopped = False

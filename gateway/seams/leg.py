@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from voicecodecs.registry import AudioFormat
 
@@ -89,8 +89,42 @@ class MediaLeg(Protocol):
         ...
 
 
+class Moment(Protocol):
+    """Something that happens once; an ``asyncio.Future`` is one."""
+
+    def add_done_callback(self, act: Callable[[Any], object], /) -> None:
+        """Call ``act`` when it happens, or soon if it has happened."""
+        ...
+
+
 class CallEvents(Protocol):
-    """What a media leg reports. The session implements this."""
+    """What a media leg reports, and may ask. The session implements this for every transport; a leg reports what its
+    transport tells it."""
+
+    @property
+    def call_id(self) -> str:
+        """The call's id, as in ``CallInfo``."""
+        ...
+
+    @property
+    def ready(self) -> Moment:
+        """When the dialogue manager has its ``setup``: a leg that rings until then may answer the call."""
+        ...
+
+    @property
+    def greeted(self) -> Moment:
+        """When the first turn has ended in any way: a leg that speaks before it answers may then answer."""
+        ...
+
+    @property
+    def listening(self) -> bool:
+        """Whether anybody wants the caller's audio now (VAD, recogniser, recording, subscription)."""
+        ...
+
+    @property
+    def wants_round_trip(self) -> bool:
+        """Whether anybody is told of round trips. A leg that would measure them only for this may ask first."""
+        ...
 
     def on_digit(self, digit: str) -> None: ...
 
@@ -98,17 +132,26 @@ class CallEvents(Protocol):
         """Caller audio in the leg's inbound format, empty for a lost frame; called only while ``listening`` is true."""
         ...
 
-    def on_mark(self, name: str) -> None: ...
+    def on_mark(self, name: str) -> None:
+        """The peer has played up to a mark of ours."""
+        ...
+
+    def on_playback(self, *, started: bool) -> None:
+        """The peer has begun to play after silence (``started``), or has played all that it got."""
+        ...
 
     def on_round_trip(self, seconds: float) -> None:
         """The way to the peer and back takes this long now."""
         ...
 
-    def on_leg_closed(self, reason: str) -> None:
-        """The caller hung up, or the media path is gone. Called once."""
+    def on_hold(self, on_hold: bool) -> None:
+        """The leg cannot carry sound now (it is on hold, or not answered yet), or it can again."""
         ...
 
-    @property
-    def listening(self) -> bool:
-        """Whether anybody wants the caller's audio now (VAD, recogniser, recording, subscription)."""
+    def on_transferred(self, problem: str) -> None:
+        """A transfer that was under way has ended. If ``problem`` is not empty, it failed and the call goes on."""
+        ...
+
+    def on_leg_closed(self, reason: str) -> None:
+        """The caller hung up, or the media path is gone. Called once."""
         ...

@@ -11,12 +11,12 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from gateway.media.latch import Latch, PeerAddress
-from gateway.media.rtp_session import RtpSession, RtpTerms
+from gateway.media.rtp_session import RtpEvents, RtpSession, RtpTerms
 from gateway.media.srtp import Srtp
 from gateway.media.timer import DeadlineTimer
-from gateway.seams.leg import CallEvents
 from sip_bridge.io.ports import PortPair
 from sip_bridge.message.sdp import Agreed
 
@@ -60,6 +60,14 @@ class _Port:
         return True
 
 
+class RtpLegEvents(RtpEvents, Protocol):
+    """What the media tells its call."""
+
+    def on_leg_closed(self, reason: str) -> None:
+        """The media is lost."""
+        ...
+
+
 class RtpLeg:
     """The media of one call.
 
@@ -73,7 +81,7 @@ class RtpLeg:
 
     def __init__(
         self,
-        events: CallEvents,
+        events: RtpLegEvents,
         latch: Latch,
         *,
         silence_s: float = 30.0,

@@ -41,6 +41,7 @@ class Told:
     """Stands where the session stands, and keeps what its leg told it."""
 
     listening = True
+    wants_round_trip = False
 
     def __init__(self, call: SipCall) -> None:
         loop = asyncio.get_running_loop()
@@ -61,6 +62,8 @@ class Told:
         self.heard.append(payload)
 
     def on_mark(self, name: str) -> None: ...
+
+    def on_playback(self, *, started: bool) -> None: ...
 
     def on_round_trip(self, seconds: float) -> None: ...
 

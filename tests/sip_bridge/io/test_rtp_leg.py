@@ -44,8 +44,6 @@ class Heard:
         self.digits += digit
         self.changed.set()
 
-    def on_mark(self, name: str) -> None: ...
-
     def on_round_trip(self, seconds: float) -> None: ...
 
     def on_leg_closed(self, reason: str) -> None:
