@@ -200,7 +200,7 @@ def load_synthesizer(
 def _text_processes(settings: CosyVoiceConfig) -> int:
     if settings.text_processes is not None:
         return settings.text_processes
-    return min((os.cpu_count() or 1) // 4, 4)
+    return min((os.cpu_count() or 1) // 4, 8)
 
 
 def _torch_lm(network: SpeechLanguageModel, settings: CosyVoiceConfig, device: torch.device) -> TorchLm:
