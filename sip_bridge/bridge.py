@@ -335,7 +335,7 @@ class SipBridge:
         if isinstance(call, IncomingCall):
             self._invites.pop(call.key, None)
             self._invitations.discard(call.invitation)
-        for key in call.protocol.open_invites:
+        for key in call.protocol.requests.open_invites:
             self._asked.pop(key, None)
 
     def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:

@@ -8,6 +8,9 @@ us and ``InviteClient`` (``invite_client.py``) one of ours. Whoever owns a dialo
 * carries out ``effects`` in order, including those that are added meanwhile,
 * and calls ``tick`` at ``deadline``, which is the dialog's one timer.
 
+Two parts have a question each: when the session is to be refreshed (``session_refresh.py``), and what became of our own
+requests (``own_requests.py``).
+
 The effects are all that a dialog does. It knows neither sockets nor the session nor the media.
 """
 
@@ -18,23 +21,12 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sip_bridge.config import SipTimeouts, TrunkConfig
-from sip_bridge.dialog import (
-    MIN_SESSION_S,
-    Dialog,
-    Refusal,
-    SessionTimer,
-    min_session_s,
-    session_agreed,
-    session_answer,
-)
+from sip_bridge.dialog import Dialog, Refusal
 from sip_bridge.effects import (
-    Acknowledge,
-    Ask,
     Digit,
     Effect,
     Follow,
@@ -47,10 +39,12 @@ from sip_bridge.effects import (
 )
 from sip_bridge.errors import NotAcceptable, ProtocolError, SipError
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
-from sip_bridge.message.digest import ClientAuth, authorization
+from sip_bridge.message.digest import ClientAuth
 from sip_bridge.message.sdp import Agreed, Negotiation, SessionDescription
 from sip_bridge.message.sdp import parse as parse_sdp
 from sip_bridge.message.sip import Address, Message, Request, Response, Uri, response_to
+from sip_bridge.own_requests import OwnRequests
+from sip_bridge.session_refresh import Due, Next, SessionRefresh
 from sip_bridge.transaction import Key
 from sip_bridge.transfer import Transfer, refer_headers
 
@@ -58,9 +52,6 @@ USER = "talkspurt"
 """The user part of our contacts. It may be the same for all, since a request in a dialog is matched by the dialog."""
 
 SDP = ("Content-Type", "application/sdp")
-
-Done: TypeAlias = Callable[[Response | None], None]
-"""Is told the final response. None: no response came, or the request could not be sent."""
 
 Invitation: TypeAlias = tuple[str, str, int]
 """Call-ID, From tag and CSeq of an INVITE outside dialogs. An INVITE that comes by two ways has the same values on both
@@ -82,22 +73,10 @@ class Timer(enum.Enum):
 
     REPEAT = "repeat our 2xx"
     ACK = "the ACK of our 2xx"
-    REFRESH = "refresh the session"
-    EXPIRY = "the session expires"
     TRANSFER = "the outcome of a transfer"
     READY = "the session can speak"
     GREETED = "the speech before the answer ends"
     ANSWER = "the callee answers"
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A request of ours that waits for its final response."""
-
-    request: Request
-    headers: HeaderItems
-    done: Done
-    with_credentials: bool
 
 
 @dataclass(slots=True)
@@ -114,11 +93,6 @@ class _Unacked:
 def invitation_of(invite: Request) -> Invitation:
     """Return what tells an INVITE from all others."""
     return invite.call_id, invite.from_.tag, invite.cseq.number
-
-
-def key_of(request: Request) -> Key:
-    """Return the transaction that a request of ours makes."""
-    return Key(request.via.branch, request.method, "")
 
 
 def description_of(message: Message) -> SessionDescription | None:
@@ -167,34 +141,28 @@ class InviteDialog(ABC):
         """Our side of offers and answers."""
         self.effects: deque[Effect] = deque()
         """The effects to carry out, from the left."""
-        self.session_timer: SessionTimer | None = None
-        """The agreed session timer. None: the session does not expire."""
+        self.refresh = SessionRefresh(wanted_s=timeouts.session, shortest_s=timeouts.session_min)
         self._trunk = trunk
         self._peer = peer
         self._local = local
         self._timeouts = timeouts
         self._now = 0.0
         self._due: dict[Timer, float] = {}
-        self._peer_allows: frozenset[str] = frozenset()
-        self._translated = False
-        """True: the peer is behind an address translator. It names an address that its messages do not come from, and
-        there is no proxy between us."""
         self._unacked: _Unacked | None = None
-        self._acked: Acknowledge | None = None
-        self._asked: dict[Key, _Asked] = {}
-        self._min_session_s = MIN_SESSION_S
         self._goodbye: HeaderItems = ()
         self._transfer: Transfer | None = None
         self._ending: tuple[str, HeaderItems] | None = None
         """The arguments of a ``hang_up`` that waits for the end of a transfer."""
         password = trunk.password.get_secret_value() if trunk.password else ""
         self._auth = ClientAuth(trunk.username, password) if trunk.username else None
+        self.requests = OwnRequests(peer, local, self._auth, self.effects)
 
     # --- time ------------------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
         """Return when to call ``tick``. None: nothing is waited for."""
-        return min(self._due.values(), default=None)
+        refresh = self.refresh.deadline()
+        return min([*self._due.values(), *([] if refresh is None else [refresh])], default=None)
 
     def tick(self, *, now: float) -> None:
         """Deal with everything that was waited for long enough."""
@@ -203,6 +171,11 @@ class InviteDialog(ABC):
             if self._due.get(timer, now + 1) <= now:
                 del self._due[timer]
                 self._expired(timer)
+        match self.refresh.tick(now=now):
+            case Due.REFRESH:
+                self._send_refresh()
+            case Due.END:
+                self._end("session expired", [("Reason", 'SIP;cause=408;text="Session expired"')])
 
     def _wait(self, timer: Timer, seconds: float) -> None:
         self._due[timer] = self._now + max(0.0, seconds)
@@ -217,10 +190,6 @@ class InviteDialog(ABC):
                 self._repeat()
             case Timer.ACK:
                 self._no_ack()
-            case Timer.REFRESH:
-                self._refresh()
-            case Timer.EXPIRY:
-                self._end("session expired", [("Reason", 'SIP;cause=408;text="Session expired"')])
             case Timer.TRANSFER:
                 assert self._transfer
                 self._transfer.over("")  # a peer that has told nothing for so long has done what it can
@@ -262,7 +231,7 @@ class InviteDialog(ABC):
         """End a call that has no final response yet."""
 
     def _say_goodbye(self) -> None:
-        self._ask("BYE", self._goodbye, b"", lambda response: None)
+        self.requests.ask(self.dialog, "BYE", self._goodbye, b"")
         self._release()
 
     def _peer_left(self, reason: str) -> None:
@@ -277,81 +246,24 @@ class InviteDialog(ABC):
         self.state = State.OVER
         self._unacked = None
         self._due.clear()
+        self.refresh.stop()
         self.effects.append(Left())
 
-    # --- requests of ours in the dialog ----------------------------------------------------------------------------
-
-    def _ask(
-        self, method: str, headers: HeaderItems, body: bytes, done: Done, *, credentials: HeaderItems = ()
-    ) -> None:
-        """Send a request in the dialog, and tell ``done`` how it ended. A challenge is answered once."""
-        peer = self._hop(self.dialog)
-        request = self.dialog.request(
-            method, self._local.via(peer.transport), headers=[*headers, *credentials], body=body
-        )
-        self._asked[key_of(request)] = _Asked(request, headers, done, bool(credentials))
-        self.effects.append(Ask(request, peer))
-
-    def _hop(self, dialog: Dialog) -> Peer:
-        """Return where a dialog's next hop is, as far as we can know without a name service."""
-        uri = dialog.next_hop
-        secure = uri.scheme == "sips" or (uri.params.get("transport") or "").lower() == "tls"
-        named = (uri.params.get("transport") or "").upper()
-        transport = "TLS" if secure else named or "UDP"
-        host = uri.host.strip("[]")
-        literal = re.fullmatch(r"[0-9.]+|[0-9a-f:.]+", host) is not None
-        streamed = self._peer.transport != "UDP" and host == self._peer.host
-        # A host name stands for the peer that we talk to. Behind a translator, only the peer's own address is
-        # reachable. And where we have a connection to this host, we use it.
-        if not literal or self._translated or (streamed and named in ("", self._peer.transport)):
-            return self._peer
-        return Peer(transport, host, uri.port or (5061 if secure else 5060))
-
-    @property
-    def open_invites(self) -> list[Key]:
-        """The keys of our re-INVITEs without a final response."""
-        return [key for key in self._asked if key.method == "INVITE"]
+    # --- responses to requests of ours -----------------------------------------------------------------------------
 
     def on_response(self, key: Key | None, response: Response, *, now: float) -> None:
         """Take a response to a request of ours, the first or a repeated one."""
         self._now = now
-        asked = self._asked.get(key) if key else None
-        if asked is None:
-            acked = self._acked
-            if acked and response.cseq.method == "INVITE" and response.cseq.number == acked.ack.cseq.number:
-                self.effects.append(acked)  # section 13.2.2.4: our ACK was lost
-            return
-        if response.status < 200:
-            return
-        assert key
-        del self._asked[key]
-        if asked.request.method == "INVITE" and response.status < 300:
-            peer = self._hop(self.dialog)
-            number = asked.request.cseq.number
-            self._acked = Acknowledge(self.dialog.request("ACK", self._local.via(peer.transport), cseq=number), peer)
-            self.effects.append(self._acked)
-        if not asked.with_credentials and self._answer_challenge(asked, response):
-            return
-        asked.done(response)
+        self.requests.on_response(key, response)
 
     def on_failed(self, key: Key, status: int, *, now: float) -> None:
         """Note that no response came (408), or that the request could not be sent (503; RFC 3261 section 8.1.3.1)."""
         self._now = now
-        asked = self._asked.pop(key, None)
-        if asked is not None:
-            asked.done(None)
+        self.requests.on_failed(key)
 
     @property
     def _contact(self) -> tuple[str, str]:
         return "Contact", f"<{self._local.contact(self._peer.transport, USER)}>"
-
-    def _answer_challenge(self, asked: _Asked, response: Response) -> bool:
-        request = asked.request
-        answer = authorization(response, request, self._auth) if self._auth else None
-        if answer is None:
-            return False
-        self._ask(request.method, asked.headers, request.body, asked.done, credentials=[answer])
-        return True
 
     # --- the peer's requests in the dialog -------------------------------------------------------------------------
 
@@ -431,7 +343,7 @@ class InviteDialog(ABC):
         self._now = now
         self._transfer = Transfer(self._transfer_over)
         headers = refer_headers(target, replace(self.dialog.local, params={}).uri, handoff_data, replaced)
-        self._ask("REFER", [self._contact, *headers], b"", self._transfer.on_response)
+        self.requests.ask(self.dialog, "REFER", [self._contact, *headers], b"", self._transfer.on_response)
         self._wait(Timer.TRANSFER, self._timeouts.transfer)
 
     def _transfer_over(self, problem: str) -> None:
@@ -477,7 +389,7 @@ class InviteDialog(ABC):
             ("Subscription-State", state),
             ("Content-Type", "message/sipfrag;version=2.0"),
         ]
-        self._ask("NOTIFY", headers, f"SIP/2.0 {status} {reason}\r\n".encode(), lambda response: None)
+        self.requests.ask(self.dialog, "NOTIFY", headers, f"SIP/2.0 {status} {reason}\r\n".encode())
 
     # --- offers and answers ----------------------------------------------------------------------------------------
 
@@ -496,7 +408,7 @@ class InviteDialog(ABC):
     def _on_offer(self, key: Key, request: Request) -> Refusal | None:
         """Answer a re-INVITE or UPDATE: a new description, hold, resume, a new Contact, or only a refresh of the
         session."""
-        timed = self._session_answer(request)
+        timed = self.refresh.answer(request)
         if isinstance(timed, Refusal):
             return timed
         timer, headers = timed
@@ -508,8 +420,8 @@ class InviteDialog(ABC):
         elif request.method == "INVITE":
             body = self.negotiation.offer()
         self.dialog.refresh(request)
-        self._peer_allows = request.headers.tokens("Allow") or self._peer_allows
-        self._refreshed(timer)
+        self.refresh.peer_allows = request.headers.tokens("Allow") or self.refresh.peer_allows
+        self.refresh.agree(timer, now=self._now)
         described = [SDP] if body else []
         response = self._respond(key, request, 200, [self._contact, ALLOW, SUPPORTED, *headers, *described], body)
         if request.method == "INVITE":
@@ -574,47 +486,23 @@ class InviteDialog(ABC):
     def _answered_late(self) -> None:
         """Go on after an ACK that carried the answer to our offer."""
 
-    # --- session timer (RFC 4028) ----------------------------------------------------------------------------------
+    # --- the refresh of the session ----------------------------------------------------------------------------------
 
-    def _session_answer(self, request: Request) -> tuple[SessionTimer | None, list[tuple[str, str]]] | Refusal:
-        return session_answer(request, wanted_s=self._timeouts.session, min_s=self._timeouts.session_min)
-
-    def _refreshed(self, timer: SessionTimer | None) -> None:
-        """Note that the session was refreshed now, and when the next refresh is due."""
-        self.session_timer = timer
-        self._stop(Timer.REFRESH, Timer.EXPIRY)
-        if timer is not None:
-            if timer.we_refresh:
-                self._wait(Timer.REFRESH, timer.refresh_at(0.0))
-            self._wait(Timer.EXPIRY, timer.end_at(0.0))
-
-    def _refresh(self) -> None:
+    def _send_refresh(self) -> None:
         """Show that the call is alive: by UPDATE if the peer knows it, else by the same offer again."""
-        timer = self.session_timer
-        if timer is None or self.state is not State.UP or self.dialog.inviting or self.dialog.invited:
-            self._wait(Timer.REFRESH, 1.0)
+        if self.state is not State.UP or self.dialog.inviting or self.dialog.invited:
+            self.refresh.later(1.0, now=self._now)
             return
-        headers = [
-            self._contact,
-            ALLOW,
-            SUPPORTED,
-            ("Session-Expires", f"{max(timer.interval_s, self._min_session_s)};refresher=uac"),
-            ("Min-SE", str(self._min_session_s)),
-        ]
-        if "update" in self._peer_allows:
-            self._ask("UPDATE", headers, b"", self._update_done)
+        headers = [self._contact, ALLOW, SUPPORTED, *self.refresh.headers()]
+        if self.refresh.by_update:
+            self.requests.ask(self.dialog, "UPDATE", headers, b"", self._refresh_done)
             return
         agreed = self.negotiation.agreed
         assert agreed
         self.dialog.inviting = True
-        self._ask("INVITE", [*headers, SDP], self.negotiation.offer(wish=agreed.direction), self._reinvite_done)
-
-    def _update_done(self, response: Response | None) -> None:
-        if response is not None and response.status in (405, 501):
-            self._peer_allows = frozenset()  # the peer names UPDATE in Allow, but does not know it after all
-            self._refresh()
-            return
-        self._refresh_done(response)
+        self.requests.ask(
+            self.dialog, "INVITE", [*headers, SDP], self.negotiation.offer(wish=agreed.direction), self._reinvite_done
+        )
 
     def _reinvite_done(self, response: Response | None) -> None:
         self.dialog.inviting = False
@@ -631,26 +519,16 @@ class InviteDialog(ABC):
     def _refresh_done(self, response: Response | None) -> None:
         if self.state is not State.UP:
             return
-        if response is None or response.status in (408, 481):
-            self._end("peer is gone", [("Reason", 'SIP;cause=408;text="Session refresh failed"')])
-        elif response.status < 300:
+        if response is not None and response.status < 300:
             self.dialog.refresh(response)
-            try:
-                self._refreshed(session_agreed(response))
-            except ProtocolError as error:
-                self.effects.append(Trouble("SIP session timer refused", str(error)))
-        elif response.status == 422 and self._raise_interval(response):
-            self._refresh()
-        else:
-            # The peer's offer crossed ours, or the peer does not want ours now. We try again until the session has
-            # expired.
-            self._wait(Timer.REFRESH, self.dialog.glare_wait_s(secrets.randbelow(1000) / 999))
-
-    def _raise_interval(self, response: Response) -> bool:
-        """Ask for longer sessions from now on, as a 422 demands. False: the 422 says nothing new."""
         try:
-            wanted_s = min_session_s(response)
-        except ProtocolError:
-            return False
-        before, self._min_session_s = self._min_session_s, max(self._min_session_s, wanted_s)
-        return self._min_session_s > before
+            # After a crossing offer of the peer (491), as after any other refusal, we wait as section 14.1 says.
+            wait_s = self.dialog.glare_wait_s(secrets.randbelow(1000) / 999)
+            follows = self.refresh.on_response(response, now=self._now, wait_s=wait_s)
+        except ProtocolError as error:
+            self.effects.append(Trouble("SIP session timer refused", str(error)))
+            return
+        if follows is Next.END:
+            self._end("peer is gone", [("Reason", 'SIP;cause=408;text="Session refresh failed"')])
+        elif follows is Next.AGAIN:
+            self._send_refresh()

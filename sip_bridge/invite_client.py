@@ -7,7 +7,7 @@ import copy
 import secrets
 
 from sip_bridge.config import SipTimeouts, TrunkConfig
-from sip_bridge.dialog import Dialog, SessionTimer, min_session_s, session_agreed, session_offer
+from sip_bridge.dialog import Dialog, SessionTimer, session_agreed
 from sip_bridge.effects import (
     Acknowledge,
     Begin,
@@ -22,11 +22,12 @@ from sip_bridge.effects import (
     Waits,
 )
 from sip_bridge.errors import NotAcceptable, ProtocolError, SipError
-from sip_bridge.invite import SDP, InviteDialog, State, Timer, description_of, key_of
+from sip_bridge.invite import SDP, InviteDialog, State, Timer, description_of
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.digest import authorization, wants_fresh_nonce
 from sip_bridge.message.sdp import SessionDescription
 from sip_bridge.message.sip import Address, Headers, Request, Response, Uri
+from sip_bridge.own_requests import key_of
 from sip_bridge.transaction import Key, cancel_of
 
 _MAX_TRIES = 4
@@ -109,7 +110,7 @@ class InviteClient(InviteDialog):
             self._contact,
             ALLOW,
             SUPPORTED,
-            *(session_offer(self._timeouts.session, self._min_session_s) if self._timeouts.session else ()),
+            *self.refresh.offer(),
             *self._headers,
             *self._credentials.items(),
             SDP,
@@ -217,8 +218,8 @@ class InviteClient(InviteDialog):
             self._fail(502, "refused")
             return
         self._stop(Timer.ANSWER)
-        self._peer_allows = response.headers.tokens("Allow")
-        self._acked = self._ack(self.dialog)
+        self.refresh.peer_allows = response.headers.tokens("Allow")
+        self.requests.acked = self._ack(self.dialog)
         self.state = State.UP
         self.effects.append(Joined())
         try:
@@ -236,7 +237,7 @@ class InviteClient(InviteDialog):
             self.effects.append(Outcome(488, "no_common_codec"))
             self._end("no common codec", [("Reason", 'SIP;cause=488;text="Not Acceptable Here"')])
             return
-        self._refreshed(self._agreed_timer(response))
+        self.refresh.agree(self._agreed_timer(response), now=self._now)
         if self._begun:
             self.begun(now=self._now)
         else:
@@ -263,7 +264,7 @@ class InviteClient(InviteDialog):
         assert self._invite
         if response.status == 422:
             try:
-                self._min_session_s = max(self._min_session_s, min_session_s(response))
+                self.refresh.lengthen(response)
             except ProtocolError:
                 return False
             return True
@@ -315,7 +316,7 @@ class InviteClient(InviteDialog):
         self.effects.append(Post(dialog.request("BYE", self._local.via(ack.peer.transport)), ack.peer))
 
     def _ack(self, dialog: Dialog) -> Acknowledge:
-        hop = self._hop(dialog)
+        hop = self.requests.hop(dialog)
         # An ACK cannot be challenged, so it carries the credentials of the INVITE (section 22.1).
         credentials = list(self._credentials.items())
         ack = dialog.request("ACK", self._local.via(hop.transport), cseq=self._cseq, headers=credentials)

@@ -46,9 +46,9 @@ class InviteServer(InviteDialog):
         _check_accept(invite)
         self.dialog = Dialog.as_server(invite, secrets.token_hex(8))
         self.dialog.invited = True
-        self._peer_allows = invite.headers.tokens("Allow")
+        self.refresh.peer_allows = invite.headers.tokens("Allow")
         contact = self.dialog.target
-        self._translated = (
+        self.requests.translated = (
             not self.dialog.routes and contact.host.strip("[]") != peer.host and ("received" in invite.via.params)
         )
         offer = description_of(invite)
@@ -61,7 +61,7 @@ class InviteServer(InviteDialog):
         """Answer an INVITE that has no offer; for any other, begin the session first. A refusal: this is the answer
         instead."""
         self._now = now
-        timed = self._session_answer(self._invite)
+        timed = self.refresh.answer(self._invite)
         if isinstance(timed, Refusal):
             return timed
         self._first_timer, self._refresh_headers = timed
@@ -124,7 +124,7 @@ class InviteServer(InviteDialog):
         self._stop(Timer.GREETED)
         response = self._answer_invite(200, [*self._refresh_headers, SDP], self._answer_body)
         self.state = State.UNCONFIRMED
-        self._refreshed(self._first_timer)
+        self.refresh.agree(self._first_timer, now=self._now)
         self._await_ack(self._key, response, offers=self.late)
         if not self.late:
             self._apply(self.negotiation.agreed)

@@ -25,11 +25,12 @@ from sip_bridge.effects import (
     Silence,
     Transferred,
 )
-from sip_bridge.invite import InviteDialog, State, key_of
+from sip_bridge.invite import InviteDialog, State
 from sip_bridge.invite_client import InviteClient
 from sip_bridge.invite_server import InviteServer
 from sip_bridge.local import LocalAddress, Peer
 from sip_bridge.message.sip import Address, Headers, Request, Response, Uri, response_to
+from sip_bridge.own_requests import key_of
 from sip_bridge.transaction import server_key
 from tests.sip_bridge.sip_messages import request
 from tests.sip_bridge.virtual_bridge import description
@@ -325,7 +326,7 @@ def test_a_refresh_too_short_is_tried_again_with_what_is_asked_for() -> None:
     assert [at for at, _ in call.heard(Ask, "UPDATE")] == [450, 450]
     assert call.asked("UPDATE").headers.get("Session-Expires") == "2400;refresher=uac"
     call.answer(call.asked("UPDATE"), 200, ("Session-Expires", "2400;refresher=uac"))
-    assert call.protocol.session_timer == SessionTimer(2400, True)
+    assert call.protocol.refresh.timer == SessionTimer(2400, True)
     call.run(450 + 1200)
     call.answer(call.asked("UPDATE"), 422, ("Min-SE", "2400"))
     assert len(call.heard(Ask, "UPDATE")) == 3

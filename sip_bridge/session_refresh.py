@@ -1,0 +1,150 @@
+"""One call's session timer (RFC 4028): for how long the session may last without a refresh, whose part the refresh is,
+when it is due, and what its response means. Pure: times are seconds of one monotonic clock.
+
+The module knows neither the dialog nor offers: whoever owns a ``SessionRefresh`` sends the refresh and ends the call.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from sip_bridge.dialog import (
+    MIN_SESSION_S,
+    Refusal,
+    SessionTimer,
+    min_session_s,
+    session_agreed,
+    session_answer,
+    session_offer,
+)
+from sip_bridge.errors import ProtocolError
+from sip_bridge.local import HeaderItems
+from sip_bridge.message.sip import Request, Response
+
+
+class Due(enum.Enum):
+    """What the time has come for."""
+
+    REFRESH = "refresh"  # it is our part to refresh the session
+    END = "end"  # no refresh came
+
+
+class Next(enum.Enum):
+    """What follows from the response to a refresh."""
+
+    GO_ON = "go on"  # the session is refreshed
+    AGAIN = "again"  # refresh at once, in the way that the peer wants
+    LATER = "later"  # the peer cannot or will not now: ``tick`` says when to try again, until the session has expired
+    END = "end"  # the peer is gone
+
+
+class SessionRefresh:
+    """Keeps a session from expiring.
+
+    Args:
+        wanted_s: the interval that we ask for. 0: there is a timer only if the peer asks for one.
+        shortest_s: the shortest interval that the peer may ask for.
+    """
+
+    def __init__(self, *, wanted_s: int, shortest_s: int) -> None:
+        self.timer: SessionTimer | None = None
+        """What is agreed. None: the session does not expire."""
+        self.peer_allows: frozenset[str] = frozenset()
+        """The peer's methods, in lower case."""
+        self._wanted_s = wanted_s
+        self._shortest_s = shortest_s
+        self._peers_shortest_s = MIN_SESSION_S
+        self._refresh_at: float | None = None
+        self._end_at: float | None = None
+
+    # --- what is agreed --------------------------------------------------------------------------------------------
+
+    def offer(self) -> HeaderItems:
+        """Return the headers of our INVITE."""
+        return session_offer(self._wanted_s, self._peers_shortest_s) if self._wanted_s else ()
+
+    def answer(self, request: Request) -> tuple[SessionTimer | None, list[tuple[str, str]]] | Refusal:
+        """Answer an INVITE or UPDATE of the peer, as ``session_answer`` does."""
+        return session_answer(request, wanted_s=self._wanted_s, min_s=self._shortest_s)
+
+    def agree(self, timer: SessionTimer | None, *, now: float) -> None:
+        """Note that this was agreed, or the session refreshed, now."""
+        self.timer = timer
+        self.stop()
+        if timer is not None:
+            self._refresh_at = timer.refresh_at(now) if timer.we_refresh else None
+            self._end_at = timer.end_at(now)
+
+    def lengthen(self, response: Response) -> bool:
+        """Ask for longer sessions from now on, as a 422 demands. False: we ask for such long ones already.
+
+        Raises:
+            ProtocolError: Min-SE cannot be read.
+        """
+        before, self._peers_shortest_s = self._peers_shortest_s, max(self._peers_shortest_s, min_session_s(response))
+        return self._peers_shortest_s > before
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    def deadline(self) -> float | None:
+        """Return when to call ``tick``. None: nothing is waited for."""
+        return min((at for at in (self._refresh_at, self._end_at) if at is not None), default=None)
+
+    def tick(self, *, now: float) -> Due | None:
+        """Return what is due, once."""
+        if self._end_at is not None and self._end_at <= now:
+            self.stop()
+            return Due.END
+        if self._refresh_at is not None and self._refresh_at <= now:
+            self._refresh_at = None
+            return Due.REFRESH
+        return None
+
+    def later(self, seconds: float, *, now: float) -> None:
+        """Put the refresh off."""
+        self._refresh_at = now + seconds
+
+    def stop(self) -> None:
+        """Wait for nothing more."""
+        self._refresh_at = self._end_at = None
+
+    # --- the refresh -----------------------------------------------------------------------------------------------
+
+    @property
+    def by_update(self) -> bool:
+        """Whether to refresh by UPDATE, which needs no offer. Else an INVITE has to repeat the last one."""
+        return "update" in self.peer_allows
+
+    def headers(self) -> HeaderItems:
+        """Return the headers of our refresh."""
+        assert self.timer
+        interval_s = max(self.timer.interval_s, self._peers_shortest_s)
+        return [("Session-Expires", f"{interval_s};refresher=uac"), ("Min-SE", str(self._peers_shortest_s))]
+
+    def on_response(self, response: Response | None, *, now: float, wait_s: float) -> Next:
+        """Take the final response to our refresh. None: there was no response.
+
+        Args:
+            wait_s: the pause before we try again what the peer does not take now.
+
+        Raises:
+            ProtocolError: the session is refreshed, but for how long cannot be read.
+        """
+        if response is None or response.status in (408, 481):
+            return Next.END
+        if response.status < 300:
+            self.agree(session_agreed(response), now=now)
+            return Next.GO_ON
+        if response.status in (405, 501) and response.cseq.method == "UPDATE":
+            self.peer_allows = frozenset()  # the peer names UPDATE in Allow, but does not know it after all
+            return Next.AGAIN
+        if response.status == 422 and self._lengthened(response):
+            return Next.AGAIN
+        self.later(wait_s, now=now)
+        return Next.LATER
+
+    def _lengthened(self, response: Response) -> bool:
+        try:
+            return self.lengthen(response)
+        except ProtocolError:
+            return False
