@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -421,12 +422,15 @@ async def test_orders_that_are_refused(order: dict[str, Any], status: int, code:
 
 
 async def test_no_room_and_no_ports() -> None:
-    async with bridge(rtp_ports="42990-42991", **ANYWHERE) as made:
+    async with bridge(**ANYWHERE) as made:
         with callee(made) as phone:
             first = await place(made, phone)
+            ports = made.bridge._ports
+            free, ports._free = ports._free, deque()
             with pytest.raises(Rejected) as refused:
                 await place(made, phone)
             assert (refused.value.status, refused.value.code) == (503, "no_ports")
+            ports._free = free
             made.bridge.outgoing.cancel(first.call_id)
             made.room = False
             with pytest.raises(Rejected) as refused:
