@@ -8,8 +8,8 @@ us and ``InviteClient`` (``invite_client.py``) one of ours. Whoever owns a dialo
 * carries out ``effects`` in order, including those that are added meanwhile,
 * and calls ``tick`` at ``deadline``, which is the dialog's one timer.
 
-Two parts have a question each: when the session is to be refreshed (``session_refresh.py``), and what became of our own
-requests (``own_requests.py``).
+Three parts have a question each: when the session is to be refreshed (``session_refresh.py``), what became of our own
+requests (``own_requests.py``), and who is to be called in whose place (``transfer.py``).
 
 The effects are all that a dialog does. It knows neither sockets nor the session nor the media.
 """
@@ -21,7 +21,7 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from sip_bridge.config import SipTimeouts, TrunkConfig
@@ -29,7 +29,6 @@ from sip_bridge.dialog import Dialog, Refusal
 from sip_bridge.effects import (
     Digit,
     Effect,
-    Follow,
     Left,
     MediaAgreed,
     Respond,
@@ -42,11 +41,11 @@ from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.digest import ClientAuth
 from sip_bridge.message.sdp import Agreed, Negotiation, SessionDescription
 from sip_bridge.message.sdp import parse as parse_sdp
-from sip_bridge.message.sip import Address, Message, Request, Response, Uri, response_to
+from sip_bridge.message.sip import Message, Request, Response, Uri, response_to
 from sip_bridge.own_requests import OwnRequests
 from sip_bridge.session_refresh import Due, Next, SessionRefresh
 from sip_bridge.transaction import Key
-from sip_bridge.transfer import Transfer, refer_headers
+from sip_bridge.transfer import Transfers
 
 USER = "talkspurt"
 """The user part of our contacts. It may be the same for all, since a request in a dialog is matched by the dialog."""
@@ -73,7 +72,6 @@ class Timer(enum.Enum):
 
     REPEAT = "repeat our 2xx"
     ACK = "the ACK of our 2xx"
-    TRANSFER = "the outcome of a transfer"
     READY = "the session can speak"
     GREETED = "the speech before the answer ends"
     ANSWER = "the callee answers"
@@ -150,19 +148,27 @@ class InviteDialog(ABC):
         self._due: dict[Timer, float] = {}
         self._unacked: _Unacked | None = None
         self._goodbye: HeaderItems = ()
-        self._transfer: Transfer | None = None
         self._ending: tuple[str, HeaderItems] | None = None
         """The arguments of a ``hang_up`` that waits for the end of a transfer."""
         password = trunk.password.get_secret_value() if trunk.password else ""
         self._auth = ClientAuth(trunk.username, password) if trunk.username else None
         self.requests = OwnRequests(peer, local, self._auth, self.effects)
+        self._contact = ("Contact", f"<{local.contact(peer.transport, USER)}>")
+        self.transfers = Transfers(
+            self.requests,
+            self.effects,
+            self._contact,
+            follows=trunk.transfers == "follow",
+            wait_s=timeouts.transfer,
+            on_over=self._transfer_over,
+        )
 
     # --- time ------------------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
         """Return when to call ``tick``. None: nothing is waited for."""
-        refresh = self.refresh.deadline()
-        return min([*self._due.values(), *([] if refresh is None else [refresh])], default=None)
+        parts = (self.refresh.deadline(), self.transfers.deadline())
+        return min((at for at in (*self._due.values(), *parts) if at is not None), default=None)
 
     def tick(self, *, now: float) -> None:
         """Deal with everything that was waited for long enough."""
@@ -171,6 +177,7 @@ class InviteDialog(ABC):
             if self._due.get(timer, now + 1) <= now:
                 del self._due[timer]
                 self._expired(timer)
+        self.transfers.tick(now=now)
         match self.refresh.tick(now=now):
             case Due.REFRESH:
                 self._send_refresh()
@@ -190,15 +197,12 @@ class InviteDialog(ABC):
                 self._repeat()
             case Timer.ACK:
                 self._no_ack()
-            case Timer.TRANSFER:
-                assert self._transfer
-                self._transfer.over("")  # a peer that has told nothing for so long has done what it can
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def hang_up(self, reason: str, headers: HeaderItems = (), *, now: float) -> None:
         """End the call, because the session has left. A transfer that is under way is awaited first."""
-        if self._transfer is not None:
+        if self.transfers.under_way:
             self._ending = (reason, headers)  # a BYE now could take the peer's new call with it (RFC 5589 section 6.1)
         else:
             self.end(reason, headers, now=now)
@@ -239,7 +243,7 @@ class InviteDialog(ABC):
         if self.state is State.OVER:
             return
         # Many peers send BYE without a NOTIFY as soon as their new call stands.
-        self.effects.append(Silence("transferred" if self._transfer is not None else reason))
+        self.effects.append(Silence("transferred" if self.transfers.under_way else reason))
         self._release()
 
     def _release(self) -> None:
@@ -247,6 +251,7 @@ class InviteDialog(ABC):
         self._unacked = None
         self._due.clear()
         self.refresh.stop()
+        self.transfers.stop()
         self.effects.append(Left())
 
     # --- responses to requests of ours -----------------------------------------------------------------------------
@@ -260,10 +265,6 @@ class InviteDialog(ABC):
         """Note that no response came (408), or that the request could not be sent (503; RFC 3261 section 8.1.3.1)."""
         self._now = now
         self.requests.on_failed(key)
-
-    @property
-    def _contact(self) -> tuple[str, str]:
-        return "Contact", f"<{self._local.contact(self._peer.transport, USER)}>"
 
     # --- the peer's requests in the dialog -------------------------------------------------------------------------
 
@@ -300,9 +301,9 @@ class InviteDialog(ABC):
             case "OPTIONS":
                 self._respond(key, request, 200, [ALLOW, SUPPORTED])
             case "NOTIFY":
-                return self._on_notify(key, request)
+                return self.transfers.on_notify(key, request)
             case "REFER":
-                return self._on_refer(key, request)
+                return self.transfers.on_refer(key, request)
             case _:
                 return Refusal(405, (ALLOW,))
         return None
@@ -332,64 +333,23 @@ class InviteDialog(ABC):
 
     def may_transfer(self) -> bool:
         """Return whether there is somebody to ask now."""
-        return self.state is State.UP and self._transfer is None
+        return self.state is State.UP and not self.transfers.under_way
 
     def transfer(self, target: Uri, replaced: Dialog | None, handoff_data: str | None, *, now: float) -> None:
-        """Ask the peer to call somebody else in our place (RFC 3515). ``Transferred`` tells the outcome.
+        """Ask the peer to call somebody else in our place, as ``Transfers.start`` does. ``Transferred`` tells the
+        outcome."""
+        self.transfers.start(self.dialog, target, replaced, handoff_data, now=now)
 
-        Args:
-            replaced: the dialog that the peer's new call replaces, for an attended transfer.
-        """
-        self._now = now
-        self._transfer = Transfer(self._transfer_over)
-        headers = refer_headers(target, replace(self.dialog.local, params={}).uri, handoff_data, replaced)
-        self.requests.ask(self.dialog, "REFER", [self._contact, *headers], b"", self._transfer.on_response)
-        self._wait(Timer.TRANSFER, self._timeouts.transfer)
+    def tell_referred(self, status: int, reason: str, *, now: float) -> None:
+        """Tell the peer what became of the call that it asked for."""
+        if self.state is State.UP:
+            self.transfers.tell_referred(self.dialog, status, reason)
 
     def _transfer_over(self, problem: str) -> None:
-        self._stop(Timer.TRANSFER)
-        self._transfer = None
         if self._ending is not None:
             self._end(*self._ending)  # the session has left already
         else:
             self.effects.append(Transferred(problem))
-
-    def _on_notify(self, key: Key, request: Request) -> Refusal | None:
-        """Take what the peer tells of a transfer."""
-        if (request.headers.get("Event") or "").partition(";")[0].strip().lower() != "refer":
-            return Refusal(489, (("Allow-Events", "refer"),))
-        if self._transfer is None:
-            return Refusal(481)
-        self._respond(key, request, 200)
-        self._transfer.on_notify(request)
-        return None
-
-    def _on_refer(self, key: Key, request: Request) -> Refusal | None:
-        """Take the peer's wish that we call somebody. That makes calls at our cost, so we refuse unless the trunk may
-        ask."""
-        if self._trunk.transfers != "follow":
-            return Refusal(603)
-        wanted = request.headers.get("Refer-To")
-        if wanted is None or len(request.headers.all("Refer-To")) != 1:
-            return Refusal(400)
-        target = Address.parse(wanted).uri
-        self._respond(key, request, 202, [self._contact])
-        self.effects.append(Follow(target))
-        return None
-
-    def tell_referred(self, status: int, reason: str, *, now: float) -> None:
-        """Tell the peer what became of the call that it asked for (RFC 3515 section 2.4.4)."""
-        self._now = now
-        if self.state is not State.UP:
-            return
-        state = "active;expires=60" if status < 200 else "terminated;reason=noresource"
-        headers = [
-            self._contact,
-            ("Event", "refer"),
-            ("Subscription-State", state),
-            ("Content-Type", "message/sipfrag;version=2.0"),
-        ]
-        self.requests.ask(self.dialog, "NOTIFY", headers, f"SIP/2.0 {status} {reason}\r\n".encode())
 
     # --- offers and answers ----------------------------------------------------------------------------------------
 

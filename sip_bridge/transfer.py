@@ -1,4 +1,5 @@
-"""Transfers by REFER (RFC 3515): what we ask of the peer, and what the peer tells of the outcome. Pure.
+"""Transfers by REFER (RFC 3515): what we ask of the peer, what the peer tells of the outcome, and what it asks of us.
+Pure.
 
 In a blind transfer, the peer calls the target. In an attended transfer, we already have a call with the target, and the
 peer's new call replaces it (RFC 3891); the id of that call names the target.
@@ -7,12 +8,17 @@ peer's new call replaces it (RFC 3891); the id of that call names the target.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from urllib.parse import quote
 
-from sip_bridge.dialog import Dialog
+from sip_bridge.dialog import Dialog, Refusal
+from sip_bridge.effects import Effect, Follow, Respond
 from sip_bridge.message.parameters import USER_TO_USER, user_to_user
-from sip_bridge.message.sip import Request, Response, Uri
+from sip_bridge.message.sip import Address, Request, Response, Uri, response_to
+from sip_bridge.own_requests import OwnRequests
+from sip_bridge.transaction import Key
 
 _STATUS = re.compile(rb"\s*SIP/2\.0\s+([1-6][0-9]{2})(?:[ \t]+([^\r\n]*))?")
 
@@ -45,41 +51,126 @@ def fragment_status(body: bytes) -> tuple[int, str] | None:
     return (int(found.group(1)), (found.group(2) or b"").decode("utf-8", "replace").strip()) if found else None
 
 
-class Transfer:
-    """One REFER of ours.
+class Transfers:
+    """The transfers of one call, ours one at a time.
 
     Args:
-        done: is told once how the transfer ended: an empty text means success, any other says what went wrong.
+        requests: sends ours.
+        effects: where everything else goes.
+        contact: our Contact header.
+        follows: whether the peer may ask us to call somebody.
+        wait_s: how long we wait for an outcome.
+        on_over: is told once how each transfer of ours ended: an empty text means success, any other says what went
+            wrong.
     """
 
-    def __init__(self, done: Callable[[str], None]) -> None:
-        self._done = done
-        self._told = False
+    def __init__(
+        self,
+        requests: OwnRequests,
+        effects: deque[Effect],
+        contact: tuple[str, str],
+        *,
+        follows: bool,
+        wait_s: float,
+        on_over: Callable[[str], None],
+    ) -> None:
+        self.under_way = False
+        """True: we wait for the outcome of a transfer of ours."""
+        self._requests = requests
+        self._effects = effects
+        self._contact = contact
+        self._follows = follows
+        self._wait_s = wait_s
+        self._on_over = on_over
+        self._give_up_at: float | None = None
+        self._count = 0
 
-    def on_response(self, response: Response | None) -> None:
-        """Take the peer's answer to the REFER. None: there is no answer."""
-        if response is None:
-            self._tell("the peer did not answer the REFER")
-        elif response.status >= 300:
-            self._tell(f"the peer refused the REFER: {response.status} {response.reason}")
-        elif (response.headers.get("Refer-Sub") or "").strip().lower() == "false":
-            self._tell("")  # the peer will tell nothing more (RFC 4488)
+    # --- ours ------------------------------------------------------------------------------------------------------
 
-    def on_notify(self, notify: Request) -> None:
+    def start(
+        self, dialog: Dialog, target: Uri, replaced: Dialog | None, handoff_data: str | None, *, now: float
+    ) -> None:
+        """Ask the peer to call somebody else in our place.
+
+        Args:
+            replaced: the dialog that the peer's new call replaces, for an attended transfer.
+        """
+        self.under_way = True
+        self._count += 1
+        count = self._count
+        self._give_up_at = now + self._wait_s
+        headers = refer_headers(target, replace(dialog.local, params={}).uri, handoff_data, replaced)
+        self._requests.ask(
+            dialog, "REFER", [self._contact, *headers], b"", lambda answer: self._on_response(count, answer)
+        )
+
+    def deadline(self) -> float | None:
+        """Return when to call ``tick``. None: nothing is waited for."""
+        return self._give_up_at
+
+    def tick(self, *, now: float) -> None:
+        """Give up a transfer of which nothing was told for long enough."""
+        if self._give_up_at is not None and self._give_up_at <= now:
+            self._over("")  # a peer that has told nothing for so long has done what it can
+
+    def stop(self) -> None:
+        """Wait for nothing more, since the call is over."""
+        self._give_up_at = None
+
+    def on_notify(self, key: Key, notify: Request) -> Refusal | None:
         """Take what the peer tells of its call."""
+        if (notify.headers.get("Event") or "").partition(";")[0].strip().lower() != "refer":
+            return Refusal(489, (("Allow-Events", "refer"),))
+        if not self.under_way:
+            return Refusal(481)
+        self._effects.append(Respond(key, response_to(notify, 200)))
         found = fragment_status(notify.body)
         if found and found[0] >= 300:
-            self._tell(f"the target was not reached: {found[0]} {found[1]}".rstrip())
+            self._over(f"the target was not reached: {found[0]} {found[1]}".rstrip())
         elif found and found[0] >= 200:
-            self._tell("")
+            self._over("")
         elif (notify.headers.get("Subscription-State") or "").strip().lower().startswith("terminated"):
-            self._tell("the peer told no outcome")
+            self._over("the peer told no outcome")
+        return None
 
-    def over(self, problem: str) -> None:
-        """Note that the call, or the time for an outcome, has ended."""
-        self._tell(problem)
+    def _on_response(self, count: int, response: Response | None) -> None:
+        if count != self._count:
+            return  # this answers an earlier REFER, which was given up
+        if response is None:
+            self._over("the peer did not answer the REFER")
+        elif response.status >= 300:
+            self._over(f"the peer refused the REFER: {response.status} {response.reason}")
+        elif (response.headers.get("Refer-Sub") or "").strip().lower() == "false":
+            self._over("")  # the peer will tell nothing more (RFC 4488)
 
-    def _tell(self, problem: str) -> None:
-        if not self._told:
-            self._told = True
-            self._done(problem)
+    def _over(self, problem: str) -> None:
+        if self.under_way:
+            self.under_way = False
+            self.stop()
+            self._on_over(problem)
+
+    # --- the peer's ------------------------------------------------------------------------------------------------
+
+    def on_refer(self, key: Key, refer: Request) -> Refusal | None:
+        """Take the peer's wish that we call somebody. That makes calls at our cost, so we refuse unless the trunk may
+        ask."""
+        if not self._follows:
+            return Refusal(603)
+        wanted = refer.headers.get("Refer-To")
+        if wanted is None or len(refer.headers.all("Refer-To")) != 1:
+            return Refusal(400)
+        target = Address.parse(wanted).uri
+        self._effects.append(Respond(key, response_to(refer, 202, headers=[self._contact])))
+        self._effects.append(Follow(target))
+        return None
+
+    def tell_referred(self, dialog: Dialog, status: int, reason: str) -> None:
+        """Tell the peer what became of the call that it asked for (RFC 3515 section 2.4.4)."""
+        state = "active;expires=60" if status < 200 else "terminated;reason=noresource"
+        headers = [
+            self._contact,
+            ("Event", "refer"),
+            ("Subscription-State", state),
+            ("Content-Type", "message/sipfrag;version=2.0"),
+        ]
+        self._requests.ask(dialog, "NOTIFY", headers, f"SIP/2.0 {status} {reason}\r\n".encode())

@@ -532,6 +532,16 @@ def test_a_transfer_that_tells_nothing_is_over_after_its_time() -> None:
     assert call.protocol.may_transfer()
 
 
+def test_a_late_response_to_a_refer_that_was_given_up_says_nothing_of_the_next() -> None:
+    call = up()
+    call.tell(call.protocol.transfer, Uri.parse("sip:bob@127.0.0.9"), None, None)
+    first = call.asked("REFER")
+    call.run(40)
+    call.tell(call.protocol.transfer, Uri.parse("sip:carl@127.0.0.9"), None, None)
+    call.answer(first, 503)
+    assert not call.protocol.may_transfer() and call.heard(Transferred) == [(32, Transferred(""))]
+
+
 def test_a_session_that_leaves_in_a_transfer_hangs_up_after_the_outcome() -> None:
     """RFC 5589 section 6.1: a BYE now could take the peer's new call with it."""
     call = transferring()
