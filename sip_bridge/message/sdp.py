@@ -343,7 +343,9 @@ class Negotiation:
         """The present agreement. A failed negotiation does not change it."""
         self._host = host
         self._port = port
-        self._on_loopback = any(each == "::1" or each.startswith("127.") for each in (host, peer_host))
+        # A socket of IPv6 tells the address of a peer of IPv4 as a mapped one.
+        near = (each.removeprefix("::ffff:") for each in (host, peer_host))
+        self._on_loopback = any(each == "::1" or each.startswith("127.") for each in near)
         self._codecs = [KNOWN[name] for name in codecs]
         self._srtp = srtp
         self._ptime_ms = ptime_ms
