@@ -159,6 +159,15 @@ async def test_every_route_declares_a_scope_or_is_known_to_be_open(house: House)
     assert served == {(route.method, route.path) for route in routes}
 
 
+async def test_without_a_key_every_route_that_wants_a_scope_is_closed(house: House) -> None:
+    before = house.state()
+    for route in wanted(house.made.app[ROUTES]):
+        for key in ("", "nobody's"):
+            status, _, error = await house.ask(route, key)
+            assert (status, error["code"]) == (401, "unauthorized"), (route.method, route.path)
+    assert house.state() == before
+
+
 async def test_nothing_of_one_key_is_read_or_changed_by_another(house: House) -> None:
     before = house.state()
     wrong = {}

@@ -216,12 +216,23 @@ async def test_what_nobody_can_prove_is_refused_where_the_outside_reaches_us(
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-async def test_no_shipped_configuration_answers_a_stranger(example: Path) -> None:
+@pytest.mark.parametrize("dialect", CARRIERS)
+async def test_no_shipped_configuration_gives_a_stranger_a_token_or_a_secret(example: Path, dialect: str) -> None:
     config = load(example, environment=SECRETS)
     async with serving(config.carriers.configured(), config.server) as harness:
-        for dialect in ASKING:  # nobody has signed, and a proxy has passed it on
-            found = await statuses(harness, dialect, **{"X-Forwarded-For": "192.0.2.1"})
-            assert found in ([403] * 3, [404] * 3), dialect
+        harness.handoffs.leave(dialect, "c1", Handoff("VX", "transferred", "secret data", "+4930000003"))
+        for method in ("GET", "POST"):  # nobody has signed, and a proxy has passed it on
+            for what in ("", "/after", "/status"):
+                path, sent = f"/webhooks/{dialect}/default{what}", FORMS.get(dialect, {}) if method == "POST" else {}
+                async with harness.client.request(
+                    method, path, headers={"X-Forwarded-For": "192.0.2.1"}, params={"call": "c1"}, **sent
+                ) as answer:
+                    text = await answer.text()
+                assert answer.status in (403, 404)
+                assert not any(
+                    secret in text for secret in (*SECRETS.values(), "/media/", "secret data", "+4930000003")
+                )
+        assert harness.handoffs.take(dialect, "c1") is not None
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "Via"])
