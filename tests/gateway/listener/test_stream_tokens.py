@@ -1,8 +1,8 @@
 """The token in a stream address, at a whole gateway: one call, the right one, lost by no failed socket."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +13,7 @@ import pytest
 
 from talkspurt.build import Gateway
 from tests.gateway.http.api_gateway import api_gateway
+from tests.waiting import PATIENCE_S, until
 
 
 class Carrier:
@@ -44,21 +45,26 @@ class Carrier:
         media = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
         start = {"streamSid": "MZ1", "callSid": call_sid, "tracks": ["inbound"], "mediaFormat": media}
         await socket.send_str(json.dumps({"event": "start", "streamSid": "MZ1", "start": start}))
-        async with asyncio.timeout(5):
-            while len(self.made.directory) == before:
-                if socket.closed:
-                    assert socket.close_code == aiohttp.WSCloseCode.POLICY_VIOLATION
-                    return False
-                try:
-                    await socket.receive(timeout=0.01)
-                except TimeoutError:
-                    continue
+
+        async def begun_or_closed() -> bool:
+            with suppress(TimeoutError):
+                await socket.receive(timeout=0.01)
+            return len(self.made.directory) != before or socket.closed
+
+        await until(begun_or_closed)
+        if len(self.made.directory) == before:
+            assert socket.close_code == aiohttp.WSCloseCode.POLICY_VIOLATION
+            return False
         return True
 
 
 @pytest.fixture
 async def carrier(tmp_path: Path) -> AsyncIterator[Carrier]:
-    sections: dict[str, Any] = {"carriers": {"twilio": {}}, "routes": {"default": {}, "other": {}}}
+    sections: dict[str, Any] = {
+        "carriers": {"twilio": {}},
+        "routes": {"default": {}, "other": {}},
+        "limits": {"setup_timeout_s": 2 * PATIENCE_S},  # a socket that waits is not closed for that, with the same code
+    }
     async with api_gateway(tmp_path, **sections) as (made, _, url):
         fresh = aiohttp.TCPConnector(force_close=True)  # media sockets come on connections of their own
         async with aiohttp.ClientSession(url, connector=fresh) as http:
@@ -84,7 +90,7 @@ async def test_what_fails_before_a_call_begins_spends_nothing(carrier: Carrier) 
     await (await carrier.open(path)).close()
     unreadable = await carrier.open(path)
     await unreadable.send_str("{")
-    assert (await unreadable.receive(timeout=5)).type is aiohttp.WSMsgType.CLOSE
+    assert (await unreadable.receive(timeout=PATIENCE_S)).type is aiohttp.WSMsgType.CLOSE
     assert await carrier.status(path.replace("/default/", "/other/")) == 403
     carrier.made.directory.limit = 0
     assert await carrier.status(path) == 503
