@@ -12,7 +12,6 @@ from gateway.seams.messages import (
     Commit,
     Discard,
     End,
-    Error,
     Inbound,
     Interruptible,
     Language,
@@ -100,7 +99,7 @@ class Instructions:
             self._effects.dropped_tokens(1)
             return
         if turn is not None and turn.complete:
-            self._refuse(f"turn {turn.id!r} is complete, expected a new id", "repeated_turn", turn.id, "turn")
+            self._queue.refuse(f"turn {turn.id!r} is complete, expected a new id", "repeated_turn", turn.id, "turn")
             return
         fresh = turn is None
         if turn is None:
@@ -110,7 +109,7 @@ class Instructions:
             turn.waits_for_caller = not message.turn
         chars, limit = len(turn.text) + len(message.token), self._turns.defaults.turn_chars
         if chars > limit:
-            self._refuse(
+            self._queue.refuse(
                 f"turn has {chars} characters, limits.turn_chars is {limit}", "turn_too_long", turn.id, "token"
             )
             if fresh:
@@ -165,7 +164,7 @@ class Instructions:
         if turn is None:
             return
         if turn.state.place is not Place.HELD:
-            self._refuse(
+            self._queue.refuse(
                 f"turn {turn.id!r} is {turn.state.place.value}, expected a held one", "not_held", turn.id, "turn"
             )
             return
@@ -189,7 +188,7 @@ class Instructions:
             self._effects.tell(MarkReached(name=message.name, cleared=False))
         elif len(before[-1].marks) >= self._turns.defaults.turns_queued:
             waiting = f"{len(before[-1].marks)} marks wait already (limits.turns_queued)"
-            self._refuse(waiting, "too_many_marks", "", "name")
+            self._queue.refuse(waiting, "too_many_marks", "", "name")
         else:
             before[-1].marks.append((len(before[-1].text), message.name))
 
@@ -202,6 +201,3 @@ class Instructions:
             self._turns.complete_text(turn)
         if not self._turns.defaults.end_drain:
             self._turns.cut(self._queue.live, "ended", now, now)
-
-    def _refuse(self, description: str, code: str, turn_id: str, field: str) -> None:
-        self._effects.tell(Error(description=description, code=code, turn=turn_id, field=field))

@@ -69,7 +69,7 @@ class TurnQueue:
         error."""
         turn = self._turns.get(turn_id)
         if turn is None and turn_id not in self._ids:
-            self._refuse(f"{verb}: turn {turn_id!r} is unknown", "unknown_turn", turn_id, "turn")
+            self.refuse(f"{verb}: turn {turn_id!r} is unknown", "unknown_turn", turn_id, "turn")
         return turn
 
     def admit(self, turn_id: str, kind: Kind, now: float, *, held: bool = False) -> Turn | None:
@@ -78,15 +78,15 @@ class TurnQueue:
         limits = self._defaults
         turn_id = turn_id or self._next_id()
         if turn_id in self._ids:
-            self._refuse(f"turn {turn_id!r} was used before, expected a new id", "repeated_turn", turn_id, "turn")
+            self.refuse(f"turn {turn_id!r} was used before, expected a new id", "repeated_turn", turn_id, "turn")
         elif self.ending is not None:
-            self._refuse("the session is ending, no new turn is taken", "ending", turn_id, "type")
+            self.refuse("the session is ending, no new turn is taken", "ending", turn_id, "type")
         elif len(self._turns) >= limits.turns_queued:
             waiting = f"{len(self._turns)} turns are waiting, limits.turns_queued is {limits.turns_queued}"
-            self._refuse(waiting, "too_many_turns", turn_id, "turn")
+            self.refuse(waiting, "too_many_turns", turn_id, "turn")
         elif held and len(self.held) >= limits.held_turns:
             waiting = f"{limits.held_turns} turns are held already (playout.held_turns)"
-            self._refuse(waiting, "too_many_held", turn_id, "hold")
+            self.refuse(waiting, "too_many_held", turn_id, "hold")
         else:
             turn = Turn(turn_id, kind, limits, language=self.language, now=now, held=held)
             self._turns[turn_id] = turn
@@ -94,7 +94,8 @@ class TurnQueue:
             return turn
         return None
 
-    def _refuse(self, description: str, code: str, turn_id: str, field: str) -> None:
+    def refuse(self, description: str, code: str, turn_id: str, field: str) -> None:
+        """Tell the manager that what it asked for is not done."""
         self._tell(Error(description=description, code=code, turn=turn_id, field=field))
 
     def _next_id(self) -> str:
