@@ -58,6 +58,9 @@ PIECE_MS = 1000
 NATIVE_RATES_HZ = (8000, 16000, 22050, 24000, 44100, 48000)
 """Rates that stay, because the resampler knows them. Clips of other rates are decoded at the last of these."""
 
+MIN_RATE_HZ = 4000
+"""Lowest rate of a clip. At 1 Hz, a kilobyte would be ten minutes of sound to resample."""
+
 _NOT_PUBLIC = "not a public address"
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -307,7 +310,7 @@ def decode(data: bytes) -> _Clip:
     """Decode wav, mp3, ogg or opus to mono.
 
     Raises:
-        ClipError: the data is something else, damaged, empty, or longer than ``CLIP_S``.
+        ClipError: the data is something else, damaged, empty, at less than ``MIN_RATE_HZ``, or longer than ``CLIP_S``.
     """
     blocks: list[NDArray[np.int16]] = []
     samples = 0
@@ -316,6 +319,8 @@ def decode(data: bytes) -> _Clip:
             if not container.streams.audio:
                 raise ClipError("play.source holds no audio stream")
             stream = container.streams.audio[0]
+            if stream.rate < MIN_RATE_HZ:
+                raise ClipError(f"play.source is at {stream.rate} Hz, expected {MIN_RATE_HZ} or more")
             rate = stream.rate if stream.rate in NATIVE_RATES_HZ else NATIVE_RATES_HZ[-1]
             resampler = av.AudioResampler(format="s16", layout="mono", rate=rate)
             for frame in container.decode(stream):

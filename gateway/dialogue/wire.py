@@ -248,7 +248,10 @@ def decode(text: str | bytes, *, limits: LimitsConfig, multiplexed: bool) -> tup
         return known, _READERS[kind](_Fields(kind, body, limits))
     except ProtocolError as exc:
         raise BadMessage(
-            str(exc), field=exc.field, session_id=known, turn=turn if isinstance(turn, str) else ""
+            str(exc),
+            field=exc.field,
+            session_id=known[:NAME_CHARS],  # the error repeats both, and has to stay short whatever arrives
+            turn=turn[:NAME_CHARS] if isinstance(turn, str) else "",
         ) from exc
 
 

@@ -1,7 +1,7 @@
 """The campaign: each target in a process of its own under atheris, one after another.
 
-Each finding is printed in a line; its case and its traceback stay in ``build/fuzz/TARGET/``. With ``--keep`` the
-smallest cases that reach what was reached are written to ``tests/fuzz/corpora/``.
+Each finding is printed in a line; its case and its traceback stay in ``build/fuzz/TARGET/``. With ``--keep``
+cases that reached something new are written to ``tests/fuzz/corpora/``.
 """
 
 from __future__ import annotations
@@ -77,22 +77,10 @@ def run(target: Target, folder: Path, *, seconds: int, runs: int) -> Result:
 
 
 def cut_down(target: Target, folder: Path) -> None:
-    """Keep the smallest cases that reach what the whole corpus reaches, as far as they fit."""
-    work = folder / target.name
-    small = work / "small"
-    for old in small.glob("*") if small.exists() else ():
-        old.unlink()
-    small.mkdir(exist_ok=True)
-    subprocess.run(
-        [*_command(target, work), "-merge=1", *_options(target, work), str(small), str(work / "corpus")],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    room, chosen = _KEPT_BYTES, []
-    for case in sorted((path.read_bytes() for path in small.iterdir()), key=len):
-        if len(case) <= room:
-            chosen.append(case)
-            room -= len(case)
-    keep(target, chosen)
+    """Keep cases of all sizes out of those that reached something new, as many as fit."""
+    found = sorted((path.read_bytes() for path in (folder / target.name / "corpus").iterdir()), key=len)
+    every = max(1, -(-sum(map(len, found)) // _KEPT_BYTES))
+    keep(target, [case for case in found[:: 2 * every] if len(case) <= _KEPT_BYTES // 4])
 
 
 def main() -> int:
@@ -102,7 +90,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=600, help="longest time for each target")
     parser.add_argument("--cases", type=int, default=0, help="cases of each target at most; 0: as many as fit")
     parser.add_argument("--folder", type=Path, default=Path("build/fuzz"), help="corpora, findings and logs")
-    parser.add_argument("--keep", action="store_true", help="write the cut-down corpora into the tree")
+    parser.add_argument("--keep", action="store_true", help="write a part of the corpora into the tree")
     given = parser.parse_args()
     names = [name for name in re.split("[, ]+", given.targets) if name] or list(TARGETS)
     found = 0

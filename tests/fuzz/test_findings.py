@@ -50,6 +50,12 @@ FINDINGS = {
     "a nonce that is not UTF-8": (
         "proof", joined(b"\x06", b"x", b"x", b"", b"", b"sig", b"\xff"),
     ),
+    "more full stops than a clause may be long": ("clauses", b"\x00Hello" + b"." * 1000),
+    "more closing quotes than a clause may be long": ("clauses", b"\x03Hello." + b'"' * 1000),
+    "an error that repeats what was too long": (
+        "dialogue",
+        b'{"type":"end","sessionId":"' + b"x" * 60_000 + b'","turn":"' + b"y" * 60_000 + b'"}',
+    ),
     "a version of YAML with more digits than Python reads": ("config", b"%YAML 1." + b"9" * 5000 + b"\n---\na: b\n"),
     "an escape beyond Unicode": ("config", b'a: "\\UFFFFFFFF"'),
     "aliases of aliases": ("config", _BOMB),

@@ -72,6 +72,9 @@ _NEVER_LAST = frozenset(
 _SOMETIMES_LAST = frozenset("inc ltd corp co etc jr sr ave blvd rd bros p.m a.m u.s u.k u.n e.u ph.d b.c a.d".split())
 """Abbreviations that can end a sentence: the next visible character decides."""
 
+_BLOCK = 1024
+"""Characters of a delta that are taken at a time."""
+
 _HARD = ".!?…。！？"
 _SOFT = ",;:，；：—–"
 _CLOSERS = "\"'”’)]}»」』）】》*_"
@@ -121,10 +124,13 @@ class ClauseSplitter:
 
     def feed(self, delta: str) -> list[Clause]:
         """Append text; return the clauses that are complete now."""
-        self._text += delta
-        if self._text[:1].isspace():  # dropped at once: otherwise every delta would read all blanks before it again
-            self._skip(0, self._after)
-        return self._cut()
+        clauses = []
+        for at in range(0, len(delta), _BLOCK):  # a clause is cut off by copying what is behind it
+            self._text += delta[at : at + _BLOCK]
+            if self._text[:1].isspace():  # dropped at once: otherwise every delta would read all blanks before it again
+                self._skip(0, self._after)
+            clauses += self._cut()
+        return clauses
 
     def settle(self) -> list[Clause]:
         """Return a last sentence although nothing follows its full stop. Call this when no text came for a while."""
@@ -156,7 +162,9 @@ class ClauseSplitter:
         text, config = self._text, self._config
         limit = config.first_max_words if self._first else config.max_words
         enough = config.first_min_words if self._first else config.min_words
-        for match in _END.finditer(text, self._scan):
+        # What is behind the longest clause decides nothing: a long run of marks or blanks is not read again and again.
+        window = min(len(text), config.max_chars + 1)
+        for match in _END.finditer(text, self._scan, window):
             mark, end = match.group(), match.end()
             too_long = self._too_long(match.start(), limit)
             if too_long:
@@ -164,15 +172,17 @@ class ClauseSplitter:
             if mark == "\n":
                 return end, Pause.SENTENCE
             if mark not in _WIDE:
-                while end < len(text) and text[end] in _CLOSERS:
+                while end < window and text[end] in _CLOSERS:
                     end += 1
+                if end > config.max_chars:
+                    break  # the marks themselves go beyond the longest clause
                 if end == len(text) and not final:
                     return None  # the next character decides
             if not self._is_boundary(match.start(), end):
                 self._scan = match.end()
                 continue
             if mark == ".":
-                verdict = self._ends_sentence(match.start(), end, final=final)
+                verdict = self._ends_sentence(match.start(), end, window, final=final)
                 if verdict is None:
                     return None
                 if not verdict:
@@ -183,7 +193,7 @@ class ClauseSplitter:
                 self._scan = match.end()
                 continue
             return end, Pause.COMMA if ellipsis else _PAUSES[mark[-1]]
-        too_long = self._too_long(len(text), limit)
+        too_long = self._too_long(window, limit) or (config.max_chars if window > config.max_chars else 0)
         return (too_long, Pause.NONE) if too_long else None
 
     def _is_boundary(self, start: int, end: int) -> bool:
@@ -196,8 +206,9 @@ class ClauseSplitter:
         # A dash between words may have no spaces around it, but "3–5" and "1990–2000" are ranges.
         return text[start] == "—" and not text[end].isdigit()
 
-    def _ends_sentence(self, start: int, end: int, *, final: bool) -> bool | None:
-        """Does the single full stop at ``start`` end a sentence? None: the next visible character will tell."""
+    def _ends_sentence(self, start: int, end: int, window: int, *, final: bool) -> bool | None:
+        """Does the single full stop at ``start`` end a sentence? None: the next visible character will tell, if it
+        stands before ``window``."""
         text = self._text
         begin = start
         while begin and not text[begin - 1].isspace() and text[begin - 1] not in _OPENERS:
@@ -209,9 +220,9 @@ class ClauseSplitter:
         if word.isdigit() and not text[:begin].strip():
             return False  # "1. First item"
         if lower in _SOMETIMES_LAST or _INITIALS.fullmatch(word):
-            rest = text[end:].lstrip()
+            rest = text[end:window].lstrip()
             if not rest:
-                return None if not final else True
+                return None if not final and window <= self._config.max_chars else True
             return rest[0].isupper() or script(rest[0]) == "Han"
         return True
 

@@ -50,6 +50,8 @@ class EslReader:
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._pending = bytearray()
+        self._searched = 0
+        """How many bytes at the front were searched: the end of the headers does not begin among them."""
 
     def feed(self, data: bytes) -> Iterator[EslMessage]:
         """Take what arrived, in pieces of any size, and return the complete messages.
@@ -60,7 +62,8 @@ class EslReader:
         """
         self._pending += data
         while True:
-            end = self._pending.find(b"\n\n")
+            end = self._pending.find(b"\n\n", self._searched)
+            self._searched = end if end >= 0 else max(0, len(self._pending) - 1)
             if end < 0:
                 if len(self._pending) > _HEAD_BYTES:
                     raise ProtocolError(f"{len(self._pending)} bytes of headers, expected at most {_HEAD_BYTES}")
@@ -79,4 +82,5 @@ class EslReader:
                 return
             body = bytes(self._pending[end + 2 : stop])
             del self._pending[:stop]
+            self._searched = 0
             yield EslMessage(headers.get("Content-Type", ""), headers, body)

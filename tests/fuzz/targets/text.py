@@ -50,7 +50,7 @@ def run_clauses(data: bytes) -> None:
     end = 0
     for clause in clauses:
         assert clause.text == text[clause.start_char : clause.end_char] == clause.text.strip() != ""
-        assert clause.start_char >= end and len(clause.text) <= config.max_chars + 1
+        assert clause.start_char >= end and len(clause.text) <= config.max_chars
         assert not any(char.isalnum() for char in text[end : clause.start_char])
         end = clause.end_char
     assert not any(char.isalnum() for char in text[end:]) and whole.pending == ""
