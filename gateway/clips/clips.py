@@ -66,12 +66,16 @@ _NOT_PUBLIC = "not a public address"
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
+_PROTOCOL_ASSIGNMENTS = ipaddress.ip_network("192.0.0.0/24")
+"""Protocol assignments (RFC 6890). Older Pythons call most of them global; a cloud has its metadata at 192.0.0.192."""
+
+
 def is_public(address: Address) -> bool:
     """May a clip be fetched from this address? It must be global unicast, and no IPv4 address in IPv6 form."""
     if not address.is_global or address.is_multicast:
         return False
     if isinstance(address, ipaddress.IPv4Address):
-        return True
+        return address not in _PROTOCOL_ASSIGNMENTS
     # Mapped and translated IPv4 addresses (NAT64) are outside 2000::/3; 6to4 and Teredo are inside (RFC 6890).
     in_global_unicast = int(address) >> 125 == 1
     return in_global_unicast and address.sixtofour is None and address.teredo is None

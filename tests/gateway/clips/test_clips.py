@@ -373,6 +373,7 @@ async def test_untrusted_certificate_and_fetching_off_are_refused(site: Site) ->
         ("2606:4700::1111", True),
         *((address, False) for address in "127.0.0.1 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254".split()),
         *((address, False) for address in "0.0.0.0 100.64.0.1 224.0.0.1 255.255.255.255 192.0.2.1".split()),
+        *((address, False) for address in "192.0.0.8 192.0.0.192 192.0.0.255".split()),  # global to some Pythons
         *((address, False) for address in ":: ::1 fe80::1 fc00::1 ff02::1 ::ffff:8.8.8.8".split()),
         *((address, False) for address in "64:ff9b::7f00:1 2002:7f00:1:: 2001:0:1::1 2001:db8::1".split()),
     ],
