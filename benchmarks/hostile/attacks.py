@@ -354,6 +354,12 @@ async def long_heads(target: Target, done: Done) -> None:
     await _asking(target, done, 100, lambda number: heads[number % len(heads)])
 
 
+async def pipelined(target: Target, done: Done) -> None:
+    """64 kB of small requests at once, five times a second."""
+    line = b"GET /x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    await _asking(target, done, 5, lambda number: line * (64_000 // len(line)))
+
+
 # --- one media socket ------------------------------------------------------------------------------------------------
 
 _TEXT, _PING, _MORE = 1, 9, 0
@@ -589,6 +595,7 @@ UNAUTHENTICATED: dict[str, Attack] = {
     "idle": idle_sockets,
     "slow": slow_requests,
     "heads": long_heads,
+    "pipelined": pipelined,
     "bombs": bombs,
     "webhooks": unsigned_webhooks,
     "sites": foreign_sites,
