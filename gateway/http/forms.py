@@ -6,19 +6,32 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from gateway.errors import Rejected
+from gateway.http.routes import FORM
 
 UNREADABLE = (ValueError, LookupError, HttpProcessingError)
 """What aiohttp raises for a form that it cannot read: bytes that are not of its charset, a charset that nobody knows, a
 part without a name, a header that is none."""
 
 
+BYTES, FIELDS = 64 * 1024, 256
+"""Most of a form. It is read before anybody has proven anything, and a megabyte of fields takes most of a second."""
+
+
 async def read_form(request: web.Request) -> dict[str, list[str]]:
     """Return the values of each field, in their order. A body that is no form gives none.
 
     Raises:
-        Rejected: 400, the form cannot be read.
+        Rejected: 400, the form cannot be read; 413, it is too long.
     """
     fields: dict[str, list[str]] = {}
+    if request.content_type == FORM:
+        body = await request.read()
+        count = body.count(b"&") + 1
+        if len(body) > BYTES or count > FIELDS:
+            raise Rejected(
+                f"the form has {len(body)} bytes in {count} fields, expected {BYTES} in {FIELDS} at most",
+                status=413, code="too_large",
+            )  # fmt: skip
     try:
         for name, value in (await request.post()).items():
             fields.setdefault(name, []).append(str(value))

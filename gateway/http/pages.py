@@ -20,7 +20,7 @@ from gateway.errors import Rejected
 from gateway.http import errors
 from gateway.http.auth import COOKIE, Authenticator
 from gateway.http.forms import read_form
-from gateway.http.routes import Route
+from gateway.http.routes import FORM, Route
 
 PAGES: Mapping[str, str] = {"/": "console.html", "/phone": "phone.html"}
 """Path -> file of ``gateway/web``."""
@@ -94,7 +94,7 @@ class Pages:
                 content_type="text/javascript", scope=None, tags=["pages"],
             ),
             Route(
-                method="POST", path="/login", handler=self.login, summary="The form that asks for a key",
+                method="POST", path="/login", handler=self.login, takes=(FORM,), summary="The form that asks for a key",
                 content_type="text/html", scope=None, tags=["pages"],
             ),
         ]  # fmt: skip

@@ -170,6 +170,13 @@ async def test_vonage_events_that_ask_nothing_are_only_heard(harness: Harness) -
     assert harness.handoffs.take("vonage", "c1") is not None
 
 
+@pytest.mark.parametrize("form", ["a=b&" * 300, "a=" + "b" * 70_000], ids=["fields", "bytes"])
+async def test_a_form_that_takes_long_to_read_is_refused(harness: Harness, form: str) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = await harness.client.post("/webhooks/twilio/default", data=form.encode(), headers=headers)
+    assert answer.status == 413
+
+
 async def statuses(harness: Harness, dialect: str, **headers: str) -> list[int]:
     """Of the three webhooks."""
     found = []
