@@ -141,9 +141,10 @@ class Honest:
     sip: Asked = field(default_factory=Asked)
     late_ms: float = 0.0
     """How late this process itself was at most. Its measurements are not better than this."""
+    over: bool = False
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Ask until ``over``, or cancelled."""
         text = json.dumps({"text": "Hello.", "format": "pcm"})
         speech = "POST /v1/tts HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\n"
         speech += f"Content-Length: {len(text)}\r\n\r\n{text}"
@@ -156,12 +157,12 @@ class Honest:
             group.create_task(self._watch_self())
 
     async def _again(self, every_s: float, what: Callable[[], Any]) -> None:
-        while True:
+        while not self.over:  # Python 3.11's wait_for may lose a cancellation
             await what()
             await asyncio.sleep(every_s)
 
     async def _watch_self(self) -> None:
-        while True:
+        while not self.over:
             before = time.monotonic()
             await asyncio.sleep(0.005)
             self.late_ms = max(self.late_ms, (time.monotonic() - before - 0.005) * 1000)
@@ -278,6 +279,7 @@ class Bench:
             highest = max(highest, self._server.gateway_rss_mb())
         until = time.monotonic()
         stall, held_up = (float(value) * 1000 for value in self._clock)
+        honest.over = True
         peers.cancel()
         await asyncio.wait({peers})
         return {
