@@ -175,7 +175,8 @@ def run_audiosocket(data: bytes) -> None:
             wire.push(piece)
             while True:
                 try:
-                    found += [repr(message) for message in wire.messages()]
+                    for message in wire.messages():
+                        found.append(repr(message))
                     break
                 except ProtocolError as error:
                     found.append(str(error))
