@@ -242,11 +242,10 @@ class Neighbour:
         self._delays.append((now, now - self._leg.sent[self._samples // 160 - 1]))
 
     def longest_gap_ms(self, since: float, until: float) -> float:
-        """Return how much longer than the shortest time of the run caller audio took at most, or stood still."""
-        shortest = min(delay for _, delay in self._delays)
-        found = [delay - shortest for at, delay in self._delays if since <= at <= until]
+        """Return how much longer than the shortest time of a step caller audio took at most, or stood still."""
+        found = [delay for at, delay in self._delays if since <= at <= until] or [0.0]
         still_waiting = until - self._delays[-1][0]
-        return max(still_waiting, *found) * 1000
+        return max(still_waiting, max(found) - min(found)) * 1000
 
 
 # --- a step ----------------------------------------------------------------------------------------------------------
