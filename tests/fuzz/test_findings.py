@@ -4,6 +4,9 @@ import itertools
 
 import pytest
 
+from gateway.clips.clips import decode
+from gateway.errors import ClipError, ProtocolError
+from gateway.webrtc.sdp import MAX_LINES, read_offer
 from tests.fuzz.target import joined
 from tests.fuzz.targets import TARGETS
 from tests.fuzz.targets.audio import _wav
@@ -67,3 +70,13 @@ FINDINGS = {
 def test_a_finding_stays_mended(name: str) -> None:
     target, case = FINDINGS[name]
     TARGETS[target].run(case)
+
+
+def test_a_lone_cr_counts_as_the_end_of_a_line_as_it_does_for_the_parser() -> None:
+    with pytest.raises(ProtocolError, match="lines, expected at most"):
+        read_offer(OFFER.decode() + "a=x\r" * MAX_LINES)
+
+
+def test_a_clip_at_an_absurd_rate_is_not_resampled() -> None:
+    with pytest.raises(ClipError, match="at 1 Hz, expected 4000"):
+        decode(_wav(1, 1, 1, 16, bytes(4000)))
