@@ -348,6 +348,29 @@ async def test_the_call_button_of_the_documentation_works_on_another_site(driver
         await runner.cleanup()
 
 
+async def test_a_phone_with_a_token_for_calls_has_its_route_and_leads_nothing(
+    driver: webdriver.Chrome, live: Live
+) -> None:
+    body = {"scope": "call", "route": "call"}
+    async with aiohttp.ClientSession() as http, http.post(f"{live.http}/v1/tokens", json=body) as answer:
+        token = (await answer.json())["token"]
+    phone = Phone(driver)
+    await phone.open(f"{live.http}/phone")
+    await phone.do(
+        "const {mountPhone} = await import('/web/phone.js');"
+        f"mountPhone(document.querySelector('main'), {{token: '{token}', route: 'call'}});"
+    )
+    await phone.until(lambda value: value == "call", "return document.querySelector('[data-part=route]').value")
+    await phone.click("[data-part=call]")
+    await phone.until(lambda text: text == "In call", "return document.querySelector('[data-part=state]').textContent")
+    (call,) = await calls(live)
+    assert call["route"] == "call"
+    assert await phone.do("return document.querySelector('[data-part=say] input').disabled")
+    assert not await phone.do("return document.querySelector('[data-part=keys] button').disabled")
+    await phone.click("[data-part=call]")
+    await until(lambda: no_calls(live), "the end of the call")
+
+
 async def test_twenty_calls_leave_nothing_behind(driver: webdriver.Chrome, live: Live) -> None:
     phone = Phone(driver)
     await phone.open(f"{live.http}/phone")
