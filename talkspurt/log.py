@@ -43,6 +43,7 @@ def configure(config: LogConfig, stream: TextIO | None = None) -> None:
     logging.captureWarnings(True)
     # A line per HTTP request is not needed, since metrics count requests; and its URL may contain a token.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    logging.getLogger("aiohttp.server").addFilter(_is_no_bad_request)
     # They log a dozen lines per connectivity check, with callers' addresses and, at the lowest level, callers' words.
     for library in ("aioice", "aiortc"):
         logging.getLogger(library).setLevel(logging.WARNING)
@@ -73,6 +74,13 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["traceback"] = _traceback(record.exc_info)
         return json.dumps(entry, ensure_ascii=False, default=str)
+
+
+def _is_no_bad_request(record: logging.LogRecord) -> bool:
+    """Return whether a record is about anything but bytes that are no HTTP. Who sends those has the answer, and
+    strangers could fill the log with them."""
+    # The module is named and not imported, because the engine's process does without aiohttp.
+    return not record.exc_info or type(record.exc_info[1]).__module__ != "aiohttp.http_exceptions"
 
 
 def _message(record: logging.LogRecord) -> str:

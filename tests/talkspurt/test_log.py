@@ -1,5 +1,6 @@
 """What a log line looks like."""
 
+import asyncio
 import io
 import json
 import logging
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from aiohttp import web
 
 from gateway.config import LogConfig
 from talkspurt.log import configure, configure_as_parent
@@ -108,3 +110,20 @@ def test_without_a_parent_warnings_are_logged_as_text(capsys: pytest.CaptureFixt
     logging.getLogger("tts_engine").info("engine serves")
     logging.getLogger("tts_engine").warning("slow")
     assert capsys.readouterr().err.endswith("Z WARNING tts_engine: slow\n")
+
+
+async def test_bytes_that_are_no_http_are_answered_and_not_logged() -> None:
+    stream = io.StringIO()
+    configure(LogConfig(), stream)
+    runner = web.AppRunner(web.Application(), access_log=None)
+    await runner.setup()
+    server = web.TCPSite(runner, "127.0.0.1", 0)
+    await server.start()
+    reader, writer = await asyncio.open_connection(*runner.addresses[0][:2])
+    writer.write(b"GET / HTTP/1.1\r\nno header\r\n\r\n")
+    assert (await reader.readline()).startswith(b"HTTP/1.0 400")
+    writer.close()
+    await runner.cleanup()
+    logging.getLogger("aiohttp.server").error("another fault", exc_info=ValueError("ours"))
+    lines = stream.getvalue().splitlines()
+    assert "another fault" in lines[0], lines
