@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from tts_engine.cosyvoice.frontend.normalise import Normalised
@@ -40,10 +41,12 @@ class Normaliser:
         """
         self._normalise, self._observer = normalise, observer
         self._processes = [NormaliserProcess() for _ in range(processes)]
-        self._made: OrderedDict[tuple[str, str], asyncio.Task[Normalised]] = OrderedDict()
-        """Remembered clauses, and those under way, least recently asked for first."""
+        self._made: OrderedDict[tuple[str, str], Normalised] = OrderedDict()
+        """Remembered wordings, least recently asked for first."""
         self._chars = 0
         """Number of their characters."""
+        self._asked: dict[tuple[str, str], asyncio.Future[Normalised]] = {}
+        """What a process is making."""
 
     async def start(self) -> None:
         """Start the processes. Raises Unavailable."""
@@ -60,32 +63,33 @@ class Normaliser:
     async def normalise(self, text: str, language: str) -> Normalised:
         """Return the wording of a clause, see ``normalise.normalise``. One that many ask for at once is made once."""
         key = (text, language)
-        task = self._made.get(key)
+        made, asked = self._made.get(key), self._asked.get(key)
         if self._observer is not None:
-            self._observer.normalised(hit=task is not None)
-        if task is not None:
+            self._observer.normalised(hit=made is not None or asked is not None)
+        if made is not None:
             self._made.move_to_end(key)
-        else:
-            task = self._made[key] = asyncio.create_task(self._make(text, language), name="normalise")
-            self._chars += len(text)
-            while self._chars > _REMEMBERED_CHARS:
-                self._forget(next(iter(self._made)))
+            return made
+        if asked is None:
+            ready = [process for process in self._processes if process.ready]
+            if not ready:
+                return self._remember(key, self._normalise(text, language))
+            asked = self._asked[key] = min(ready, key=lambda process: process.waiting).ask(text, language)
+            asked.add_done_callback(partial(self._answered, key))
         try:
-            return await asyncio.shield(task)  # others may wait for the wording when this clause is cancelled
-        except Exception:
-            if self._made.get(key) is task:
-                self._forget(key)
-            raise
+            return await asyncio.shield(asked)  # others may wait for the wording when this clause is cancelled
+        except ConnectionError:  # the process ended meanwhile, and another one is being started
+            return self._remember(key, self._normalise(text, language))
 
-    def _forget(self, key: tuple[str, str]) -> None:
-        del self._made[key]
-        self._chars -= len(key[0])
+    def _answered(self, key: tuple[str, str], answer: asyncio.Future[Normalised]) -> None:
+        del self._asked[key]
+        if answer.exception() is None:
+            self._remember(key, answer.result())
 
-    async def _make(self, text: str, language: str) -> Normalised:
-        ready = [process for process in self._processes if process.ready]
-        if ready:
-            try:
-                return await min(ready, key=lambda process: process.waiting).normalise(text, language)
-            except ConnectionError:
-                pass  # it ended meanwhile, and another one is being started
-        return self._normalise(text, language)
+    def _remember(self, key: tuple[str, str], made: Normalised) -> Normalised:
+        if key not in self._made:
+            self._made[key] = made
+            self._chars += len(key[0])
+            while self._chars > _REMEMBERED_CHARS:
+                (oldest, _), _ = self._made.popitem(last=False)
+                self._chars -= len(oldest)
+        return made

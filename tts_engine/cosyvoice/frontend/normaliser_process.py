@@ -58,16 +58,19 @@ class NormaliserProcess(ChildProcess):
     async def answers(self) -> bool:
         try:
             async with asyncio.timeout(_TIMES.hang_s):
-                await self.normalise("", "")
+                await self.ask("", "")
         except (OSError, TimeoutError):
             return False
         return True
 
-    async def normalise(self, text: str, language: str) -> Normalised:
-        """See ``normalise.normalise``. Raises ConnectionError: the child has ended, or ends meanwhile."""
-        if self._connection is None:
-            raise ConnectionError("the text normaliser has not started")
-        return await self._connection.ask(text, language)
+    def ask(self, text: str, language: str) -> asyncio.Future[Normalised]:
+        """Have a text normalised. The future's exception is a ConnectionError: the child has ended."""
+        future: asyncio.Future[Normalised] = asyncio.get_running_loop().create_future()
+        if self._connection is None or self._connection.has_ended:
+            future.set_exception(ConnectionError("the text normaliser has ended"))
+        else:
+            self._connection.ask(text, language, future)
+        return future
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -84,13 +87,13 @@ class _Connection:
         self._reader, self._writer = reader, writer
         self._reading = asyncio.create_task(self._read(), name="text normaliser")
 
-    async def ask(self, text: str, language: str) -> Normalised:
-        if self._reading.done():
-            raise ConnectionError("the text normaliser has ended")
-        future: asyncio.Future[Normalised] = asyncio.get_running_loop().create_future()
+    @property
+    def has_ended(self) -> bool:
+        return self._reading.done()
+
+    def ask(self, text: str, language: str, future: asyncio.Future[Normalised]) -> None:
         self.asked.append((text, future))
         self._writer.write(json.dumps([text, language]).encode() + b"\n")
-        return await future
 
     async def ended(self) -> None:
         """Wait until the child has closed the connection."""
