@@ -135,9 +135,9 @@ async def test_end_hands_off_after_queued_speech(live: Live) -> None:
         assert (await call.what_follows()).find("Hangup") is not None, "handed over once"
 
 
-@pytest.mark.parametrize(("target", "noun"), [("+15550199", "Number"), ("sip:desk@example.com", "Sip")])
-async def test_transfer_dials(live: Live, target: str, noun: str) -> None:
-    async with Incoming(live, "default", 3) as call:
+@pytest.mark.parametrize(("number", "target", "noun"), [(3, "+15550199", "Number"), (6, "sip:desk@example.com", "Sip")])
+async def test_transfer_dials(live: Live, number: int, target: str, noun: str) -> None:
+    async with Incoming(live, "default", number) as call:
         call.say("transfer", target=target)
         assert await call.carrier.closed() == 1000
         assert (await call.what_follows()).find(f"Dial/{noun}").text == target

@@ -369,6 +369,8 @@ async def test_a_phone_with_a_token_for_calls_has_its_route_and_leads_nothing(
     assert not await phone.do("return document.querySelector('[data-part=keys] button').disabled")
     await phone.click("[data-part=call]")
     await until(lambda: no_calls(live), "the end of the call")
+    messages = [entry["message"] for entry in driver.get_log("browser")]
+    assert all("/v1/routes" in message for message in messages), "nothing but the list of routes is refused"
 
 
 async def test_twenty_calls_leave_nothing_behind(driver: webdriver.Chrome, live: Live) -> None:
