@@ -3,12 +3,14 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from sip_bridge.message.sip import Request
+from talkspurt.build import Gateway
 from tests.gateway.http.api_gateway import api_gateway
 from tests.sip_bridge.phone import FAST, Phone, offer
 from tests.sip_bridge.test_outgoing import fresh, next_of, reply
@@ -127,50 +129,49 @@ async def placed(http: aiohttp.ClientSession, phone: Phone) -> tuple[int, dict[s
         return answer.status, await answer.json(), answer.headers.get("Retry-After", "")
 
 
-async def test_a_key_may_place_so_many_calls_at_once_and_a_call_counts_to_its_end(tmp_path: Path) -> None:
-    auth = {"api_keys": [{"key": "ours", "concurrent_calls": 1}]}
-    headers = {"Authorization": "Bearer ours"}
+@asynccontextmanager
+async def with_key(tmp_path: Path, **limits: int) -> AsyncIterator[tuple[Gateway, aiohttp.ClientSession, Phone]]:
+    """A gateway with one key of these limits, a client that shows the key, and a phone to call."""
+    auth = {"api_keys": [{"key": "ours", **limits}]}
     async with (
         api_gateway(tmp_path, sip=SIP, auth=auth) as (made, _, url),
-        aiohttp.ClientSession(url, headers=headers) as http,
+        aiohttp.ClientSession(url, headers={"Authorization": "Bearer ours"}) as http,
     ):
         assert made.sip is not None
         with Phone(made.sip.endpoint.port) as phone:
-            orders = [await placed(http, phone) for _ in range(4)]
-            assert [status for status, _, _ in orders] == [201, 429, 429, 429]
-            assert {(body["error"]["code"], wait) for _, body, wait in orders[1:]} == {("too_many_calls", "1")}
-            async with http.post("/v1/tts", json={"text": "Hi."}) as answer:
-                assert answer.status == 429, "speech requests and calls are counted together"
-            invite = await fresh(phone, "INVITE")
-            reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0"))
-            await next_of(phone, "ACK")
-            call_id = orders[0][1]["callId"]
-            await until_shown(http, call_id, direction="outbound")
-            assert (await placed(http, phone))[0] == 429, "an answered call goes on"
-            async with http.delete(f"/v1/calls/{call_id}") as answer:
-                assert answer.status == 204
-            await phone.hung_up()
-            await until(lambda: not len(made.directory), "the call's end")
-            status, body, _ = await placed(http, phone)
-            assert status == 201
-            reply(phone, await fresh(phone, "INVITE"), 486)
-            await next_of(phone, "ACK")
-            await until_state(http, body["callId"], "failed")
-            assert (await placed(http, phone))[0] == 201, "a refused call is over"
+            yield made, http, phone
+
+
+async def test_a_key_may_place_so_many_calls_at_once_and_a_call_counts_to_its_end(tmp_path: Path) -> None:
+    async with with_key(tmp_path, concurrent_calls=1) as (made, http, phone):
+        orders = [await placed(http, phone) for _ in range(4)]
+        assert [status for status, _, _ in orders] == [201, 429, 429, 429]
+        assert {(body["error"]["code"], wait) for _, body, wait in orders[1:]} == {("too_many_calls", "1")}
+        async with http.post("/v1/tts", json={"text": "Hi."}) as answer:
+            assert answer.status == 429, "speech requests and calls are counted together"
+        invite = await fresh(phone, "INVITE")
+        reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0"))
+        await next_of(phone, "ACK")
+        call_id = orders[0][1]["callId"]
+        await until_shown(http, call_id, direction="outbound")
+        assert (await placed(http, phone))[0] == 429, "an answered call goes on"
+        async with http.delete(f"/v1/calls/{call_id}") as answer:
+            assert answer.status == 204
+        await phone.hung_up()
+        await until(lambda: not len(made.directory), "the call's end")
+        status, body, _ = await placed(http, phone)
+        assert status == 201
+        reply(phone, await fresh(phone, "INVITE"), 486)
+        await next_of(phone, "ACK")
+        await until_state(http, body["callId"], "failed")
+        assert (await placed(http, phone))[0] == 201, "a refused call is over"
 
 
 async def test_a_key_may_place_so_many_calls_a_minute(tmp_path: Path) -> None:
-    auth = {"api_keys": [{"key": "ours", "calls_per_minute": 1}]}
-    headers = {"Authorization": "Bearer ours"}
-    async with (
-        api_gateway(tmp_path, sip=SIP, auth=auth) as (made, _, url),
-        aiohttp.ClientSession(url, headers=headers) as http,
-    ):
-        assert made.sip is not None
-        with Phone(made.sip.endpoint.port) as phone:
-            assert (await placed(http, phone))[0] == 201
-            status, body, wait = await placed(http, phone)
-            assert (status, body["error"]["code"]) == (429, "rate_limited") and int(wait) > 0
+    async with with_key(tmp_path, calls_per_minute=1) as (_, http, phone):
+        assert (await placed(http, phone))[0] == 201
+        status, body, wait = await placed(http, phone)
+        assert (status, body["error"]["code"]) == (429, "rate_limited") and int(wait) > 0
 
 
 async def test_without_sip_no_call_can_be_placed(tmp_path: Path) -> None:
