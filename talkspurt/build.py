@@ -28,20 +28,20 @@ from gateway.dialogue.hub import DialogueHub
 from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import Observers
 from gateway.http.app import make_app
-from gateway.http.attach import AttachRoutes
-from gateway.http.auth import Authenticator
-from gateway.http.calls import Calls, Left
-from gateway.http.expected import ExpectedRoutes
+from gateway.http.call_api.attach import AttachRoutes
+from gateway.http.call_api.calls import Calls, Left
+from gateway.http.call_api.expected import ExpectedRoutes
+from gateway.http.call_api.route_list import RouteList
 from gateway.http.exposition import Exposition
 from gateway.http.health import Health
-from gateway.http.models import Models
 from gateway.http.pages import Pages
-from gateway.http.route_list import RouteList
-from gateway.http.speech import Speech
-from gateway.http.speech_socket import SpeechSocket
+from gateway.http.request.auth import Authenticator
+from gateway.http.speech_api.models import Models
+from gateway.http.speech_api.speech import Speech
+from gateway.http.speech_api.speech_socket import SpeechSocket
+from gateway.http.speech_api.usage import Usage
+from gateway.http.speech_api.voices import Voices
 from gateway.http.tokens import BrowserTokens
-from gateway.http.usage import Usage
-from gateway.http.voices import Voices
 from gateway.http.webhooks import Webhooks
 from gateway.listener.audiosocket import AudioSocketServer
 from gateway.listener.forwarded import PublicUrl

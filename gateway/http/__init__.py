@@ -1,2 +1,2 @@
-"""REST, webhooks and pages. This room answers requests and decides who may ask. It finds calls through the
-directory."""
+"""The HTTP application: webhooks, pages, health, and what its rooms add. ``request`` lets requests in, ``speech_api``
+speaks without a call, ``call_api`` leads calls, which it finds through the directory."""

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from gateway.config import LimitsConfig
 from gateway.dialogue.hub import DialogueHub
 from gateway.errors import ProtocolError, Rejected
-from gateway.http import errors
-from gateway.http.auth import WHO, Authenticator
-from gateway.http.calls import AttemptView, CallList, Calls, CallView, PlaceCallBody
+from gateway.http.call_api.calls import AttemptView, CallList, Calls, CallView, PlaceCallBody
 from gateway.http.health import Health, HealthView
-from gateway.http.routes import JSON, Handler, Route, openapi
+from gateway.http.request import errors
+from gateway.http.request.auth import WHO, Authenticator
+from gateway.http.request.routes import JSON, Handler, Route, openapi
 from gateway.http.webhooks import Webhooks
 from gateway.listener.sites import Sites
 

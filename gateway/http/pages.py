@@ -17,10 +17,10 @@ from pathlib import PurePath
 from aiohttp import ETag, web
 
 from gateway.errors import Rejected
-from gateway.http import errors
-from gateway.http.auth import COOKIE, Authenticator
-from gateway.http.forms import read_form
-from gateway.http.routes import FORM, Route
+from gateway.http.request import errors
+from gateway.http.request.auth import COOKIE, Authenticator
+from gateway.http.request.forms import read_form
+from gateway.http.request.routes import FORM, Route
 
 PAGES: Mapping[str, str] = {"/": "console.html", "/phone": "phone.html"}
 """Path -> file of ``gateway/web``."""

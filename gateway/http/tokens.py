@@ -13,8 +13,8 @@ from gateway.call.directory import Directory
 from gateway.call.session import Session
 from gateway.config import AuthConfig, RouteConfig, Scope
 from gateway.errors import Rejected
-from gateway.http.auth import TENANT, WHO
-from gateway.http.routes import Route
+from gateway.http.request.auth import TENANT, WHO
+from gateway.http.request.routes import Route
 from gateway.tokens import Tokens
 
 _WANTS: Mapping[str, Scope] = {"call": "browser", "read": "read", "lead": "calls"}

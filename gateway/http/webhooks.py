@@ -23,7 +23,7 @@ from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.carriers.proof import Hook
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
-from gateway.http.forms import read_form
+from gateway.http.request.forms import read_form
 from gateway.listener.forwarded import PublicUrl
 from gateway.tokens import Tokens
 

@@ -19,8 +19,8 @@ from pydantic import BaseModel, Field
 
 from gateway.config import IceServerConfig, LimitsConfig, RouteConfig, WebRtcConfig
 from gateway.errors import ProtocolError, Rejected
-from gateway.http.auth import WHO
-from gateway.http.routes import Route
+from gateway.http.request.auth import WHO
+from gateway.http.request.routes import Route
 from gateway.listener.forwarded import Proxies
 from gateway.principal import Principal
 from gateway.seams.leg import CallEvents

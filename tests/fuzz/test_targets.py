@@ -24,7 +24,7 @@ PARSERS = (
     "gateway/carriers/freeswitch/esl_messages.py",
     "gateway/clips/clips.py",
     "gateway/dialogue/wire.py",
-    "gateway/http/*.py",
+    "gateway/http/**/*.py",
     "gateway/listener/connection.py",
     "gateway/listener/forwarded.py",
     "gateway/media/dtmf.py",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.gateway.http.api_gateway import api_gateway
-from tests.gateway.http.test_place_call import SIP
+from tests.gateway.http.call_api.test_place_call import SIP
 from tests.sip_bridge.phone import Phone, offer
 from tests.waiting import PATIENCE_S, until
 from voicecodecs.dtmf import tones

@@ -11,7 +11,7 @@ import numpy as np
 
 from gateway.clips.clips import CLIP_S, decode
 from gateway.errors import ClipError
-from gateway.http.audio_file import engine_format, wav_header, writer
+from gateway.http.speech_api.audio_file import engine_format, wav_header, writer
 from tests.fuzz.target import Target
 from tts_engine.cosyvoice.frontend.features import MAX_REFERENCE_S, load_wav
 from tts_engine.errors import InvalidRequest

@@ -22,10 +22,10 @@ from gateway.carriers.table import CARRIERS, CarriersConfig
 from gateway.config import LimitsConfig, RouteConfig, ServerConfig
 from gateway.dialogue.wire import BadMessage, decode, encode, refusal
 from gateway.errors import ProtocolError
-from gateway.http import errors as http_errors
-from gateway.http.attach import AttachRoutes
-from gateway.http.auth import WHO
-from gateway.http.voices import Voices
+from gateway.http.call_api.attach import AttachRoutes
+from gateway.http.request import errors as http_errors
+from gateway.http.request.auth import WHO
+from gateway.http.speech_api.voices import Voices
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
 from gateway.principal import ANYONE
@@ -84,8 +84,8 @@ def _bodies() -> list[type[BaseModel]]:
     """The models of all request bodies, and of the messages of the speech socket."""
     found: dict[str, type[BaseModel]] = {}
     for package in (gateway.http, gateway.webrtc):
-        for entry in pkgutil.iter_modules(package.__path__):
-            module = import_module(f"{package.__name__}.{entry.name}")
+        for entry in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            module = import_module(entry.name)
             for name, value in vars(module).items():
                 if isinstance(value, type) and issubclass(value, BaseModel) and name.endswith(("Body", "Message")):
                     found[f"{module.__name__}.{name}"] = value
@@ -305,14 +305,14 @@ TARGETS = [
                b'{"type":"Metadata"}'),
     ),
     Target(
-        name="http-json", run=run_body, covers=("gateway/http/*.py", "gateway/webrtc/signalling.py"), words=WORDS,
+        name="http-json", run=run_body, covers=("gateway/http/**/*.py", "gateway/webrtc/signalling.py"), words=WORDS,
         seeds=[bytes((at,)) + orjson.dumps({name: "1" for name in model.model_fields}) for at,
         model in enumerate(BODIES)],
     ),
     Target(
         name="http-request", run=run_request, quick=150,
-        covers=("gateway/http/voices.py", "gateway/http/webhooks.py", "gateway/http/attach.py",
-                "gateway/http/errors.py"),
+        covers=("gateway/http/speech_api/voices.py", "gateway/http/webhooks.py", "gateway/http/call_api/attach.py",
+                "gateway/http/request/errors.py"),
         seeds=[b"\0\0\0" + VOICE, b"\1\1\0" + FORM, b"\2\1\0" + FORM, b"\2\2\1" + JSON, b"\0\2\0" + JSON,
         b"\1\2\0" + JSON],
         words=(b"--cut", b"\r\n", b"\r\n\r\n", b"--cut--", b'Content-Disposition: form-data; name="audio"',

@@ -18,7 +18,7 @@ from gateway.carriers.proof import Upgrade
 from gateway.carriers.table import CARRIERS, CarriersConfig
 from gateway.config import RouteConfig, ServerConfig
 from gateway.errors import ProtocolError, Rejected
-from gateway.http import errors
+from gateway.http.request import errors
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
 from gateway.tokens import Tokens

@@ -16,13 +16,13 @@ from gateway.call.expected import ExpectedCall
 from gateway.call.handoff import Handoff
 from gateway.config import SCOPES
 from gateway.http.app import ROUTES
-from gateway.http.routes import Route
+from gateway.http.request.routes import Route
 from gateway.principal import ANYONE
 from gateway.seams.messages import Text
 from talkspurt.build import Gateway
 from tests.gateway.call.test_calls import CALL, Leg
 from tests.gateway.http.api_gateway import api_gateway
-from tests.gateway.http.test_speech_api import reference_wav
+from tests.gateway.http.speech_api.test_speech_api import reference_wav
 from tests.gateway.webrtc.test_webrtc_signalling import CHROMIUM
 from tests.sip_bridge.phone import FAST
 from tests.waiting import until

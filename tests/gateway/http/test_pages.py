@@ -16,10 +16,10 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from gateway.config import ApiKey, AuthConfig, DialogueConfig, RouteConfig, ServerConfig
-from gateway.http import errors
-from gateway.http.auth import COOKIE, Authenticator
+from gateway.http.call_api.route_list import RouteList
 from gateway.http.pages import PAGES, Pages
-from gateway.http.route_list import RouteList
+from gateway.http.request import errors
+from gateway.http.request.auth import COOKIE, Authenticator
 from gateway.tokens import Tokens
 
 KEY = "a long random key"
@@ -197,7 +197,7 @@ async def test_addresses_are_told_apart_behind_a_trusted_proxy_only() -> None:
 
 
 async def test_what_is_remembered_of_guessers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.http.auth._REMEMBERED", 4)
+    monkeypatch.setattr("gateway.http.request.auth._REMEMBERED", 4)
     auth = Authenticator(
         AuthConfig(api_keys=(ApiKey(key=KEY),), failures_burst=1000),
         ServerConfig(),

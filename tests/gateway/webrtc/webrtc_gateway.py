@@ -35,8 +35,8 @@ from gateway.dialogue.dialogues import RouteDialogues
 from gateway.dialogue.hub import DialogueHub
 from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import Observers
-from gateway.http import errors
-from gateway.http.auth import Authenticator
+from gateway.http.request import errors
+from gateway.http.request.auth import Authenticator
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from gateway.config import LimitsConfig
 from gateway.dialogue.wire import decode
-from gateway.http.attach import AttachBody
+from gateway.http.call_api.attach import AttachBody
 from talkspurt.config.settings import load
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.call.expected import ExpectedCall
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
-from gateway.http.auth import WHO
-from gateway.http.forms import read_form
-from gateway.http.routes import FORM, MULTIPART, Route
+from gateway.http.request.auth import WHO
+from gateway.http.request.forms import read_form
+from gateway.http.request.routes import FORM, MULTIPART, Route
 from gateway.listener.audiosocket import AudioSocketServer
 from gateway.principal import Principal
 

@@ -6,7 +6,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict
 
 from gateway.errors import Rejected
-from gateway.http.routes import Route
+from gateway.http.request.routes import Route
 from tts_engine.api import SpeechEngine
 
 

@@ -14,9 +14,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from gateway.config import LimitsConfig
 from gateway.errors import Rejected
-from gateway.http.auth import WHO
-from gateway.http.forms import UNREADABLE, unreadable
-from gateway.http.routes import JSON, MULTIPART, Route
+from gateway.http.request.auth import WHO
+from gateway.http.request.forms import UNREADABLE, unreadable
+from gateway.http.request.routes import JSON, MULTIPART, Route
 from gateway.principal import sees_voice
 from tts_engine.api import SpeechEngine, VoiceInfo
 from tts_engine.errors import NotFound

@@ -18,10 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.config import LimitsConfig
 from gateway.errors import Rejected
-from gateway.http.audio_file import FORMATS, engine_format, writer
-from gateway.http.auth import TENANT, WHO, Tenant
-from gateway.http.routes import Route
-from gateway.http.usage import Usage
+from gateway.http.request.auth import TENANT, WHO, Tenant
+from gateway.http.request.routes import Route
+from gateway.http.speech_api.audio_file import FORMATS, engine_format, writer
+from gateway.http.speech_api.usage import Usage
 from gateway.principal import Principal, sees_voice
 from tts_engine.api import SpeechEngine, UtteranceRequest
 from tts_engine.errors import EngineError, InvalidRequest, NotFound

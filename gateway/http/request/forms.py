@@ -6,7 +6,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from gateway.errors import Rejected
-from gateway.http.routes import FORM
+from gateway.http.request.routes import FORM
 
 UNREADABLE = (ValueError, LookupError, HttpProcessingError)
 """What aiohttp raises for a form that it cannot read: bytes that are not of its charset, a charset that nobody knows, a

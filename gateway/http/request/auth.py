@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from gateway.calling.allowance import Allowance
 from gateway.config import ApiKey, AuthConfig, RouteConfig, ServerConfig, is_loopback
 from gateway.errors import Rejected
-from gateway.http.routes import Handler, Route
+from gateway.http.request.routes import Handler, Route
 from gateway.listener.forwarded import Proxies
 from gateway.listener.source_limit import SourceLimit
 from gateway.principal import ANYONE, Principal, principal_of

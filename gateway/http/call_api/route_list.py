@@ -9,8 +9,8 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from gateway.config import RouteConfig
-from gateway.http.auth import WHO
-from gateway.http.routes import Route
+from gateway.http.request.auth import WHO
+from gateway.http.request.routes import Route
 
 
 class RouteView(BaseModel):

@@ -11,10 +11,10 @@ from gateway.call.directory import Directory
 from gateway.call.session import Session
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
-from gateway.http.auth import WHO
-from gateway.http.expected import Parameters
-from gateway.http.forms import read_form
-from gateway.http.routes import FORM, JSON, Route
+from gateway.http.call_api.expected import Parameters
+from gateway.http.request.auth import WHO
+from gateway.http.request.forms import read_form
+from gateway.http.request.routes import FORM, JSON, Route
 from gateway.seams.call_api import Attach
 
 

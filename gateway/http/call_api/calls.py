@@ -16,8 +16,8 @@ from gateway.call.session import Session
 from gateway.config import RouteConfig
 from gateway.dialogue.observers import Observers
 from gateway.errors import Rejected
-from gateway.http.auth import TENANT, WHO
-from gateway.http.routes import Route
+from gateway.http.request.auth import TENANT, WHO
+from gateway.http.request.routes import Route
 from gateway.seams.originate import Attempt, CallOrder, Originator
 
 VIEWS_AT_ONCE = 50

@@ -19,12 +19,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway.config import LimitsConfig
 from gateway.errors import ProtocolError, Rejected
-from gateway.http import errors as http_errors
-from gateway.http.audio_file import FORMATS, engine_format
-from gateway.http.auth import TENANT, Tenant
-from gateway.http.routes import Route
-from gateway.http.speech import Speed, voice_id
-from gateway.http.usage import Usage
+from gateway.http.request import errors as http_errors
+from gateway.http.request.auth import TENANT, Tenant
+from gateway.http.request.routes import Route
+from gateway.http.speech_api.audio_file import FORMATS, engine_format
+from gateway.http.speech_api.speech import Speed, voice_id
+from gateway.http.speech_api.usage import Usage
 from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
 from tts_engine.errors import EngineError
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from aiohttp import web
 from pydantic import BaseModel
 
-from gateway.http.auth import TENANT
-from gateway.http.routes import Route
+from gateway.http.request.auth import TENANT
+from gateway.http.request.routes import Route
 
 DAYS = 92
 """How many days are kept for each tenant. The oldest are dropped first."""
