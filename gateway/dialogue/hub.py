@@ -1,8 +1,9 @@
 """Dialling in: dialogue managers open sockets on ``/v1/dialogue?route=R``, and each socket leads many calls.
 
 The sockets of a route get its new calls in turn. The calls of a lost socket go to the next socket at once, or wait at
-most ``give_up_s`` for one to come. If the manager closes a socket on purpose (1000, 1001), the socket's calls end, as
-with every link.
+most ``give_up_s`` for one to come. A socket on ``/v1/dialogue?route=R&callSid=S`` gets the call with that id and no
+other: ``talkspurt call`` brings its own manager. If the manager closes a socket on purpose (1000, 1001), the socket's
+calls end, as with every link.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ manager could not know yet that they had ended."""
 class _Call:
     """A call of a route, on a socket or waiting for one. A ``DialogueLink``."""
 
-    def __init__(self, room: _Room, link: CallLink) -> None:
+    def __init__(self, room: _Room, link: CallLink, call_sid: str) -> None:
         self.room = room
         self.link = link
+        self.call_sid = call_sid
         self.socket: _Socket | None = None
         self.give_up: asyncio.TimerHandle | None = None
 
@@ -53,8 +55,10 @@ class _Call:
 class _Socket:
     """One connected manager and the calls that it leads."""
 
-    def __init__(self, room: _Room, websocket: web.WebSocketResponse) -> None:
+    def __init__(self, room: _Room, websocket: web.WebSocketResponse, call_sid: str) -> None:
         self.room = room
+        self.call_sid = call_sid
+        """The carrier's id of the only call that this socket takes. Empty: it takes all."""
         self.calls: dict[str, _Call] = {}
         self.over = asyncio.Event()
         self.line = Line(
@@ -108,14 +112,13 @@ class _Room:
         """Give a call to the next socket in turn, or let the call wait for one."""
         if call.link.closed or call.socket is not None:
             return
-        if not self.sockets:
+        socket = self._taker(call.call_sid)
+        if socket is None:
             if call.give_up is None:
                 loop = asyncio.get_running_loop()
                 call.give_up = loop.call_later(self.config.give_up_s, self._fail, call)
             call.link.line_down([])
             return
-        socket = self.sockets[0]
-        self.sockets.rotate(-1)
         if call.give_up is not None:
             call.give_up.cancel()
             call.give_up = None
@@ -123,6 +126,18 @@ class _Room:
         socket.calls[call.link.session_id] = call
         self._share(socket)
         call.link.line_up(socket.line)
+
+    def _taker(self, call_sid: str) -> _Socket | None:
+        """Return the socket that asked for this call, else the next in turn of those that take all."""
+        for socket in self.sockets:
+            if call_sid and socket.call_sid == call_sid:
+                return socket
+        for _ in range(len(self.sockets)):
+            socket = self.sockets[0]
+            self.sockets.rotate(-1)
+            if not socket.call_sid:
+                return socket
+        return None
 
     def forget(self, call: _Call) -> None:
         """The call is over, for whatever reason. May be called again."""
@@ -148,8 +163,8 @@ class _Room:
             f"no dialogue manager on route {self.name} within {self.config.give_up_s:g} s"
         )
 
-    async def serve(self, websocket: web.WebSocketResponse) -> None:
-        socket = _Socket(self, websocket)
+    async def serve(self, websocket: web.WebSocketResponse, call_sid: str) -> None:
+        socket = _Socket(self, websocket, call_sid)
         self.sockets.append(socket)
         self.stats.connected[self.name] += 1
         for call in list(self.calls.values()):  # those who wait, oldest first
@@ -213,7 +228,7 @@ class DialogueHub:
             queue_messages=room.config.queue_messages,
             stats=self._stats,
         )
-        held = _Call(room, link)
+        held = _Call(room, link, call.call_sid)
         room.calls[call.call_id] = held
         # The call is placed later, so that the session has its link before its sink is told anything.
         asyncio.get_running_loop().call_soon(room.place, held)
@@ -248,7 +263,7 @@ class DialogueHub:
         await websocket.prepare(request)
         # aiohttp cancels a handler as soon as TCP is gone. A close on purpose that came before that must still count,
         # so a task of ours reads it.
-        serving = asyncio.create_task(room.serve(websocket), name="dialogue-socket")
+        serving = asyncio.create_task(room.serve(websocket, request.query.get("callSid", "")), name="dialogue-socket")
         try:
             await asyncio.shield(serving)
         except asyncio.CancelledError:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import numpy as np
 import uvloop
@@ -64,6 +64,9 @@ _PAUSE_S = 0.5
 """If no dialogue manager tells turns apart, a shorter silence between two talkspurts counts as a gap."""
 _QUIET_S = 1.0
 """If no dialogue manager tells when a turn ends, so much silence ends it."""
+_ANSWER_S = 10.0
+"""If no dialogue manager tells when a turn begins, an answer is waited for this long: a recogniser and a language model
+take their time."""
 
 
 class CallFailed(Exception):
@@ -150,6 +153,7 @@ class Caller:
         self._changed = asyncio.Event()
         self._clears_before = 0
         self._answered = False
+        self._asked_at = 0.0
         self.leg.on_change = self._changed.set
 
     async def run(self) -> None:
@@ -163,9 +167,14 @@ class Caller:
         try:
             if options.managed:
                 auth = {"Authorization": f"Bearer {options.api_key}"} if options.api_key else None
-                await self._manager.dial_in(dialogue, headers=auth)
+                # Another `talkspurt call` on the same route gets its own call, too.
+                own = f"{dialogue}&callSid={quote(self.leg.carrier.call_sid, safe='')}"
+                await self._manager.dial_in(own, headers=auth)
             proof = self.leg.carrier.signature(media, options.carrier_secret) if options.carrier_secret else None
-            await self.leg.connect(media, headers=proof)
+            try:
+                await self.leg.connect(media, headers=proof)
+            except PeerError as exc:
+                raise CallFailed(f"{exc}{_remedy(exc.status, options.dialect)}") from exc
             self._uplink.join(self.leg)
             self._await_answer()
             if options.managed and not await self._until(lambda: self._call is not None, _SETUP_S):
@@ -264,11 +273,14 @@ class Caller:
 
     def _await_answer(self) -> None:
         """Measure from now to the next audible frame."""
-        asked_at = time.monotonic()
+        asked_at = self._asked_at = time.monotonic()
         self._answered = False
         self.leg.turn_under_way = False
 
         def heard(now: float) -> None:
+            if now < asked_at:  # it lay in the socket when the caller asked: the end of what was said before
+                self.leg.on_audible = heard
+                return
             self.first_packets_ms.append((now - asked_at) * 1000)
             self._answered = True
             self.leg.turn_under_way = self._call is not None and self._call.open_turns > 0
@@ -284,10 +296,14 @@ class Caller:
         }
 
     def _quiet(self) -> bool:
-        silent_s = time.monotonic() - self.leg.playout.runs_dry_at()
+        now = time.monotonic()
+        silent_s = now - self.leg.playout.runs_dry_at()
         if self._call is not None:
             return not self._call.open_turns and silent_s >= 0
-        return bool(self.leg.spurts) and silent_s >= _QUIET_S
+        if self.leg.closed_at is not None:
+            return bool(self.leg.spurts)
+        answered = self._answered or now - self._asked_at >= _ANSWER_S
+        return bool(self.leg.spurts) and answered and silent_s >= _QUIET_S
 
     async def _until(self, condition: Callable[[], bool], within_s: float) -> bool:
         """Wait for a condition. Return False if it did not become true in time or the call ended before."""
@@ -317,6 +333,17 @@ class Caller:
     def _on_turn_end(self, turn: Any) -> None:
         self.leg.turn_under_way = False
         self._changed.set()
+
+
+def _remedy(status: int, dialect: str) -> str:
+    """Return what to do about a media socket that was refused with this HTTP status."""
+    key = dialect.replace("-", "_")
+    if status == 403:
+        return (
+            f". The route wants the carrier's proof: set TALKSPURT_CARRIER_SECRET to the secret in carriers.{key}, or, "
+            f"on a loopback listener without server.public_url, carriers.{key}.verify to false"
+        )
+    return f". If carriers.{key} is missing in the server's configuration, add it" if status == 404 else ""
 
 
 def read_wav_frames(path: Path, fmt: AudioFormat) -> list[bytes]:
@@ -364,6 +391,10 @@ def steps_of(args: argparse.Namespace) -> tuple[Step, ...]:
     """
     if args.script is not None:
         return tuple(read_script(args.script))
+    if args.text is not None and not args.text.strip():
+        raise ScriptError("--text is empty, expected something to say")
+    if args.say_wav is not None and not args.say_wav.is_file():
+        raise ScriptError(f"--say-wav {args.say_wav}: there is no such file")
     longest_ms = args.seconds * 1000
     acts: list[Step] = [Say(args.say_wav)] if args.say_wav else []
     acts += [Press(check_digits(args.dtmf))] if args.dtmf else []
@@ -387,6 +418,10 @@ def run(args: argparse.Namespace) -> int:
     known = sorted((*CARRIERS, AudioSocketCarrier.dialect, SipCarrier.dialect))
     if args.dialect not in known:
         raise UsageError(f"--dialect {args.dialect!r} is unknown, known are {', '.join(known)}")
+    if args.output is not None and not args.output.parent.is_dir():
+        raise UsageError(f"-o {args.output}: there is no folder {args.output.parent}")
+    if args.output is not None and args.output.is_dir():
+        raise UsageError(f"-o {args.output} is a folder, expected a file")
     try:
         options = CallOptions(
             url=args.url or default_url(args.dialect),

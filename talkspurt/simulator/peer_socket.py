@@ -13,6 +13,11 @@ MAX_MESSAGE_BYTES = 1 << 20
 class PeerError(Exception):
     """The gateway cannot be reached or breaks the protocol. The message says where and why."""
 
+    def __init__(self, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        """HTTP status of a refused upgrade; 0 if there was none."""
+
 
 async def connect(
     listener: WSListener, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0
@@ -32,7 +37,8 @@ async def connect(
             max_redirects=0,
         )
     except WSHandshakeError as exc:
-        raise PeerError(f"{url} refused the connection: {_reason(exc)}") from exc
+        status = exc.response.status.value if exc.response is not None else 0
+        raise PeerError(f"{url} refused the connection: {_reason(exc)}", status=status) from exc
     except (OSError, TimeoutError, ValueError) as exc:
         raise PeerError(f"cannot connect to {url}: {exc or 'timed out'}") from exc
 
@@ -41,8 +47,9 @@ def _reason(exc: WSHandshakeError) -> str:
     """Return the status, and what the gateway said about it."""
     if exc.response is None:
         return str(exc)
+    body = exc.raw_body or b""
     try:
-        said = ", " + json.loads(exc.raw_body or b"")["error"]["message"]
+        said = str(json.loads(body)["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        said = ""
-    return f"HTTP {exc.response.status.value}{said}"
+        said = body.decode("utf-8", "replace").strip()[:200]
+    return f"HTTP {exc.response.status.value}" + (f", {said}" if said else "")

@@ -72,12 +72,15 @@ class House:
         except Rejected as exc:
             return web.Response(status=exc.status, text=str(exc))
 
-    async def manager(self, route: str = "demo") -> Manager:
-        return Manager(await self.client.ws_connect(f"{self.url}?route={route}"))
+    async def manager(self, route: str = "demo", *, call_sid: str = "") -> Manager:
+        own = f"&callSid={call_sid}" if call_sid else ""
+        return Manager(await self.client.ws_connect(f"{self.url}?route={route}{own}"))
 
     async def attach(self, number: int, route: str = "demo") -> tuple[RecordingSink, DialogueLink]:
         sink = RecordingSink()
-        return sink, await self.dialogues.attach(call(number, route), sink, codec="PCMU/8000")
+        return sink, await self.dialogues.attach(
+            call(number, route, call_sid=call_sid(number)), sink, codec="PCMU/8000"
+        )
 
 
 @pytest.fixture
@@ -96,6 +99,24 @@ async def house() -> AsyncIterator[House]:
 
 def session(number: int) -> str:
     return f"VX{number:032x}"
+
+
+def call_sid(number: int) -> str:
+    return f"CA{number:032x}"
+
+
+async def test_a_socket_that_names_a_call_gets_this_call_and_no_other(house: House) -> None:
+    first = await house.manager(call_sid=call_sid(1))
+    second = await house.manager(call_sid=call_sid(2))
+    await until(lambda: house.stats.connected["demo"] == 2)
+    for number in (2, 3, 1):
+        await house.attach(number)
+    await until(lambda: first.received and second.received)
+    assert [message["sessionId"] for message in first.received] == [session(1)]
+    assert [message["sessionId"] for message in second.received] == [session(2)]
+    everything = await house.manager()
+    await until(lambda: everything.received)  # the third has waited
+    assert [message["sessionId"] for message in everything.received] == [session(3)]
 
 
 async def test_sockets_share_new_calls_in_turn_and_every_message_names_its_call(house: House) -> None:

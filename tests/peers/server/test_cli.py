@@ -78,6 +78,8 @@ def test_help_loads_none_of_what_commands_need() -> None:
         (["serve", "-c", "nowhere.yaml"], "talkspurt serve: nowhere.yaml: cannot be read: No such file or directory"),
         (["serve", "--port", "high"], "talkspurt serve: argument --port: expected 0 to 65535, got 'high'"),
         (["config", "check", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
+        (["call", "--text", ""], "talkspurt call: --text is empty, expected something to say"),
+        (["call", "--text", "Hi.", "-o", "no/x.wav"], "talkspurt call: -o no/x.wav: there is no folder no"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_2(arguments: list[str], message: str) -> None:

@@ -1,5 +1,6 @@
 """The demo's configuration takes a simulated call of every carrier, without an account."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -30,3 +31,13 @@ async def test_a_simulated_call_is_spoken_to(live: Live, dialect: str) -> None:
     )
     await call.run()
     assert call.report()["first_packet_ms"] is not None and not call.report()["violations"]
+
+
+async def test_two_callers_at_once_each_get_their_own_call(live: Live) -> None:
+    both = [
+        Caller(CallOptions(url=f"{live.ws}/media/twilio", steps=(Text("Hello."), Expect("quiet", 20_000))))
+        for _ in range(2)
+    ]
+    await asyncio.gather(*(call.run() for call in both))
+    assert [len(call.report()["turns"]) for call in both] == [1, 1]
+    assert len({call.report()["session_id"] for call in both}) == 2

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from aiohttp import web
 
 from talkspurt.cli import parser
 from talkspurt.simulator.call_script import Cancel, Expect, HangUp, Press, Say, ScriptError, Step, Text, Wait
@@ -18,6 +19,7 @@ from talkspurt.simulator.caller import (
     readable,
     steps_of,
 )
+from talkspurt.simulator.figures import Talkspurt
 from tests.talkspurt.simulator.toy_gateway import TONE, ToyGateway, serving
 from tests.waiting import PATIENCE_S, until
 from voicecodecs import g711
@@ -72,6 +74,52 @@ async def test_silence_at_the_start_of_a_turn_is_not_its_first_packet() -> None:
         gateway.go_on.set()
         await calling
     assert len(caller.first_packets_ms) == 1
+
+
+async def test_what_arrived_before_the_caller_asked_is_no_first_packet() -> None:
+    """The kernel's time of a frame may be earlier than the question that its reading comes after."""
+    caller = Caller(CallOptions(steps=()))
+    caller._await_answer()
+    hears = caller.leg.on_audible
+    assert hears is not None
+    hears(time.monotonic() - 0.5)
+    assert caller.first_packets_ms == [] and caller.leg.on_audible is hears
+    hears(time.monotonic())
+    assert len(caller.first_packets_ms) == 1 and caller.first_packets_ms[0] >= 0
+
+
+async def test_a_caller_who_has_said_something_waits_for_the_answer() -> None:
+    """Silence since before the caller's words does not end the call: a recogniser takes its time."""
+    caller = Caller(CallOptions(steps=()))
+    leg = caller.leg
+    leg.spurts.append(Talkspurt(0))
+    leg.playout.started_at = time.monotonic() - 5  # silent for five seconds
+    caller._await_answer()
+    assert not caller._quiet()
+    assert leg.on_audible is not None
+    leg.on_audible(time.monotonic())
+    assert caller._quiet()
+    caller._await_answer()
+    caller._asked_at -= 60  # nobody answers
+    assert caller._quiet()
+    caller._await_answer()
+    leg.closed_at = time.monotonic()
+    assert caller._quiet()
+
+
+async def test_two_callers_on_one_route_ask_for_their_own_calls() -> None:
+    async with serving(ToyGateway(frames=3)) as gateway:
+        caller = await call(gateway, TALK)
+        assert gateway.dialogue_query == {"route": "call", "callSid": caller.leg.carrier.call_sid}
+
+
+async def test_a_refusal_names_the_reason_and_the_setting() -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        return web.Response(status=403, text="twilio: no token")
+
+    async with serving(ToyGateway(), media=refuse) as gateway:
+        with pytest.raises(CallFailed, match=r"HTTP 403, twilio: no token.*TALKSPURT_CARRIER_SECRET.*carriers\.twilio"):
+            await call(gateway, TALK)
 
 
 async def test_a_hole_inside_a_turn_is_a_gap_of_its_length() -> None:
@@ -175,6 +223,10 @@ def test_options_are_steps() -> None:
     assert steps("--text", "Hi", "--barge-in-after", "300")[2:4] == (Wait(300), Cancel())
     assert steps("--text", "Hi", "--barge-in-after", "300", "--dtmf", "1#")[2:4] == (Wait(300), Press("1#"))
     assert steps("--dtmf", "12")[0] == Press("12")
+    with pytest.raises(ScriptError, match="--text is empty"):
+        steps("--text", " ")
+    with pytest.raises(ScriptError, match="no such file"):
+        steps("--say-wav", "nowhere.wav")
     with pytest.raises(ScriptError, match="keys|digits"):
         steps("--dtmf", "1a")
     with pytest.raises(ScriptError, match="needs"):

@@ -33,7 +33,7 @@ async def test_a_refusal_carries_the_gateways_own_words(address: str) -> None:
 
 
 async def test_an_answer_that_is_no_websocket_is_a_refusal(address: str) -> None:
-    with pytest.raises(PeerError, match="HTTP 200$"):
+    with pytest.raises(PeerError, match="HTTP 200, no socket here$"):
         await connect(WSListener(), f"{address}/plain")
 
 

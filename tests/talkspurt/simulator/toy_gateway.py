@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from aiohttp import WSMsgType, web
+from aiohttp.typedefs import Handler
 
 from voicecodecs import g711
 
@@ -32,6 +33,7 @@ class ToyGateway:
         self.extra: list[dict[str, Any]] = []
         """Sent on the media socket before each turn."""
         self.headers: dict[str, str] = {}
+        self.dialogue_query: dict[str, str] = {}
         self.url = ""
         self._dialogue: web.WebSocketResponse | None = None
         self._media: web.WebSocketResponse | None = None
@@ -61,6 +63,7 @@ class ToyGateway:
 
     async def dialogue(self, request: web.Request) -> web.WebSocketResponse:
         self._dialogue = socket = web.WebSocketResponse()
+        self.dialogue_query = dict(request.query)
         await socket.prepare(request)
         async for message in socket:
             if message.type == WSMsgType.TEXT:
@@ -103,10 +106,11 @@ class ToyGateway:
 
 
 @asynccontextmanager
-async def serving(gateway: ToyGateway) -> AsyncIterator[ToyGateway]:
+async def serving(gateway: ToyGateway, media: Handler | None = None) -> AsyncIterator[ToyGateway]:
+    """Serve it; with ``media``, its media socket is answered by that instead."""
     app = web.Application()
-    app.router.add_get("/media/twilio/call", gateway.media)
-    app.router.add_get("/media/twilio", gateway.media)
+    app.router.add_get("/media/twilio/call", media or gateway.media)
+    app.router.add_get("/media/twilio", media or gateway.media)
     app.router.add_get("/v1/dialogue", gateway.dialogue)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
