@@ -139,8 +139,12 @@ class DialogueConfig(Section):
     dropped for this long. After a cut by speech, they are dropped until a pause between two tokens exceeds this. More
     may drop real answers; less may speak tails."""
     queue_messages: int = Field(256, ge=16)
-    """Messages kept for a slow or reconnecting manager. When the queue is full, the oldest caller audio is dropped; if
-    there is none, the connection counts as lost."""
+    """Messages kept for a slow manager. When the queue is full, the oldest caller audio is dropped; if there is none,
+    the connection counts as lost."""
+    replay_messages: int = Field(500, ge=1)
+    """Messages of a call kept while its manager is away, and sent in order behind the `setup` of the next connection.
+    When there are more, the oldest are dropped. More lets longer outages pass without a loss; less spares a manager old
+    news."""
 
     @model_validator(mode="after")
     def _one_way(self) -> DialogueConfig:

@@ -82,6 +82,12 @@ class Metrics(Collector):
             "talkspurt_dialogue_reconnects", "Broken dialogue lines that came up again.", registry=registry
         )
         self._reconnects = 0
+        self._dialogue_missed = Counter(
+            "talkspurt_dialogue_missed",
+            "Messages for a lost dialogue manager: replayed to the next connection, or dropped as too many.",
+            ["outcome"], registry=registry,
+        )  # fmt: skip
+        self._missed = {"replayed": 0, "dropped": 0}
         self._tokens_dropped = Counter(
             "talkspurt_stale_tokens", "Tokens dropped because their turn had been cut.", registry=registry
         )
@@ -193,6 +199,12 @@ class Metrics(Collector):
         """Note how many broken lines have come up again since the start."""
         self._dialogue_reconnects.inc(total - self._reconnects)
         self._reconnects = total
+
+    def dialogue_missed(self, *, replayed: int, dropped: int) -> None:
+        """Note how many messages were replayed to later connections and how many were dropped, since the start."""
+        for outcome, total in (("replayed", replayed), ("dropped", dropped)):
+            self._dialogue_missed.labels(outcome).inc(total - self._missed[outcome])
+            self._missed[outcome] = total
 
     def tokens_dropped(self, count: int) -> None:
         """Note that tokens came for a turn that had been cut."""

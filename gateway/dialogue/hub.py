@@ -225,7 +225,7 @@ class DialogueHub:
             sink,
             extensions=room.extensions,
             multiplexed=True,
-            queue_messages=room.config.queue_messages,
+            replay_messages=room.config.replay_messages,
             stats=self._stats,
         )
         held = _Call(room, link, call.call_sid)
@@ -258,6 +258,7 @@ class DialogueHub:
             heartbeat=room.config.ping_s,
             compress=False,
             autoclose=False,
+            autoping=False,
             max_msg_size=self._limits.message_bytes,
         )
         await websocket.prepare(request)

@@ -3,8 +3,12 @@
 ``Line`` is one WebSocket: it has a bounded outgoing queue and a reader that counts bad messages, and it tells how it
 ended. ``CallLink`` is what the session holds: it outlives lines, and keeps the call's messages while there is no line.
 When the queue is full, the oldest caller audio is dropped first. If the queue holds no audio, the peer is too slow and
-the line counts as lost. While a call has no line, its newest messages are kept (half of ``queue_messages``) and audio
-is dropped.
+the line counts as lost. While a call has no line, its newest ``dialogue.replay_messages`` are kept, and audio is
+dropped.
+
+What a lost peer had not received is sent again to the next one. TCP does not tell what a peer has received, so each
+batch of messages is followed by a WebSocket ping (RFC 6455 section 5.5.2): its pong says that all messages before the
+ping were read. The next line begins with ``setup`` and then has what no pong covers, in order, once.
 """
 
 from __future__ import annotations
@@ -58,9 +62,15 @@ class DialogueStats:
     """Audio messages dropped because the manager did not keep up."""
     messages_dropped: int = 0
     """Other messages dropped while a call had no line."""
+    replayed: int = 0
+    """Messages that a later line got, because no line was up or the earlier peer had not read them."""
     bad_messages: int = 0
     late_messages: int = 0
     """Messages for calls that had just ended."""
+
+
+PING_MARK = b"read:"
+"""What the payloads of our own pings begin with; those of aiohttp's heartbeat are empty."""
 
 
 class Ending(Enum):
@@ -69,8 +79,9 @@ class Ending(Enum):
     CLOSED = auto()
     """The peer closed on purpose: 1000, 1001, or a close frame without a code."""
     LOST = auto()
-    """Any other end: TCP is gone, or the peer was silent, too slow, closed with another code, or sent too many bad
-    messages."""
+    """Any other end: TCP is gone, or the peer was silent, too slow, or closed with another code."""
+    MALFORMED = auto()
+    """We closed with 1007, because the peer sent too many bad messages in a row."""
     FINISHED = auto()
     """We closed, after ``finish``."""
 
@@ -104,6 +115,15 @@ class Line:
         self._accept = accept
         self._refuse = refuse
         self._queue: deque[tuple[str, str | bytes]] = deque()
+        self._unread: deque[tuple[str, str]] = deque()
+        """Text messages that left and that no pong covers yet, oldest first."""
+        self._pinged = 0
+        """How many of ``_unread`` the pong that we wait for will cover. 0: we wait for none."""
+        self._pings = 0
+        self._replaying = 0
+        """How many of the queued messages were brought by ``replay``; they have room of their own."""
+        self._replayed = 0
+        """How many messages ``replay`` has brought in all."""
         self._audio = 0
         self._wake = asyncio.Event()
         self._finishing = False
@@ -111,10 +131,17 @@ class Line:
 
     def put(self, session_id: str, payload: str | bytes) -> None:
         """Queue a text message (str) or audio (bytes) of a call; never blocks."""
-        if len(self._queue) >= self.limit and not self._make_room(isinstance(payload, bytes)):
+        if len(self._queue) >= self.limit + self._replaying and not self._make_room(isinstance(payload, bytes)):
             return
         self._audio += isinstance(payload, bytes)
         self._queue.append((session_id, payload))
+        self._wake.set()
+
+    def replay(self, session_id: str, texts: list[str]) -> None:
+        """Queue what an earlier line of the call did not bring, beyond the bound of the queue."""
+        self._replaying += len(texts)
+        self._replayed += len(texts)
+        self._queue.extend((session_id, text) for text in texts)
         self._wake.set()
 
     def _make_room(self, for_audio: bool) -> bool:
@@ -127,11 +154,12 @@ class Line:
             self._too_slow.set()
             return True
         self._stats.audio_dropped += 1
-        return not for_audio or len(self._queue) < self.limit
+        return not for_audio or len(self._queue) < self.limit + self._replaying
 
     def leftover(self) -> list[tuple[str, str]]:
-        """The text messages that did not leave, each with its call's id. Call this only after ``run``."""
-        return [(session_id, payload) for session_id, payload in self._queue if isinstance(payload, str)]
+        """The text messages that the peer has not read, each with its call's id. Call this only after ``run``."""
+        queued = [(session_id, payload) for session_id, payload in self._queue if isinstance(payload, str)]
+        return [*self._unread, *queued]
 
     def finish(self) -> None:
         """Send what is queued, then close with 1000."""
@@ -153,7 +181,7 @@ class Line:
                     self.finish()
                     await asyncio.wait({writer}, timeout=CLOSE_TIMEOUT_S)
                     await self._close(1007, MALFORMED_REASON)
-                    return Ending.LOST
+                    return Ending.MALFORMED
                 await self._close(1000, b"", timeout_s=ECHO_TIMEOUT_S)
                 return ending
             if writer.done() and writer.result() is Ending.FINISHED:
@@ -181,6 +209,12 @@ class Line:
                 self._stats.bad_messages += 1
                 self._refuse(message.data, reason)
                 errors += 1
+            elif message.type is aiohttp.WSMsgType.PING:
+                await self._websocket.pong(message.data)
+                continue
+            elif message.type is aiohttp.WSMsgType.PONG:
+                self._was_read(bytes(message.data))
+                continue
             elif message.type is aiohttp.WSMsgType.CLOSE:
                 purpose = message.data in (1000, 1001, NO_STATUS, None)
                 log.debug("dialogue line closed by its peer", extra={"code": message.data})
@@ -189,6 +223,14 @@ class Line:
                 return Ending.LOST
             if errors >= self._errors_in_a_row:
                 return None
+
+    def _was_read(self, pong: bytes) -> None:
+        """The peer answered a ping: it has read all messages before that ping."""
+        if self._pinged and pong == PING_MARK + str(self._pings).encode():
+            for _ in range(min(self._pinged, len(self._unread))):
+                self._unread.popleft()
+            self._pinged = 0
+            self._wake.set()  # what was sent meanwhile needs a ping of its own
 
     def _took(self, text: str) -> bool:
         try:
@@ -207,20 +249,32 @@ class Line:
         try:
             while True:
                 while self._queue:
-                    # The message is taken off the queue before it is sent. If the line is lost in between, the message
-                    # is lost too, which is better than sending a key twice.
-                    _, payload = self._queue.popleft()
+                    session_id, payload = self._queue.popleft()
+                    self._replaying = max(0, self._replaying - 1)
                     if isinstance(payload, str):
+                        self._remember(session_id, payload)
                         await self._websocket.send_str(payload)
                     else:
                         self._audio -= 1
                         await self._websocket.send_bytes(payload)
                 if self._finishing:
+                    self._unread.clear()  # the call is over; nobody comes for what the peer did not read
                     return Ending.FINISHED
+                if self._unread and not self._pinged:
+                    self._pinged = len(self._unread)
+                    self._pings += 1
+                    await self._websocket.ping(PING_MARK + str(self._pings).encode())
                 self._wake.clear()
                 await self._wake.wait()
         except (ConnectionError, aiohttp.ClientError):
             return Ending.LOST
+
+    def _remember(self, session_id: str, text: str) -> None:
+        """Keep a message until a pong covers it. Of more than could be queued, the oldest counts as read."""
+        self._unread.append((session_id, text))
+        if len(self._unread) > self.limit + self._replayed:
+            self._unread.popleft()
+            self._pinged = max(0, self._pinged - 1)
 
     async def _close(self, code: int, reason: bytes, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         with contextlib.suppress(TimeoutError, ConnectionError, aiohttp.ClientError):
@@ -267,7 +321,7 @@ class CallLink:
         *,
         extensions: bool,
         multiplexed: bool,
-        queue_messages: int,
+        replay_messages: int,
         stats: DialogueStats,
     ) -> None:
         self.session_id = setup.session_id
@@ -278,8 +332,7 @@ class CallLink:
         self._audio_prefix = audio_prefix(setup.session_id) if multiplexed else b""
         self._stats = stats
         self._line: Line | None = None
-        # Only half the queue may wait, so that on a new line there is room for what comes.
-        self._pending: deque[str] = deque(maxlen=queue_messages // 2)
+        self._pending: deque[str] = deque(maxlen=replay_messages)
         self._introduction = ""
         """The text of the ``setup`` that was queued on the current line."""
         self._lost = False
@@ -310,8 +363,8 @@ class CallLink:
         assert text is not None  # setup is no extension
         line.put(self.session_id, text)
         self._introduction = text
-        for waiting in self._pending:
-            line.put(self.session_id, waiting)
+        self._stats.replayed += len(self._pending) if self._setup.resumed else 0
+        line.replay(self.session_id, list(self._pending))
         self._pending.clear()
         self._line = line
         if not self._setup.resumed:
@@ -325,7 +378,8 @@ class CallLink:
     def line_down(self, leftover: list[str]) -> None:
         """Keep the messages that did not leave, and tell the session once for each loss."""
         self._line = None
-        for text in leftover:
+        later, self._pending = self._pending, deque(maxlen=self._pending.maxlen)  # none, unless we were told twice
+        for text in (*leftover, *later):
             if text != self._introduction:  # the next line begins with a setup of its own
                 self._keep(text)
         if not self._lost and not self.closed:

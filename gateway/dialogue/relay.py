@@ -66,7 +66,7 @@ class Relay:
             sink,
             extensions=bool(config.extensions),
             multiplexed=False,
-            queue_messages=config.queue_messages,
+            replay_messages=config.replay_messages,
             stats=stats,
         )
         self._line: Line | None = None
@@ -124,6 +124,8 @@ class Relay:
                 if ending is Ending.CLOSED:
                     self._link.close()
                     self._sink.on_dialogue_closed()
+                if ending is Ending.MALFORMED:  # the application would only begin again; Twilio ends the session too
+                    self._failed(f"dialogue manager of route {self._route} sent too many bad messages in a row")
                 if ending is not Ending.LOST or self._link.closed:
                     return
                 reason = "the connection broke"
@@ -157,6 +159,7 @@ class Relay:
             headers={**headers, **self._config.headers},
             compress=0,
             autoclose=False,
+            autoping=False,
             heartbeat=self._config.ping_s,
             max_msg_size=self._limits.message_bytes,
             timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),

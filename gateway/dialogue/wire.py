@@ -259,6 +259,9 @@ def decode(text: str | bytes, *, limits: LimitsConfig, multiplexed: bool) -> tup
 
 
 def _setup(m: Setup) -> tuple[dict[str, object], dict[str, object]]:
+    # ``resumed`` is ours, but a second ``setup`` tells it to everybody: an application that does not know that the
+    # session goes on would greet the caller again. The first ``setup`` stays as ConversationRelay's is.
+    again: dict[str, object] = {"resumed": True} if m.resumed else {}
     return {
         "sessionId": m.session_id,
         "callSid": m.call_sid,
@@ -272,6 +275,7 @@ def _setup(m: Setup) -> tuple[dict[str, object], dict[str, object]]:
         "callType": m.call_type,
         "callStatus": m.call_status,
         "customParameters": dict(m.custom_parameters),
+        **again,
     }, {"transport": m.transport, "codec": m.codec, "version": m.version, "resumed": m.resumed}
 
 

@@ -38,6 +38,7 @@ class Exposition:
         for route, lines in self._dialogues.connected.items():
             self._metrics.dialogue_connected(route=route, lines=lines)
         self._metrics.dialogue_reconnects(total=self._dialogues.reconnects)
+        self._metrics.dialogue_missed(replayed=self._dialogues.replayed, dropped=self._dialogues.messages_dropped)
         self._metrics.kept(tasks=len(asyncio.all_tasks()), sip=self._sip())
         self._metrics.moved_turns(total=self._moves())
         ours = self._metrics.exposition()

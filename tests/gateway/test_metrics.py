@@ -22,6 +22,7 @@ NAMES = {
     "talkspurt_turns_total": {"outcome"},
     "talkspurt_dialogue_connected": {"route"},
     "talkspurt_dialogue_reconnects_total": set(),
+    "talkspurt_dialogue_missed_total": {"outcome"},
     "talkspurt_moved_turns_total": set(),
     "talkspurt_playout_buffer_seconds": set(),
     "talkspurt_carrier_mark_delay_seconds": set(),
@@ -48,6 +49,8 @@ def used() -> Metrics:
     metrics.stalled(transport="twilio")
     metrics.dialogue_connected(route="default", lines=3)
     metrics.dialogue_reconnects(total=1)
+    metrics.dialogue_missed(replayed=3, dropped=0)
+    metrics.dialogue_missed(replayed=5, dropped=2)
     metrics.moved_turns(total=1)
     metrics.tokens_dropped(4)
     metrics.rtp(lost=2, jitter_s=0.003)
@@ -89,6 +92,8 @@ def test_what_happened_is_counted() -> None:
     assert values["talkspurt_calls_limit",] == 7
     assert values["talkspurt_first_packet_stage_seconds_sum", "engine"] == pytest.approx(0.02)
     assert values["talkspurt_stale_tokens_total",] == 4
+    assert values["talkspurt_dialogue_missed_total", "replayed"] == 5
+    assert values["talkspurt_dialogue_missed_total", "dropped"] == 2
     assert values["talkspurt_rtp_lost_total",] == 2
     assert values["talkspurt_dialogue_connected", "default"] == 3
     assert values["talkspurt_pacing_error_seconds_bucket", "0.001", "twilio"] == 0

@@ -37,6 +37,9 @@ class Peer:
         """Unset: the peer does not read, and what is sent stays on the way."""
         self.reads.set()
         self.answers_close = True
+        self.answers_pings = True
+        self.pings: list[bytes] = []
+        self.pongs: list[bytes] = []
         self.gone = False
         self._messages: asyncio.Queue[aiohttp.WSMessage] = asyncio.Queue()
 
@@ -61,6 +64,15 @@ class Peer:
         if self.gone:
             raise ConnectionResetError
         self.sent.append(data)
+
+    async def ping(self, payload: bytes) -> None:
+        await self.reads.wait()
+        self.pings.append(payload)
+        if self.answers_pings:
+            self.shows(aiohttp.WSMsgType.PONG, payload)
+
+    async def pong(self, payload: bytes) -> None:
+        self.pongs.append(payload)
 
     async def close(self, *, code: int, message: bytes) -> None:
         self.closed.append((code, message))
@@ -146,7 +158,7 @@ async def test_bad_messages_are_answered_and_only_too_many_in_a_row_end_the_line
     assert not end.running.done()
     assert end.accepted == ["good"]
     end.peer.says("bad", "never read")
-    assert await end.ending(within_s=1) is Ending.LOST
+    assert await end.ending(within_s=1) is Ending.MALFORMED
     assert [str(text).split(":")[0] for text in end.peer.sent] == ["error"] * 5
     assert "binary message of 2 bytes" in str(end.peer.sent[3])
     assert end.peer.closed[0] == (1007, MALFORMED_REASON)
@@ -188,7 +200,70 @@ async def test_a_peer_that_does_not_read_is_lost_and_its_calls_texts_are_kept() 
     for session_id, text in (("VX1", "one"), ("VX2", "two"), ("VX1", "three")):
         end.line.put(session_id, text)
     assert await end.ending(within_s=1) is Ending.LOST
-    assert end.line.leftover() == [("VX1", "one"), ("VX2", "two"), ("VX1", "three")]
+    assert end.line.leftover() == [("VX1", "on its way"), ("VX1", "one"), ("VX2", "two"), ("VX1", "three")]
+
+
+async def test_what_no_pong_covers_was_not_read_and_is_left_over() -> None:
+    end = End()
+    end.line.put("VX1", "read")
+    await settled()
+    end.peer.answers_pings = False
+    end.line.put("VX1", "one")
+    end.line.put("VX1", b"sound")
+    await settled()
+    end.line.put("VX2", "two")
+    await settled()
+    assert end.peer.sent == ["read", "one", b"sound", "two"]
+    assert len(end.peer.pings) == 2  # one at a time: none for "two" before that for "one" is answered
+    end.peer.shows(aiohttp.WSMsgType.PONG, b"")  # of a heartbeat
+    end.peer.shows(aiohttp.WSMsgType.PONG, end.peer.pings[0])  # a second time
+    end.peer.shows(aiohttp.WSMsgType.CLOSED)
+    assert await end.ending(within_s=1) is Ending.LOST
+    assert end.line.leftover() == [("VX1", "one"), ("VX2", "two")]
+
+
+async def test_a_pong_covers_what_left_before_its_ping_and_no_more() -> None:
+    end = End()
+    end.peer.answers_pings = False
+    end.line.put("VX1", "one")
+    await settled()
+    end.line.put("VX1", "two")
+    await settled()
+    end.peer.shows(aiohttp.WSMsgType.PONG, end.peer.pings[0])
+    await settled()
+    assert len(end.peer.pings) == 2
+    end.peer.shows(aiohttp.WSMsgType.CLOSED)
+    assert await end.ending(within_s=1) is Ending.LOST
+    assert end.line.leftover() == [("VX1", "two")]
+
+
+async def test_a_peer_that_answers_no_ping_keeps_a_bounded_number_unread() -> None:
+    end = End(queue_messages=3)
+    end.peer.answers_pings = False
+    for number in range(9):
+        end.line.put("VX1", str(number))
+        await settled()
+    end.peer.shows(aiohttp.WSMsgType.CLOSED)
+    assert await end.ending(within_s=1) is Ending.LOST
+    assert end.line.leftover() == [("VX1", "6"), ("VX1", "7"), ("VX1", "8")]
+
+
+async def test_a_ping_of_the_peer_is_answered() -> None:
+    end = End()
+    end.peer.shows(aiohttp.WSMsgType.PING, b"hello")
+    await settled()
+    assert end.peer.pongs == [b"hello"]
+    end.running.cancel()
+
+
+async def test_what_is_replayed_has_room_of_its_own_in_the_queue() -> None:
+    end = End(queue_messages=2)
+    end.line.replay("VX1", [str(number) for number in range(50)])
+    end.line.put("VX1", "new")
+    await settled()
+    assert end.peer.sent == [*(str(number) for number in range(50)), "new"]
+    assert not end.running.done()
+    end.running.cancel()
 
 
 async def test_a_close_frame_behind_a_broken_write_still_says_how_the_line_ended() -> None:
@@ -231,16 +306,16 @@ async def test_a_cancelled_line_leaves_no_task() -> None:
 # --- a call's end
 
 
-def link(sink: RecordingSink, stats: DialogueStats, *, extensions: bool = True, queue_messages: int = 8) -> CallLink:
+def link(sink: RecordingSink, stats: DialogueStats, *, extensions: bool = True, replay_messages: int = 4) -> CallLink:
     setup = setup_of(call(1, call_status="RINGING"), codec="PCMU/8000", version="0.1.0")
     return CallLink(
-        setup, sink, extensions=extensions, multiplexed=True, queue_messages=queue_messages, stats=stats
+        setup, sink, extensions=extensions, multiplexed=True, replay_messages=replay_messages, stats=stats
     )  # fmt: skip
 
 
 def unsent(end: End) -> list[dict[str, Any]]:
     """What waits on a line whose peer reads nothing."""
-    return [orjson.loads(text) for _, text in end.line.leftover()]
+    return [orjson.loads(text) for _, text in end.line.leftover()[1:]]
 
 
 async def stuck() -> End:
@@ -253,7 +328,7 @@ async def stuck() -> End:
 
 async def test_what_was_said_without_a_line_follows_the_setup_and_sound_is_gone() -> None:
     sink, stats = RecordingSink(), DialogueStats()
-    waiting = link(sink, stats, queue_messages=8)
+    waiting = link(sink, stats, replay_messages=4)
     for digit in "123456":
         waiting.send(Dtmf(digit=digit))
     waiting.send_audio(b"\1\2")
@@ -261,6 +336,7 @@ async def test_what_was_said_without_a_line_follows_the_setup_and_sound_is_gone(
     waiting.line_up(end.line)
     waiting.send(Dtmf(digit="7"))
     first, *rest = unsent(end)
+    assert stats.replayed == 0  # the first line replays nothing: nobody has missed anything
     assert (first["type"], first["resumed"], first["callStatus"]) == ("setup", False, "RINGING")
     assert [message["digit"] for message in rest] == list("34567")
     assert stats.messages_dropped == 2
@@ -281,6 +357,7 @@ async def test_a_loss_and_its_end_are_told_once_and_the_next_setup_says_so() -> 
     assert (setup["resumed"], setup["callStatus"]) == (True, "IN_PROGRESS")
     assert digit["digit"] == "1"
     assert (sink.ready, sink.events) == (1, ["lost", "resumed"])
+    assert lost._stats.replayed == 1
     for end in (one, other):
         end.running.cancel()
 
@@ -291,7 +368,7 @@ async def test_a_setup_that_did_not_leave_is_not_sent_behind_the_next_one() -> N
     slow, other = await stuck(), await stuck()
     moved.line_up(slow.line)
     moved.send(Dtmf(digit="1"))
-    moved.line_down([text for _, text in slow.line.leftover()])
+    moved.line_down([text for _, text in slow.line.leftover()[1:]])
     moved.line_up(other.line)
     assert [message["type"] for message in unsent(other)] == ["setup", "dtmf"]
     for end in (slow, other):
@@ -311,6 +388,19 @@ async def test_after_its_end_a_call_sends_and_reports_nothing() -> None:
     assert len(unsent(end)) == before
     assert sink.events == []
     end.running.cancel()
+
+
+async def test_a_plain_application_is_told_that_a_session_goes_on_and_only_then() -> None:
+    plain = link(RecordingSink(), DialogueStats(), extensions=False)
+    one, other = await stuck(), await stuck()
+    plain.line_up(one.line)
+    plain.line_down([])
+    plain.line_up(other.line)
+    (first,), (second,) = unsent(one), unsent(other)
+    assert "resumed" not in first
+    assert second == {**first, "callStatus": "IN_PROGRESS", "resumed": True}
+    for end in (one, other):
+        end.running.cancel()
 
 
 async def test_a_plain_application_gets_no_extensions() -> None:

@@ -210,6 +210,19 @@ async def test_silent_address_times_out(dial: Callable[..., Dialled]) -> None:
         await writer.wait_closed()
 
 
+async def test_what_a_dead_application_had_not_read_goes_to_the_next_one_once(dial: Callable[..., Dialled]) -> None:
+    async with running_app() as app:
+        call_ = dial(app.url)
+        await until(lambda: app.received and app.received[0])
+        call_.relay.send(Dtmf(digit="1"))
+        await until(lambda: len(app.received[0]) == 2)
+        app.drop()
+        for digit in "234":  # the relay has not noticed yet, and writes them to a dead socket
+            call_.relay.send(Dtmf(digit=digit))
+        await until(lambda: len(app.received) == 2 and len(app.received[1]) == 4)
+        assert [message.get("digit", message["type"]) for message in app.received[1]] == ["setup", "2", "3", "4"]
+
+
 @asynccontextmanager
 async def raw_peer(sent_after_accept: bytes = b"") -> AsyncIterator[tuple[str, list[asyncio.StreamWriter]]]:
     """A peer that does the handshake by hand and then neither reads nor answers."""
@@ -286,8 +299,9 @@ async def test_ten_bad_messages_in_a_row_close_with_1007_and_a_good_one_resets(d
         assert (errors[9]["field"], errors[9]["turn"], errors[9]["code"]) == ("token", "x", "invalid_message")
         assert "binary message of 2 bytes" in errors[18]["description"]
         assert call_.stats.bad_messages == 19
-        await until(lambda: len(app.sockets) == 2)  # dialled again
-        assert call_.sink.events == ["lost", "resumed"]
+        await until(lambda: call_.sink.events)
+        assert call_.sink.events == ["failed: dialogue manager of route demo sent too many bad messages in a row"]
+        assert len(app.sockets) == 1  # it is not dialled again, to do the same once more
 
 
 async def test_what_the_session_refuses_is_a_bad_message_and_a_bug_of_ours_is_not(dial: Callable[..., Dialled]) -> None:
