@@ -153,8 +153,8 @@ class Metrics(Collector):
     # --- per turn --------------------------------------------------------------------------------------------------
 
     def first_packet(self, *, transport: str, engine: str, seconds: float, stages_ms: dict[str, float]) -> None:
-        """Note that a turn is heard. ``engine``: what made its sound; ``stages_ms``: text, queue, engine, codec,
-        send."""
+        """Note that a turn is heard. ``engine``: what made its sound; ``stages_ms``: where the time went, by
+        ``gateway.call.turn.STAGES``."""
         self._first_packet.labels(transport, engine).observe(seconds)
         for stage, milliseconds in stages_ms.items():
             self._first_packet_stage.labels(stage).observe(milliseconds / 1000)

@@ -57,8 +57,11 @@ class AudioChunk:
     """Position of the first sample within the utterance, at the format's ``sample_rate``."""
     samples: int
     spans: Sequence[TextSpan] = ()
+    clause_end_char: int = 0
+    """End of the text that this piece was made of, in the text that was fed. 0: it was not made of text."""
     stages_ms: dict[str, float] = field(default_factory=dict)
-    """Milliseconds that this chunk spent in ``text``, ``queue``, ``engine`` and ``codec``."""
+    """Where the time of this chunk went, in milliseconds. For the first chunk they add up to the time since the last
+    character of its clause came; see ``docs/latency.md`` for the names."""
     engine: str = ""
     """What made the sound: the name of the voice model (``embedded``, ``cosyvoice3`` ...), or ``clip``."""
 

@@ -56,6 +56,8 @@ class CallStats:
     gaps: int = 0
     gap_s: float = 0.0
     first_packet_ms: list[float] = field(default_factory=list)
+    stages_ms: dict[str, float] = field(default_factory=dict)
+    """Where the time of the latest of these went."""
     last_cut_ms: float | None = None
     stalls: int = 0
     last_turn: str = ""
@@ -70,6 +72,7 @@ class CallStats:
         if not measured.follows:
             self.first_packet_ms.append(round(measured.total_s * 1000, 1))
             del self.first_packet_ms[:-100]
+            self.stages_ms = measured.stages_ms
             self.meter.first_packet(
                 transport=self.transport, engine=engine, seconds=measured.total_s, stages_ms=measured.stages_ms
             )

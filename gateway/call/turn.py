@@ -57,6 +57,10 @@ class Event(enum.Enum):
     FAIL = "fail"  # the engine, the clip or the text was bad
 
 
+STAGES = ("moved", "transit", "token", "fetch", "text", "queue", "engine", "loop", "codec", "send")
+"""The parts of the time to the first packet, in the order in which a turn passes them. ``docs/latency.md`` explains
+them. ``transit`` holds the way back too."""
+
 LIVE = (Place.HELD, Place.QUEUED, Place.SPEAKING)
 _ASKED = (Work.STREAMING, Work.MAKING)
 
@@ -110,6 +114,7 @@ class FirstPacket:
     turn: Turn
     total_s: float
     stages_ms: dict[str, float] = field(default_factory=dict)
+    """Milliseconds of ``STAGES``; they add up to ``total_s``."""
     follows: bool = False
     """Whether the turn's sound was there before the previous turn had ended, so that nobody waited for it."""
 
@@ -190,10 +195,10 @@ class Turn:
     def add_sound(self, chunk: AudioChunk, now: float, *, ptime_s: float) -> None:
         """Add sound that arrived."""
         self.spans.extend(chunk.spans)
-        if self.first_chunk_at is None:
+        if self.first_chunk_at is None and chunk.frames:
             self.first_chunk_at = now
             self.first_stages_ms = chunk.stages_ms
-            self.first_chunk_chars = chunk.spans[-1].end_char if chunk.spans else 0
+            self.first_chunk_chars = chunk.clause_end_char or (chunk.spans[-1].end_char if chunk.spans else 0)
         if chunk.spans:  # the words of a whole clause may come with the first sound of the clause
             self.segments.append((chunk.spans[-1].end_sample, chunk.spans[-1].end_char))
         self.track.push(chunk.frames, now=now, ptime_s=ptime_s)
@@ -202,11 +207,22 @@ class Turn:
         """Measure how long the first packet took. None: the turn has ended meanwhile, or has no sound."""
         if not self.live or self.first_chunk_at is None:
             return None
-        # A turn has to wait while the turn before it is heard; that wait does not count as latency.
-        free_at = max(self.front_at or 0.0, first.free_at)
         # The message counts that completed the text of the first chunk.
-        complete_at = next((at for chars, at in self.arrivals if chars >= self.first_chunk_chars), 0.0)
+        complete_at = next((at for chars, at in self.arrivals if chars >= self.first_chunk_chars), self.accepted_at)
+        # A turn has to wait while the turn before it is heard; that wait does not count as latency.
+        waited_since = max(complete_at, self.accepted_at, self.front_at or 0.0, first.free_at)
+        total_s = max(0.0, first.at - waited_since)
         stages = dict(self.first_stages_ms)
-        stages["send"] = max(0.0, first.at - max(self.first_chunk_at, free_at)) * 1000
-        total_s = max(0.0, first.at - max(complete_at, self.accepted_at, free_at))
-        return FirstPacket(self, total_s, stages, follows=first.free_at > self.first_chunk_at)
+        stages["transit"] = max(0.0, (self.first_chunk_at - complete_at) * 1000 - sum(stages.values()))
+        stages["send"] = (first.at - self.first_chunk_at) * 1000
+        return FirstPacket(self, total_s, _last(stages, total_s * 1000), follows=first.free_at > self.first_chunk_at)
+
+
+def _last(stages: dict[str, float], total_ms: float) -> dict[str, float]:
+    """Return the last ``total_ms`` of the stages: what was done before anybody waited is no part of the wait."""
+    too_much = sum(stages.values()) - total_ms
+    left = {}
+    for stage in sorted(stages, key=lambda name: STAGES.index(name) if name in STAGES else 0):
+        left[stage] = max(0.0, stages[stage] - max(0.0, too_much))
+        too_much -= stages[stage]
+    return left

@@ -4,7 +4,8 @@ import {ask, repeat} from "./console-api.js";
 
 const MANY = 50; // calls above which they are asked for less often
 const LOGGED = 200; // messages kept of a call
-const STAGES = ["text", "queue", "engine", "fetch", "codec", "send"]; // in the order in which a turn passes them
+// in the order in which a turn passes them
+const STAGES = ["moved", "transit", "token", "fetch", "text", "queue", "engine", "loop", "codec", "send"];
 const PLAYED_CHARS = 64; // of the text that was heard, in the table; fewer where more is to come
 
 const byId = id => document.getElementById(id);

@@ -257,10 +257,35 @@ class Engine:
 class _Times:
     """Milliseconds spent so far on the next chunk."""
 
+    since: float | None = None
+    """When the text of an utterance's first chunk had come. What the stages do not tell of the time since then, the
+    chunk has waited for this process's event loop (``loop``)."""
+    token: float = 0.0
     text: float = 0.0
     queue: float = 0.0
     engine: float = 0.0
     codec: float = 0.0
+
+    def stages_ms(self, now: float) -> dict[str, float]:
+        """Return the stages of a chunk that is ready now."""
+        stages = {"text": self.text, "queue": self.queue, "engine": self.engine, "codec": self.codec}
+        if self.since is not None:
+            stages["token"] = self.token
+            stages["loop"] = max(0.0, (now - self.since) * 1e3 - sum(stages.values()))
+        return stages
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A clause that was cut off, and what that took."""
+
+    clause: Clause
+    fed_at: float
+    """When its last character came."""
+    token_ms: float
+    """How long we then waited for the text that showed the clause to be complete."""
+    text_ms: float
+    """How long the cut took."""
 
 
 class _Utterance:
@@ -279,10 +304,11 @@ class _Utterance:
         self._rate = self._line_rate or self._synthesizer.sample_rate
         """Sample rate of the voice's sound, Hz."""
         self._packetizer = Packetizer(request.format, self._rate)
-        self._clauses: deque[tuple[Clause, float, float]] = deque()
-        """Each clause, when its last delta came, and the milliseconds that cutting it took. Bounded by
-        ``max_chars``."""
+        self._clauses: deque[_Cut] = deque()
+        """Bounded by ``max_chars``."""
         self._fed_chars = 0
+        self._fed: deque[tuple[int, float]] = deque()
+        """(characters so far, when they came) of the text that is not cut into clauses yet."""
         self._ended = False
         self._settle: asyncio.TimerHandle | None = None
         self._error: EngineError | None = None
@@ -315,6 +341,7 @@ class _Utterance:
             )
             return
         begun = self._engine.clock()
+        self._fed.append((self._fed_chars, begun))
         self._accept(self._splitter.feed(text), begun)
         self._grow()
         if self._settle is not None:
@@ -390,7 +417,9 @@ class _Utterance:
             clauses = clauses[1:]
         if clauses:
             text_ms = (self._engine.clock() - begun) * 1e3
-            self._clauses.extend((clause, begun, text_ms) for clause in clauses)
+            for clause in clauses:
+                fed_at = self._fed_at(clause.end_char)
+                self._clauses.append(_Cut(clause, fed_at, (begun - fed_at) * 1e3, text_ms))
             self._start()
             self._changed.set()
 
@@ -405,6 +434,12 @@ class _Utterance:
             if growing.grow(self._splitter.pending) >= enough and is_speakable(growing.text):
                 self._growing = growing
                 self._start()
+
+    def _fed_at(self, chars: int) -> float:
+        """Return when the text came up to this character, which is never asked for an earlier one again."""
+        while self._fed[0][0] < chars:
+            self._fed.popleft()
+        return self._fed[0][1]
 
     def _on_settled(self) -> None:
         self._accept(self._splitter.settle(), self._engine.clock())
@@ -434,7 +469,7 @@ class _Utterance:
                 await self._speak_growing(self._growing, self._engine.clock())
             while not self._error:
                 if self._clauses:
-                    await self._speak(*self._clauses.popleft())
+                    await self._speak(self._clauses.popleft())
                 elif self._ended:
                     break
                 else:
@@ -485,23 +520,25 @@ class _Utterance:
             except TimeoutError:
                 pass
 
-    async def _speak(self, clause: Clause, fed_at: float, text_ms: float) -> None:
+    async def _speak(self, cut: _Cut) -> None:
+        clause, fed_at = cut.clause, cut.fed_at
         if not is_speakable(clause.text):
             return
         await self._wait_for_room()
         config, request = self._engine.config, self._request
-        times = _Times(text=text_ms)
+        times = _Times(fed_at, cut.token_ms, cut.text_ms) if not self._first_sent else _Times()
         silence_ms = config.pauses.ms(clause.pause, request.speed) if self._first_sent else 0.0
         silence_ms -= self._dry_ms()
         if silence_ms > 0:
-            await self._encode(self._silence(silence_ms), [], _Times(), flush=True)
+            await self._encode(self._silence(silence_ms), [], _Times(), clause, flush=True)
         base = self._packetizer.samples_out
         key = self._key(clause.text)
         spoken = self._engine.cache.get(key)
         if self._engine.observer is not None:
             self._engine.observer.text_cache(hit=spoken is not None, cache_bytes=self._engine.cache.bytes)
         if spoken is not None:
-            await self._send(spoken.pcm, self._spans(spoken.words, 0, clause, base), times, flush=True, fed_at=fed_at)
+            spans = self._spans(spoken.words, 0, clause, base)
+            await self._send(spoken.pcm, spans, times, clause, flush=True, fed_at=fed_at)
             return
         if (spoken := await self._synthesize(clause, base, times, fed_at)) is not None:
             self._engine.cache.put(key, spoken)
@@ -509,7 +546,7 @@ class _Utterance:
     async def _speak_growing(self, growing: GrowingText, fed_at: float) -> None:
         """Speak the first clause while its text comes. The result is remembered, but the cache is not asked for it."""
         clause = Clause("", growing.start_char, growing.start_char, first=True, pause=Pause.NONE)
-        spoken = await self._synthesize(clause, 0, _Times(), fed_at, more=growing.pieces())
+        spoken = await self._synthesize(clause, 0, _Times(fed_at), fed_at, growing=growing)
         if spoken is not None and not self._error:
             self._engine.cache.put(self._key(growing.text), spoken)
 
@@ -523,7 +560,7 @@ class _Utterance:
         return voice, text, request.speed, request.instruct, request.language, self._model, self._rate
 
     async def _synthesize(
-        self, clause: Clause, base: int, times: _Times, fed_at: float, *, more: AsyncIterator[str] | None = None
+        self, clause: Clause, base: int, times: _Times, fed_at: float, *, growing: GrowingText | None = None
     ) -> SpokenClause | None:
         """Speak a clause as the model makes it. Return the whole clause, or None if it has no sound."""
         engine, request = self._engine, self._request
@@ -534,7 +571,7 @@ class _Utterance:
             speed=request.speed,
             instruct=request.instruct,
             first=clause.first,
-            more=more,
+            more=growing.pieces() if growing is not None else None,
             line_rate=self._line_rate,
         )
         trimmer = SilenceTrimmer(self._rate)
@@ -558,11 +595,13 @@ class _Utterance:
                 words += unsent
                 spans = self._spans(unsent, trimmer.trimmed or 0, clause, base)
                 unsent = []
-                await self._send(pcm, spans, times, flush=False, fed_at=fed_at)
-                times = _Times()
+                if growing is not None:
+                    clause = replace(clause, end_char=clause.start_char + len(growing.text))
+                await self._send(pcm, spans, times, clause, flush=False, fed_at=fed_at)
+                times = times if not self._first_sent else _Times()
         tail = trimmer.finish()
         heard.append(tail)
-        await self._send(tail, [], times, flush=True, fed_at=fed_at)
+        await self._send(tail, [], times, clause, flush=True, fed_at=fed_at)
         pcm = np.concatenate(heard)
         if not len(pcm):
             return None
@@ -599,18 +638,25 @@ class _Utterance:
         ]
 
     async def _send(
-        self, pcm: Pcm, spans: Sequence[TextSpan], times: _Times, *, flush: bool, fed_at: float | None = None
+        self, pcm: Pcm, spans: Sequence[TextSpan], times: _Times, clause: Clause, *, flush: bool, fed_at: float
     ) -> None:
         """Encode and queue the frames. The first frames of a piece that takes long are queued first."""
         head = int(_HEAD_S * self._rate)
         if len(pcm) > 2 * head and not self._packetizer.light:
-            await self._encode(pcm[:head], spans, times, flush=False, fed_at=fed_at)
-            await self._encode(pcm[head:], [], _Times(), flush=flush)
+            await self._encode(pcm[:head], spans, times, clause, flush=False, fed_at=fed_at)
+            await self._encode(pcm[head:], [], _Times(), clause, flush=flush)
         else:
-            await self._encode(pcm, spans, times, flush=flush, fed_at=fed_at)
+            await self._encode(pcm, spans, times, clause, flush=flush, fed_at=fed_at)
 
     async def _encode(
-        self, pcm: Pcm, spans: Sequence[TextSpan], times: _Times, *, flush: bool, fed_at: float | None = None
+        self,
+        pcm: Pcm,
+        spans: Sequence[TextSpan],
+        times: _Times,
+        clause: Clause,
+        *,
+        flush: bool,
+        fed_at: float | None = None,
     ) -> None:
         packetizer, engine = self._packetizer, self._engine
         first_sample = packetizer.samples_out
@@ -630,20 +676,20 @@ class _Utterance:
             return
         samples = packetizer.samples_out - first_sample
         seconds = samples / self._request.format.sample_rate
-        stages = {"text": times.text, "queue": times.queue, "engine": times.engine, "codec": times.codec}
         chunk = AudioChunk(
             frames=frames,
             first_sample=first_sample,
             samples=samples,
             spans=spans,
-            stages_ms=stages,
+            clause_end_char=clause.end_char,
+            stages_ms=times.stages_ms(now),
             engine=self._synthesizer.name,
         )
         playhead = self._playhead
         playhead.delivered_s += seconds
         if playhead.played_at is None and not playhead.ahead:
             playhead.played_at = now  # a guess, until the phone's position is reported
-        if not self._first_sent and fed_at is not None:
+        if frames and not self._first_sent and fed_at is not None:
             self._first_sent = True
             if engine.observer is not None:
                 engine.observer.first_chunk(self._synthesizer.name, now - fed_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -19,15 +20,27 @@ class MovingUtterance:
 
     A refusal costs nothing, so every engine is asked. An engine that is lost may have been lost by this very text, so
     a second loss is passed on. The next engine gets the text from the first word on that was not handed over in whole,
-    and the positions in its chunks are moved behind what was handed over.
+    and the positions in its chunks are moved behind what was handed over. Time that the first chunk lost at other
+    engines is its stage ``moved``.
     """
 
-    def __init__(self, first: Utterance, reopen: Reopen, *, moved: Callable[[], None]) -> None:
-        """``moved`` is called when speech goes on at another engine after its first sound."""
+    def __init__(
+        self,
+        first: Utterance,
+        reopen: Reopen,
+        *,
+        moved: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``moved`` is called when speech goes on at another engine after its first sound. ``clock``: seconds."""
         self._utterance, self._chunks = first, aiter(first)
         self._reopen, self._moved = reopen, moved
+        self._clock = clock
         self._text: list[str] = []
         """Everything that was fed; the engine's ``speech.max_chars`` bounds it."""
+        self._fed_at: list[float] = []
+        """When each of these pieces came."""
+        self._moved_at: float | None = None
         self._ended = self._lost = False
         self._samples = 0
         """Number of samples that were handed over."""
@@ -38,6 +51,7 @@ class MovingUtterance:
 
     def feed(self, text: str) -> None:
         self._text.append(text)
+        self._fed_at.append(self._clock())
         self._utterance.feed(text)
 
     def end_text(self) -> None:
@@ -78,6 +92,7 @@ class MovingUtterance:
 
     def _move(self, following: Utterance) -> None:
         self._utterance, self._chunks = following, aiter(following)
+        self._moved_at = self._clock()
         if self._samples:
             self._moved()
         self._first_sample = self._samples
@@ -87,6 +102,14 @@ class MovingUtterance:
             following.feed(text)
         if self._ended:
             following.end_text()
+
+    def _arrived_at(self, chars: int) -> float:
+        """Return when the text was fed up to this character."""
+        for text, at in zip(self._text, self._fed_at, strict=True):
+            chars -= len(text)
+            if chars <= 0:
+                return at
+        return self._clock()
 
     def _placed(self, chunk: AudioChunk) -> AudioChunk:
         samples, chars = self._first_sample, self._first_char
@@ -101,7 +124,16 @@ class MovingUtterance:
                 )
                 for span in chunk.spans
             ]
-            chunk = replace(chunk, first_sample=chunk.first_sample + samples, spans=spans)
+            chunk = replace(
+                chunk,
+                first_sample=chunk.first_sample + samples,
+                spans=spans,
+                clause_end_char=chunk.clause_end_char + chars,
+            )
+        elif self._moved_at is not None:
+            lost_s = self._moved_at - self._arrived_at(chunk.clause_end_char)
+            chunk = replace(chunk, stages_ms={"moved": max(0.0, lost_s) * 1000, **chunk.stages_ms})
+            self._moved_at = None
         self._spans += chunk.spans
         self._samples = chunk.first_sample + chunk.samples
         return chunk

@@ -81,6 +81,7 @@ def encode_chunk(chunk: AudioChunk) -> pb.SpeakResponse:
         samples=chunk.samples,
         stages_ms=chunk.stages_ms,
         engine=chunk.engine,
+        clause_end_char=chunk.clause_end_char,
     )
     for span in chunk.spans:
         message.spans.add(
@@ -116,6 +117,7 @@ def decode_chunk(message: pb.SpeakResponse) -> AudioChunk:
         first_sample=message.first_sample,
         samples=message.samples,
         spans=[TextSpan(s.start_char, s.end_char, s.first_sample, s.end_sample, s.exact) for s in message.spans],
+        clause_end_char=message.clause_end_char,
         stages_ms=dict(message.stages_ms),
         engine=message.engine,
     )

@@ -39,6 +39,8 @@ class CallView(BaseModel):
     turns: int
     firstPacketMs: list[float]
     """First packets of the latest turns, at most 100."""
+    stages: dict[str, float]
+    """Where the time of the last of these went, in milliseconds by stage."""
     gaps: int
     """How often the caller heard nothing in mid-turn, and for how long in all."""
     gapS: float
@@ -264,6 +266,7 @@ def view(session: Session) -> dict[str, Any]:
         startedAt=stats.started_at,
         turns=stats.turns,
         firstPacketMs=stats.first_packet_ms,
+        stages={stage: round(ms, 1) for stage, ms in stats.stages_ms.items()},
         gaps=stats.gaps,
         gapS=round(stats.gap_s, 3),
         stalls=stats.stalls,

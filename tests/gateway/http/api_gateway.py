@@ -60,9 +60,14 @@ class CloningEngine(Engine):
 
 @asynccontextmanager
 async def api_gateway(
-    folder: Path, *, clones: bool = True, synthesizer: ToneSynthesizer | None = None, **sections: Any
+    folder: Path,
+    *,
+    clones: bool = True,
+    synthesizer: ToneSynthesizer | None = None,
+    before: Sequence[str] = (),
+    **sections: Any,
 ) -> AsyncIterator[tuple[Gateway, Engine, str]]:
-    """The gateway, its engine and its address."""
+    """The gateway, its engine and its address. ``before``: engines that are asked before this one."""
     synthesizer = synthesizer or ToneSynthesizer()
     server = SpeechServer(EngineConfig(listen=f"unix:{folder}/engine.sock"))
     engine: Engine = CloningEngine(folder / "voices", synthesizer)
@@ -71,7 +76,7 @@ async def api_gateway(
     await engine.start()
     await server.start()
     await server.serve(engine)
-    client = GrpcEngine(server.address, server.config)
+    client = GrpcEngine([*before, server.address], server.config)
     try:
         sections["server"] = {"port": 0, **sections.get("server", {})}
         config = Config.model_validate({"engine": {"kind": "tone"}, **sections})

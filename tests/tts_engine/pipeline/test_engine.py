@@ -1,7 +1,9 @@
 """Utterances over the tone model: order, spans, pauses, bounds, cancel. Time is the virtual clock of the loop."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,8 @@ import pytest
 from tts_engine.api import AudioChunk, TextSpan, UtteranceRequest
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.pipeline.engine import Engine, PauseConfig, SpeechConfig
-from tts_engine.tone import LETTER_MS, ToneSynthesizer, tone_hz
+from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead
+from tts_engine.tone import LETTER_MS, PADDING_MS, ToneSynthesizer, tone_hz
 from voicecodecs.registry import AudioFormat
 
 pytestmark = pytest.mark.virtual_time
@@ -282,4 +285,40 @@ async def test_a_model_that_breaks_fails_its_utterance_only(caplog: pytest.LogCa
     tone._delay_s = lambda chunk: 0.0
     np.testing.assert_array_equal(pcm(await speak(engine, TEXT)), pcm(fine))
     assert TEXT not in caplog.text
+    await engine.aclose()
+
+
+class Measured(ToneSynthesizer):
+    """Hums, and tells where the time goes: 5 ms wording, 20 ms queue, 10 ms sound; 1 ms more it does not tell of."""
+
+    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+        async with aclosing(super().synthesize(clause, playhead)) as chunks:
+            async for chunk in chunks:
+                await asyncio.sleep(0.036)
+                yield replace(chunk, text_ms=5, queue_ms=20, engine_ms=10)
+
+
+@pytest.mark.parametrize("fmt", [AudioFormat(), AudioFormat("OPUS", 48000)], ids=str)
+@pytest.mark.parametrize("chunk_ms", [400, 120])
+async def test_the_stages_of_the_first_sound_add_up_to_the_time_since_its_text(fmt: AudioFormat, chunk_ms: int) -> None:
+    """With 120 ms, the first chunk of the voice is silence that is cut off."""
+    loop = asyncio.get_running_loop()
+    engine = Engine(Measured(chunk_ms=chunk_ms), clock=loop.time)
+    silent = PADDING_MS // chunk_ms
+    async with engine.open(request(format=fmt)) as utterance:
+        utterance.feed("Hello there, this is")
+        await asyncio.sleep(0.5)
+        fed_at = loop.time()
+        utterance.feed(" me.")
+        await asyncio.sleep(0.025)
+        utterance.feed(" And more.")
+        chunk = await anext(aiter(utterance))
+        stages = chunk.stages_ms
+        assert chunk.clause_end_char == len("Hello there, this is me.")
+        assert sum(stages.values()) == pytest.approx((loop.time() - fed_at) * 1e3)
+        expected = {"token": 25, "text": 5, "queue": 20, "engine": 10, "loop": 1}
+        factor = {"token": 1} | dict.fromkeys(("text", "queue", "engine", "loop"), silent + 1)
+        assert {name: stages[name] for name in expected} == pytest.approx(
+            {name: ms * factor[name] for name, ms in expected.items()}, abs=1e-6
+        )
     await engine.aclose()

@@ -54,7 +54,9 @@ class Script:
             end = begin + len(word)
             made = WORD // 2 if self.half and number == self.words else WORD
             span = TextSpan(begin, end, sample, sample + WORD)
-            yield AudioChunk(frames=[word.encode()], first_sample=sample, samples=made, spans=[span])
+            yield AudioChunk(
+                frames=[word.encode()], first_sample=sample, samples=made, spans=[span], clause_end_char=end
+            )
             begin, sample = end, sample + made
         if self.error is not None:
             raise self.error
@@ -166,6 +168,19 @@ async def test_text_that_comes_after_the_move_is_spoken() -> None:
     utterance.end_text()
     assert (await listening).frames == [b"one"]
     assert (await anext(utterance)).frames == [b"two"]
+
+
+async def test_the_first_sound_tells_the_time_that_was_lost_elsewhere() -> None:
+    now = 10.0
+    second = Script()
+    utterance = MovingUtterance(Script(FULL, words=0), [second].pop, moved=lambda: None, clock=lambda: now)
+    utterance.feed("one")
+    now = 10.5
+    utterance.feed(" two")
+    utterance.end_text()
+    now = 10.75
+    chunks = [chunk async for chunk in utterance]
+    assert [chunk.stages_ms for chunk in chunks] == [{"moved": 750.0}, {}], "the first word is a clause of its own"
 
 
 def test_the_next_character() -> None:

@@ -88,6 +88,7 @@ def test_frames_survive_the_wire(frames: list[bytes], sizes: list[int]) -> None:
         first_sample=2**33,
         samples=480,
         spans=[TextSpan(0, 5, 0, 240), TextSpan(6, 9, 240, 480, exact=False)],
+        clause_end_char=5,
         stages_ms={"text": 0.25, "engine": 12.5},
         engine="cosyvoice3",
     )

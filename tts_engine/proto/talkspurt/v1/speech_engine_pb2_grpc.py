@@ -5,7 +5,7 @@ import warnings
 
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2
 
-GRPC_GENERATED_VERSION = '1.80.0'
+GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class SpeechEngineStub(object):
+class SpeechEngineStub:
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -76,7 +76,7 @@ class SpeechEngineStub(object):
                 _registered_method=True)
 
 
-class SpeechEngineServicer(object):
+class SpeechEngineServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Speak(self, request_iterator, context):
@@ -180,7 +180,7 @@ def add_SpeechEngineServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class SpeechEngine(object):
+class SpeechEngine:
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
