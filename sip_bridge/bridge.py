@@ -13,6 +13,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
+from dataclasses import replace
 
 from gateway.calling.policy import CallingPolicy
 from gateway.errors import Rejected
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 
 _SOURCES = 10_000
 _RETRY = (("Retry-After", "5"),)
+_ELSEWHERE = frozenset({"maddr", "method"})
+"""URI parameters by which a request goes elsewhere than to the URI's host, or is another one."""
 
 
 class SipBridge:
@@ -342,8 +345,20 @@ class SipBridge:
         """Return where a transfer leads: to another call of ours, or to the target."""
         other = next((each for each in self._calls if each.session and each.session.call_id == target), None)
         if other is not None and other is not call and self._calling.may_join(call.route, other.route):
+            self._check_joined(call, other)
             return other.dialog.target, other.dialog
         return read_target(target, call.domain), None
+
+    def _check_joined(self, call: SipCall, other: SipCall) -> None:
+        """Check where ``call``'s peer would be sent: the other call's end chose its Contact itself."""
+        contact = other.dialog.target
+        if contact.headers or not contact.params.keys().isdisjoint(_ELSEWHERE):
+            raise Rejected("the other call's Contact leads elsewhere", status=403, code="target_not_allowed")
+        known = [other.peer.host, *([Uri.parse(other.trunk.proxy).host] if other.trunk.proxy else [])]
+        at_peer = bool(contact.host) and contact.host.strip("[]") in known
+        self._calling.check_joined(
+            str(replace(contact, params={})), at_peer=at_peer, route=call.route, domain=call.domain
+        )
 
     def refer(self, call: SipCall, target: Uri) -> None:
         """Place the call that a peer asks for, on the same route and with the same parameters as the peer's own

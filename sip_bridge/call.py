@@ -89,7 +89,8 @@ class Host(Protocol):
         ...
 
     def transfer_target(self, call: SipCall, target: str) -> tuple[Uri, Dialog | None]:
-        """Return where a transfer leads, and the dialog that it replaces. Raises ``ProtocolError``."""
+        """Return where a transfer leads, and the dialog that it replaces. Raises ``ProtocolError``, or ``Rejected`` if
+        the calling policy refuses."""
         ...
 
     def refer(self, call: SipCall, target: Uri) -> None:
@@ -132,6 +133,8 @@ class SipCall:
     def __init__(self, host: Host, name: str, trunk: TrunkConfig, peer: Peer, ports: PortPair) -> None:
         self.trunk_name = name
         self.trunk = trunk
+        self.peer = peer
+        """Whom we exchange messages with."""
         self.session: CallEvents | None = None
         self._host = host
         self._loop = asyncio.get_running_loop()

@@ -208,7 +208,8 @@ class SipConfig(Section):
     tls: SipTlsConfig | None = None
     """Listen for SIP over TLS too."""
     public_address: str = ""
-    """IP address that peers can reach us at; we write it into Contact, Via and session descriptions. Empty: `host`."""
+    """IP address that peers can reach us at, of the same family as `host`; we write it into Contact, Via and session
+    descriptions. Empty: `host`."""
     rtp_ports: str = "16384-32767"
     """UDP ports for media. Each call takes two, so half the number of ports is the most calls."""
     trunks: dict[TrunkName, TrunkConfig] = {}
@@ -239,6 +240,12 @@ class SipConfig(Section):
                     raise ValueError(f"sip.{name} is {value!r}, expected an IP address") from None
         if not self.public_address and ipaddress.ip_address(self.host).is_unspecified:
             raise ValueError(f"sip.host is {self.host}: set sip.public_address, or peers cannot know where we are")
+        ours, told = ipaddress.ip_address(self.host).version, ipaddress.ip_address(self.advertised).version
+        if ours != told:  # the media sockets are of one family: what peers send to the other never comes
+            raise ValueError(
+                f"sip.host {self.host} is IPv{ours} and sip.public_address {self.public_address} IPv{told}, expected "
+                f"both of one family: {'0.0.0.0' if told == 4 else '::'} listens on all addresses of IPv{told}"
+            )
         low, _, high = self.rtp_ports.partition("-")
         if not (low.isdigit() and high.isdigit() and 1024 <= int(low) < int(high) <= 65535):
             raise ValueError(f"sip.rtp_ports is {self.rtp_ports!r}, expected LOW-HIGH within 1024-65535")

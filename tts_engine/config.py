@@ -272,7 +272,12 @@ class EngineConfig(ModelConfig):
     metrics). With several ``devices`` each further engine has the next port."""
 
     metrics_host: str = "127.0.0.1"
-    """Address that ``metrics_port`` listens on (default loopback)."""
+    """Address that ``metrics_port`` listens on (default loopback). Beyond loopback it is HTTPS and asks for a client's
+    certificate, so it needs ``tls`` with ``certificate``, ``key`` and ``client_ca``, or ``metrics_insecure``."""
+
+    metrics_insecure: bool = False
+    """Serve ``metrics_port`` beyond loopback in plain HTTP to whoever asks (default no), for networks that nobody else
+    is on."""
 
     nice: int = Field(default=1, ge=0, le=19)
     """How far the engine is below the gateway in priority on the same machine (default 1). 0 makes speech sooner and
@@ -321,6 +326,17 @@ class EngineConfig(ModelConfig):
             missing = missing or self.missing_to_reach(target)
         if missing:
             raise ValueError(missing)
+        return self
+
+    @model_validator(mode="after")
+    def _metrics_proven_beyond_loopback(self) -> Self:
+        if self.metrics_port is None or self.metrics_insecure or is_local(f"{self.metrics_host}:0"):
+            return self
+        if self.tls is None or not (self.tls.certificate and self.tls.client_ca):
+            raise ValueError(
+                f"engine.metrics_host is {self.metrics_host}, where anybody could read the metrics: set engine.tls "
+                "with certificate, key and client_ca, or engine.metrics_insecure: true"
+            )
         return self
 
     def missing_to_listen(self, address: str) -> str:

@@ -251,12 +251,13 @@ class Session:
             return
         try:
             message = replace(message, target=self._calling.transfer(self.call, message.target, now=self._now()))
+            started = self._leg.transfer(message.target, message.handoff_data)
         except Rejected as exc:
             self._meter.call_rejected(exc.code)
             log.info("transfer refused", extra={"call": self.call_id, "why": exc.code})
             self.tell(Error(description=f"transfer: {exc}", code=exc.code, field="target"))
             return
-        match self._leg.transfer(message.target, message.handoff_data):
+        match started:
             case TransferStart.UNDER_WAY:
                 self._transfer = message
             case TransferStart.HANDED_OVER:

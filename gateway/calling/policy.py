@@ -57,7 +57,7 @@ class CallingPolicy:
 
     def transfer(self, call: CallInfo, target: str, *, now: float) -> str:
         """Count a transfer, and return its target as it is dialled. A SIP call may also be joined with another live
-        call of ours, by that call's id, because nobody new is called then; ``may_join`` tells with which.
+        call of ours, by that call's id: ``may_join`` tells with which, ``check_joined`` that nobody new is called then.
 
         Raises:
             Rejected: 422, the target names nobody; 403, the target may not be called; 429, the route has made too many
@@ -117,6 +117,23 @@ class CallingPolicy:
         if not (rules.allowed.match(names) or (transport == "sip" and rules.on_sip.match(names))):
             raise _not_allowed(target, "is none of the allowed targets (calling.allowed_targets)")
         return str(target)
+
+    def check_joined(self, contact: str, *, at_peer: bool, route: str, domain: str) -> None:
+        """Check the address at which a live SIP call's other end says that it is (its Contact), before somebody is told
+        to call it there. It may be at the host that we exchange the call's messages with, and elsewhere only where the
+        route may call. What is denied is refused everywhere.
+
+        Args:
+            contact: the address without URI parameters.
+            at_peer: whether the address is at that host.
+
+        Raises:
+            Rejected: 422 and 403 as above.
+        """
+        target = self._read(contact, "the other call's Contact")
+        if at_peer and not self._denied.match(target.aliases(domain)):
+            return
+        self.target(contact, route=route, transport="sip", domain=domain)
 
     def may_join(self, route: str, other: str) -> bool:
         """Return whether a call of one route may be joined with a call of the other: both are one tenant's."""

@@ -42,6 +42,9 @@ from gateway.tokens import StreamToken
 from voicecodecs.registry import AudioFormat
 
 log = logging.getLogger(__name__)
+picows_log = logging.getLogger(f"{__name__}.picows")
+"""For all sockets of picows. At INFO it would tell peers' addresses, at DEBUG whole requests with their tokens."""
+picows_log.setLevel(logging.WARNING)
 
 _CLOSE_S = 5.0  # how long a peer that was told to hang up may take to close the socket
 # Looking a member up in its class costs Python 3.11 more than the comparison, and every frame would pay for it.
@@ -94,7 +97,7 @@ class MediaConnection(WSListener):
         self.outbound = AudioFormat()
         self.max_lead_ms = dialect.max_lead_ms if max_lead_ms is None else max_lead_ms
         self.has_marks = dialect.has_marks
-        self.can_clear = True
+        self.can_clear = dialect.has_clear or open_api is not None
         self.request: WSUpgradeRequest | None = None
         self.token: StreamToken | None = None
         """Our token that opened the socket, if one did; the call that begins spends it."""

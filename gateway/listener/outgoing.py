@@ -5,7 +5,7 @@ from __future__ import annotations
 from picows import WSHandshakeError, ws_connect
 
 from gateway.carriers.switch import StreamNotOpened
-from gateway.listener.connection import MediaConnection
+from gateway.listener.connection import MediaConnection, picows_log
 
 
 async def open_socket(connection: MediaConnection, url: str, *, timeout_s: float, max_message_bytes: int) -> None:
@@ -27,6 +27,7 @@ async def open_socket(connection: MediaConnection, url: str, *, timeout_s: float
             enable_auto_ping=True,
             max_frame_size=max_message_bytes,
             max_redirects=0,
+            logger_name=picows_log,
         )
     except WSHandshakeError as exc:
         connection.forget()

@@ -22,7 +22,7 @@ from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its
 from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.config import LimitsConfig, ServerConfig
 from gateway.errors import Rejected
-from gateway.listener.connection import Accept, MediaConnection
+from gateway.listener.connection import Accept, MediaConnection, picows_log
 from gateway.listener.outgoing import open_socket
 from gateway.listener.sites import Sites
 from gateway.listener.sockets import Sockets
@@ -221,7 +221,7 @@ class GatewayServer:
             ws_path=None,
             is_client_side=False,
             ws_listener_factory=lambda request: self._route(request, peer),
-            logger=log,
+            logger=picows_log,
             disconnect_on_exception=True,
             websocket_handshake_timeout=self.limits.setup_timeout_s,
             enable_auto_ping=False,

@@ -85,7 +85,11 @@ class MediaLeg(Protocol):
         ...
 
     def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
-        """Start a transfer, and return what became of the start."""
+        """Start a transfer, and return what became of the start.
+
+        Raises:
+            Rejected: the calling policy refuses the address that the target turns out to have.
+        """
         ...
 
 

@@ -359,7 +359,7 @@ def _missing_recognisers(config: Config, document: Document) -> list[Problem]:
 def _masked(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            key: dict.fromkeys(inner, "**********") if key == "headers" else _masked(inner)
+            key: dict.fromkeys(inner, "**********") if key == "headers" and isinstance(inner, dict) else _masked(inner)
             for key, inner in value.items()
         }
     return [_masked(item) for item in value] if isinstance(value, list) else value

@@ -17,6 +17,8 @@ TRUNK = {"addresses": ["192.0.2.0/24"]}
     ("section", "said"),
     [
         ({"host": "0.0.0.0"}, "set sip.public_address"),
+        ({"host": "::", "public_address": "192.0.2.4"}, "expected both of one family: 0.0.0.0 listens"),
+        ({"host": "192.0.2.4", "public_address": "2001:db8::4"}, "expected both of one family: :: listens"),
         ({"public_address": "pbx.example"}, "expected an IP address"),
         ({"rtp_ports": "20000-10000"}, "expected LOW-HIGH"),
         ({"trunks": {"a": {}}}, "who may call?"),

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from gateway.errors import Rejected
 from gateway.seams.leg import TransferStart
 from gateway.seams.originate import CallOrder
-from sip_bridge.message.sip import Address, Request
+from sip_bridge.message.sip import Address, Request, Uri
 from sip_bridge.transfer import fragment_status
 from tests.sip_bridge.phone import Bridge, Phone, Told, bridge, offer, until
 from tests.sip_bridge.test_outgoing import fresh, next_of, reply
@@ -200,6 +201,37 @@ async def test_attended_the_call_to_the_target_is_replaced() -> None:
             await phone.hung_up()
             consulted.call.hang_up("end")
             await expert.hung_up()
+
+
+@pytest.mark.parametrize(
+    ("contact", "code"),
+    [
+        ("sip:ann@127.0.0.1:7000;ob", ""),
+        ("sip:+88216123@carrier.example", "target_not_allowed"),
+        ("sip:ann@127.0.0.1;maddr=192.0.2.4", "target_not_allowed"),
+        ("sip:ann@127.0.0.1?Route=%3Csip:192.0.2.4%3E", "target_not_allowed"),
+        ("tel:+88216123", "target_not_allowed"),
+        ("sip:expert@pbx.example", ""),  # one of the allowed targets
+    ],
+)
+async def test_attended_nobody_is_called_whom_the_policy_does_not_know(contact: str, code: str) -> None:
+    async with bridge(allowed_targets=["*@pbx.example"]) as made:
+        with Phone(made.bridge.endpoint.port) as phone, Phone(made.bridge.endpoint.port) as other:
+            caller, consulted = await up(made, phone), await up(made, other)
+            consulted.call_id = "VX" + "1" * 32
+            consulted.call.dialog.target = Uri.parse(contact)  # as a re-INVITE of the other end would
+            if code:
+                with pytest.raises(Rejected) as refused:
+                    caller.call.transfer(consulted.call_id)
+                assert refused.value.code == code and "88216" not in str(refused.value)
+            else:
+                assert caller.call.transfer(consulted.call_id) is TransferStart.UNDER_WAY
+                target = Address.parse((await referred(phone)).headers.get("Refer-To") or "").uri
+                assert target.host == Uri.parse(contact).host
+                await notify(phone, "SIP/2.0 200 OK\r\n", "terminated")
+            consulted.call.dialog.target = Uri.parse(f"sip:ann@127.0.0.1:{other.port}")
+            await phone.bye()
+            await other.bye()
 
 
 @pytest.mark.parametrize(

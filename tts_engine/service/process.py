@@ -41,7 +41,7 @@ class EngineProcess(ChildProcess):
         super().__init__("engine", module, times=times)
         self.target = f"unix:{self.folder}/engine.sock"
         """The address at which ``GrpcEngine`` reaches the child. It stays the same over restarts."""
-        self._config = config.model_copy(update={"listen": self.target, "tls": None, "token": None})
+        self._config = config.model_copy(update={"listen": self.target, "token": None})
         self._health_request = health_pb2.HealthCheckRequest(service=wire.SERVICE)
 
     def settings(self) -> str:

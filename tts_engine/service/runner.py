@@ -8,13 +8,15 @@ import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from typing import Any
+from wsgiref.simple_server import WSGIServer
 
 import prometheus_client
 import uvloop
 
 from tts_engine import metrics
 from tts_engine.api import SpeechEngine
-from tts_engine.config import EngineConfig
+from tts_engine.config import EngineConfig, is_local
 from tts_engine.errors import EngineError
 from tts_engine.service.child import die_with, yield_cpu
 from tts_engine.service.server import SpeechServer
@@ -61,9 +63,7 @@ async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
     stopping = asyncio.create_task(stop.wait())
     server = SpeechServer(config)
     await server.start()
-    scraped = None
-    if config.metrics_port is not None:
-        scraped, _ = prometheus_client.start_http_server(config.metrics_port, config.metrics_host, metrics.REGISTRY)
+    scraped = serve_metrics(config)
     starting = asyncio.create_task(_start(config, factory))
     code = 0
     try:
@@ -86,6 +86,22 @@ async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
             scraped.shutdown()
             scraped.server_close()
     return code
+
+
+def serve_metrics(config: EngineConfig) -> WSGIServer | None:
+    """Serve the engine's own ``/metrics`` in a thread, if the configuration wants it. Beyond loopback they are HTTPS,
+    and the client has to show a certificate, unless ``metrics_insecure``."""
+    if config.metrics_port is None:
+        return None
+    tls = config.tls
+    proven: dict[str, Any] = {}
+    if tls is not None and not (config.metrics_insecure or is_local(f"{config.metrics_host}:0")):
+        proven = {"certfile": tls.certificate, "keyfile": tls.key, "client_cafile": tls.client_ca}
+        proven["client_auth_required"] = True
+    server, _ = prometheus_client.start_http_server(
+        config.metrics_port, config.metrics_host, metrics.REGISTRY, **proven
+    )
+    return server
 
 
 async def _until_stopped(stopping: asyncio.Task[bool], engine: SpeechEngine) -> int:

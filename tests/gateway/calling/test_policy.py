@@ -155,3 +155,13 @@ def test_calls_a_minute_are_counted_for_the_key_and_a_refusal_takes_nothing_from
         assert not_placed(made, allowance=key) == (429, "rate_limited", "", 30)
     place(made)
     assert not_placed(made) == (429, "rate_limited", "", 20)
+
+
+def test_what_is_denied_is_denied_to_a_joined_call_too_wherever_it_is() -> None:
+    made = policy(denied_targets=["+49900*"])
+    for contact in ("sip:+4990012@192.0.2.4", "sip:004990012@192.0.2.4:5070"):
+        with pytest.raises(Rejected, match="denied_targets"):
+            made.check_joined(contact, at_peer=True, route="r", domain="")
+    made.check_joined("sip:+4930@192.0.2.4", at_peer=True, route="r", domain="")
+    with pytest.raises(Rejected, match="none of the allowed"):
+        made.check_joined("sip:+4930@192.0.2.4", at_peer=False, route="r", domain="")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -113,6 +114,24 @@ async def test_audio_keys_marks_and_clear_cross_the_socket(line: Line, dialect: 
     await leg.aclose()
     await until(lambda: bool(call.closed))
     assert not leg.violations
+
+
+@every
+async def test_only_a_peer_that_has_a_way_to_empty_its_buffer_is_believed_to_empty_it(line: Line, dialect: str) -> None:
+    leg, call = await line.call(dialect)
+    assert call.connection.can_clear == (dialect != "freeswitch")  # here without an event socket and a clear_message
+    await leg.aclose()
+
+
+async def test_no_log_level_lets_a_sockets_library_tell_who_connects(
+    line: Line, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        leg, call = await line.call("twilio")
+        await leg.aclose()
+        await until(lambda: bool(call.closed))
+    theirs = [record for record in caplog.records if record.name.startswith("gateway.listener")]
+    assert not [record for record in theirs if "127.0.0.1" in record.getMessage() or "Upgrade:" in record.getMessage()]
 
 
 @every

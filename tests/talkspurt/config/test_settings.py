@@ -274,7 +274,11 @@ def test_secrets_stay_out_of_what_is_shown_and_of_errors(tmp_path: Path) -> None
 
 
 def test_the_effective_configuration_is_a_configuration(tmp_path: Path) -> None:
-    config = loaded(tmp_path, "routes: {a: {voice: b, hints: [c]}}\n")
+    config = loaded(
+        tmp_path,
+        "routes: {a: {voice: b, hints: [c]}}\n"
+        "sip: {trunks: {t: {addresses: [192.0.2.0/24], headers: [X-Id, X-A-*], route: a}}}\n",
+    )
     assert loaded(tmp_path, effective_yaml(config)) == config
 
 

@@ -1,5 +1,8 @@
 """Who may use an engine over TCP: over real sockets with certificates made here, and what a configuration must have."""
 
+import asyncio
+import ssl
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -18,6 +21,7 @@ from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError, Unauthenticated, Unavailable
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.process import EngineProcess
+from tts_engine.service.runner import serve_metrics
 from tts_engine.service.server import SpeechServer
 
 TOKEN = "correct-horse-battery"
@@ -180,7 +184,39 @@ async def test_the_engine_of_this_machine_is_not_told_the_token(files: dict[str,
     process = EngineProcess("tests.tts_engine.service.scripted", config)
     await process.aclose()
     child = EngineConfig.model_validate_json(process.settings())
-    assert (child.tls, child.token) == (None, None)
+    assert child.token is None
     path = f"unix:{tmp_path}/engine.sock"
     async with serving(listen=path, tls=tls(files, certificate="engine")) as address:
         assert await spoken(address, tls=tls(files, ca="ca"), token=TOKEN) == 3
+
+
+def test_metrics_beyond_loopback_need_a_proof_of_who_reads_them(files: dict[str, str]) -> None:
+    certificate = tls(files, certificate="engine")
+    for lacking in ({}, {"token": TOKEN}, {"tls": certificate}):
+        with pytest.raises(ValidationError, match=r"engine\.metrics_host is 0\.0\.0\.0.*engine\.metrics_insecure"):
+            EngineConfig.model_validate({"metrics_port": 0, "metrics_host": "0.0.0.0"} | lacking)
+    for enough in ({"tls": certificate | {"client_ca": "a"}}, {"metrics_insecure": True}):
+        EngineConfig.model_validate({"metrics_port": 0, "metrics_host": "0.0.0.0"} | enough)
+    EngineConfig.model_validate({"metrics_port": 0})
+
+
+async def test_metrics_beyond_loopback_are_told_to_clients_with_a_certificate_only(files: dict[str, str]) -> None:
+    config = EngineConfig.model_validate(
+        {"metrics_port": 0, "metrics_host": "0.0.0.0", "tls": tls(files, certificate="engine", client_ca="ca")}
+    )
+    server = serve_metrics(config)
+    assert server is not None
+    url = f"https://127.0.0.1:{server.server_port}/metrics"
+    try:
+        known = ssl.create_default_context(cafile=files["ca"])
+        known.load_cert_chain(files["gateway"], files["gateway_key"])
+        with await asyncio.to_thread(urllib.request.urlopen, url, context=known) as answer:
+            assert b"talkspurt_engine_" in answer.read()
+        with pytest.raises(OSError, match=r"(?i)certificate required|reset|closed|EOF"):
+            with await asyncio.to_thread(
+                urllib.request.urlopen, url, context=ssl.create_default_context(cafile=files["ca"])
+            ) as answer:
+                answer.read()
+    finally:
+        await asyncio.to_thread(server.shutdown)
+        server.server_close()
