@@ -130,7 +130,7 @@ def _marker_text(version: Version, size: Size, seed: int) -> str:
 
 def _write_tokenizer(directory: Path, version: Version, sizes: _Sizes) -> ModelConfig:
     """Write the tokenizer folder. Return the configuration, since the vocabulary decides the size of the embedding."""
-    llm = LanguageModelConfig(version=version, **sizes.llm)
+    llm = LanguageModelConfig(version=version, **sizes.llm)  # type: ignore[arg-type]
     qwen = {
         "hidden_size": llm.hidden_size,
         "intermediate_size": llm.intermediate_size,
@@ -345,10 +345,10 @@ llm: !new:cosyvoice.llm.llm.{llm_class}
     llm: !new:cosyvoice.llm.llm.Qwen2Encoder
         pretrain_path: !ref <qwen_pretrain_path>
     sampling: !name:cosyvoice.utils.common.ras_sampling
-        top_p: {c.sampling.top_p}
-        top_k: {c.sampling.top_k}
-        win_size: {c.sampling.window}
-        tau_r: {c.sampling.tau_r}
+        top_p: {c.llm.sampling.top_p}
+        top_k: {c.llm.sampling.top_k}
+        win_size: {c.llm.sampling.window}
+        tau_r: {c.llm.sampling.tau_r}
 
 {flow}
 hift: !new:cosyvoice.hifigan.generator.{hift_class}

@@ -234,7 +234,8 @@ def _exported(network: SpeechLanguageModel, folder: Path, export_folder: Path, *
     stem = "llm.rl" if rl else "llm"
     source = next(path for path in (folder / f"{stem}.safetensors", folder / f"{stem}.pt") if path.is_file())
     stamp = source.stat()
-    key = hashlib.sha256(f"{source.resolve()} {stamp.st_size} {stamp.st_mtime_ns}".encode()).hexdigest()[:16]
+    origin = f"{source.resolve()} {stamp.st_size} {stamp.st_mtime_ns} {network.config.sampling}"
+    key = hashlib.sha256(origin.encode()).hexdigest()[:16]
     target = export_folder / key
     if not (target / TABLE_FILE).is_file():  # it is written last
         log.info("writing the language model for vLLM", extra={"folder": str(target)})

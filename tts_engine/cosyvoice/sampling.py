@@ -1,7 +1,7 @@
 """Repetition-aware sampling (RAS) of speech ids, batched on the device; the rule of every sampler here.
 
-Nucleus sampling (top-p and top-k together); if the id drawn is among the last ``window`` ids ``window * tau_r`` times
-or more, it is struck out and another is drawn from the whole distribution. Randomness comes in as numbers, so that a
+Nucleus sampling (top-p and top-k together); if the id drawn is among the last ``window`` ids ``least_repeats`` times or
+more, it is struck out and another is drawn from the whole distribution. Randomness comes in as numbers, so that a
 sequence can be replayed: one uniform per draw, two draws at most.
 
 Each draw takes the first entry whose cumulative probability exceeds ``u``: entries in descending order for the nucleus,
@@ -41,22 +41,33 @@ def ras(logits: Tensor, history: Tensor, uniforms: Tensor, config: SamplingConfi
     Returns:
         ids, shape ``(rows,)``; draws used, 1 or 2, shape ``(rows,)``.
     """
-    best, ids = logits.softmax(dim=-1).sort(dim=-1, descending=True, stable=True)
-    best, ids = best[:, : config.top_k], ids[:, : config.top_k]
-    before = best.cumsum(dim=-1) - best
-    kept = best.where(before < config.top_p, torch.zeros_like(best))
+    weights, ids = _weights(logits).sort(dim=-1, descending=True, stable=True)
+    total = weights.sum(dim=-1, keepdim=True)
+    weights, ids = weights[:, : config.top_k], ids[:, : config.top_k]
+    before = weights.cumsum(dim=-1) - weights
+    kept = weights.where(before < config.top_p * total, torch.zeros_like(weights))
     drawn = ids.gather(1, _invert(kept, uniforms[:, :1]))
     repeats = (history[:, -config.window :] == drawn).sum(dim=1, keepdim=True)
     others = logits.scatter(1, drawn, float("-inf"))
-    again = (repeats >= config.window * config.tau_r) & (others.amax(dim=1, keepdim=True) > float("-inf"))
-    second = _invert(others.softmax(dim=-1), uniforms[:, 1:])
+    again = (repeats >= config.least_repeats) & (others.amax(dim=1, keepdim=True) > float("-inf"))
+    second = _invert(_weights(others), uniforms[:, 1:])
     return torch.where(again, second, drawn)[:, 0], 1 + again[:, 0].long()
 
 
+def _weights(logits: Tensor) -> Tensor:
+    """Return what the ids' probabilities are proportional to, fp64; the likeliest id has 1.
+
+    fp32 exponentials, summed in fp64: the sums are the same in any order, so all samplers agree where ids are equally
+    likely.
+    """
+    best = logits.amax(dim=-1, keepdim=True)
+    return (logits - best.where(best > float("-inf"), torch.zeros_like(best))).exp().double()
+
+
 def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """First index whose share of the cumulative weight exceeds ``uniform`` ``(rows, 1)``: shape ``(rows, 1)``."""
-    cumulative = weights.double().cumsum(dim=-1)
-    index = torch.searchsorted(cumulative / cumulative[:, -1:], uniform.contiguous(), right=True)
+    """First index whose cumulative weight exceeds ``uniform`` ``(rows, 1)`` times the whole: shape ``(rows, 1)``."""
+    cumulative = weights.cumsum(dim=-1)
+    index = (cumulative <= uniform * cumulative[:, -1:]).sum(dim=-1, keepdim=True)
     # A draw that rounding leaves above the last share takes the last entry that has any weight.
     last = weights.shape[-1] - 1 - (weights > 0).flip(-1).int().argmax(dim=-1, keepdim=True)
     return torch.minimum(index, last)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 import yaml
@@ -47,6 +47,7 @@ _CHATML_TOKENS = 3
 """``<|endoftext|>``, ``<|im_start|>`` and ``<|im_end|>`` follow the base vocabulary, then ``<|endofprompt|>``."""
 Part = Literal["llm", "flow", "hift"]
 PARTS: tuple[Part, ...] = ("llm", "flow", "hift")
+Number = TypeVar("Number", int, float)
 
 
 class CheckpointError(ValueError):
@@ -112,6 +113,13 @@ class _Settings:
         if (value := self.get(path, type(want), want)) != want:
             self.faults.append(f"{self.name}: {path} is {value!r}, only {want!r} is supported")
 
+    def between(self, path: str, default: Number, *, least: Number, most: Number) -> Number:
+        """Return a number of the default's kind. It may be absent; outside of the bounds it is a fault."""
+        value: Number = self.get(path, type(default), default)
+        if not least <= value <= most:
+            self.faults.append(f"{self.name}: {path} is {value!r}, expected {least} to {most}")
+        return value
+
     def _resolve(self, value: Any) -> Any:
         """Resolve ``<name>``, a reference to a top-level value, alone or multiplied, as hyperpyyaml's ``!ref`` does."""
         if not isinstance(value, str) or not re.fullmatch(r"\s*<\w+>(\s*\*\s*<\w+>)*\s*", value):
@@ -156,13 +164,6 @@ def _read_config(directory: Path, faults: list[str]) -> ModelConfig | None:
     llm = _read_llm(directory, version, settings)
     flow = _read_flow_v2(settings) if version == 2 else _read_flow_v3(settings)
     hift = _read_hift(version, settings)
-    get = settings.get
-    sampling = SamplingConfig(
-        top_p=get("llm.sampling.top_p", float, 0.8),
-        top_k=get("llm.sampling.top_k", int, 25),
-        window=get("llm.sampling.win_size", int, 10),
-        tau_r=get("llm.sampling.tau_r", float, 0.1),
-    )
     if llm is None:
         return None
     return ModelConfig(
@@ -170,7 +171,6 @@ def _read_config(directory: Path, faults: list[str]) -> ModelConfig | None:
         llm=llm,
         flow=flow,
         hift=hift,
-        sampling=sampling,
         random_weights=data.get("random_weights") is True,
     )
 
@@ -204,6 +204,17 @@ def _read_llm(directory: Path, version: Version, settings: _Settings) -> Languag
         text_block=blocks[0],
         speech_block=blocks[1],
         end_of_prompt_id=len(documents["vocab.json"]) + _CHATML_TOKENS,
+        sampling=_read_sampling(settings),
+    )
+
+
+def _read_sampling(settings: _Settings) -> SamplingConfig:
+    section, usual = "llm.sampling", SamplingConfig()
+    return SamplingConfig(
+        top_p=settings.between(f"{section}.top_p", usual.top_p, least=1e-6, most=1.0),
+        top_k=settings.between(f"{section}.top_k", usual.top_k, least=1, most=128),
+        window=settings.between(f"{section}.win_size", usual.window, least=1, most=128),
+        tau_r=settings.between(f"{section}.tau_r", usual.tau_r, least=1e-6, most=1.0),
     )
 
 
@@ -330,7 +341,7 @@ def load(
             continue
         network = make_network(config, part, noise_seconds=noise_seconds)
         try:
-            state = official_state(part, read_state(path))
+            state = official_state(part, read_state(path), version=config.version)
         except Exception as exc:  # torch and safetensors raise a dozen kinds for a broken file
             faults.append(f"{path.name}: not readable as weights: {str(exc).splitlines()[0]}")
             continue
@@ -363,12 +374,13 @@ def read_state(path: Path) -> dict[str, Tensor]:
     return state
 
 
-def official_state(part: Part, state: dict[str, Tensor]) -> dict[str, Tensor]:
+def official_state(part: Part, state: dict[str, Tensor], *, version: Version) -> dict[str, Tensor]:
     """Turn the published names into ours: drop the unused text head, strip ``generator.``, fold weight norm."""
     if part == "llm":
         return {name: value for name, value in state.items() if name != "llm.model.lm_head.weight"}
     if part == "hift":
-        return fold_weight_norm({name.replace("generator.", ""): value for name, value in state.items()})
+        named = {name.replace("generator.", ""): value for name, value in state.items()}
+        return fold_weight_norm(named, fp64="f0_predictor." if version == 3 else "")
     return state
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tests.tts_engine.cosyvoice.models.goldens import VERSIONS, tensors
 from tts_engine.cosyvoice import checkpoint
 from tts_engine.cosyvoice.frontend.spk2info import read_spk2info
 from tts_engine.cosyvoice.frontend.tokenizer import CosyTokenizer
-from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, ModelConfig
+from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, ModelConfig, SamplingConfig
 from tts_engine.cosyvoice.models.llm import KeyValueCache
 from tts_engine.cosyvoice.models.streaming import Span
 from tts_engine.cosyvoice.sampling import push, ras, stop_mask
@@ -121,13 +122,13 @@ def test_loads_and_speaks(made: tuple[Path, ModelConfig]) -> None:
     assert len(voice.flow_tokens) == 53
     prompt = tokenizer.encode("<|endofprompt|>" + voice.transcript)
     text = tokenizer.encode("Hello, you.")
-    least, most = config.sampling.lengths(len(text))
+    least, most = config.llm.sampling.lengths(len(text))
     rows = 8
     cache = KeyValueCache(model.llm.config, slots=rows, max_length=600)
     x = model.llm.prompt(prompt, text, voice.lm_tokens.tolist()).expand(rows, -1, -1)
     position = torch.zeros(rows, dtype=torch.long)
     generator = torch.Generator().manual_seed(0)
-    history = torch.full((rows, config.sampling.window), -1)
+    history = torch.full((rows, config.llm.sampling.window), -1)
     ended = torch.full((rows,), most)
     ids = []
     for i in range(most):
@@ -135,7 +136,9 @@ def test_loads_and_speaks(made: tuple[Path, ModelConfig]) -> None:
         position = position + x.shape[1]
         if i < least:
             logits = logits.masked_fill(stop_mask(config.llm), float("-inf"))
-        drawn, _ = ras(logits, history, torch.rand(rows, 2, generator=generator, dtype=torch.float64), config.sampling)
+        drawn, _ = ras(
+            logits, history, torch.rand(rows, 2, generator=generator, dtype=torch.float64), config.llm.sampling
+        )
         history = push(history, drawn)
         ended = torch.where((drawn >= config.llm.speech_token_size) & (ended == most), i, ended)
         ids.append(drawn)
@@ -254,6 +257,31 @@ def test_one_error_names_everything_wrong(copy: Path) -> None:
     assert str(copy) in message
 
 
+def test_the_checkpoints_own_sampling_is_taken(copy: Path) -> None:
+    path = next(copy.glob("cosyvoice*.yaml"))
+    text = path.read_text().replace("top_p: 0.8", "top_p: 0.9").replace("top_k: 25", "top_k: 40")
+    path.write_text(text.replace("win_size: 10", "win_size: 16").replace("tau_r: 0.1", "tau_r: 0.25"))
+    sampling = read_config(copy).llm.sampling
+    assert sampling == SamplingConfig(top_p=0.9, top_k=40, window=16, tau_r=0.25)
+    assert sampling.least_repeats == 4
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fault"),
+    [
+        ("top_p: 0.8", "top_p: 1.5", "llm.sampling.top_p is 1.5, expected 1e-06 to 1.0"),
+        ("top_k: 25", "top_k: 0", "llm.sampling.top_k is 0, expected 1 to 128"),
+        ("win_size: 10", "win_size: 1000", "llm.sampling.win_size is 1000, expected 1 to 128"),
+        ("tau_r: 0.1", "tau_r: often", "llm.sampling.tau_r is 'often', expected float"),
+    ],
+)
+def test_sampling_that_no_sampler_can_do_is_refused(copy: Path, before: str, after: str, fault: str) -> None:
+    path = next(copy.glob("cosyvoice*.yaml"))
+    path.write_text(path.read_text().replace(before, after))
+    with pytest.raises(CheckpointError, match=re.escape(fault)):
+        read_config(copy)
+
+
 def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"(?s)missing: cosyvoice2.yaml or cosyvoice3.yaml.*missing: llm.pt"):
         load(tmp_path)
@@ -290,4 +318,4 @@ def test_code_in_files_is_not_run(copy: Path, tmp_path: Path) -> None:
 
 def test_unused_text_head_may_be_absent() -> None:
     state = {"llm.model.lm_head.weight": torch.zeros(1), "llm_decoder.weight": torch.zeros(1)}
-    assert list(official_state("llm", state)) == ["llm_decoder.weight"]
+    assert list(official_state("llm", state, version=2)) == ["llm_decoder.weight"]

@@ -31,13 +31,13 @@ PREFILL_SHAPES = tuple((rows, n) for n in (128, 192, 256, 384, 768) for rows in 
 class SlotState:
     """The state of the slots other than keys and values, as tensors on the device."""
 
-    def __init__(self, slots: int, max_length: int, device: torch.device) -> None:
+    def __init__(self, slots: int, max_length: int, device: torch.device, *, window: int) -> None:
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(*shape, dtype=torch.long, device=device)
 
         self.max_length = max_length
         self.seeds, self.steps, self.least, self.positions, self.last = (zeros(slots) for _ in range(5))
-        self.rings = zeros(slots, 10)
+        self.rings = zeros(slots, window)
         self.draws = torch.full((slots,), DRAW, dtype=torch.long, device=device)
 
     def begin(self, slots: Tensor, lengths: Tensor, seeds: Tensor, least: Tensor) -> None:
@@ -139,7 +139,7 @@ class CudaLm:
         self.head_bias = None if bias is None else F.pad(take(bias), (0, padding))
         # There is one slot more than is given out, to which rows of padding write.
         self.scratch = slots
-        self.state = SlotState(slots + 1, max_length, device)
+        self.state = SlotState(slots + 1, max_length, device, window=config.sampling.window)
         self.cache = torch.zeros(
             config.layers, 2, slots + 1, config.kv_heads, max_length, config.head_dim, device=device, dtype=dtype
         )
@@ -217,6 +217,7 @@ class CudaLm:
             slots,
             self.state,
             tokens,
+            config.sampling,
             ids=config.speech_vocab_size,
             first_stop=config.speech_token_size,
             fill=config.fill,

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from tts_engine.cosyvoice.lm.api import DRAW, INTERLEAVED, Admission, Input
-from tts_engine.cosyvoice.models.config import SamplingConfig
 from tts_engine.cosyvoice.models.llm import KeyValueCache, SpeechLanguageModel
 from tts_engine.cosyvoice.sampling import push, ras, stop_mask, uniforms
 
@@ -37,7 +36,7 @@ class EagerLm:
         )
         self._positions = torch.zeros(slots, dtype=torch.long)
         self._seeds, self._steps, self._least = (torch.zeros(slots, dtype=torch.long) for _ in range(3))
-        self._history = torch.full((slots, SamplingConfig().window), -1)
+        self._history = torch.full((slots, config.sampling.window), -1)
         self._stops = stop_mask(config)
         self._fill = torch.arange(config.speech_vocab_size) == config.fill
 
@@ -80,8 +79,8 @@ class EagerLm:
         return Drawn(out)
 
     def _draw(self, logits: Tensor, rows: Tensor) -> list[int]:
-        broken = ~logits.isfinite().all(dim=1)
-        logits = logits.nan_to_num().masked_fill(self._masked(rows), float("-inf"))
+        broken = (logits.isnan() | logits.isposinf()).any(dim=1)
+        logits = logits.where(~broken[:, None], torch.zeros_like(logits)).masked_fill(self._masked(rows), float("-inf"))
         ids = self._pick(logits, rows)
         self._push(rows, ids)
         out: list[int] = ids.masked_fill(broken, -1).tolist()
@@ -93,7 +92,8 @@ class EagerLm:
         return self._stops & ((self._steps[rows][:, None] < least) | (least == INTERLEAVED) & ~self._fill)
 
     def _pick(self, logits: Tensor, rows: Tensor) -> Tensor:
-        ids, _ = ras(logits, self._history[rows], uniforms(self._seeds[rows], self._steps[rows]), SamplingConfig())
+        draws = uniforms(self._seeds[rows], self._steps[rows])
+        ids, _ = ras(logits, self._history[rows], draws, self.config.sampling)
         return ids
 
     def _push(self, rows: Tensor, ids: Tensor) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tts_engine.cosyvoice.lm.api import DRAW, FEED, INTERLEAVED, Admission, Input, Reader
 from tts_engine.cosyvoice.lm.bistream import Bistream, Item, Kind
-from tts_engine.cosyvoice.models.config import LanguageModelConfig, SamplingConfig
+from tts_engine.cosyvoice.models.config import LanguageModelConfig
 from tts_engine.cosyvoice.vllm_plugin.joined_table import JoinedTable
 from tts_engine.errors import EngineError, SynthesisFailed
 
@@ -75,20 +75,13 @@ class StreamedLmSequence(LmSequence):
         reader: Reader,
         machine: Bistream,
         table: JoinedTable,
-        sampling: SamplingConfig,
         *,
         positions: int,
         seed: int,
     ) -> None:
         """``positions`` is the number of positions that a slot holds."""
         super().__init__(reader, None, positions)
-        self._machine, self._table, self._sampling, self._positions, self._seed = (
-            machine,
-            table,
-            sampling,
-            positions,
-            seed,
-        )
+        self._machine, self._table, self._positions, self._seed = machine, table, positions, seed
         self.incoming: list[int] = []
         """Text ids from the reader's side. Used under the loop's lock."""
         self.text_ended = False
@@ -148,7 +141,7 @@ class StreamedLmSequence(LmSequence):
             return
         if (speech := self._machine.drawn(token)) is not None:
             self.tokens.append(speech)
-        most = self._sampling.lengths(self._text_ids)[1]
+        most = config.sampling.lengths(self._text_ids)[1]
         self.done = self._fed >= self._positions - 1 or (self._may_end and len(self.tokens) >= most)
         if not self.done:
             self._next_feed()

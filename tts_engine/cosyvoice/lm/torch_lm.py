@@ -26,7 +26,7 @@ from tts_engine.cosyvoice.device_thread import DeviceThread
 from tts_engine.cosyvoice.lm.api import EAGER, Admission, Input, Reader, joined_table, never, room
 from tts_engine.cosyvoice.lm.bistream import Bistream
 from tts_engine.cosyvoice.lm.sequence import LmSequence, StreamedLmSequence, wake
-from tts_engine.cosyvoice.models.config import LanguageModelConfig, SamplingConfig
+from tts_engine.cosyvoice.models.config import LanguageModelConfig
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, SynthesisFailed
 
 log = logging.getLogger(__name__)
@@ -151,9 +151,7 @@ class TorchLm(DeviceThread):
             machine = Bistream(self._steps.config, prompt_text=prompt_text, prompt_speech=prompt_speech)
         except ValueError as exc:
             raise InvalidRequest(str(exc)) from exc
-        sequence = StreamedLmSequence(
-            reader, machine, self.table, SamplingConfig(), positions=self._steps.max_length, seed=seed
-        )
+        sequence = StreamedLmSequence(reader, machine, self.table, positions=self._steps.max_length, seed=seed)
         self._enter(sequence, self._listening)
         feeding = asyncio.create_task(self._feed(sequence, text), name="text into the language model")
         try:

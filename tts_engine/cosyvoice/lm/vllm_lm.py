@@ -12,7 +12,7 @@ import os
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ from typing import Any
 from tts_engine.cosyvoice.lm.api import EAGER, Reader, never, room
 from tts_engine.cosyvoice.lm.bistream import Bistream, Feed
 from tts_engine.cosyvoice.lm.sequence import joined_id
-from tts_engine.cosyvoice.models.config import LanguageModelConfig, SamplingConfig
+from tts_engine.cosyvoice.models.config import LanguageModelConfig
 from tts_engine.cosyvoice.models.llm import SpeechLanguageModel
-from tts_engine.cosyvoice.vllm_plugin import CONTROLS, HISTORY, SAMPLER
+from tts_engine.cosyvoice.vllm_plugin import CONTROLS, HISTORY, SAMPLER, SAMPLING
 from tts_engine.cosyvoice.vllm_plugin.joined_table import JoinedTable, export_vllm
 from tts_engine.errors import InvalidRequest, SynthesisFailed, Unavailable
 
@@ -68,6 +68,7 @@ def export_model(model: SpeechLanguageModel, folder: Path) -> None:
         "rms_norm_eps": config.rms_norm_eps,
         "max_position_embeddings": config.max_positions,
         "hidden_act": "silu",
+        SAMPLING: asdict(config.sampling),
     }
     export_vllm(model.state_dict(), qwen, folder, speech_tokens=config.speech_token_size)
 
@@ -218,7 +219,7 @@ class VllmBackend:
                     raise SynthesisFailed(
                         f"voice prompt and text take {len(fed)} positions; {len(fed) + left} are there"
                     )
-                most = SamplingConfig().lengths(text_ids)[1] - spoken if feed.may_end else machine.until_fill
+                most = self._network.sampling.lengths(text_ids)[1] - spoken if feed.may_end else machine.until_fill
                 if (count := min(left, most)) < 1:
                     break
                 async with aclosing(self._block(fed, machine, seed, count, may_end=feed.may_end)) as ids:

@@ -5,6 +5,7 @@ Nothing here reads files: ``tts_engine.cosyvoice.weights`` fills these from a mo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +22,31 @@ FRAME_SAMPLES = 480
 LOOK_AHEAD_TOKENS = 3
 """A chunk's mel depends on so many tokens behind the chunk (the pre-lookahead convolution has kernel 4)."""
 SPEAKER_CHANNELS = 192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingConfig:
+    """Repetition-aware sampling (RAS) and length bounds."""
+
+    top_p: float = 0.8
+    top_k: int = 25
+    window: int = 10
+    """The repetition rule looks at so many of the last generated ids."""
+    tau_r: float = 0.1
+    """Share of the window that an id has to take for the rule to apply."""
+    min_ratio: float = 2.0
+    """Fewest speech tokens per text token."""
+    max_ratio: float = 20.0
+    """Most speech tokens per text token."""
+
+    @property
+    def least_repeats(self) -> int:
+        """The rule applies to an id that occurs so many times or more. An integer, so that all samplers agree."""
+        return math.ceil(self.window * self.tau_r)
+
+    def lengths(self, text_tokens: int) -> tuple[int, int]:
+        """Return the fewest and most speech tokens for ``text_tokens`` ids of text, the prompt not counted."""
+        return int(text_tokens * self.min_ratio), int(text_tokens * self.max_ratio)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +73,7 @@ class LanguageModelConfig:
     """Speech ids that follow one text block in the interleaved layout."""
     end_of_prompt_id: int = 151646
     """Text id of ``<|endofprompt|>``."""
+    sampling: SamplingConfig = SamplingConfig()
 
     @property
     def head_dim(self) -> int:
@@ -74,26 +101,6 @@ class LanguageModelConfig:
     def stop_ids(self) -> range:
         """Every id that ends a generation."""
         return range(self.speech_token_size, self.speech_vocab_size)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingConfig:
-    """Repetition-aware sampling (RAS) and length bounds."""
-
-    top_p: float = 0.8
-    top_k: int = 25
-    window: int = 10
-    """The repetition rule looks at so many of the last generated ids."""
-    tau_r: float = 0.1
-    """The rule applies to an id that occurs ``window * tau_r`` times or more."""
-    min_ratio: float = 2.0
-    """Fewest speech tokens per text token."""
-    max_ratio: float = 20.0
-    """Most speech tokens per text token."""
-
-    def lengths(self, text_tokens: int) -> tuple[int, int]:
-        """Return the fewest and most speech tokens for ``text_tokens`` ids of text, the prompt not counted."""
-        return int(text_tokens * self.min_ratio), int(text_tokens * self.max_ratio)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +183,5 @@ class ModelConfig:
     llm: LanguageModelConfig
     flow: FlowV2Config | FlowV3Config
     hift: HiftConfig
-    sampling: SamplingConfig = SamplingConfig()
     random_weights: bool = False
     """Was this checkpoint made by ``checkpoint.make``? Such a one is for tests and load; it makes noise, not speech."""

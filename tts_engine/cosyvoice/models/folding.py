@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 _GAIN = ".parametrizations.weight.original0"
 _DIRECTION = ".parametrizations.weight.original1"
 
 
-def fold_weight_norm(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Replace every pair of gain and direction by the weight. Computed, and returned, in fp64.
+def fold_weight_norm(state: Mapping[str, Tensor], *, fp64: str = "") -> dict[str, Tensor]:
+    """Replace every pair of gain and direction by the weight, computed in fp32, as upstream does.
 
-    The causal network evaluates its f0 predictor in fp64, weights included; the others are rounded when loaded.
+    The phase of the source is a long sum over f0, so that even the last bit of a weight is heard in the waveform.
+
+    Args:
+        fp64: modules whose names begin so are folded, and returned, in fp64: the f0 network of CosyVoice3, which
+            upstream evaluates in fp64, weights included. Empty: none.
     """
     folded = {}
     for name, value in state.items():
         if name.endswith(_DIRECTION):
             module = name.removesuffix(_DIRECTION)
-            direction = value.double()
-            norm = direction.flatten(1).norm(dim=1).view(-1, *[1] * (direction.dim() - 1))
-            folded[f"{module}.weight"] = state[module + _GAIN].double() * direction / norm
+            kind = torch.float64 if fp64 and module.startswith(fp64) else torch.float32
+            # The operator of torch's own parametrization, for the same order of sums.
+            folded[f"{module}.weight"] = torch._weight_norm(value.to(kind), state[module + _GAIN].to(kind), 0)
         elif not name.endswith(_GAIN):
             folded[name] = value
     return folded

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 ARCHITECTURE = "TalkspurtSpeechQwen2ForCausalLM"
 SAMPLER = "tts_engine.cosyvoice.vllm_plugin.processor:RasLogitsProcessor"
+SAMPLING = "ras_sampling"
+"""Key of the model's ``config.json``: the fields of ``SamplingConfig``."""
 HISTORY = "ras_history"
 """Key of ``SamplingParams.extra_args``: a list of the ids that were drawn before the request, which continues them."""
 CONTROLS = "ras_controls"

@@ -13,7 +13,8 @@ import torch
 from vllm import SamplingParams
 from vllm.v1.sample.logits_processor.interface import BatchUpdate, LogitsProcessor, MoveDirectionality
 
-from tts_engine.cosyvoice.vllm_plugin import CONTROLS, HISTORY
+from tts_engine.cosyvoice.models.config import SamplingConfig
+from tts_engine.cosyvoice.vllm_plugin import CONTROLS, HISTORY, SAMPLING
 from tts_engine.cosyvoice.vllm_plugin.ras import RasState
 
 SEED = "ras_seed"
@@ -30,7 +31,8 @@ class RasLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             raise ValueError(f"extra_args[{SEED!r}] is {seed!r}, expected an int64")
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        self._state = RasState(vllm_config.scheduler_config.max_num_seqs, device)
+        settings = getattr(vllm_config.model_config.hf_config, SAMPLING, {})
+        self._state = RasState(vllm_config.scheduler_config.max_num_seqs, device, SamplingConfig(**settings))
 
     def is_argmax_invariant(self) -> bool:
         return False

@@ -13,7 +13,6 @@ from torch import Tensor
 from tts_engine.cosyvoice.models.config import SamplingConfig
 from tts_engine.cosyvoice.sampling import ras, uniforms
 
-_CONFIG = SamplingConfig()
 _ALL = 2**31  # beyond every id
 
 
@@ -23,8 +22,9 @@ class RasState:
     It is not safe for several threads. ``apply`` does not change a row without a seed.
     """
 
-    def __init__(self, rows: int, device: torch.device) -> None:
-        self._ring = torch.full((rows, _CONFIG.window), -1, dtype=torch.long, device=device)
+    def __init__(self, rows: int, device: torch.device, config: SamplingConfig) -> None:
+        self._config = config
+        self._ring = torch.full((rows, self._config.window), -1, dtype=torch.long, device=device)
         self._step = torch.zeros(rows, dtype=torch.long, device=device)
         self._seed = torch.zeros(rows, dtype=torch.long, device=device)
         self._active = torch.zeros(rows, dtype=torch.bool, device=device)
@@ -46,8 +46,8 @@ class RasState:
         self._seed[row] = seed or 0
         self._step[row] = len(history)
         self._ring[row] = -1
-        for index in range(max(0, len(history) - _CONFIG.window), len(history)):
-            self._ring[row, index % _CONFIG.window] = history[index]
+        for index in range(max(0, len(history) - self._config.window), len(history)):
+            self._ring[row, index % self._config.window] = history[index]
 
     def move(self, source: int, target: int, *, swap: bool) -> None:
         for state in (self._ring, self._step, self._seed, self._active, self._controls):
@@ -64,8 +64,8 @@ class RasState:
             ids = torch.arange(logits.shape[1], device=logits.device)
             first, only = self._controls[:n, :1], self._controls[:n, 1:]
             logits.masked_fill_((ids >= first) & (ids != only), float("-inf"))
-        token, _ = ras(logits.float(), ring, uniforms(self._seed[:n], step), _CONFIG)
-        ring.scatter_(-1, (step % _CONFIG.window)[:, None], token[:, None])
+        token, _ = ras(logits.float(), ring, uniforms(self._seed[:n], step), self._config)
+        ring.scatter_(-1, (step % self._config.window)[:, None], token[:, None])
         step += 1
         others = torch.ones_like(logits, dtype=torch.bool).scatter_(-1, token[:, None], False)
         return logits.masked_fill_(others & self._active[:n, None], float("-inf"))

@@ -63,8 +63,9 @@ def main() -> None:
         types = f"*bf16 {kind} *fp32 {bias} *bf16 i32 i32 i32"
         tile = {"ROWS": rows, "COLUMNS": rows, "BLOCK": 128}
         print(compiled(k._matmul_8bit, types, HAS_BIAS=bias != "-", **tile))
-    types = "*bf16 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 i32 i32 i32 i32 i32 fp32"
-    print(compiled(k._sample, types, num_warps=8, ADVANCE=1, TOP_K=25, WINDOW=10, BLOCK=8192))
+    types = "*bf16 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 *i64 i32 i32 i32 i32 i32 i32"
+    sampling: dict[str, Any] = {"TOP_P": 0.8, "TOP_K": 25, "PLACES": 32, "WINDOW": 10, "BACK": 16}
+    print(compiled(k._sample, types, num_warps=8, ADVANCE=1, BLOCK=8192, **sampling))
     vocoder()
 
 

@@ -101,6 +101,7 @@ def test_language_model_steps_give_the_logits_and_ids_of_the_plain_network(versi
             slots,
             fused.state,
             tokens,
+            config.sampling,
             ids=ids,
             first_stop=config.speech_token_size,
             fill=config.fill,
@@ -132,7 +133,7 @@ def test_logits_without_a_number_draw_no_id() -> None:
     state = _state(2)
     tokens = torch.zeros(2, dtype=torch.long, device=DEVICE)
     slots = torch.arange(2, device=DEVICE)
-    kernels.sample(logits, slots, state, tokens, ids=60, first_stop=50, fill=53, advance=True)
+    kernels.sample(logits, slots, state, tokens, SamplingConfig(), ids=60, first_stop=50, fill=53, advance=True)
     assert tokens[0] >= 0
     assert tokens[1] == -1
 
@@ -147,7 +148,7 @@ def test_slots_that_are_only_fed_or_forced_or_may_not_end() -> None:
     state.give(torch.tensor(inputs, device=DEVICE))
     assert state.last.tolist() == [70, 71, 72, 73]
     tokens, slots = (torch.arange(4, device=DEVICE) for _ in range(2))
-    kernels.sample(logits, slots, state, tokens, ids=60, first_stop=50, fill=53, advance=True)
+    kernels.sample(logits, slots, state, tokens, SamplingConfig(), ids=60, first_stop=50, fill=53, advance=True)
     assert tokens[1:].tolist() == [53, 55, 53]
     assert state.last.tolist() == [70, 53, 55, 53]
     assert state.steps.tolist() == [0, 1, 1, 1]
@@ -157,7 +158,7 @@ def test_slots_that_are_only_fed_or_forced_or_may_not_end() -> None:
 def _state(slots: int) -> object:
     from tts_engine.cosyvoice.lm.cuda_steps import SlotState
 
-    return SlotState(slots, 32, DEVICE)
+    return SlotState(slots, 32, DEVICE, window=10)
 
 
 @torch.inference_mode()

@@ -7,6 +7,7 @@ import functools
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils.parametrizations import weight_norm
 
 from tests.tts_engine.cosyvoice.models.goldens import deviation, frames, hift_config, read_json, tensors
 from tts_engine.cosyvoice.models.folding import fold_weight_norm
@@ -24,9 +25,27 @@ def symmetric() -> Hift:
 @functools.cache
 def causal() -> CausalHift:
     network = CausalHift(hift_config(3), noise_seconds=1)
-    network.load_state_dict(fold_weight_norm(tensors(3, "hift")))
+    network.load_state_dict(fold_weight_norm(tensors(3, "hift"), fp64="f0_predictor."))
     network.noise = tensors(3, "io_hift")["noise_table"][0]
     return network.eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize(("version", "fp64"), [(2, ""), (3, "f0_predictor.")])
+def test_weights_are_folded_bit_for_bit_as_torch_folds_them(version: int, fp64: str) -> None:
+    """Upstream keeps the pair and lets torch fold it at each call, in the precision that the module has."""
+    state = tensors(version, "hift")
+    folded = fold_weight_norm(state, fp64=fp64)
+    modules = [name.removesuffix(".parametrizations.weight.original1") for name in state if name.endswith("original1")]
+    assert any(name.startswith("f0_predictor.") for name in modules)
+    for name in modules:
+        gain, direction = (state[f"{name}.parametrizations.weight.original{i}"] for i in (0, 1))
+        plain = torch.nn.Conv1d(1, 1, 1)
+        plain.weight = torch.nn.Parameter(direction)
+        module = weight_norm(plain)
+        weights = module.parametrizations.weight
+        weights.original0.data, weights.original1.data = gain, direction
+        want = module.double().weight if fp64 and name.startswith(fp64) else module.weight
+        assert torch.equal(folded[f"{name}.weight"], want)
 
 
 def rms(got: Tensor, want: Tensor) -> float:

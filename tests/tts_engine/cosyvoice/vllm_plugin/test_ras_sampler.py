@@ -2,9 +2,11 @@
 
 import torch
 
+from tts_engine.cosyvoice.models.config import SamplingConfig
 from tts_engine.cosyvoice.vllm_plugin.ras import RasState
 
 CPU = torch.device("cpu")
+CONFIG = SamplingConfig()
 
 
 def picked(logits: torch.Tensor) -> list[int]:
@@ -14,7 +16,7 @@ def picked(logits: torch.Tensor) -> list[int]:
 
 def sequence(seed: int, steps: int, row: int, rows: int) -> list[int]:
     """What a request draws in a row of a batch of ``rows`` others, from peaked logits that repeat themselves."""
-    state = RasState(rows, CPU)
+    state = RasState(rows, CPU, CONFIG)
     for other in range(rows):
         state.start(other, 1000 + other, [])
     state.start(row, seed, [])
@@ -34,7 +36,7 @@ def test_a_request_draws_the_same_alone_and_in_any_row_of_a_batch() -> None:
 
 def test_rows_may_move_swap_and_be_preempted() -> None:
     alone = sequence(42, 40, 0, 1)
-    state = RasState(4, CPU)
+    state = RasState(4, CPU, CONFIG)
     state.start(0, 42, [])
     state.start(1, 7, [])
     generator = torch.Generator().manual_seed(5)
@@ -56,7 +58,7 @@ def test_rows_may_move_swap_and_be_preempted() -> None:
 
 
 def test_row_without_a_seed_is_left_alone() -> None:
-    state = RasState(2, CPU)
+    state = RasState(2, CPU, CONFIG)
     state.start(0, None, [])
     state.start(1, 1, [])
     logits = torch.randn(2, 30)
@@ -66,7 +68,7 @@ def test_row_without_a_seed_is_left_alone() -> None:
 
 
 def test_masked_ids_are_never_drawn() -> None:
-    state = RasState(1, CPU)
+    state = RasState(1, CPU, CONFIG)
     state.start(0, 3, [])
     for _ in range(200):
         logits = torch.randn(1, 40)

@@ -24,6 +24,7 @@ from tests.waiting import until
 from tts_engine.cosyvoice.lm.eager_steps import EagerLm  # noqa: E402
 from tts_engine.cosyvoice.lm.torch_lm import TorchLm  # noqa: E402
 from tts_engine.cosyvoice.lm.vllm_lm import VllmBackend, VllmConfig  # noqa: E402
+from tts_engine.cosyvoice.models.config import SamplingConfig  # noqa: E402
 from tts_engine.cosyvoice.vllm_plugin import SAMPLER  # noqa: E402
 from tts_engine.cosyvoice.vllm_plugin.joined_table import export_vllm  # noqa: E402
 from tts_engine.cosyvoice.vllm_plugin.ras import RasState  # noqa: E402
@@ -141,7 +142,7 @@ async def test_draws_inside_vllm_equal_the_sampler_on_the_same_logits(backend: A
     backend, io = backend
     size, seed, steps = backend.table.head_size, 77, 50
     params = backend._params(min_tokens=steps, max_tokens=steps, seed=seed, logprobs=size)
-    state = RasState(1, torch.device("cpu"))
+    state = RasState(1, torch.device("cpu"), SamplingConfig())
     state.start(0, seed, [])
     drawn, expected = [], []
     async for output in backend._engine.generate({"prompt_token_ids": prompt_of(backend, io)}, params, "drawn"):
