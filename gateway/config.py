@@ -222,6 +222,20 @@ class RouteCalling(Section):
     """Most placed calls of this route that may go on at a time."""
 
 
+LEXICON_WORDS, LEXICON_CHARS = 1000, 100
+
+
+def _lexicon(words: dict[str, str]) -> dict[str, str]:
+    if len(words) > LEXICON_WORDS:
+        raise ValueError(f"lexicon has {len(words)} words, expected at most {LEXICON_WORDS}")
+    for word, spoken in words.items():
+        if not 0 < len(word) <= LEXICON_CHARS or word != word.strip():
+            raise ValueError(f"lexicon word is {word!r}, expected 1 to {LEXICON_CHARS} characters without outer spaces")
+        if not spoken.strip() or len(spoken) > LEXICON_CHARS:
+            raise ValueError(f"lexicon[{word!r}] is {spoken!r}, expected 1 to {LEXICON_CHARS} characters")
+    return words
+
+
 class RouteConfig(Section):
     """What happens to a call. The keys have the names of ConversationRelay's attributes."""
 
@@ -261,6 +275,10 @@ class RouteConfig(Section):
     """Which `info` messages are sent. `speaker-events`: `agentSpeaking` and `clientSpeaking`. `tokens-played`:
     `tokensPlayed`. `debugging`: `roundTripDelayMs`, the time to the peer and back, which RTP measures by its reports
     and a media WebSocket by a ping every 5 s (AudioSocket does not measure it)."""
+    lexicon: Annotated[dict[str, str], AfterValidator(_lexicon)] = {}
+    """Words and what is spoken in their place, e.g. `{nginx: engine x, SQL: sequel}`. A word in small letters is found
+    in any case, another one only as it is written; neither is found inside another word. What the dialogue manager is
+    told of heard text keeps the word as it was written."""
     fallback: str = ""
     """Spoken while the dialogue manager is lost."""
     recording: bool = False

@@ -116,13 +116,13 @@ class Instructions:
                 self._queue.withdraw(turn)
             return
         self._set_options(turn, message)
-        turn.write(message.token, now)
+        spoken = turn.write(message.token, now)
         if not message.turn:
             self._untagged.turn = turn
         if fresh:
             self._turns.accept(turn, now)
-        elif turn.asked and message.token:
-            self._effects.feed(turn, message.token)
+        elif turn.asked and spoken:
+            self._effects.feed(turn, spoken)
         if message.last:
             self._turns.complete_text(turn)
 

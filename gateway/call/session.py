@@ -16,6 +16,7 @@ from gateway.call.caller import Caller
 from gateway.call.handoff import Handoff
 from gateway.call.instructions import Instructions
 from gateway.call.listening import Hearing
+from gateway.call.speakable import lexicon
 from gateway.call.speech import Means, Speech
 from gateway.call.stats import CallStats, Meter, SpokenText
 from gateway.call.turn import TurnDefaults
@@ -319,6 +320,7 @@ def turn_defaults(
         ahead_turns=playout.ahead_turns,
         held_turns=playout.held_turns,
         barge_in=interruption_rules(route, barge_in, hearing),
+        lexicon=lexicon(tuple(route.lexicon.items())),
     )
 
 

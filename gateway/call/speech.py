@@ -184,7 +184,7 @@ class Speech:
         self._stats.turns += 1
         making = self._making[turn.id] = _Making(asyncio.create_task(self._make(turn), name=f"turn {turn.id}"))
         if turn.kind == "text":
-            making.pending.append(turn.text)
+            making.pending.append(turn.speakable.text)
         self._tasks.add(making.task)
         making.task.add_done_callback(self._tasks.discard)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from gateway.call.barge_in import Rules
+from gateway.call.speakable import Lexicon, Speakable
 from gateway.media.playout import FirstFrame, Track
 from gateway.seams.messages import Interruptible
 from tts_engine.api import AudioChunk, TextSpan
@@ -105,6 +106,7 @@ class TurnDefaults:
     ahead_turns: int = 1
     held_turns: int = 4
     barge_in: Rules = Rules()
+    lexicon: Lexicon | None = None
 
 
 @dataclass(slots=True)
@@ -131,6 +133,8 @@ class Turn:
         self.accepted_at = now
         self.text = ""
         """All tokens so far, verbatim."""
+        self.speakable = Speakable(defaults.lexicon)
+        """What of ``text`` is spoken, where it is text to be spoken."""
         self.arrivals: list[tuple[int, float]] = []
         """(characters so far, when they arrived): the delay of the first packet is measured from these times."""
         self.interruptible: Interruptible = defaults.interruptible
@@ -187,20 +191,26 @@ class Turn:
             place, work = self.state
             raise RuntimeError(f"{event.name} is not possible: turn {self.id} is {place.value}, {work.value}") from None
 
-    def write(self, text: str, now: float) -> None:
-        """Add text that arrived."""
+    def write(self, text: str, now: float) -> str:
+        """Add text that arrived; return what is to be spoken in addition."""
         self.text += text
         self.arrivals.append((len(self.text), now))
+        return self.speakable.feed(text) if self.kind == "text" else ""
 
     def add_sound(self, chunk: AudioChunk, now: float, *, ptime_s: float) -> None:
-        """Add sound that arrived."""
-        self.spans.extend(chunk.spans)
+        """Add sound that arrived. Its spans count what is spoken; from here on they count ``text``."""
+        written = self.speakable.written if self.kind == "text" else int
+        spans = [
+            TextSpan(written(s.start_char), written(s.end_char), s.first_sample, s.end_sample, s.exact)
+            for s in chunk.spans
+        ]
+        self.spans.extend(spans)
         if self.first_chunk_at is None and chunk.frames:
             self.first_chunk_at = now
             self.first_stages_ms = chunk.stages_ms
-            self.first_chunk_chars = chunk.clause_end_char or (chunk.spans[-1].end_char if chunk.spans else 0)
-        if chunk.spans:  # the words of a whole clause may come with the first sound of the clause
-            self.segments.append((chunk.spans[-1].end_sample, chunk.spans[-1].end_char))
+            self.first_chunk_chars = written(chunk.clause_end_char) or (spans[-1].end_char if spans else 0)
+        if spans:  # the words of a whole clause may come with the first sound of the clause
+            self.segments.append((spans[-1].end_sample, spans[-1].end_char))
         self.track.push(chunk.frames, now=now, ptime_s=ptime_s)
 
     def first_packet(self, first: FirstFrame) -> FirstPacket | None:

@@ -106,7 +106,10 @@ class Turns:
         if not turn.complete:
             turn.apply(Event.COMPLETE)
             self.untagged.leave(turn)
+            rest = turn.speakable.close()
             if turn.asked:
+                if rest:
+                    self.effects.feed(turn, rest)
                 self.effects.end_text(turn)
 
     def advance(self, now: float) -> None:
@@ -133,7 +136,7 @@ class Turns:
         self.effects.wake(now)
 
     def _open(self, turn: Turn) -> None:
-        if turn.kind != "text" or turn.text.strip():
+        if turn.kind != "text" or turn.speakable.text.strip():
             turn.apply(Event.MAKE)
             self.effects.open(turn)
         elif turn.complete:  # a turn without a word: there is nothing to make

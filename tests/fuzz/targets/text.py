@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from functools import cache
 
+from gateway.call.speakable import Lexicon, Speakable
 from tests.fuzz.target import Target
 from tts_engine.cosyvoice.frontend.normalise import normalise
 from tts_engine.cosyvoice.frontend.words import expected_words
@@ -60,6 +61,23 @@ def run_clauses(data: bytes) -> None:
     assert text.endswith(settled.pending)
 
 
+LEXICON = Lexicon({"nginx": "engine x", "SQL": "sequel", "SQL Server": "sequel server", "C++": "C plus plus"})
+
+
+def run_markup(data: bytes) -> None:
+    """Cuts do not matter; each spoken character has a place in the tokens, and places never go back."""
+    size = data[0] % 16 + 1 if data else 1
+    words = LEXICON if data[:1] > b"\x7f" else None
+    text = _text(data[1:])
+    whole, pieces = Speakable(words), Speakable(words)
+    said = whole.feed(text) + whole.close()
+    told = "".join([*(pieces.feed(text[at : at + size]) for at in range(0, len(text), size)), pieces.close()])
+    assert said == told == whole.text == pieces.text
+    ends = [whole.written(spoken) for spoken in range(len(said) + 1)]
+    assert ends == [pieces.written(spoken) for spoken in range(len(said) + 1)] == sorted(ends)
+    assert ends[0] == 0 and ends[-1] <= len(text)
+
+
 def run_normaliser(data: bytes) -> None:
     """What a voice reads is aligned with what was written: every word once, in order, within the text."""
     text = _text(data)[:400]  # no clause is longer
@@ -100,7 +118,21 @@ def run_reader(data: bytes) -> None:
                 assert 0 < word.first_id <= word.end_id <= len(piece.ids)
 
 
+MARKUP = (
+    b'<speak>One<break time="1s"/>two <sub alias="World Wide Web">W3C</sub> <say-as interpret-as="digits">40</say-as>',
+    b"2 < 3 &amp; <prosody rate='x'>nginx</prosody>, SQL Server C++ &#65;<lang xml:lang=\"fr\">oui</lang> <b>no</b>",
+    b'<phoneme alphabet="ipa" ph="t">tomato</phoneme><break strength="weak"/></sub><s>a</s><amazon:effect name="x">b',
+)
+MARKUP_WORDS = (
+    b"<", b">", b"/>", b"</", b'="', b'"', b"'", b" ", b"break", b"sub", b"say-as", b" alias=", b"</sub>", b"</say-as>",
+    b' interpret-as="characters"', b"&amp;", b"&#x41;", b"&", b";", b"SQL", b" Server", b"nginx", b"C++", b"\xc4\xb1",
+)  # fmt: skip
+
 TARGETS = [
+    Target(
+        name="markup", run=run_markup, covers=("gateway/call/speakable.py",), words=MARKUP_WORDS,
+        seeds=tuple(bytes((90 * at,)) + seed for at, seed in enumerate(MARKUP)),
+    ),
     Target(
         name="clauses", run=run_clauses, covers=("tts_engine/text/clauses.py",), words=WORDS,
         seeds=tuple(bytes((at,)) + seed for at, seed in enumerate(SEEDS)),

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.call.barge_in import Event as Caller
 from gateway.call.barge_in import Policy, Rules
+from gateway.call.speakable import lexicon
 from gateway.call.turn import LIVE, TRANSITIONS, Event, Place, State, TurnDefaults, Work
 from gateway.seams.messages import (
     Cancel,
@@ -662,3 +663,61 @@ def test_a_suspicion_that_was_right_reports_what_was_heard_before_the_pause() ->
     call.work_all()
     call.run(1.0)
     assert call.events("t2")[-1] == "finished", "the pause is over"
+
+
+SSML = 'Hello <break time="1s"/><prosody rate="slow">slow <sub alias="World">W</sub> end</prosody> now'
+
+
+def test_markup_split_over_tokens_is_not_spoken_and_heard_text_is_the_tokens() -> None:
+    call = VirtualCall(TurnDefaults(tokens_played=True))
+    for at in range(0, len(SSML), 3):
+        call.say(Text(token=SSML[at : at + 3]))
+    call.say(Text(token="", last=True))
+    assert call.jobs["t1"].text == "Hello \n\nslow World end now"
+    call.work_all()
+    call.run(0.5)  # in the third word
+    call.say(Cancel())
+    (cut,) = told(call, Interrupt)
+    assert cut.utterance_until_interrupt == SSML[: SSML.index("</sub>")]
+    assert cut.utterance_until_interrupt + cut.utterance_remaining == SSML
+    assert "".join(info.value for info in told(call, Info)) == cut.utterance_until_interrupt
+
+
+def test_a_finished_turn_of_markup_has_been_heard_whole() -> None:
+    call = VirtualCall(TurnDefaults(tokens_played=True))
+    call.say(Text(token=SSML, last=True))
+    call.work_all()
+    call.run(2.0)
+    assert call.events("t1") == ["accepted", "started", "finished"]
+    assert "".join(info.value for info in told(call, Info)) == SSML
+
+
+def test_a_turn_of_markup_alone_says_nothing_and_finishes() -> None:
+    call = VirtualCall()
+    call.say(Text(token='<break time="1s"/>', last=True), Text(token="one", last=True))
+    call.work_all()
+    call.run(0.5)
+    assert [call.events(turn) for turn in ("t1", "t2")] == [
+        ["accepted", "finished"],
+        ["accepted", "started", "finished"],
+    ]
+    assert "t1" not in call.jobs
+
+
+def test_what_might_have_become_a_tag_is_spoken_when_the_turn_is_complete() -> None:
+    call = VirtualCall()
+    call.say(Text(token="one <br"))
+    assert call.jobs["t1"].text == "one "
+    call.say(Text(token="", last=True))
+    assert (call.jobs["t1"].text, call.jobs["t1"].ended) == ("one <br", True)
+
+
+def test_a_lexicon_changes_what_is_spoken_and_not_what_is_told() -> None:
+    call = VirtualCall(TurnDefaults(lexicon=lexicon((("nginx", "engine x"),)), tokens_played=True))
+    call.say(Text(token="Restart Ngi"), Text(token="nx now", last=True))
+    assert call.jobs["t1"].text == "Restart engine x now"
+    call.work_all()
+    call.run(0.3)  # in "engine"
+    call.say(Cancel())
+    (cut,) = told(call, Interrupt)
+    assert cut.utterance_until_interrupt == "Restart Nginx"

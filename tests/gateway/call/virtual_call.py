@@ -80,7 +80,7 @@ class VirtualCall:
 
     def open(self, turn: Turn) -> None:
         assert turn.id not in self.jobs, f"{turn.id} opened twice"
-        self.jobs[turn.id] = Job(turn, turn.text, turn.complete)
+        self.jobs[turn.id] = Job(turn, turn.speakable.text if turn.kind == "text" else turn.text, turn.complete)
 
     def feed(self, turn: Turn, text: str) -> None:
         self.jobs[turn.id].text += text
