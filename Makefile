@@ -2,10 +2,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-LOCKED = $(BIN)/python -m pip install -q --require-hashes
+LOCKED = $(BIN)/python requirements/quiet_pip.py install --require-hashes
 
 run: $(VENV)/.run            ## serve the demo on the embedded voice
-	$(BIN)/talkspurt serve -c configs/demo.yaml
+	@# Ctrl-C ends the server as it should (130), which is no error of make's.
+	@trap : INT; $(BIN)/talkspurt serve -c configs/demo.yaml || [ $$? -eq 130 ]
 
 test: test-hermetic test-peers  ## both halves; each says what it skipped and which ten tests were slowest
 
@@ -54,12 +55,15 @@ clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+	@echo "Making a Python environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
 
 # What runs is exactly what requirements/ lists, by hash. Where the recogniser has no wheel, the server runs without.
 $(VENV)/.run: $(VENV)/bin/python pyproject.toml requirements/build.txt requirements/base.txt requirements/recogniser.txt
-	($(LOCKED) -r requirements/build.txt -r requirements/recogniser.txt || \
-	    $(LOCKED) -r requirements/build.txt -r requirements/base.txt) && \
+	@echo "Installing talkspurt's packages into $(VENV), once: about 200 MB to load"
+	@($(LOCKED) -r requirements/build.txt -r requirements/recogniser.txt || { \
+	    echo "Without the recogniser, which has no wheel here: keys work, words do not"; \
+	    $(LOCKED) -r requirements/build.txt -r requirements/base.txt; }) && \
 	    $(BIN)/python -m pip install -q --no-deps --no-build-isolation -e . && touch $@
 
 $(VENV)/.tools: $(VENV)/bin/python requirements/tools.txt

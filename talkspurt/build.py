@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import signal
 import sys
 import time
@@ -64,7 +65,9 @@ from sip_bridge.bridge import SipBridge
 from sip_bridge.incoming import incoming_call
 from talkspurt import __version__
 from talkspurt.config.settings import Config
-from talkspurt.recognisers import HOW_TO_ADD, recognisers_for_gateway, unheard
+from talkspurt.greeting import greeting
+from talkspurt.recognisers import recognisers_for_gateway
+from tts_engine.errors import EngineError
 from tts_engine.service.client import GrpcEngine
 
 
@@ -261,7 +264,16 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         stack.push_async_callback(made.webrtc.aclose)
         made.switches.start()
         stack.push_async_callback(made.switches.aclose)
-        await made.server.start()
+        try:
+            await made.server.start()
+        except OSError as exc:
+            if exc.errno != errno.EADDRINUSE:
+                raise
+            server = config.server
+            raise OSError(
+                f"{server.host}:{server.port} (server.host, server.port) is in use: --port N takes another one, "
+                "--port 0 a free one; `doctor` tells whether a talkspurt serves there"
+            ) from exc
         stack.push_async_callback(made.server.aclose)
         if made.audiosocket is not None:
             await made.audiosocket.start()
@@ -300,17 +312,11 @@ async def _serve(config: Config) -> int:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), 0.05)
         keep_what_exists()
-        host = config.server.host
-        shown = f"[{host}]" if ":" in host else host
-        scheme = "https" if config.server.tls else "http"
-        print(f"talkspurt {__version__} is ready: {scheme}://{shown}:{made.server.port}/", flush=True)
-        if "call" in config.routes and "twilio" in made.carriers:
-            url = f"ws://{shown}:{made.server.port}/media/twilio/call"
-            print(f'first call:  talkspurt call {url} --text "Hello, this is talkspurt." -o heard.wav', flush=True)
-        if made.audiosocket is not None and config.audiosocket is not None:
-            print(f"audiosocket: {config.audiosocket.host}:{made.audiosocket.port}", flush=True)
-        if without := unheard(config.routes):
-            print(f"without a recogniser: {', '.join(without)}. To speak with them: {HOW_TO_ADD}", flush=True)
+        voices: list[str] | None = None
+        with contextlib.suppress(EngineError):
+            voices = [voice.voice_id for voice in await engine.list_voices()]
+        audiosocket = made.audiosocket.port if made.audiosocket is not None else None
+        print("\n".join(greeting(config, made.server.port, voices, audiosocket=audiosocket)), flush=True)
         await stopping.wait()
         await made.drain()
     return codes[0]

@@ -101,13 +101,16 @@ def delegated(module: str) -> Command:
 def config_check(args: argparse.Namespace) -> int:
     from talkspurt.config.settings import load
     from talkspurt.config.yaml_file import ConfigError
+    from talkspurt.recognisers import deaf_routes
 
     try:
-        load(args.file)
+        config = load(args.file)
     except ConfigError as exc:
         for problem in exc.problems:
             print(problem, file=sys.stderr)
         return 2
+    for name, why in deaf_routes(config.routes).items():
+        print(f"{args.file}: route {name} cannot hear: {why}")
     print(f"{args.file}: ok")
     return 0
 

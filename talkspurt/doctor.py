@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import ctypes
+import errno
+import http.client
 import importlib.metadata
 import importlib.util
 import json
@@ -13,6 +15,7 @@ import platform
 import resource
 import shutil
 import socket
+import ssl
 import statistics
 import struct
 import subprocess
@@ -25,6 +28,7 @@ from typing import Literal
 
 import numpy as np
 
+from gateway.http.health import SERVICE
 from talkspurt.config.settings import Config, load
 from tts_engine.api import UtteranceRequest, VoiceInfo
 from tts_engine.config import EngineConfig
@@ -174,7 +178,30 @@ def check_port(config: Config) -> Finding:
         with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
             return Finding("port", "ok", f"{host}:{port} is free" if port else f"{host}, any free port")
     except OSError as exc:
+        if exc.errno == errno.EADDRINUSE:
+            if _is_ours(config):
+                return Finding("port", "ok", f"{host}:{port}: a talkspurt serves there already")
+            detail = "another program is there; `serve --port N` takes another port"
+            return Finding("port", "fail", f"{host}:{port} (server.host, server.port): {detail}")
         return Finding("port", "fail", f"{host}:{port} (server.host, server.port): {exc.strerror}")
+
+
+def _is_ours(config: Config) -> bool:
+    """Ask the listener's address whether a talkspurt answers there."""
+    server = config.server
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)
+    connection = http.client.HTTPConnection(host, server.port, timeout=2)
+    if server.tls:
+        # The certificate is for the public name. Nothing is told to the other side, and its answer opens nothing.
+        unchecked = ssl._create_unverified_context()
+        connection = http.client.HTTPSConnection(host, server.port, timeout=2, context=unchecked)
+    try:
+        connection.request("GET", "/healthz")
+        return bool(json.load(connection.getresponse()).get("service") == SERVICE)
+    except (OSError, ValueError, AttributeError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def check_files(config: Config) -> Finding:

@@ -17,10 +17,11 @@ from gateway.recognition.client import ListenRecogniser
 from gateway.recognition.process import EmbeddedRecogniser, knows, socket_beside
 from gateway.recognition.server import ListenServer
 from gateway.seams.recogniser import Recogniser
+from talkspurt.invocation import pip_install
 from talkspurt.log import configure_as_parent
 from tts_engine.service.child import die_with, yield_cpu
 
-HOW_TO_ADD = "pip install 'talkspurt[recogniser]'"
+EXTRA = "talkspurt[recogniser]"
 
 
 def problem(route: RouteConfig, config: RecogniserConfig) -> str:
@@ -29,7 +30,7 @@ def problem(route: RouteConfig, config: RecogniserConfig) -> str:
         return "external needs recogniser.url"
     if route.recogniser == "embedded":
         if not moonshine.installed():
-            return f"embedded needs the extra [recogniser]: {HOW_TO_ADD}"
+            return f"embedded needs the extra [recogniser]: {pip_install(EXTRA)}"
         if not knows(route.language):
             return f"embedded knows English only, the route's language is {route.language}"
     return ""
@@ -42,9 +43,20 @@ def chosen(route: RouteConfig) -> str:
     return route.recogniser
 
 
-def unheard(routes: Mapping[str, RouteConfig]) -> list[str]:
-    """Return the routes that would have a recogniser if the extra were installed."""
-    return [name for name, route in routes.items() if route.recogniser == "auto" and not moonshine.installed()]
+def deaf_routes(routes: Mapping[str, RouteConfig]) -> dict[str, str]:
+    """Return the routes on which no ``prompt`` will ever come, and why. A route that is deaf on purpose
+    (``recogniser: ""``) is not among them."""
+    return {name: why for name, route in routes.items() if (why := _why_deaf(name, route))}
+
+
+def _why_deaf(name: str, route: RouteConfig) -> str:
+    if "recogniser" not in route.model_fields_set:
+        return f"it has no recogniser, so no prompt will come; set routes.{name}.recogniser, e.g. to auto"
+    if route.recogniser != "auto":
+        return ""
+    if not knows(route.language):
+        return f"the embedded recogniser knows English only, the route's language is {route.language}; see external"
+    return "" if moonshine.installed() else f"the recogniser is not installed: {pip_install(EXTRA)}"
 
 
 @asynccontextmanager

@@ -16,6 +16,9 @@ from tts_engine.errors import EngineError
 
 log = logging.getLogger(__name__)
 
+SERVICE = "talkspurt"
+"""What ``/healthz`` answers as ``service``, so that `talkspurt doctor` knows a server of ours."""
+
 _ENGINE_ANSWERS_S = 2.0
 _LOOK_S, _LOOK_WHILE_NOT_READY_S = 1.0, 0.2
 
@@ -100,7 +103,7 @@ class Health:
 
     async def live(self, request: web.Request) -> web.Response:
         """Answer, to show that the process lives."""
-        return web.json_response({"status": "ok"})
+        return web.json_response({"status": "ok", "service": SERVICE})
 
     async def ready(self, request: web.Request) -> web.Response:
         """Answer 200, or 503 while the process drains, is full, or has no working engine."""

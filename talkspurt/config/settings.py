@@ -38,6 +38,7 @@ from sip_bridge.config import SipConfig
 from talkspurt import recognisers
 from talkspurt.config.yaml_file import ConfigError, Document, Location, Problem, Value, parse, read
 from tts_engine.config import EngineConfig
+from tts_engine.embedded.voice_ids import voice_ids
 
 OVERRIDE_PREFIX = "TALKSPURT__"
 
@@ -162,7 +163,8 @@ def load(
         config = Config.model_validate(document.root, context=context)
     except ValidationError as exc:
         raise ConfigError(_problems(exc, document)) from None  # the original error would print secrets
-    if missing := [*_missing_files(config, document), *_missing_recognisers(config, document)]:
+    checks = (_missing_files, _missing_recognisers, _missing_voices)
+    if missing := [problem for check in checks for problem in check(config, document)]:
         raise ConfigError(missing)
     return config
 
@@ -350,6 +352,23 @@ def _missing_recognisers(config: Config, document: Document) -> list[Problem]:
         Problem(document.place(("routes", name, "recogniser")), f"routes.{name}.recogniser: {why}")
         for name, route in config.routes.items()
         if (why := recognisers.problem(route, config.recogniser))
+    ]
+
+
+def _missing_voices(config: Config, document: Document) -> list[Problem]:
+    engine = config.engine
+    if engine.targets or any(model.kind != "embedded" for model in (engine, *engine.more_models.values())):
+        return []  # such engines have voices that are registered while they run
+    known = voice_ids(engine.embedded)
+    if known is None:
+        return []
+    return [
+        Problem(
+            document.place(("routes", name, "voice")),
+            f"routes.{name}.voice: the embedded engine has no voice {route.voice!r}; it has {', '.join(known)}",
+        )
+        for name, route in config.routes.items()
+        if route.voice and route.voice not in known
     ]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -84,7 +85,7 @@ def test_the_compose_file_pins_images_and_mounts_what_is_there() -> None:
     for service in services.values():
         if "image" in service:
             assert re.search(r":v?\d+\.\d+\.\d+$", service["image"]), service["image"]
-        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+        assert all(port.startswith(("127.0.0.1:", "${PUBLIC_ADDRESS:-127.0.0.1}:")) for port in service["ports"])
         for source in (volume.split(":")[0] for volume in service.get("volumes", [])):
             assert not source.startswith(".") or (ROOT / source).exists(), source
     assert services["talkspurt"]["build"]["target"] in stages()
@@ -118,3 +119,27 @@ def test_every_metric_of_the_dashboard_exists(path: Path) -> None:
     names = {name for query in queries for name in re.findall(r"\b(?:talkspurt|cv)_\w+", query)}
     assert len(names) > 20
     assert not names - known.keys()
+
+
+@pytest.mark.parametrize(("server", "make"), [(130, 0), (0, 0), (1, 2)])
+def test_ctrl_c_is_no_error_of_makes(tmp_path: Path, server: int, make: int) -> None:
+    """A stand-in of the server that ends as an interrupted one does."""
+    (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
+    program = tmp_path / ".venv/bin/talkspurt"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\nexit {server}\n")
+    program.chmod(0o755)
+    done = subprocess.run(["make", "-o", ".venv/.run", "run"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == make and ("Error" in done.stderr) == (make != 0)
+
+
+def test_the_image_hears_and_its_media_ports_are_the_published_ones() -> None:
+    for target in ("cpu", "cuda"):
+        settings = " ".join(rest for head, rest in stages()[target] if head == "ENV")
+        (ports,) = re.findall(r"TALKSPURT__WEBRTC__PORTS=(\S+)", settings)
+        assert f"{ports}/udp" in " ".join(rest for head, rest in stages()[target] if head == "EXPOSE")
+        installed = " ".join(rest for head, rest in stages()[f"build{target.replace('cpu', '').replace('cu', '-cu')}"])
+        assert "moonshine" in installed or "recogniser.txt" in installed
+    service = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())["services"]["talkspurt"]
+    assert service["environment"]["TALKSPURT__WEBRTC__PORTS"] == ports
+    assert f"{service['environment']['TALKSPURT__WEBRTC__PUBLIC_ADDRESS']}:{ports}:{ports}/udp" in service["ports"]

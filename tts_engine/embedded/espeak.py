@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts_engine.api import EngineStatus, VoiceInfo
+from tts_engine.embedded.voice_ids import ESPEAK as PREFIX
 from tts_engine.errors import InvalidRequest, NotFound, SynthesisFailed, Unavailable
 from tts_engine.synthesizer import LINE_RATES, ClauseRequest, PcmChunk, Playhead, WordSpan
 from tts_engine.text.scripts import is_noise
 from voicecodecs.pcm import to_float32
 from voicecodecs.resample import resample
 
-PREFIX = "espeak:"
 """Beginning of the ids of these voices: ``espeak:de``, ``espeak:cmn``."""
 
 # speak_lib.h

@@ -20,6 +20,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from tts_engine.embedded.hibari_text import Piece
 from tts_engine.embedded.mandarin_text import HOW_TO_INSTALL
 from tts_engine.embedded.onnx.cut import with_outputs
+from tts_engine.embedded.voice_ids import MANDARIN_TABLES
 from tts_engine.errors import Unavailable
 from tts_engine.synthesizer import WordSpan
 
@@ -104,7 +105,7 @@ def read_tables(folder: str) -> dict[str, Floats]:
     if not folder:
         with np.load(_package(_DATA) / "data/voices_ja.npz") as tables:
             return {name: _table(name, tables[name].reshape(-1)) for name in sorted(tables.files)}
-    files = sorted(Path(folder).expanduser().glob("z[fm]_*.bin"))
+    files = sorted(Path(folder).expanduser().glob(MANDARIN_TABLES))
     if not files:
         raise Unavailable(f"engine.embedded.mandarin.voices_folder {folder} has no voice table zf_*.bin or zm_*.bin")
     return {file.stem: _table(str(file), np.frombuffer(file.read_bytes(), np.uint8)) for file in files}

@@ -24,12 +24,10 @@ from tts_engine.embedded.espeak import EspeakSynthesizer
 from tts_engine.embedded.hibari import FRAME_MS, SAMPLE_RATE, HibariVoice, Noise, NoisePool, Speech
 from tts_engine.embedded.hibari_text import Piece, Reader
 from tts_engine.embedded.mandarin import MandarinSynthesizer
+from tts_engine.embedded.voice_ids import ENGLISH as VOICE
 from tts_engine.embedded.workers import Workers
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
 from tts_engine.synthesizer import LINE_RATES, ClauseRequest, PcmChunk, Playhead, WordSpan
-
-VOICE = "heart"
-"""The only voice whose model is part of the package; the others would be downloaded."""
 
 _MAX_FRAMES = 160
 """Longest step, frames: 2 s of sound. A more urgent call waits for a thread as long as such a step takes (15 ms)."""

@@ -109,9 +109,13 @@ def test_a_wrong_configuration_stops_every_command_that_reads_it(tmp_path: Path)
 
 
 def test_a_good_configuration_is_said_to_be_good(tmp_path: Path) -> None:
-    (tmp_path / "my.yaml").write_text("server:\n  port: 0\n")
+    (tmp_path / "my.yaml").write_text("server:\n  port: 0\nroutes: {default: {recogniser: ''}}\n")
     done = talkspurt("config", "check", "my.yaml", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "my.yaml: ok\n", "")
+    (tmp_path / "my.yaml").write_text("routes: {sales: {}}\n")
+    done = talkspurt("config", "check", "my.yaml", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("my.yaml: route sales cannot hear: ") and done.stdout.endswith("\nmy.yaml: ok\n")
 
 
 def test_config_show_has_file_and_override() -> None:

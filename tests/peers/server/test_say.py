@@ -1,5 +1,6 @@
 """`say`, `voices` and `doctor` from outside, on the tone engine where the voice does not matter."""
 
+import asyncio
 import io
 import json
 import socket
@@ -16,6 +17,7 @@ import pytest
 from talkspurt.config.settings import load
 from talkspurt.doctor import check_ffmpeg, check_files, check_opus, check_port, timer_lateness_ms
 from talkspurt.engines import local_engine
+from tests.peers.live_server import serve
 from tests.peers.server.test_cli import ROOT, environment, talkspurt
 from tts_engine.config import EngineConfig
 from tts_engine.service.server import SpeechServer
@@ -133,7 +135,7 @@ def test_doctor_fails_where_serve_would() -> None:
         port = str(taken.getsockname()[1])
         done = talkspurt("doctor", TALKSPURT__SERVER__PORT=port, **TONE)
     assert done.returncode == 1
-    assert f"fail port          127.0.0.1:{port} (server.host, server.port): Address already in use" in done.stdout
+    assert f"fail port          127.0.0.1:{port} (server.host, server.port): another program is there" in done.stdout
     assert done.stdout.endswith("serve does not work here, see `fail`\n")
 
 
@@ -150,6 +152,22 @@ def test_doctor_checks_what_the_machine_allows() -> None:
     assert check_ffmpeg(few).state == "ok"
     assert check_opus(few).state == "ok"
     assert check_port(load(None, environment={}, overrides={"server.host": "203.0.113.1"})).state == "fail"
+
+
+async def test_doctor_knows_a_server_of_ours_on_the_port_and_serve_names_the_way_out(tmp_path: Path) -> None:
+    async with serve(tmp_path, "engine: {kind: tone}\nroutes: {default: {recogniser: ''}}\n") as live:
+        port = live.address.rpartition(":")[2]
+        config = load(None, environment={}, overrides={"server.port": port})
+        found = await asyncio.to_thread(check_port, config)
+        assert (found.state, found.detail) == ("ok", f"127.0.0.1:{port}: a talkspurt serves there already")
+        second = await asyncio.to_thread(talkspurt, "serve", "--port", port, TALKSPURT__ENGINE__KIND="tone")
+        assert second.returncode == 1
+        assert f"127.0.0.1:{port} (server.host, server.port) is in use: --port N takes another" in second.stderr
+        assert "Traceback" not in second.stderr
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        found = await asyncio.to_thread(check_port, load(None, environment={}, overrides={"server.port": port}))
+        assert found.state == "fail" and "--port N" in found.detail
 
 
 def test_the_timer_is_never_early() -> None:

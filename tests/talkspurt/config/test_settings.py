@@ -10,6 +10,8 @@ from gateway.carriers.twilio.settings import TwilioConfig
 from talkspurt.config.reference import json_schema, markdown
 from talkspurt.config.settings import Config, effective_yaml, load
 from talkspurt.config.yaml_file import ConfigError
+from talkspurt.invocation import pip_install
+from talkspurt.recognisers import deaf_routes
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted(
@@ -162,9 +164,47 @@ def test_a_recogniser_that_cannot_be_is_told_with_its_line(tmp_path: Path, monke
     monkeypatch.setattr("gateway.recognition.moonshine.PACKAGE", "no_such_package")
     (problem,) = problems(tmp_path, text)
     assert problem == (
-        "3: routes.a.recogniser: embedded needs the extra [recogniser]: pip install 'talkspurt[recogniser]'"
+        f"3: routes.a.recogniser: embedded needs the extra [recogniser]: {pip_install('talkspurt[recogniser]')}"
     )
     assert loaded(tmp_path, text.replace("embedded", "auto")).routes["a"].recogniser == "auto"
+
+
+def test_a_voice_that_the_embedded_engine_lacks_is_told_with_its_line(tmp_path: Path) -> None:
+    text = "routes:\n  a:\n    voice: nosuch\n"
+    assert problems(tmp_path, text) == ["3: routes.a.voice: the embedded engine has no voice 'nosuch'; it has heart"]
+    assert loaded(tmp_path, text.replace("nosuch", "heart")).routes["a"].voice == "heart"
+    (tmp_path / "voices").mkdir()
+    (tmp_path / "voices/zf_xiaoxiao.bin").write_bytes(b"")
+    more = f"engine: {{embedded: {{espeak: [de], mandarin: {{voices_folder: {tmp_path}/voices}}}}}}\n"
+    (problem,) = problems(tmp_path, text + more)
+    assert problem.endswith("it has heart, zf_xiaoxiao, espeak:de")
+    # Voices inside of a package, and those of engines where voices are registered, only the running engine knows.
+    for more in (
+        "engine: {embedded: {mandarin: {}}}",
+        "engine: {kind: cosyvoice3}",
+        "engine: {targets: ['127.0.0.1:1']}",
+    ):
+        assert loaded(tmp_path, f"{text}{more}\n").routes["a"].voice == "nosuch"
+
+
+def test_a_route_that_cannot_hear_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    routes = loaded(
+        tmp_path,
+        "routes: {hears: {recogniser: auto}, forgotten: {}, on-purpose: {recogniser: ''}, "
+        "german: {recogniser: auto, language: de}}\n",
+    ).routes
+    assert deaf_routes(routes).keys() == {"forgotten", "german"}
+    assert "routes.forgotten.recogniser" in deaf_routes(routes)["forgotten"]
+    assert "English only" in deaf_routes(routes)["german"]
+    monkeypatch.setattr("gateway.recognition.moonshine.PACKAGE", "no_such_package")
+    assert pip_install("talkspurt[recogniser]") in deaf_routes(routes)["hears"]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_hears_or_is_deaf_on_purpose(path: Path) -> None:
+    routes = load(path, environment=SECRETS).routes
+    assert all("recogniser" in route.model_fields_set for route in routes.values())
+    assert not deaf_routes({name: route for name, route in routes.items() if route.language.startswith("en")})
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
@@ -188,6 +228,7 @@ def test_what_is_left_out_has_its_default(tmp_path: Path, text: str) -> None:
 
 def test_routes_share_settings_by_an_anchor(tmp_path: Path) -> None:
     text = "routes:\n  a: &shared\n    voice: heart\n    fallback: wait\n  b:\n    <<: *shared\n    voice: other\n"
+    text += "engine: {kind: tone}\n"
     config = loaded(tmp_path, text)
     assert (config.routes["b"].voice, config.routes["b"].fallback) == ("other", "wait")
     (problem,) = problems(tmp_path, text.replace("fallback", "falback"))[:1]
@@ -212,7 +253,7 @@ def test_variables_are_filled_in_whatever_the_type(tmp_path: Path) -> None:
 def test_overrides_win_and_are_typed_by_the_model(tmp_path: Path) -> None:
     config = loaded(
         tmp_path,
-        "server: {port: 1}\nroutes: {main-line: {voice: a}}\nauth: {api_keys: [{key: a}]}\n",
+        "engine: {kind: tone}\nserver: {port: 1}\nroutes: {main-line: {voice: a}}\nauth: {api_keys: [{key: a}]}\n",
         TALKSPURT__SERVER__PORT="9000",
         TALKSPURT__SERVER__TRUSTED_PROXIES="[10.0.0.0/8, 127.0.0.1]",
         TALKSPURT__SERVER__TLS="{certificate: /c, key: /k}",
@@ -276,7 +317,7 @@ def test_secrets_stay_out_of_what_is_shown_and_of_errors(tmp_path: Path) -> None
 def test_the_effective_configuration_is_a_configuration(tmp_path: Path) -> None:
     config = loaded(
         tmp_path,
-        "routes: {a: {voice: b, hints: [c]}}\n"
+        "routes: {a: {voice: heart, hints: [c]}}\n"
         "sip: {trunks: {t: {addresses: [192.0.2.0/24], headers: [X-Id, X-A-*], route: a}}}\n",
     )
     assert loaded(tmp_path, effective_yaml(config)) == config

@@ -1,0 +1,46 @@
+"""What ``serve`` prints when it is ready: where it listens, how to make a first call, and what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from talkspurt import __version__
+from talkspurt.config.settings import Config
+from talkspurt.invocation import command
+from talkspurt.recognisers import deaf_routes
+
+_DEFAULT = ("127.0.0.1", 8080)
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def greeting(
+    config: Config, port: int, voices: Sequence[str] | None = None, *, audiosocket: int | None = None
+) -> Iterator[str]:
+    """Yield lines. The first one has the address, for programs that wait for it.
+
+    Args:
+        port: TCP port of the listener.
+        voices: ids of the engine's voices. None: they are not known.
+        audiosocket: TCP port of the listener for AudioSocket.
+    """
+    listens = config.server.host
+    host = _WILDCARDS.get(listens, listens)
+    shown = f"{f'[{host}]' if ':' in host else host}:{port}"
+    site = f"{'https' if config.server.tls else 'http'}://{shown}"
+    yield f"talkspurt {__version__} is ready: {site}/"
+    yield f"  console     {site}/"
+    yield f"  web phone   {site}/phone"
+    twilio = config.carriers.configured().get("twilio")
+    if "call" in config.routes and twilio is not None and not twilio.settings.verify:
+        scheme = "wss" if config.server.tls else "ws"
+        url = "" if (host, port, scheme) == (*_DEFAULT, "ws") else f" {scheme}://{shown}/media/twilio"
+        yield f'  first call  {command()} call{url} --text "Hello, this is talkspurt." -o heard.wav'
+        yield "              (in another terminal; it plays carrier, caller and dialogue manager)"
+    if config.audiosocket is not None and audiosocket is not None:
+        yield f"  audiosocket {config.audiosocket.host}:{audiosocket}"
+    for name, why in deaf_routes(config.routes).items():
+        yield f"route {name} cannot hear: {why}"
+    for name, route in config.routes.items():
+        if voices is not None and route.voice and route.voice not in voices:
+            known = ", ".join(voices) or "none"
+            yield f"route {name} names the voice {route.voice!r}, which the engine does not have; it has {known}"
