@@ -53,6 +53,12 @@ CACHE_BYTES = Gauge("talkspurt_engine_cache_bytes", "Memory in the engine's cach
 TEXT_CACHE_REQUESTS = Counter(
     "talkspurt_text_cache_requests", "Look-ups in the text cache", ["outcome"], registry=REGISTRY
 )
+DRAFTS = Counter(
+    "talkspurt_engine_drafts",
+    "Clauses made before the next token told that they were complete; dropped: they were not, or were cut",
+    ["outcome"],
+    registry=REGISTRY,
+)
 NORMALISER_REQUESTS = Counter(
     "talkspurt_text_normaliser_requests",
     "Clauses whose numbers and dates were turned into words; hit: the words were remembered",
@@ -86,6 +92,9 @@ class PrometheusObserver:
         """See ``tts_engine.cosyvoice.synthesizer.StepObserver``. May be called in any thread."""
         BATCH_SIZE.observe(rows)
         CACHE_BYTES.labels(cache).set(cache_bytes)
+
+    def draft(self, *, kept: bool) -> None:
+        DRAFTS.labels("kept" if kept else "dropped").inc()
 
     def freed(self, seconds: float) -> None:
         FREED.observe(seconds)

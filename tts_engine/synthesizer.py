@@ -65,7 +65,7 @@ class Playhead:
     The utterance writes the plain attributes; schedulers read them in any thread.
     """
 
-    __slots__ = ("ahead", "delivered_s", "played_at", "played_s")
+    __slots__ = ("ahead", "delivered_s", "played_at", "played_s", "tentative")
 
     def __init__(self, *, ahead: bool = False) -> None:
         self.delivered_s = 0.0
@@ -76,9 +76,14 @@ class Playhead:
         """Monotonic second of ``played_s``. None: nothing has been heard yet."""
         self.ahead = ahead
         """Is this utterance made ahead, so that nobody waits for it?"""
+        self.tentative = False
+        """Is a clause being made that may never be heard, because its text may go on?"""
 
     def slack_s(self, now: float) -> float:
-        """Return the seconds until the caller hears silence. 0: somebody waits for a first chunk. Large: ``ahead``."""
+        """Return the seconds until the caller hears silence. 0: somebody waits for a first chunk. Large: ``ahead`` or
+        ``tentative``."""
+        if self.tentative:
+            return 1e6
         if self.played_at is None:
             return 1e6 if self.ahead else 0.0
         heard = min(self.played_s + (now - self.played_at), self.delivered_s)

@@ -35,7 +35,7 @@ talkspurt_carrier_mark_delay_seconds_count talkspurt_rtp_lost_total talkspurt_rt
 talkspurt_stale_tokens_total talkspurt_sip_kept
 talkspurt_engine_first_chunk_seconds_count talkspurt_engine_queue_seconds_count talkspurt_engine_freed_seconds_count
 talkspurt_engine_realtime_factor_count talkspurt_engine_cache_bytes talkspurt_text_cache_requests_total
-cv_audio_first_byte_seconds_count
+cv_audio_first_byte_seconds_count talkspurt_engine_drafts_total
 """.split()
 STANDS = {"talkspurt_build_info", "talkspurt_calls_limit", "talkspurt_tasks"}
 OTHERWISE = {
@@ -95,12 +95,18 @@ class Voice:
 
 
 async def a_managed_call(url: str) -> None:
-    """A turn with a gap, the same again, one that a key cuts, one that its manager cuts; tokens of both come late."""
+    """A turn with a gap, the same again, one by tokens, one that a key cuts, one that its manager cuts; tokens of both
+    come late."""
     live: Any = SimpleNamespace(ws=url.replace("http", "ws"))
     async with TestCall(live, "bot") as call:
         await until(lambda: any(message.get("name") == "roundTripDelayMs" for message in call.messages), "an info")
         for _ in range(2):
             assert (await call.spoken(LONG)).outcome == "finished"
+        begun = call.call.open_turn("")
+        call.call.send("text", token="Hello.", last=False, turn=begun.turn)
+        await until(lambda: "firstPacketMs" in begun.reported, "its first packet")
+        call.call.send("text", token=" Bye.", last=True, turn=begun.turn)
+        await until(lambda: begun.outcome, "its end")
         for cut in ("dtmf", "cancel"):
             turn = call.call.open_turn("")
             call.call.send("text", token=f"{cut} {LONG} ", last=False, turn=turn.turn)
@@ -111,7 +117,7 @@ async def a_managed_call(url: str) -> None:
                 call.call.send("cancel")
             await until(lambda turn=turn: turn.outcome, "the cut")
             call.call.send("text", token="Late.", last=True, turn=turn.turn)
-        assert [turn.outcome for turn in call.call.turns.values()] == ["finished"] * 2 + ["interrupted"] * 2
+        assert [turn.outcome for turn in call.call.turns.values()] == ["finished"] * 3 + ["interrupted"] * 2
 
 
 async def a_sip_call(made: Gateway) -> Samples:

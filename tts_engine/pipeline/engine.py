@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tts_engine.api import AudioChunk, EngineStatus, TextSpan, UtteranceRequest, VoiceInfo
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, SynthesisFailed, Unavailable
 from tts_engine.pipeline.clause_cache import ClauseCache, SpokenClause
+from tts_engine.pipeline.draft import Draft
 from tts_engine.pipeline.growing import GrowingText
 from tts_engine.pipeline.silence import SilenceTrimmer
 from tts_engine.synthesizer import ClauseRequest, Playhead, Synthesizer, VoiceEditor, WordSpan
@@ -36,6 +37,9 @@ from voicecodecs.packetizer import Packetizer
 log = logging.getLogger(__name__)
 
 Pcm = NDArray[np.float32]
+
+_SOON_S = 0.5
+"""A clause that may be complete is made before that is known if the caller has less sound in hand, seconds."""
 
 _HEAD_S = 0.4
 """Seconds of sound that are encoded first, because a caller waits for them. Encoding a whole long clause takes
@@ -75,9 +79,14 @@ class SpeechConfig(BaseModel):
     """How many seconds of sound are made before they are heard. More outlasts a longer slow spell; less wastes less
     work when a turn is cut."""
 
+    confirm_ms: float = Field(default=40, ge=0, le=10_000)
+    """A clause that ends with a full stop or a comma behind an ordinary word is made at once. It is sent when the next
+    token shows that it is complete, or if none comes for so long. With less, first packets do not wait for slow tokens.
+    With less than the time between two tokens, "amazon." is sent before "com" comes."""
+
     settle_ms: float = Field(default=300, ge=50, le=10_000)
-    """Text that ends like a sentence is spoken if no more text comes for so long, although nothing follows its full
-    stop. With less, the answer comes sooner when a model pauses in mid-turn. With too little, text is cut at "Dr."
+    """Text that ends with a full stop behind a number or an abbreviation is spoken if no more text comes for so
+    long. With less, the answer comes sooner when a model pauses in mid-turn. With too little, text is cut at "Dr."
     when tokens come slowly."""
 
     max_chars: int = Field(default=20_000, ge=1)
@@ -114,6 +123,10 @@ class EngineObserver(Protocol):
 
     def text_cache(self, *, hit: bool, cache_bytes: int) -> None:
         """Note that a clause was looked up in the cache, which now holds so many bytes."""
+        ...
+
+    def draft(self, *, kept: bool) -> None:
+        """Note that a clause was made before it was known to be complete. ``kept``: it was."""
         ...
 
     def freed(self, seconds: float) -> None:
@@ -283,7 +296,7 @@ class _Cut:
     fed_at: float
     """When its last character came."""
     token_ms: float
-    """How long we then waited for the text that showed the clause to be complete."""
+    """How long we then waited for the text that showed the clause to be complete, if nothing was made meanwhile."""
     text_ms: float
     """How long the cut took."""
 
@@ -319,6 +332,14 @@ class _Utterance:
         """Set when something above has changed, so that producer and consumer look again."""
         self._task: asyncio.Task[None] | None = None
         self._first_sent = False
+        self._speaking = False
+        """Is a clause being spoken?"""
+        self._tentative: Clause | None = None
+        """The clause that ends with the text so far, unless that goes on."""
+        self._draft: Draft | None = None
+        """Its beginning, until the clause has been spoken."""
+        self._dropped: set[asyncio.Task[None]] = set()
+        """Tasks that end dropped drafts."""
         self._growing: GrowingText | None = None
         """The first clause, if the model streams text and was given the clause's beginning."""
 
@@ -346,8 +367,14 @@ class _Utterance:
         self._grow()
         if self._settle is not None:
             self._settle.cancel()
-        loop = asyncio.get_running_loop()
-        self._settle = loop.call_later(self._engine.config.settle_ms / 1000, self._on_settled)
+        loop, config, tentative = asyncio.get_running_loop(), self._engine.config, self._splitter.tentative()
+        wait_ms = config.confirm_ms if tentative is not None and tentative.likely else config.settle_ms
+        self._settle = loop.call_later(wait_ms / 1000, self._on_settled)
+        self._tentative = tentative.clause if tentative is not None else None
+        if self._draft is not None and self._draft.kept_at is None and self._draft.clause != self._tentative:
+            self._drop_draft()
+        if self._tentative is not None:
+            loop.call_soon(self._write_draft)  # a whole turn's end comes with its text, and needs no draft
 
     def end_text(self) -> None:
         """Make a clause of the text that is left."""
@@ -391,12 +418,16 @@ class _Utterance:
         if self._settle is not None:
             self._settle.cancel()
         task, self._task = self._task, None
+        self._drop_draft()
         self._clauses.clear()
         self._chunks.clear()
         self._ended = True
+        working = [*self._dropped]
         if task is not None and not task.done():
             task.cancel()
-            await asyncio.wait([task])
+            working.append(task)
+        if working:
+            await asyncio.wait(working)
             if self._engine.observer is not None:
                 self._engine.observer.freed(self._engine.clock() - begun)
         self._finish()
@@ -416,10 +447,20 @@ class _Utterance:
             self._growing.end(clauses[0].text)
             clauses = clauses[1:]
         if clauses:
+            self._tentative = None
             text_ms = (self._engine.clock() - begun) * 1e3
             for clause in clauses:
                 fed_at = self._fed_at(clause.end_char)
-                self._clauses.append(_Cut(clause, fed_at, (begun - fed_at) * 1e3, text_ms))
+                token_ms = (begun - fed_at) * 1e3
+                if self._draft is not None and self._draft.clause == clause:
+                    self._draft.keep()
+                    token_ms = 0.0
+                    self._playhead.tentative = False
+                    if self._engine.observer is not None:
+                        self._engine.observer.draft(kept=True)
+                self._clauses.append(_Cut(clause, fed_at, token_ms, text_ms))
+            if self._draft is not None and self._draft.kept_at is None:
+                self._drop_draft()
             self._start()
             self._changed.set()
 
@@ -434,6 +475,39 @@ class _Utterance:
             if growing.grow(self._splitter.pending) >= enough and is_speakable(growing.text):
                 self._growing = growing
                 self._start()
+
+    def _write_draft(self) -> None:
+        """Begin to make a clause that may be complete, if the caller needs it soon."""
+        clause, growing = self._tentative, self._growing
+        busy = self._speaking or self._clauses or self._ended or (growing is not None and not growing.ended)
+        if clause is None or busy or self._draft is not None or not is_speakable(clause.text):
+            return
+        if self._playhead.slack_s(self._engine.clock()) < _SOON_S and not self._remembers(clause):
+            asked = self._asked(clause)
+            self._playhead.tentative = True
+            self._draft = Draft(
+                clause,
+                lambda: self._synthesizer.synthesize(asked, self._playhead),
+                samples=int(_HEAD_S * self._rate),
+                clock=self._engine.clock,
+            )
+
+    def _remembers(self, clause: Clause) -> bool:
+        try:
+            return self._engine.cache.get(self._key(clause.text)) is not None
+        except EngineError:  # a voice that is not there; whoever makes the clause in earnest meets the error again
+            return True
+
+    def _drop_draft(self) -> None:
+        draft, self._draft = self._draft, None
+        if draft is None:
+            return
+        self._playhead.tentative = False
+        if draft.kept_at is None and self._engine.observer is not None:
+            self._engine.observer.draft(kept=False)
+        task = asyncio.create_task(draft.aclose(), name="drop a draft")
+        self._dropped.add(task)
+        task.add_done_callback(self._dropped.discard)
 
     def _fed_at(self, chars: int) -> float:
         """Return when the text came up to this character, which is never asked for an earlier one again."""
@@ -451,6 +525,8 @@ class _Utterance:
     def fail(self, error: EngineError) -> None:
         """Stop speaking. The iterator raises after the chunks that are already there."""
         self._error = error
+        if self._draft is not None and self._draft.kept_at is None:
+            self._drop_draft()
         self._clauses.clear()
         self._ended = True
         if self._growing is not None:
@@ -469,7 +545,11 @@ class _Utterance:
                 await self._speak_growing(self._growing, self._engine.clock())
             while not self._error:
                 if self._clauses:
+                    self._speaking = True
                     await self._speak(self._clauses.popleft())
+                    self._speaking = False
+                    if self._draft is not None and self._draft.kept_at is not None:
+                        self._drop_draft()
                 elif self._ended:
                     break
                 else:
@@ -480,6 +560,7 @@ class _Utterance:
             log.exception("an utterance failed", extra={"utterance": self._request.utterance_id})
             self._error = SynthesisFailed(f"the engine failed: {type(exc).__name__}")
         finally:
+            self._drop_draft()
             self._finish()
 
     async def _wait(self, ready: Callable[[], bool], *, timeout_s: float | None = None) -> None:
@@ -559,27 +640,34 @@ class _Utterance:
             voice = f"{voice} {revision(voice)}"
         return voice, text, request.speed, request.instruct, request.language, self._model, self._rate
 
-    async def _synthesize(
-        self, clause: Clause, base: int, times: _Times, fed_at: float, *, growing: GrowingText | None = None
-    ) -> SpokenClause | None:
-        """Speak a clause as the model makes it. Return the whole clause, or None if it has no sound."""
-        engine, request = self._engine, self._request
-        asked = ClauseRequest(
+    def _asked(self, clause: Clause) -> ClauseRequest:
+        request = self._request
+        return ClauseRequest(
             text=clause.text,
             voice=request.voice,
             language=request.language,
             speed=request.speed,
             instruct=request.instruct,
             first=clause.first,
-            more=growing.pieces() if growing is not None else None,
             line_rate=self._line_rate,
         )
+
+    async def _synthesize(
+        self, clause: Clause, base: int, times: _Times, fed_at: float, *, growing: GrowingText | None = None
+    ) -> SpokenClause | None:
+        """Speak a clause as the model makes it. Return the whole clause, or None if it has no sound."""
+        engine = self._engine
+        asked = self._asked(clause)
+        if growing is not None:
+            asked = replace(asked, more=growing.pieces())
+        draft = self._draft if self._draft is not None and self._draft.clause == clause else None
+        chunks_of = draft.chunks() if draft is not None else self._synthesizer.synthesize(asked, self._playhead)
         trimmer = SilenceTrimmer(self._rate)
         words: list[WordSpan] = []
         unsent: list[WordSpan] = []
         heard: list[Pcm] = []
         engine_ms = 0.0
-        async with aclosing(self._synthesizer.synthesize(asked, self._playhead)) as chunks:
+        async with aclosing(chunks_of) as chunks:
             async for chunk in chunks:
                 times.text += chunk.text_ms
                 times.queue += chunk.queue_ms
@@ -591,6 +679,8 @@ class _Utterance:
                 pcm = trimmer.push(chunk.pcm)
                 if not len(pcm):
                     continue
+                if draft is not None and not self._first_sent:
+                    times.token = draft.waited_ms
                 heard.append(pcm)
                 words += unsent
                 spans = self._spans(unsent, trimmer.trimmed or 0, clause, base)

@@ -3,7 +3,11 @@
 This module decides where a clause ends; it knows nothing of sound. A clause ends after sentence punctuation, after a
 line break, or (when it is long enough) after a comma or dash. A text without any of these is cut at a space. No clause
 ends inside a number, time, abbreviation, address or e-mail address: ASCII punctuation ends a clause only when white
-space or a Han character follows, and Latin abbreviations are known by name. Chinese punctuation needs nothing after it.
+space or a Han character follows, and Latin abbreviations are known by name.
+
+Two kinds of marks need nothing behind them, since nothing that follows could change the clause: Chinese punctuation,
+and ``!`` and ``?`` behind a word. All others wait for the next token, because "amazon." may go on with "com", "3." with
+"5 percent" and "wait." with two more full stops. ``tentative`` returns the clause that ends if they do not.
 """
 
 from __future__ import annotations
@@ -62,6 +66,16 @@ class Clause:
     """The pause before this clause."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tentative:
+    """A clause that is complete unless the next token says that it goes on."""
+
+    clause: Clause
+    likely: bool
+    """Whether that token hardly ever comes: the clause ends with one mark behind a word that is no number,
+    abbreviation or address."""
+
+
 _NEVER_LAST = frozenset(
     "mr mrs ms dr prof st mt ft gen gov sen rep capt lt col sgt rev hon pres vs cf approx est fig vol ch pp no nos nr "
     "e.g i.e tel ext dept jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thurs fri "
@@ -84,6 +98,12 @@ _LEAD = re.compile(r"[\s。！？，；：…”’」』）】》]*")
 that ends with Chinese punctuation does not wait for what follows."""
 _END = re.compile(rf"[。！？，；：…]|[.!?]+|[{_SOFT}]|\n")
 _OPENERS = '([{"“‘—/'
+_TAIL = _CLOSERS + "!?.…"
+"""What may stand directly behind ``!`` or ``?`` at a clause's end. It is not spoken."""
+_WORD_BEFORE = re.compile(rf"""(?:^|[\s{_WIDE}])[({{\["'“‘«「『（【《*_]*(?:I|[^\W\d_](?:[^\W\d_]|['’-])*[^\W\d_])$""")
+"""A plain word of two letters or more at the end of a text: no number, initial, address or abbreviation with stops."""
+_WORD_CHARS = 40
+"""Longest word that is looked for."""
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
 _PAUSES = {
     **dict.fromkeys(",，—–…", Pause.COMMA),
@@ -111,6 +131,8 @@ class ClauseSplitter:
         self._line_breaks = 0
         """Line breaks at the end of the text that was returned. Two make a paragraph, together with those that
         follow."""
+        self._tail = False
+        """Does the text go on directly behind ``!`` or ``?``?"""
 
     @property
     def pending(self) -> str:
@@ -127,13 +149,31 @@ class ClauseSplitter:
         clauses = []
         for at in range(0, len(delta), _BLOCK):  # a clause is cut off by copying what is behind it
             self._text += delta[at : at + _BLOCK]
+            if self._tail:
+                self._skip_tail()
             if self._text[:1].isspace():  # dropped at once: otherwise every delta would read all blanks before it again
                 self._skip(0, self._after)
             clauses += self._cut()
         return clauses
 
+    def tentative(self) -> Tentative | None:
+        """Return the clause that ends with the text so far, unless the next token says that it goes on."""
+        text = self._text.rstrip()
+        if text[-1:] not in _LAST:
+            return None
+        scan = self._scan
+        found = self._next_end(final=True)
+        self._scan = scan  # what is no end yet may be one with the next character
+        if found is None or found[0] < len(text) or _lead(self._text) >= len(text):
+            return None
+        return Tentative(self._clause(found[0]), _is_likely(text))
+
     def settle(self) -> list[Clause]:
-        """Return a last sentence although nothing follows its full stop. Call this when no text came for a while."""
+        """Return a last clause although nothing follows it that shows its end. Call this when no text came for a
+        while."""
+        tentative = self.tentative()
+        if tentative is not None and tentative.likely:
+            return self._cut(final=True)
         stripped = self._text.rstrip().rstrip(_CLOSERS)
         if stripped and stripped[-1] in _HARD:
             return self.flush()
@@ -171,6 +211,8 @@ class ClauseSplitter:
                 return too_long, Pause.NONE
             if mark == "\n":
                 return end, Pause.SENTENCE
+            if mark[0] in "!?" and match.start() < config.max_chars and _ends_with_word(text, match.start()):
+                return match.start() + 1, _PAUSES[mark[0]]
             if mark not in _WIDE:
                 while end < window and text[end] in _CLOSERS:
                     end += 1
@@ -253,21 +295,29 @@ class ClauseSplitter:
             if match.end() < end:
                 self._weighed = match.end(), words
 
-    def _take(self, end: int, pause: Pause) -> Clause:
+    def _clause(self, end: int) -> Clause:
+        """Return the clause up to ``end``."""
         lead = _lead(self._text)
         before = self._after
         if before is not Pause.NONE and self._text[:lead].count("\n") + self._line_breaks >= 2:
             before = Pause.PARAGRAPH
         body = self._text[lead:end].rstrip()
         start = self._base + lead
-        clause = Clause(body, start, start + len(body), self._first, before)
+        return Clause(body, start, start + len(body), self._first, before)
+
+    def _take(self, end: int, pause: Pause) -> Clause:
+        clause = self._clause(end)
         self._skip(end, pause)
         self._first = False
         return clause
 
     def _skip(self, end: int, pause: Pause) -> None:
         """Drop ``_text[:end]`` and the blanks behind it. The next clause comes after ``pause``."""
-        rest = self._text[end:].lstrip()
+        rest = self._text[end:]
+        if end and self._text[end - 1] in "!?":
+            rest = rest.lstrip(_TAIL)
+            self._tail = not rest
+        rest = rest.lstrip()
         gone = self._text[: len(self._text) - len(rest)]
         self._line_breaks = gone[len(gone.rstrip()) :].count("\n") + (self._line_breaks if not gone.strip() else 0)
         if gone.strip() or self._after is Pause.NONE:
@@ -277,8 +327,29 @@ class ClauseSplitter:
         self._scan = 0
         self._weighed = 0, 0.0
 
+    def _skip_tail(self) -> None:
+        """Drop marks and closing quotes that follow the ``!`` or ``?`` of the clause before."""
+        rest = self._text.lstrip(_TAIL)
+        self._base += len(self._text) - len(rest)
+        self._text = rest
+        self._tail = not rest
 
+
+_LAST = _HARD + _SOFT + _CLOSERS
 _WORD = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|[^\s\u2e80-\u9fff\uf900-\ufaff]+")
+
+
+def _ends_with_word(text: str, end: int) -> bool:
+    """Does ``text[:end]`` end with a plain word?"""
+    return _WORD_BEFORE.search(text, max(0, end - _WORD_CHARS), end) is not None
+
+
+def _is_likely(text: str) -> bool:
+    """Does this text, which may be complete, end like one that is?"""
+    text = text.rstrip(_CLOSERS)
+    if not _ends_with_word(text, len(text) - 1) or text[-1] == ":":
+        return False
+    return text[-1] != "." or re.split(r"\W", text[:-1])[-1].lower() not in _SOMETIMES_LAST
 
 
 def _lead(text: str) -> int:

@@ -77,11 +77,13 @@ async def test_what_the_engine_says_is_told_and_the_rest_is_named(call: Call) ->
 async def test_the_wait_for_the_token_behind_a_full_stop_is_told(call: Call) -> None:
     async with call() as test:
         turn = test.call.open_turn("")
-        test.call.send("text", token="Hello there.", last=False, turn=turn.turn)
-        await asyncio.sleep(0.2)
+        test.call.send("text", token="The price is 3.", last=False, turn=turn.turn)
+        await asyncio.sleep(0.25)
         test.call.send("text", token=" And more.", last=True, turn=turn.turn)
         await until(lambda: turn.outcome)
-        assert stages_of(turn)["token"] >= 150
+        stages = stages_of(turn)
+        assert stages["token"] >= 50, "the clause was ready by then"
+        assert [stages[name] for name in ("queue", "engine")] == [60, 40]
 
 
 async def test_a_cached_clause_and_a_clip_have_stages_too(call: Call) -> None:

@@ -13,7 +13,7 @@ from tts_engine.api import AudioChunk, TextSpan, UtteranceRequest
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.pipeline.engine import Engine, PauseConfig, SpeechConfig
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead
-from tts_engine.tone import LETTER_MS, PADDING_MS, ToneSynthesizer, tone_hz
+from tts_engine.tone import LETTER_MS, ToneSynthesizer, tone_hz
 from voicecodecs.registry import AudioFormat
 
 pytestmark = pytest.mark.virtual_time
@@ -119,6 +119,7 @@ class Counter:
         self.lookups: list[bool] = []
         self.first: list[float] = []
         self.freed_s: list[float] = []
+        self.drafts: list[bool] = []
 
     def first_chunk(self, engine: str, seconds: float) -> None:
         self.first.append(seconds)
@@ -129,6 +130,9 @@ class Counter:
 
     def text_cache(self, *, hit: bool, cache_bytes: int) -> None:
         self.lookups.append(hit)
+
+    def draft(self, *, kept: bool) -> None:
+        self.drafts.append(kept)
 
     def freed(self, seconds: float) -> None:
         self.freed_s.append(seconds)
@@ -299,26 +303,163 @@ class Measured(ToneSynthesizer):
 
 
 @pytest.mark.parametrize("fmt", [AudioFormat(), AudioFormat("OPUS", 48000)], ids=str)
-@pytest.mark.parametrize("chunk_ms", [400, 120])
-async def test_the_stages_of_the_first_sound_add_up_to_the_time_since_its_text(fmt: AudioFormat, chunk_ms: int) -> None:
-    """With 120 ms, the first chunk of the voice is silence that is cut off."""
+@pytest.mark.parametrize(("chunk_ms", "chunks"), [(400, 1), (120, 2)], ids=["", "the first chunk is silence"])
+@pytest.mark.parametrize("token_ms", [25, 39, 100], ids=["overlapped", "waited for", "not waited for"])
+async def test_the_stages_of_the_first_sound_add_up_to_the_time_since_its_text(
+    fmt: AudioFormat, chunk_ms: int, chunks: int, token_ms: int
+) -> None:
     loop = asyncio.get_running_loop()
-    engine = Engine(Measured(chunk_ms=chunk_ms), clock=loop.time)
-    silent = PADDING_MS // chunk_ms
+    engine = Engine(Measured(chunk_ms=chunk_ms), SpeechConfig(confirm_ms=50), clock=loop.time)
     async with engine.open(request(format=fmt)) as utterance:
         utterance.feed("Hello there, this is")
         await asyncio.sleep(0.5)
         fed_at = loop.time()
         utterance.feed(" me.")
-        await asyncio.sleep(0.025)
-        utterance.feed(" And more.")
+        loop.call_later(token_ms / 1e3, utterance.feed, " And more.")
         chunk = await anext(aiter(utterance))
-        stages = chunk.stages_ms
         assert chunk.clause_end_char == len("Hello there, this is me.")
-        assert sum(stages.values()) == pytest.approx((loop.time() - fed_at) * 1e3)
-        expected = {"token": 25, "text": 5, "queue": 20, "engine": 10, "loop": 1}
-        factor = {"token": 1} | dict.fromkeys(("text", "queue", "engine", "loop"), silent + 1)
-        assert {name: stages[name] for name in expected} == pytest.approx(
-            {name: ms * factor[name] for name, ms in expected.items()}, abs=1e-6
-        )
+        assert sum(chunk.stages_ms.values()) == pytest.approx((loop.time() - fed_at) * 1e3)
+        waited = max(0, min(token_ms, 50) - 36 * chunks)
+        expected = {"token": waited, "text": 5 * chunks, "queue": 20 * chunks, "engine": 10 * chunks, "loop": chunks}
+        assert {name: chunk.stages_ms[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+    await engine.aclose()
+
+
+# A clause is made before the next token tells that it is complete.
+
+
+class Pausing(ToneSynthesizer):
+    """Hums after a while, and keeps what each clause was asked with."""
+
+    def __init__(self) -> None:
+        super().__init__(delay_s=lambda chunk: 0.03)
+        self.playheads: list[Playhead] = []
+
+    def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+        self.playheads.append(playhead)
+        return super().synthesize(clause, playhead)
+
+
+def texts(tone: ToneSynthesizer) -> list[str]:
+    return [asked.text for asked in tone.asked]
+
+
+async def test_a_clause_that_was_complete_is_sent_as_soon_as_that_is_known() -> None:
+    counter, tone, loop = Counter(), Pausing(), asyncio.get_running_loop()
+    engine = Engine(tone, SpeechConfig(confirm_ms=1000), observer=counter, clock=loop.time)
+    async with engine.open(request()) as utterance:
+        begun = loop.time()
+        utterance.feed("Hello there.")
+        await asyncio.sleep(0.2)
+        assert texts(tone) == ["Hello there."]
+        assert tone.chunks_made == 1, "the beginning, and no more"
+        assert tone.playheads[0].slack_s(loop.time()) > 1000, "others go first"
+        utterance.feed(" How")
+        assert tone.playheads[0].slack_s(loop.time()) == 0
+        await anext(aiter(utterance))
+        assert loop.time() - begun == pytest.approx(0.2)
+        utterance.end_text()
+        assert [c async for c in utterance]
+    assert texts(tone) == ["Hello there.", "How"]
+    assert counter.drafts == [True]
+    await engine.aclose()
+
+
+@pytest.mark.parametrize(
+    ("text", "more"), [("It costs 3.", "5 percent."), ("I saw Meyer Inc.", " today."), ("Ask amazon.", "com now.")]
+)
+async def test_a_clause_that_went_on_is_made_anew_unheard(text: str, more: str) -> None:
+    counter, tone = Counter(), Pausing()
+    engine = Engine(tone, SpeechConfig(cache_bytes=2**20), observer=counter)
+    chunks = []
+    async with engine.open(request()) as utterance:
+        utterance.feed(text)
+        await asyncio.sleep(0.035)
+        utterance.feed(more)
+        await asyncio.sleep(0)
+        utterance.end_text()
+        chunks = [chunk async for chunk in utterance]
+    assert tone.active == 0
+    assert texts(tone) == [text, text + more]
+    assert counter.drafts[0] is False
+    spans = [span for chunk in chunks for span in chunk.spans]
+    assert [(text + more)[s.start_char : s.end_char] for s in spans] == (text + more).split()
+    whole = await speak(Engine(ToneSynthesizer()), text + more)
+    np.testing.assert_array_equal(pcm(chunks), pcm(whole))
+    await speak(engine, text)
+    assert texts(tone) == [text, text + more, text], "no half of it is remembered"
+    await engine.aclose()
+
+
+async def test_a_clause_is_sent_when_no_token_comes_for_so_long() -> None:
+    loop = asyncio.get_running_loop()
+    engine = Engine(Pausing(), SpeechConfig(confirm_ms=40, settle_ms=300), clock=loop.time)
+    for text, after_s in (("One moment please.", 0.04), ("It costs 3.", 0.3)):
+        async with engine.open(request()) as utterance:
+            begun = loop.time()
+            utterance.feed(text)
+            await anext(aiter(utterance))
+            assert loop.time() - begun == pytest.approx(after_s)
+    await engine.aclose()
+
+
+async def test_cancel_frees_a_draft_at_once() -> None:
+    counter, tone = Counter(), ToneSynthesizer(delay_s=lambda chunk: 3600)
+    engine = Engine(tone, observer=counter)
+    utterance = engine.open(request())
+    utterance.feed("One moment please.")
+    await asyncio.sleep(0.01)
+    assert tone.active == 1
+    await utterance.aclose()
+    assert (tone.active, tone.chunks_made, counter.drafts) == (0, 0, [False])
+    assert len(counter.freed_s) == 1
+    await engine.aclose()
+
+
+async def test_cancel_frees_a_clause_that_was_a_draft() -> None:
+    tone = ToneSynthesizer(delay_s=lambda chunk: 3600 if chunk else 0)
+    engine = Engine(tone)
+    utterance = engine.open(request())
+    utterance.feed("One moment please. And")
+    await anext(aiter(utterance))
+    assert tone.active == 1
+    await utterance.aclose()
+    assert tone.active == 0
+    await engine.aclose()
+
+
+async def test_no_draft_is_made_of_what_nobody_waits_for() -> None:
+    tone = ToneSynthesizer()
+    engine = Engine(tone)
+    async with engine.open(request(ahead=True)) as utterance:
+        utterance.feed("A held turn.")
+        await asyncio.sleep(0.01)
+        assert texts(tone) == []
+    async with engine.open(request()) as utterance:
+        utterance.feed("One moment please. ")
+        await anext(aiter(utterance))
+        utterance.feed("The caller has enough to hear.")
+        await asyncio.sleep(0.01)
+        assert texts(tone) == ["One moment please."]
+    await engine.aclose()
+
+
+class Refusing(ToneSynthesizer):
+    """Refuses a clause that nobody may need."""
+
+    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+        if playhead.tentative:
+            raise Exhausted("full", retry_after_s=1)
+        async with aclosing(super().synthesize(clause, playhead)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+async def test_a_refused_draft_is_no_refused_turn() -> None:
+    engine = Engine(Refusing())
+    async with engine.open(request()) as utterance:
+        utterance.feed("One moment please.")
+        await asyncio.sleep(0.01)
+        utterance.end_text()
+        assert [chunk async for chunk in utterance]
     await engine.aclose()

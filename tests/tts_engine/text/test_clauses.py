@@ -50,7 +50,10 @@ CUTS = [
     ("你好！请问有什么可以帮您？我在。", ["你好！", "请问有什么可以帮您？", "我在。"]),
     ("今天天气非常非常好，我们去公园。", ["今天天气非常非常好，", "我们去公园。"]),
     ("first line\nsecond line\n\nthird", ["first line", "second line", "third"]),
-    ("What?! Really... yes.", ["What?!", "Really... yes."]),
+    ("What?! Really... yes.", ["What?", "Really... yes."]),
+    ('He said "stop!" Then he left.', ['He said "stop!', "Then he left."]),
+    ("Is it https://a.example/b?c=d or not?", ["Is it https://a.example/b?c=d or not?"]),
+    ("**Great!** Shall we?", ["**Great!", "Shall we?"]),
 ]
 
 
@@ -66,6 +69,79 @@ def test_a_full_stop_waits_for_the_next_character_and_no_longer() -> None:
     assert splitter.feed("50 now.") == []
     (clause,) = splitter.feed(" ")
     assert clause.text == "It costs 3.50 now."
+
+
+AT_ONCE, LIKELY, DOUBTFUL, NO_END = "at once", "likely", "doubtful", "no end"
+ENDS = [
+    ("Hello there!", AT_ONCE, "nothing changes this"),
+    ("How can I help you?", AT_ONCE, ""),
+    ("(Really?", AT_ONCE, "quotes and brackets behind it are not spoken"),
+    ("你好！", AT_ONCE, ""),
+    ("今天天气非常非常好，", AT_ONCE, ""),
+    ("你好吗?", AT_ONCE, "ASCII behind Han"),
+    ("One moment please.", LIKELY, "unless it is please.com, or an ellipsis"),
+    ('He said "stop."', LIKELY, ""),
+    ("So did I.", LIKELY, "the only word of one letter"),
+    ("你好.", LIKELY, ""),
+    ("Thank you very much,", LIKELY, ""),
+    ("Thank you very much;", LIKELY, ""),
+    ("It costs 3.", DOUBTFUL, "3.5 percent"),
+    ("It costs 1,", DOUBTFUL, "1,234"),
+    ("It starts at 3:", DOUBTFUL, "3:30"),
+    ("Please go to https:", DOUBTFUL, "https://"),
+    ("See https://a.example/b?", DOUBTFUL, "c=d"),
+    ("We close at 5 p.m.", DOUBTFUL, "today, or the next sentence"),
+    ("Apples, pears etc.", DOUBTFUL, ""),
+    ("We are Meyer Inc.", DOUBTFUL, ""),
+    ("Let me think here...", DOUBTFUL, "perhaps more dots"),
+    ("I know Dr.", NO_END, "Meyer"),
+    ("I know J.", NO_END, "an initial"),
+    ("Well,", NO_END, "too short for a comma"),
+    ("Well...", NO_END, ""),
+    ("Hello there", NO_END, ""),
+]
+
+
+@pytest.mark.parametrize(("text", "ends", "why"), ENDS)
+@pytest.mark.parametrize("size", [1, None])
+def test_when_a_clause_may_be_sent(text: str, ends: str, why: str, size: int | None) -> None:
+    splitter = ClauseSplitter()
+    pieces = [text] if size is None else text
+    cut = [clause.text for piece in pieces for clause in splitter.feed(piece)]
+    tentative = splitter.tentative()
+    assert splitter.tentative() == tentative, "asking changes nothing"
+    if ends in (AT_ONCE, NO_END):
+        assert (cut, tentative) == ([text] if ends == AT_ONCE else [], None), why
+    else:
+        assert tentative is not None
+        assert (cut, tentative.clause.text, tentative.likely) == ([], text, ends == LIKELY), why
+        assert [tentative.clause] == splitter.feed(" Next") + splitter.feed(" word")
+
+
+GOES_ON = [
+    ("It costs 3.", "5 percent more.", "It costs 3.5 percent more."),
+    ("Go to amazon.", "com today.", "Go to amazon.com today."),
+    ("Let me see.", ".. yes.", "Let me see..."),
+    ("He said stop.", '" Then.', 'He said stop."'),
+    ("We close at 5 p.m.", " today.", "We close at 5 p.m. today."),
+]
+
+
+@pytest.mark.parametrize(("text", "more", "clause"), GOES_ON)
+def test_a_clause_that_went_on_was_never_cut(text: str, more: str, clause: str) -> None:
+    splitter = ClauseSplitter()
+    assert splitter.feed(text) == []
+    tentative = splitter.tentative()
+    assert tentative is not None and tentative.clause.text == text
+    assert (splitter.feed(more) + splitter.flush())[0].text == clause
+
+
+def test_a_pause_in_the_stream_sends_a_likely_clause_and_no_number() -> None:
+    splitter = ClauseSplitter()
+    splitter.feed("Thank you very much,")
+    assert [clause.text for clause in splitter.settle()] == ["Thank you very much,"]
+    splitter.feed(" it costs one thousand, two, three, four, and 1,")
+    assert splitter.settle() == []
 
 
 def test_a_pause_in_the_stream_settles_a_sentence_but_not_half_a_one() -> None:
@@ -111,9 +187,9 @@ def test_cuts_do_not_depend_on_how_the_text_was_fed_and_lose_nothing(text: str, 
     end = 0
     for clause in clauses:
         assert text[clause.start_char : clause.end_char] == clause.text == clause.text.strip() != ""
-        assert text[end : clause.start_char].strip(" \n。，—") == ""
+        assert text[end : clause.start_char].strip(" \n。，—!?.\"'") == ""
         end = clause.end_char
-    assert text[end:].strip(" \n。，—") == ""
+    assert text[end:].strip(" \n。，—!?.\"'") == ""
 
 
 def test_blanks_before_a_clause_are_not_kept_to_be_read_again() -> None:
