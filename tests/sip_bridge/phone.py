@@ -23,7 +23,8 @@ from sip_bridge.transaction import failure_ack
 from tests.waiting import PATIENCE_S as PATIENCE_S
 
 FAST = {"t1": 0.03, "t2": 0.12, "t4": 0.1}
-"""Timers of RFC 3261, much shortened."""
+"""Timers of RFC 3261, much shortened, for a test that waits for one to run out. A process that stands still for two
+seconds has then given up its peer, so all other tests have the real timers."""
 
 _LASTING = ("transactions", "asked", "outgoing")
 
@@ -131,7 +132,6 @@ async def bridge(*, ready: bool = True, trunk: dict[str, Any] | None = None, **m
         ready: the dialogue manager of each call is there at once.
         trunk: settings of the one trunk, which lets loopback in.
     """
-    more["timeouts"] = FAST | more.get("timeouts", {})
     config = SipConfig(
         port=0,
         rtp_ports=more.pop("rtp_ports", "42000-42999"),
