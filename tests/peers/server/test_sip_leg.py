@@ -19,14 +19,14 @@ PATIENT_MS = round(1000 * PATIENCE_S)
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 
 
-PORT, RTP = free_port(), free_port()
+PORT = free_port()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
     config = f"""
 engine: {{kind: tone}}
-sip: {{port: {PORT}, rtp_ports: {RTP}-{RTP + 20}, trunks: {{phones: {{addresses: [127.0.0.1], route: talk}}}}}}
+sip: {{port: {PORT}, rtp_ports: 26000-26999, trunks: {{phones: {{addresses: [127.0.0.1], route: talk}}}}}}
 routes: {{talk: {{}}}}
 """
     async with serve(tmp_path_factory.mktemp("sip"), config) as running:

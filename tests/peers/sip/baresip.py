@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import os
 import wave
@@ -18,7 +17,6 @@ from tests.waiting import PATIENCE_S, until
 
 _RATES = {"pcmu": 8000, "pcma": 8000, "g722/16000/1": 16000, "opus/48000/2": 48000}
 _MODULES = "g711 g722 opus aufile ausine srtp sndfile"
-_rtp = itertools.count(0)
 
 
 def modules_folder() -> Path:
@@ -117,12 +115,12 @@ async def baresip(
         source.setsampwidth(2)
         source.setframerate(rate)
         source.writeframes(says or bytes(2 * channels * rate * 60))
-    port, control, media = port or free_port(), free_port(), 22000 + 20 * (next(_rtp) % 200)
+    port, control = port or free_port(), free_port()
     (folder / "config").write_text(
         f"sip_listen 127.0.0.1:{port}\nnet_interface 127.0.0.1\nmodule_path {modules_folder()}\n"
         + "".join(f"module {name}.so\n" for name in _MODULES.split())
         + "module_tmp account.so\nmodule_app menu.so\nmodule_app ctrl_tcp.so\n"
-        f"ctrl_tcp_listen 127.0.0.1:{control}\nrtp_ports {media}-{media + 19}\ncall_max_calls 4\n"
+        f"ctrl_tcp_listen 127.0.0.1:{control}\nrtp_ports 22000-25999\ncall_max_calls 4\n"
         f"audio_source aufile,{folder}/says.wav\naudio_player ausine,440\nsnd_path {folder}\n{config}"
     )
     (folder / "accounts").write_text(f"<sip:alice@127.0.0.1:{port}>;regint=0;audio_codecs={codec}{account}\n")
