@@ -19,7 +19,7 @@ import torch
 from h200_engine import Sound, clause_text, make_engine
 
 from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
-from tts_engine.config import EngineConfig
+from tts_engine.config import EngineConfig, EngineTimeouts
 from tts_engine.errors import Unavailable
 from tts_engine.metrics import PrometheusObserver
 from tts_engine.pipeline.engine import Engine, SpeechConfig
@@ -62,10 +62,13 @@ class Remote:
         return {}
 
 
-def engine_config(address: str, version: int) -> EngineConfig:
+def engine_config(arguments: argparse.Namespace, address: str) -> EngineConfig:
     # A count that was spoken once must be spoken again, not played.
     speech = SpeechConfig(cache_bytes=0)
-    return EngineConfig(kind="cosyvoice2" if version == 2 else "cosyvoice3", listen=address, speech=speech)
+    kind = "cosyvoice2" if arguments.version == 2 else "cosyvoice3"
+    # Small networks run on the CPU of a machine that may do much else.
+    patience = EngineTimeouts(audio_s=300, hang_s=300, connect_s=300) if arguments.tiny else EngineTimeouts()
+    return EngineConfig(kind=kind, listen=address, speech=speech, timeouts=patience)
 
 
 @asynccontextmanager
@@ -80,7 +83,7 @@ async def remote(arguments: argparse.Namespace) -> AsyncIterator[tuple[Remote, d
     if arguments.text_processes is not None:
         command += ["--text-processes", str(arguments.text_processes)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    client = GrpcEngine(address, engine_config(address, arguments.version))
+    client = GrpcEngine(address, engine_config(arguments, address))
     try:
         assert process.stdout is not None
         facts = b""
@@ -124,7 +127,7 @@ def main() -> int:
         print(json.dumps(made.facts), flush=True)
         return Engine(made.synthesizer, config.speech, observer=PrometheusObserver())
 
-    return runner.run(engine_config(arguments.address, arguments.version), factory)
+    return runner.run(engine_config(arguments, arguments.address), factory)
 
 
 if __name__ == "__main__":
