@@ -61,6 +61,12 @@ class Live:
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+) kB", text)[1])  # type: ignore[index]
 
+    def kept_waiting_s(self) -> float:
+        """How long the threads of gateway and engine have been ready to run and had no core, all together."""
+        pids = [self.process.pid, *ServerUnderTest(self.address, self.process.pid).engine_pids()]
+        waits = (file.read_text().split()[1] for pid in pids for file in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+        return sum(map(int, waits)) / 1e9
+
     async def metric(self, name: str, **labels: str) -> float:
         """Sum of a metric's samples that carry these labels; 0 where there is none yet."""
         async with aiohttp.ClientSession(headers=self.headers) as http, http.get(f"{self.http}/metrics") as answer:

@@ -22,18 +22,20 @@ from tests.waiting import PATIENCE_S, until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MESSAGE_BYTES = 200_000
+LEAD_MS = 1000
 CONFIG = f"""
 server: {{drain_s: 1}}
 engine: {{kind: tone}}
 carriers: {{twilio: {{verify: false}}}}
 # A busy machine may stop for a moment: what one peer does to another is the question. Raw carriers return no marks.
-playout: {{lead_ms: 1000, mark_timeout_s: 0.3}}
+playout: {{lead_ms: {LEAD_MS}, mark_timeout_s: 0.3}}
 routes:
-  default: {{dialogue: {{give_up_s: 3.0}}}}
+  default: {{dialogue: {{give_up_s: 60}}}}
+  left: {{dialogue: {{give_up_s: 0.5}}}}
   bystander: {{}}
   slow: {{dialogue: {{ping_s: 600}}}}  # its manager does not read while others are tested
-  out: {{dialogue: {{url: "URL", reconnect_first_s: 0.05, give_up_s: 5, extensions: true}}, fallback: One moment.}}
-limits: {{setup_timeout_s: 1.0, message_bytes: {MESSAGE_BYTES}, turn_chars: 20000, errors_in_a_row: 10}}
+  out: {{dialogue: {{url: "URL", reconnect_first_s: 0.05, give_up_s: 60, extensions: true}}, fallback: One moment.}}
+limits: {{setup_timeout_s: 5.0, message_bytes: {MESSAGE_BYTES}, turn_chars: 20000, errors_in_a_row: 10}}
 log: {{json_lines: true}}
 """
 STREAM = f"MZ{7:032x}"
@@ -60,26 +62,43 @@ class Bystander:
     def __init__(self, call: TestCall) -> None:
         self.test_call = call
         self.turns: list[Turn] = []
-        call.call.on_turn_end = lambda turn: self.go_on()
+        self.gaps = 0
+        """Gaps in turns during which the server had its cores: somebody else's bad input kept it from sending."""
+        self._waited_s = 0.0
+        call.call.on_turn_end = self._turn_ended
 
     def go_on(self) -> None:
+        self._waited_s = self.test_call.live.kept_waiting_s()
         self.turns.append(self.test_call.call.speak(self.TEXT))
         self.test_call.leg.turn_under_way = False
+
+    def _turn_ended(self, turn: Turn) -> None:
+        # With less waiting than the carrier's buffer lasts, a gap is not this machine's.
+        if (self.test_call.live.kept_waiting_s() - self._waited_s) * 1000 < LEAD_MS:
+            self.gaps += turn.reported.get("gaps", 0)
+        self.go_on()
 
     def check(self) -> None:
         """Every turn but the one under way was heard whole and without a gap."""
         call = self.test_call.call
         ended = [turn for turn in self.turns if turn.outcome]
         assert {turn.outcome for turn in ended} <= {"finished"} and not call.errors
-        assert [turn.reported["gaps"] for turn in ended] == [0] * len(ended)
+        assert self.gaps == 0
         assert len({turn.reported["audioMs"] for turn in ended}) <= 1
         leg = self.test_call.leg
         assert not leg.violations and leg.closed_at is None
         if ended:
             # The tone engine is deterministic, so each turn is the same row of samples.
-            first = leg.spurts[0].dry_samples
-            reference = bytes(leg.playout.heard[first : first + ended[0].reported["audioMs"] * 8])
-            assert leg.playout.heard.count(reference) >= len(ended)
+            heard, samples = self._heard(), ended[0].reported["audioMs"] * 8
+            assert heard[: samples * len(ended)] == heard[:samples] * len(ended)
+
+    def _heard(self) -> bytes:
+        """All that the caller got, without the silence between and in turns."""
+        leg, heard, at = self.test_call.leg, bytearray(), 0
+        for spurt in leg.spurts:
+            begin, at = at + spurt.dry_samples, at + spurt.dry_samples + sum(spurt.samples)
+            heard += leg.playout.heard[begin:at]
+        return bytes(heard)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -213,23 +232,23 @@ async def test_a_stream_that_does_not_start_properly_is_closed(world: World, mes
         assert await carrier.closed() == 1002
 
 
-async def test_a_stream_that_never_starts_is_closed(world: World) -> None:
+async def test_who_never_starts_a_stream_or_never_finishes_a_request_is_cut(world: World) -> None:
+    async def cut(sent: bytes) -> None:
+        host, _, port = world.live.address.partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(sent)
+        async with asyncio.timeout(PATIENCE_S):
+            try:
+                await reader.read()
+            except ConnectionError:
+                pass
+        writer.close()
+
     async with media(world, start=False) as carrier:
-        assert await carrier.closed() == 1008
-
-
-@pytest.mark.parametrize("sent", [b"", b"GET /media/twi", b"GET /media/twilio HTTP/1.1\r\nHost: x\r\n", b"GET /heal",
-                                  b"GET /healthz HTTP/1.1\r\nHost: x\r\n"])  # fmt: skip
-async def test_a_connection_that_never_finishes_its_request_is_cut(world: World, sent: bytes) -> None:
-    host, _, port = world.live.address.partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(sent)
-    async with asyncio.timeout(PATIENCE_S):
-        try:
-            await reader.read()
-        except ConnectionError:
-            pass
-    writer.close()
+        beginnings = (b"", b"GET /media/twi", b"GET /media/twilio HTTP/1.1\r\nHost: x\r\n", b"GET /heal",
+                      b"GET /healthz HTTP/1.1\r\nHost: x\r\n")  # fmt: skip
+        code, *_ = await asyncio.gather(carrier.closed(), *map(cut, beginnings))
+        assert code == 1008
 
 
 @pytest.mark.parametrize(
@@ -407,8 +426,8 @@ async def test_a_carrier_lost_ends_the_call_for_its_manager(world: World, state:
 
 @pytest.mark.parametrize("speaking", [False, True])
 async def test_a_dialled_in_manager_lost_without_another_ends_the_call(world: World, speaking: bool) -> None:
-    manager = await RawSocket.connect(world.live.address, "/v1/dialogue?route=default")
-    async with media(world) as carrier:
+    manager = await RawSocket.connect(world.live.address, "/v1/dialogue?route=left")
+    async with media(world, route="left") as carrier:
         setup = await manager.message("setup")
         if speaking:
             manager.json(type="text", sessionId=setup["sessionId"], token="And so on and so forth.", last=True)
