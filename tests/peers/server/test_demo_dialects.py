@@ -11,9 +11,11 @@ from talkspurt.simulator.call_script import Expect, Text
 from talkspurt.simulator.caller import Caller, CallOptions
 from talkspurt.simulator.carriers import CARRIERS
 from tests.peers.live_server import Live, serve
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+PATIENT_MS = round(1000 * PATIENCE_S)
 DEMO = Path(__file__).parents[3] / "configs/demo.yaml"
 
 
@@ -27,7 +29,9 @@ async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
 @pytest.mark.parametrize("dialect", CARRIERS)
 async def test_a_simulated_call_is_spoken_to(live: Live, dialect: str) -> None:
     call = Caller(
-        CallOptions(url=f"{live.ws}/media/{dialect}", dialect=dialect, steps=(Text("Hello."), Expect("speech", 20_000)))
+        CallOptions(
+            url=f"{live.ws}/media/{dialect}", dialect=dialect, steps=(Text("Hello."), Expect("speech", PATIENT_MS))
+        )
     )
     await call.run()
     assert call.report()["first_packet_ms"] is not None and not call.report()["violations"]

@@ -17,7 +17,7 @@ from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.manager import ManagedCall, Manager
 from tests.gateway.carriers.freeswitch_peer import PASSWORD, FreeSwitch
 from tests.peers.live_server import Live, serve
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -78,7 +78,7 @@ class Channel:
         self.started = words
         # Our name for this machine is the listener's port 0: a real one has server.public_url or media_url.
         url = words[0].replace("127.0.0.1:0", self.live.address)
-        await self.leg.connect(url)
+        await self.leg.connect(url, timeout_s=PATIENCE_S)
         return "+OK Success\n"
 
     async def attach(self, **parameters: str) -> int:

@@ -26,7 +26,7 @@ from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.manager import ManagedCall, Manager
 from tests.peers.live_server import Live, serve
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -114,7 +114,8 @@ async def test_a_call_goes_from_the_ivr_to_the_bot_and_back(
     assert stream is not None and then is not None and then.text is not None
     parameters = {p.get("name", ""): p.get("value", "") for p in stream.findall("Parameter")}
     leg = CarrierLeg(TwilioCarrier(number, parameters))
-    await leg.connect(live.ws + urlsplit(stream.get("url")).path)  # type: ignore[operator]
+    url = live.ws + urlsplit(stream.get("url")).path  # type: ignore[operator]
+    await leg.connect(url, timeout_s=PATIENCE_S)
 
     await until(lambda: calls, "setup")
     assert calls[0].setup["customParameters"] == {"account": "4711", "lang": "de"}

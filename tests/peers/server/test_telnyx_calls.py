@@ -18,7 +18,7 @@ from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.manager import ManagedCall, Manager
 from tests.peers.live_server import Live, serve
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 
 class Rest:
@@ -56,7 +56,7 @@ class Rest:
 
 
 def config(rest: Rest, **more: Any) -> TelnyxConfig:
-    return TelnyxConfig.model_validate({"api_key": "k3y", "api_url": rest.url, "api_timeout_s": 1, **more})
+    return TelnyxConfig.model_validate({"api_key": "k3y", "api_url": rest.url, "api_timeout_s": PATIENCE_S, **more})
 
 
 def begun(**parameters: str) -> StreamStarted:
@@ -123,7 +123,7 @@ async def test_a_whole_call_is_keyed_transferred_and_another_one_ended(live: Liv
     await manager.dial_in(f"{live.ws}/v1/dialogue?route=default")
     legs = [CarrierLeg(CARRIERS["telnyx"](number, {})) for number in (1, 2)]
     for leg in legs:
-        await leg.connect(f"{live.ws}/media/telnyx/default")
+        await leg.connect(f"{live.ws}/media/telnyx/default", timeout_s=PATIENCE_S)
     await until(lambda: len(calls) == 2)
     first, second = sorted(calls, key=lambda call: [leg.carrier.call_sid for leg in legs].index(call.call_sid))
     first.send("sendDigits", digits="12#")

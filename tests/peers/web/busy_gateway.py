@@ -13,7 +13,7 @@ from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.manager import ManagedCall, Manager
 from tests.peers.live_server import Live, serve
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 CONFIG = """
 server: {port: 0, drain_s: 0}
@@ -56,7 +56,7 @@ async def busy_gateway(folder: Path, *, calls: int = len(CALLS), cut_share: floa
                 await manager.dial_in(f"{live.ws}/v1/dialogue?route={route}")
             for number, (dialect, route) in enumerate(itertools.islice(itertools.cycle(CALLS), calls), 1):
                 leg = CarrierLeg(CARRIERS[dialect](number, {}))
-                await leg.connect(f"{live.ws}/media/{dialect}/{route}")
+                await leg.connect(f"{live.ws}/media/{dialect}/{route}", timeout_s=PATIENCE_S)
                 legs.append(leg)
             await until(lambda: len(talking) == calls, "all calls")
             yield live

@@ -26,7 +26,8 @@ from tests.waiting import until
 pytestmark = needs_chromium
 
 TEXT = "One two three four five six seven eight nine ten."
-LONG = "And on it goes, on and on, for quite a while, until somebody has heard enough of it and says so."
+LONG = "And on it goes, on and on, and on" + ", and on and on" * 20 + ", until somebody has heard enough of it."
+"""Longer than a browser takes to press a key, on a machine that does much else."""
 WIDTHS = (1600, 1280, 1024, 900, 768, 390, 320)
 SECTIONS: dict[str, Any] = {"carriers": {"twilio": {"verify": False}}, "routes": {"default": {}, "talk": {}}}
 
@@ -270,7 +271,7 @@ async def test_a_voice_from_the_microphone_and_an_engine_that_takes_none(
         await asyncio.sleep(1)  # of recording
         await page.click("#record")
         seconds = await page.until(lambda s: s and s > 0.3, "return document.querySelector('#reference').duration")
-        assert seconds < 10
+        assert seconds < 60
         await page.type("#transcript", "Hum.")
         await page.click("#voice-form .primary")
         await page.until_text("#voice-problem", "cannot clone", "cosyvoice")

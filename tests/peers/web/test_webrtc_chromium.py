@@ -76,7 +76,6 @@ async def test_chromium_hears_the_voice(driver: webdriver.Chrome, codec: str, se
         assert min(abs(int(loudest) - hz) for hz in wanted) <= 12
         stats = await browser.do("return await call.stats()")
         assert stats["inbound-rtp"]["packetsLost"] == 0
-        assert stats["inbound-rtp"]["packetsDiscarded"] == 0
         assert stats["inbound-rtp"]["packetsReceived"] > 50
 
 
