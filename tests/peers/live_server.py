@@ -26,6 +26,9 @@ from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.manager import ManagedCall, Manager, Turn
 from tests.waiting import PATIENCE_S, until
 
+START_S = 300.0
+"""The longest start of a server or an engine: it loads networks and warms them up, maybe beside much else."""
+
 
 @dataclass(slots=True)
 class Live:
@@ -123,7 +126,7 @@ async def serve(
         )
     assert process.stdout is not None
     try:
-        first = (await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)).decode()
+        first = (await asyncio.wait_for(process.stdout.readline(), START_S)).decode()
         ready = re.search(r"is ready: https?://(\S+?)/?\s*$", first)
         assert ready is not None, f"not ready: {first!r}\n{log.read_text()}"
         live = Live(ready[1].replace("0.0.0.0", "127.0.0.1"), process, log)

@@ -16,7 +16,7 @@ import pytest_asyncio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from talkspurt.cli import main
-from tests.peers.live_server import Live, TestCall, child_environment, serve
+from tests.peers.live_server import START_S, Live, TestCall, child_environment, serve
 from tests.peers.ports import free_port
 from tests.waiting import PATIENCE_S, until
 from tts_engine.api import UtteranceRequest
@@ -128,7 +128,7 @@ async def test_an_engine_alone_serves_health_reflection_and_metrics_and_drains(c
     )
     client = GrpcEngine(listen, EngineConfig())
     try:
-        async with grpc.aio.insecure_channel(listen) as channel, asyncio.timeout(PATIENCE_S):
+        async with grpc.aio.insecure_channel(listen) as channel, asyncio.timeout(START_S):
             health = health_pb2_grpc.HealthStub(channel)
             request = health_pb2.HealthCheckRequest(service=wire.SERVICE)
             seen = []

@@ -23,7 +23,7 @@ import pytest
 
 from gateway.carriers.signatures import twilio_signature
 from talkspurt.bench.server_process import ServerUnderTest
-from tests.peers.live_server import RawSocket, Refused, child_environment, media_message, start_message
+from tests.peers.live_server import START_S, RawSocket, Refused, child_environment, media_message, start_message
 from tests.waiting import PATIENCE_S, until
 
 SECRETS = {
@@ -133,7 +133,9 @@ async def running(folder: Path) -> AsyncIterator[Run]:
         )
     run = Run(process, output, environment)
     try:
-        await until(lambda: run.address or process.returncode is not None, "the server")
+        async with asyncio.timeout(START_S):
+            while not run.address and process.returncode is None:
+                await asyncio.sleep(0.01)
         yield run
         process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(process.wait(), PATIENCE_S)
