@@ -145,7 +145,9 @@ class SpeechEngine(Protocol):
 
     async def list_voices(self) -> Sequence[VoiceInfo]: ...
 
-    async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+    async def add_voice(
+        self, *, voice_id: str, name: str, wav: bytes | bytearray, transcript: str, language: str
+    ) -> VoiceInfo:
         """Register a voice from reference audio (WAV, mono or stereo, 16 kHz or more) and what is said in it."""
         ...
 

@@ -13,8 +13,9 @@ import os
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest
 
@@ -57,6 +58,10 @@ _WRITE_BUFFER_BYTES = 64 * 1024  # about four seconds of base64 mu-law: a peer t
 # All that the kernel has of a peer is handled in one go, and by default that may be megabytes: 50,000 small messages,
 # for which everybody else waits. This is half a second of the widest audio that a carrier sends (16 kHz, two bytes).
 _READ_BUFFER_BYTES = 16 * 1024
+# These may still be thousands of small messages. After so many frames in a row the others have their turn first, and
+# the socket is not read meanwhile. Two seconds of audio that comes late at once are 100 frames.
+_IN_A_ROW = 100
+_MAX_COMPLAINTS = 10  # of a peer, that are logged
 
 
 class Accept(Protocol):
@@ -114,6 +119,11 @@ class MediaConnection(WSListener):
         self._receiving: ReceiveBatching | None = None
         self._session: CallEvents | None = None
         self._errors = 0
+        self._complaints = 0
+        self._in_a_row = 0
+        """Frames of this read that have been taken."""
+        self._put_off: deque[tuple[WSMsgType, bool, bytes]] = deque()
+        """Frames of this read that wait for their turn: kind, whether it is the last of its message, payload."""
         self._full = False
         self._stopped = False
         self._parts: list[bytes] = []
@@ -145,11 +155,33 @@ class MediaConnection(WSListener):
         self._setup_timer = asyncio.get_running_loop().call_later(self._setup_timeout_s, self._not_started)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        """Take a frame, or put it off if it is one of too many in a row."""
+        if self._put_off:
+            self._put_off.append((frame.msg_type, frame.fin, frame.get_payload_as_bytes()))
+        elif self._in_a_row == _IN_A_ROW:
+            self._put_off.append((frame.msg_type, frame.fin, frame.get_payload_as_bytes()))
+            transport.underlying_transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on)
+        else:
+            self._in_a_row = 0 if frame.last_in_buffer else self._in_a_row + 1
+            self._take(frame.msg_type, frame.fin, frame.get_payload_as_bytes())
+
+    def _go_on(self) -> None:
+        """Take the next frames that were put off; the loop does everything else that is due before and after."""
+        for _ in range(_IN_A_ROW):
+            if not self._put_off:
+                break
+            self._take(*self._put_off.popleft())
+        if self._put_off:
+            asyncio.get_running_loop().call_soon(self._go_on)
+        elif self._transport is not None and not self._transport.underlying_transport.is_closing():
+            self._in_a_row = 0
+            self._transport.underlying_transport.resume_reading()
+
+    def _take(self, kind: WSMsgType, fin: bool, payload: bytes) -> None:
         """Take a frame. Media that nobody listens to is not even parsed."""
-        kind = frame.msg_type
         if kind is _TEXT or kind is _BINARY or kind is _CONTINUATION:
-            if frame.fin and kind is not _CONTINUATION:
-                payload = frame.get_payload_as_bytes()
+            if fin and kind is not _CONTINUATION:
                 session = self._session
                 receiving = self._receiving
                 if session is not None and not session.listening:
@@ -160,46 +192,46 @@ class MediaConnection(WSListener):
                 if receiving is not None:
                     receiving.wake()
             else:
-                whole = self._defragment(kind, frame)
+                whole = self._defragment(kind, fin, payload)
                 if whole is None:
                     return
                 kind, payload = whole
             self._received(kind, payload)
         elif kind is WSMsgType.PING:
-            self._answer_ping(transport, frame)
+            self._answer_ping(payload)
         elif kind is WSMsgType.PONG:
-            self._pong_received(frame.get_payload_as_bytes())
-        elif kind is WSMsgType.CLOSE:
-            transport.send_close(frame.get_close_code())
-            transport.disconnect()
+            self._pong_received(payload)
+        elif kind is WSMsgType.CLOSE and self._transport is not None:
+            self._transport.send_close(cast(WSCloseCode, int.from_bytes(payload[:2])))  # peers may make up codes
+            self._transport.disconnect()
 
-    def _defragment(self, kind: WSMsgType, frame: WSFrame) -> tuple[WSMsgType, bytes] | None:
+    def _defragment(self, kind: WSMsgType, fin: bool, payload: bytes) -> tuple[WSMsgType, bytes] | None:
         if kind is not WSMsgType.CONTINUATION:
             self._parts_type = kind
             self._forget_parts()
-        self._parts.append(frame.get_payload_as_bytes())
-        self._parts_bytes += len(self._parts[-1])
+        self._parts.append(payload)
+        self._parts_bytes += len(payload)
         if self._parts_bytes > self._max_message_bytes or len(self._parts) > _MAX_FRAGMENTS:
             self._forget_parts()
             limits = f"{self._max_message_bytes} bytes or {_MAX_FRAGMENTS} fragments"
             self.close(WSCloseCode.MESSAGE_TOO_BIG, f"message is over {limits}")
             return None
-        if not frame.fin:
+        if not fin:
             return None
-        payload = b"".join(self._parts)
+        whole = b"".join(self._parts)
         self._forget_parts()
-        return self._parts_type, payload
+        return self._parts_type, whole
 
     def _forget_parts(self) -> None:
         self._parts.clear()
         self._parts_bytes = 0
 
-    def _answer_ping(self, transport: WSTransport, frame: WSFrame) -> None:
+    def _answer_ping(self, payload: bytes) -> None:
         """Answer a ping. Pongs pile up for a peer that does not read, so their rate and the buffer bound them."""
         now = asyncio.get_running_loop().time()
-        if not self._full and now >= self._pong_at:
+        if self._transport is not None and not self._full and now >= self._pong_at:
             self._pong_at = now + _PONG_S
-            transport.send_pong(frame.get_payload_as_bytes())
+            self._transport.send_pong(payload)
 
     def _ping(self) -> None:
         """Send a ping that measures the round trip, and plan the next one."""
@@ -225,6 +257,7 @@ class MediaConnection(WSListener):
             if timer is not None:
                 timer.cancel()
         self._transport = None
+        self._put_off.clear()
         if self._receiving is not None:
             self._receiving.close()
             self._receiving = None
@@ -287,7 +320,9 @@ class MediaConnection(WSListener):
         elif isinstance(message, FlowControl):
             self._stopped = message.stopped
         elif isinstance(message, PeerError):
-            log.warning("peer complains", extra={"why": message.description, "transport": self.dialect.name})
+            self._complaints += 1
+            if self._complaints <= _MAX_COMPLAINTS:
+                log.warning("peer complains", extra={"why": message.description, "transport": self.dialect.name})
         elif session is None:
             if isinstance(message, MediaReceived | DtmfReceived | MarkReached):
                 raise ProtocolError(f"{self.dialect.name}: {type(message).__name__} before the stream's start")
@@ -364,6 +399,7 @@ class MediaConnection(WSListener):
 
     def close(self, code: WSCloseCode, why: str) -> None:
         """Close the socket with a reason, which is cut to the 123 bytes that fit."""
+        self._put_off.clear()
         if self._transport is not None:
             self._transport.send_close(code, why.encode()[:120])
             self._transport.disconnect()

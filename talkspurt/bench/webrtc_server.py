@@ -181,7 +181,9 @@ class _ReadyEngine:
     async def list_voices(self) -> Sequence[VoiceInfo]:
         return []
 
-    async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+    async def add_voice(
+        self, *, voice_id: str, name: str, wav: bytes | bytearray, transcript: str, language: str
+    ) -> VoiceInfo:
         raise NotImplementedError
 
     async def remove_voice(self, voice_id: str) -> None:

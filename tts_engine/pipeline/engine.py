@@ -199,7 +199,9 @@ class Engine:
         """Return the voices of the active model."""
         return self.synthesizer.voices()
 
-    async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+    async def add_voice(
+        self, *, voice_id: str, name: str, wav: bytes | bytearray, transcript: str, language: str
+    ) -> VoiceInfo:
         """Register a voice with the active model, in a thread.
 
         Raises:
@@ -215,7 +217,7 @@ class Engine:
             self.synthesizer.add_voice,
             voice_id=voice_id,
             name=name,
-            wav=wav,
+            wav=bytes(wav),
             transcript=transcript,
             language=language,
         )

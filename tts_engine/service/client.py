@@ -207,7 +207,7 @@ class _Backend:
         """The monotonic second until which we leave this engine alone while there are others."""
 
     async def ask(self, method: str, request: object, *, timeout_s: float) -> Any:
-        """Call a unary method. Raises EngineError."""
+        """Call a method with one answer; ``request`` is a message, or an iterable of them. Raises EngineError."""
         try:
             return await getattr(self.stub, method)(request, timeout=timeout_s, metadata=self.proof)
         except grpc.aio.AioRpcError as exc:
@@ -274,16 +274,20 @@ class GrpcEngine:
         response = await self._first("ListVoices", pb.ListVoicesRequest())
         return [wire.decode_voice(voice) for voice in response.voices]
 
-    async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
-        request = pb.AddVoiceRequest(voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language)
+    async def add_voice(
+        self, *, voice_id: str, name: str, wav: bytes | bytearray, transcript: str, language: str
+    ) -> VoiceInfo:
+        if len(wav) > self._config.message_bytes:
+            raise InvalidRequest(f"wav is {len(wav)} bytes, over engine.message_bytes ({self._config.message_bytes})")
+        head = pb.AddVoiceRequest(voice_id=voice_id, name=name, transcript=transcript, language=language)
         timeout_s = self._config.timeouts.add_voice_s
         first, *others = sorted(self._backends, key=lambda one: one.lost)
-        added = await first.ask("AddVoice", request, timeout_s=timeout_s)
-        request.voice_id = added.voice_id
+        added = await first.ask("AddVoice", wire.encode_upload(head, wav), timeout_s=timeout_s)
+        head.voice_id = added.voice_id
         for other in others:  # engines that share the folder of the first have the voice already
             there = await other.ask("ListVoices", pb.ListVoicesRequest(), timeout_s=timeout_s)
             if all(voice.voice_id != added.voice_id for voice in there.voices):
-                await other.ask("AddVoice", request, timeout_s=timeout_s)
+                await other.ask("AddVoice", wire.encode_upload(head, wav), timeout_s=timeout_s)
         return wire.decode_voice(added)
 
     async def remove_voice(self, voice_id: str) -> None:

@@ -287,14 +287,23 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             voices = await self._require_engine().list_voices()
             return pb.ListVoicesResponse(voices=[wire.encode_voice(voice) for voice in voices])
 
-    async def AddVoice(self, request: pb.AddVoiceRequest, context: grpc.aio.ServicerContext) -> Any:
+    async def AddVoice(self, requests: AsyncIterator[pb.AddVoiceRequest], context: grpc.aio.ServicerContext) -> Any:
         async with self._errors(context):
+            head: pb.AddVoiceRequest | None = None
+            wav = bytearray()
+            async for request in requests:
+                head = head or request
+                wav += request.wav
+                if len(wav) > self.config.message_bytes:
+                    raise InvalidRequest(f"wav is over engine.message_bytes ({self.config.message_bytes})")
+            if head is None:
+                raise InvalidRequest("the upload has no message")
             voice = await self._require_engine().add_voice(
-                voice_id=request.voice_id,
-                name=request.name,
-                wav=request.wav,
-                transcript=request.transcript,
-                language=request.language,
+                voice_id=head.voice_id,
+                name=head.name,
+                wav=bytes(wav),
+                transcript=head.transcript,
+                language=head.language,
             )
             return wire.encode_voice(voice)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tts_engine.api import AudioChunk, EngineStatus, TextSpan, UtteranceRequest, VoiceInfo
 from tts_engine.errors import (
@@ -25,6 +25,10 @@ RETRY_AFTER_KEY = "retry-after-s"
 """Trailing metadata of RESOURCE_EXHAUSTED: the delay in decimal seconds."""
 
 SERVICE = "talkspurt.v1.SpeechEngine"
+
+
+_UPLOAD_BYTES = 64 * 1024
+"""Audio in one message of an upload: few enough bytes that nobody waits while they are copied."""
 
 
 def encode_start(request: UtteranceRequest) -> pb.SpeakStart:
@@ -203,3 +207,11 @@ def decode_error(code: str, details: str, metadata: Mapping[str, str]) -> Engine
             return Unavailable(details)
         case _:
             return SynthesisFailed(f"{code}: {details}")
+
+
+def encode_upload(head: pb.AddVoiceRequest, wav: bytes | bytearray) -> Iterator[pb.AddVoiceRequest]:
+    """Yield the messages of an upload: ``head``, which has no audio, and the audio in pieces."""
+    yield head
+    audio = memoryview(wav)
+    for at in range(0, len(audio), _UPLOAD_BYTES):
+        yield pb.AddVoiceRequest(wav=bytes(audio[at : at + _UPLOAD_BYTES]))

@@ -24,6 +24,9 @@ from tts_engine.errors import NotFound
 _FIELD_BYTES = 16 * 1024
 """Most bytes of one text field of a form."""
 
+_WAV_HEAD = 12
+"""Bytes that say that a file is WAV."""
+
 
 def _from_base64(value: object) -> object:
     return base64.b64decode(value, validate=True) if isinstance(value, str) else value
@@ -105,10 +108,10 @@ class Voices:
 
     async def add(self, request: web.Request) -> web.Response:
         """Register a voice. This takes as long as the engine needs for the voice's features."""
-        body = await self._body(request)
-        if not (body.audio[:4] == b"RIFF" and body.audio[8:12] == b"WAVE"):
+        body, wav = await self._body(request)
+        if not (wav[:4] == b"RIFF" and wav[8:_WAV_HEAD] == b"WAVE"):
             raise Rejected(
-                f"audio is {len(body.audio)} bytes that are no WAV file", status=422, code="invalid_body", param="audio"
+                f"audio is {len(wav)} bytes that are no WAV file", status=422, code="invalid_body", param="audio"
             )
         who = request[WHO]
         voice_id = who.own_voice(body.voice_id or uuid.uuid4().hex[:12]) if who.voices else body.voice_id
@@ -120,7 +123,7 @@ class Voices:
         voice = await self._engine.add_voice(
             voice_id=voice_id,
             name=body.name or body.voice_id,
-            wav=body.audio,
+            wav=wav,
             transcript=body.transcript,
             language=body.language,
         )
@@ -139,7 +142,8 @@ class Voices:
         own = request[WHO].voices
         return [voice for voice in await self._engine.list_voices() if sees_voice(own, voice.voice_id)]
 
-    async def _body(self, request: web.Request) -> VoiceBody:
+    async def _body(self, request: web.Request) -> tuple[VoiceBody, bytes | bytearray]:
+        """Return the body, and its recording apart: of a form, ``VoiceBody`` has only the recording's head."""
         most = self._limits.voice_bytes
         if request.content_type == "multipart/form-data":
             return await _form(request, most)
@@ -152,12 +156,14 @@ class Voices:
         body = await asyncio.to_thread(VoiceBody.model_validate_json, bytes(data))
         if len(body.audio) > most:
             raise _too_large(most)
-        return body
+        return body, body.audio
 
 
-async def _form(request: web.Request, most: int) -> VoiceBody:
-    """Read a form part by part. Each part has its bound."""
+async def _form(request: web.Request, most: int) -> tuple[VoiceBody, bytearray]:
+    """Read a form part by part. Each part has its bound. The recording is not copied as a whole, since every call would
+    wait meanwhile."""
     fields: dict[str, str | bytes] = {}
+    audio = bytearray()
     try:
         async for part in await request.multipart():
             if not isinstance(part, aiohttp.BodyPartReader) or part.name not in VoiceBody.model_fields:
@@ -175,10 +181,12 @@ async def _form(request: web.Request, most: int) -> VoiceBody:
                     )
                 if len(data) > most:
                     raise _too_large(most)
-            fields[name] = bytes(data) if name == "audio" else data.decode("utf-8", "replace")
+            if name == "audio":
+                audio = data
+            fields[name] = bytes(data[:_WAV_HEAD]) if name == "audio" else data.decode("utf-8", "replace")
     except UNREADABLE as exc:
         raise unreadable(exc) from exc
-    return VoiceBody.model_validate(fields)
+    return VoiceBody.model_validate(fields), audio
 
 
 def _too_large(most: int) -> Rejected:

@@ -24,6 +24,8 @@ _LIMITS = LimitsConfig()
 class _Frame:
     """What the connection asks of a frame of picows."""
 
+    last_in_buffer = False
+
     def __init__(self, head: int, payload: bytes) -> None:
         self.msg_type = _KINDS[head % len(_KINDS)]
         self.fin = head < 128
@@ -32,16 +34,15 @@ class _Frame:
     def get_payload_as_bytes(self) -> bytes:
         return self._payload
 
-    def get_close_code(self) -> int:
-        return 1000
-
 
 class _Transport:
     """The socket: it takes what is sent until it is closed."""
 
     def __init__(self) -> None:
         self.closed = False
+        self.reading = True
         self.pongs = 0
+        self.underlying_transport = self
 
     def send(self, kind: Any, data: bytes) -> None:
         assert isinstance(data, bytes)
@@ -52,6 +53,17 @@ class _Transport:
     def send_ping(self, payload: bytes) -> None: ...
 
     def send_close(self, code: Any = None, message: bytes | None = None) -> None: ...
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
 
     def disconnect(self, graceful: bool = True) -> None:
         self.closed = True
@@ -103,6 +115,8 @@ def run_frames(data: bytes) -> None:
             if not part or connection._transport is None:
                 break
             connection.on_ws_frame(transport, _Frame(part[0], part[1:]))  # type: ignore[arg-type]
+            while not transport.reading and not transport.closed:
+                await asyncio.sleep(0)
             assert connection._parts_bytes <= 2000 and len(connection._parts) <= 1024
         connection.on_ws_disconnected(transport)  # type: ignore[arg-type]
         assert transport.pongs <= 1 and len(made) <= 1

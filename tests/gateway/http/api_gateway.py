@@ -49,9 +49,11 @@ class CloningEngine(Engine):
     async def list_voices(self) -> Sequence[VoiceInfo]:
         return self.registry.voices()
 
-    async def add_voice(self, *, voice_id: str, name: str, wav: bytes, transcript: str, language: str) -> VoiceInfo:
+    async def add_voice(
+        self, *, voice_id: str, name: str, wav: bytes | bytearray, transcript: str, language: str
+    ) -> VoiceInfo:
         return await asyncio.to_thread(
-            self.registry.add, voice_id=voice_id, name=name, wav=wav, transcript=transcript, language=language
+            self.registry.add, voice_id=voice_id, name=name, wav=bytes(wav), transcript=transcript, language=language
         )
 
     async def remove_voice(self, voice_id: str) -> None:

@@ -249,6 +249,26 @@ async def test_many_pings_get_one_pong(line: Line, monkeypatch: pytest.MonkeyPat
     assert await stranger.frames_until_close() == [(10, b"0"), (8, (1000).to_bytes(2))]
 
 
+async def test_a_burst_of_messages_leaves_everybody_else_a_turn_in_between(line: Line) -> None:
+    leg, call = await line.call("twilio")
+    pressed = "".join(str(number % 10) for number in range(1200))
+    in_turn = [0]
+
+    def next_turn() -> None:
+        in_turn.append(len(call.digits) - sum(in_turn))
+        if len(call.digits) < len(pressed):
+            asyncio.get_running_loop().call_soon(next_turn)
+
+    for digit in pressed:
+        leg.press(digit)
+    next_turn()
+    await until(lambda: len(call.digits) == len(pressed))
+    assert call.digits == pressed  # in their order, and none is lost
+    assert max(in_turn) <= 200
+    await leg.aclose()
+    await until(lambda: bool(call.closed))
+
+
 async def test_the_kernel_keeps_little_of_a_peer_that_sends_in_bursts(line: Line) -> None:
     """All that is there is handled before anybody else's turn, so a megabyte of small messages would stop all calls."""
     _, call = await line.call("twilio")

@@ -108,6 +108,7 @@ class ScriptedEngine:
 
     async def add_voice(self, *, voice_id, name, wav, transcript, language):
         assert wav and transcript
+        self.wav = wav
         voice = VoiceInfo(voice_id=voice_id, name=name, languages=[language], engine="scripted", registered=True)
         self.voices[voice_id] = voice
         return voice

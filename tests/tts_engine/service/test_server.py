@@ -25,6 +25,7 @@ from tts_engine.errors import (
 )
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
+from tts_engine.service import wire
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.server import Progress, SpeechServer
 from voicecodecs.registry import AudioFormat
@@ -436,6 +437,24 @@ async def test_voices_models_and_status(pair: Pair) -> None:
     async with grpc.aio.insecure_channel(pair.server.address) as channel:
         models = await pb_grpc.SpeechEngineStub(channel).ListModels(pb.ListModelsRequest())
     assert list(models.models) == ["one", "two"] and models.active == "two"
+
+
+async def test_a_recording_comes_in_pieces_that_keep_nobody_waiting(pair: Pair) -> None:
+    wav = bytearray(range(256)) * 1000
+    sent = [len(message.SerializeToString()) for message in wire.encode_upload(pb.AddVoiceRequest(voice_id="v"), wav)]
+    assert max(sent) < 66_000 and sum(sent) >= len(wav)
+    await pair.client.add_voice(voice_id="mine", name="Mine", wav=wav, transcript="said", language="de")
+    assert pair.scripted.wav == wav
+
+
+async def test_an_upload_over_the_bound_or_without_a_message_is_refused(connect: Callable) -> None:
+    pair = await connect(message_bytes=2**16)
+    pieces = [pb.AddVoiceRequest(voice_id="v", wav=bytes(2**15)) for _ in range(3)]
+    async with grpc.aio.insecure_channel(pair.server.address) as channel:
+        for sent in (pieces, []):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await pb_grpc.SpeechEngineStub(channel).AddVoice(iter(sent))
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_the_client_sees_the_engines_metrics(pair: Pair) -> None:

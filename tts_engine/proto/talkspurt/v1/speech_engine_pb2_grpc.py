@@ -44,7 +44,7 @@ class SpeechEngineStub:
                 request_serializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.ListVoicesRequest.SerializeToString,
                 response_deserializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.ListVoicesResponse.FromString,
                 _registered_method=True)
-        self.AddVoice = channel.unary_unary(
+        self.AddVoice = channel.stream_unary(
                 '/talkspurt.v1.SpeechEngine/AddVoice',
                 request_serializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.AddVoiceRequest.SerializeToString,
                 response_deserializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.Voice.FromString,
@@ -92,8 +92,9 @@ class SpeechEngineServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def AddVoice(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+    def AddVoice(self, request_iterator, context):
+        """The audio comes in pieces, since a whole recording in one message would keep both ends from all else.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -142,7 +143,7 @@ def add_SpeechEngineServicer_to_server(servicer, server):
                     request_deserializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.ListVoicesRequest.FromString,
                     response_serializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.ListVoicesResponse.SerializeToString,
             ),
-            'AddVoice': grpc.unary_unary_rpc_method_handler(
+            'AddVoice': grpc.stream_unary_rpc_method_handler(
                     servicer.AddVoice,
                     request_deserializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.AddVoiceRequest.FromString,
                     response_serializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.Voice.SerializeToString,
@@ -238,7 +239,7 @@ class SpeechEngine:
             _registered_method=True)
 
     @staticmethod
-    def AddVoice(request,
+    def AddVoice(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -248,8 +249,8 @@ class SpeechEngine:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
+        return grpc.experimental.stream_unary(
+            request_iterator,
             target,
             '/talkspurt.v1.SpeechEngine/AddVoice',
             tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.AddVoiceRequest.SerializeToString,
