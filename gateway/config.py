@@ -667,3 +667,21 @@ class LogConfig(Section):
     """Least severe message that is written."""
     json_lines: bool = False
     """One JSON object a line instead of text."""
+
+
+class TracingConfig(Section):
+    """One OpenTelemetry trace for each turn, whose spans are the stages of its first packet. Needs the extra
+    `[otel]`."""
+
+    endpoint: str = Field(pattern=r"^https?://[^\s]+$")
+    """Where a collector takes traces by OTLP over HTTP, e.g. `http://127.0.0.1:4318/v1/traces`."""
+    headers: dict[str, SecretStr] = {}
+    """Headers of each request, e.g. a key of the collector's."""
+    service_name: str = Field("talkspurt", min_length=1)
+    """Name of this service in the traces."""
+    share: float = Field(1.0, gt=0, le=1)
+    """Share of the turns that are traced. Each takes 0.2 ms of the event loop, and as long in the thread that sends."""
+    queue_spans: int = Field(8192, ge=64)
+    """How many spans may wait for the collector. While it is gone, what is over is dropped."""
+    timeout_s: float = Field(10.0, gt=0)
+    """Longest request to the collector, and longest wait for it at the end, seconds."""

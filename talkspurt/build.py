@@ -8,7 +8,7 @@ import errno
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from gateway.call.listening import hearing
 from gateway.call.session import Services, Session
 from gateway.calling.policy import CallingPolicy
 from gateway.clips.clips import Clips
+from gateway.config import TracingConfig
 from gateway.dialogue.dialogues import RouteDialogues
 from gateway.dialogue.hub import DialogueHub
 from gateway.dialogue.line import DialogueStats
@@ -54,6 +55,7 @@ from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
 from gateway.principal import voices_of_routes
 from gateway.seams.recogniser import Recogniser
+from gateway.seams.tracing import Tracer
 from gateway.switches import Switches
 from gateway.tokens import Tokens
 from gateway.uplink.recorder import Recorder
@@ -137,12 +139,14 @@ class Gateway:
                 on_rejected=self.metrics.call_rejected,
             )
         self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
+        self.tracer = _tracer(config.tracing, self.ticker.now) if config.tracing is not None else None
         self.services = Services(
             engine=engine,
             ticker=self.ticker,
             dialogues=BrowserDialogues(self.dialogues, config.routes, self.webrtc.browser, version=__version__),
             clips=Clips(config.clips),
             meter=self.metrics,
+            tracer=self.tracer,
             calling=self.calling,
             playout=config.playout,
             start=StartPolicy(
@@ -250,12 +254,20 @@ class Gateway:
         await self.calls.drain(self.config.server.drain_s)
 
 
+def _tracer(config: TracingConfig, now: Callable[[], float]) -> Tracer:
+    from gateway.tracing import OtelTracer  # the extra [otel], which is imported for who asks for traces only
+
+    return OtelTracer(config, version=__version__, now=now)
+
+
 @asynccontextmanager
 async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
     """Yield a gateway that listens, with this engine. Leaving closes everything without draining."""
     async with AsyncExitStack() as stack:
         recognisers = await stack.enter_async_context(recognisers_for_gateway(config.routes, config.recogniser))
         made = Gateway(config, engine, recognisers)
+        if made.tracer is not None:
+            stack.push_async_callback(asyncio.to_thread, made.tracer.close)
         stack.callback(made.ticker.close)
         stack.callback(made.uplink.close)
         stack.push_async_callback(made.dialogues.aclose)

@@ -37,6 +37,7 @@ from gateway.seams.messages import (
     Subscribe,
     Transfer,
 )
+from gateway.seams.tracing import Tracer
 from gateway.seams.uplink import Uplink
 from voicecodecs.registry import AudioFormat
 
@@ -50,6 +51,7 @@ class Services(Means):
     dialogues: Dialogues
     meter: Meter
     calling: TransferPolicy
+    tracer: Tracer | None = None
     uplink: Uplink | None = None
     hearing: Mapping[str, Hearing] = field(default_factory=dict)
     """``Hearing`` by the name of the route; a route that is missing has no recogniser."""
@@ -94,7 +96,9 @@ class Session:
         """Whether anybody is told of round trips. A leg that would measure them only for this may ask first."""
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the dialogue manager has its ``setup``: a leg that rings until then may answer the call."""
-        self.stats = CallStats(call.transport, services.meter)
+        self.stats = CallStats(
+            call.transport, services.meter, call_id=call.call_id, route=call.route, tracer=services.tracer
+        )
         self.speech = Speech(
             call.call_id, leg, limits, services, self.stats, tell=self.tell, hang_up=self._all_said,
             voices=services.voices.get(call.route, ""),

@@ -80,8 +80,6 @@ class _Making:
     utterance: Utterance | None = None
     pending: list[str] = field(default_factory=list)
     """Text for the utterance that is not open yet. It is fed in the pieces that came, as later text is."""
-    engine: str = ""
-    """The name of the engine that makes the sound, as its chunks tell it."""
 
 
 class Speech:
@@ -232,7 +230,7 @@ class Speech:
         if measured.turn.id in self._dtmf_by_leg:
             self._dtmf_by_leg.discard(measured.turn.id)
             self._leg.send_dtmf(measured.turn.text)
-        self._stats.first_packet(measured, engine=self._making[measured.turn.id].engine)
+        self._stats.first_packet(measured)
         self._report_position(measured.turn, now)
         self.ear.refresh(now)
 
@@ -267,7 +265,6 @@ class Speech:
                 if turn.complete:
                     utterance.end_text()
                 async for chunk in utterance:
-                    making.engine = chunk.engine
                     if turn.track.sent:
                         self._stats.meter.playout_buffer(seconds=self._in_hand_s(turn))
                     self.turns.on_chunk(turn, chunk, self._now())

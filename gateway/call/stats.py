@@ -10,6 +10,7 @@ from typing import Protocol
 from gateway.call.turn import FirstPacket, Place, Turn
 from gateway.call.turns import Turns
 from gateway.histogram import Histogram
+from gateway.seams.tracing import Tracer, TurnTrace
 
 
 class Meter(Protocol):
@@ -50,6 +51,9 @@ class CallStats:
 
     transport: str
     meter: Meter
+    call_id: str = ""
+    route: str = ""
+    tracer: Tracer | None = None
     started_at: float = field(default_factory=time.time)
     """Seconds since the epoch."""
     turns: int = 0
@@ -67,14 +71,17 @@ class CallStats:
     silent_at: float = 0.0
     """When our voice last fell silent because somebody asked for it, on the clock of the turns."""
 
-    def first_packet(self, measured: FirstPacket, *, engine: str) -> None:
+    def first_packet(self, measured: FirstPacket) -> None:
         """The first sound of a turn left. If it follows another turn without silence, nobody has waited for it."""
         if not measured.follows:
             self.first_packet_ms.append(round(measured.total_s * 1000, 1))
             del self.first_packet_ms[:-100]
             self.stages_ms = measured.stages_ms
             self.meter.first_packet(
-                transport=self.transport, engine=engine, seconds=measured.total_s, stages_ms=measured.stages_ms
+                transport=self.transport,
+                engine=measured.turn.engine,
+                seconds=measured.total_s,
+                stages_ms=measured.stages_ms,
             )
 
     def gap(self, length_s: float) -> None:
@@ -101,9 +108,28 @@ class CallStats:
             self.last_turn, self.last_outcome = turn.id, turn.state.place.value
             self.last_heard = _tail(turn.text[:heard]) if turn.kind == "text" else ""
         self.meter.turn_ended(outcome=turn.state.place.value)
+        if self.tracer is not None:
+            self.tracer.turn(self._trace(turn, reason, now))
         if reason in ("speech", "dtmf", "cancel") and since is not None:
             # If a suspension became a cut, our last frame left when the suspension began.
             self.meter.cut(reason=reason, seconds=(self.silent_at if self.silent_at >= since else now) - since)
+
+    def _trace(self, turn: Turn, reason: str, now: float) -> TurnTrace:
+        first = turn.measured
+        return TurnTrace(
+            call_id=self.call_id,
+            route=self.route,
+            transport=self.transport,
+            kind=turn.kind,
+            outcome=turn.state.place.value,
+            reason=reason,
+            begun_at=turn.accepted_at if first is None else first.at - first.total_s,
+            ended_at=now,
+            first_at=None if first is None else first.at,
+            engine=turn.engine,
+            stages_ms={} if first is None else first.stages_ms,
+            gaps=turn.track.gaps,
+        )
 
     def spoken_text(self, turns: Turns, now: float) -> SpokenText:
         """What the caller has heard, and what will be spoken next. Digits and clips are left out, since they have no

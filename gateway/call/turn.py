@@ -114,6 +114,8 @@ class FirstPacket:
     """Where the time to the first packet of a turn went."""
 
     turn: Turn
+    at: float
+    """When the first frame was sent."""
     total_s: float
     stages_ms: dict[str, float] = field(default_factory=dict)
     """Milliseconds of ``STAGES``; they add up to ``total_s``."""
@@ -160,6 +162,9 @@ class Turn:
         self.marks: list[tuple[int, str]] = []
         """Marks of the turn: (characters before the mark, name)."""
         self.front_at: float | None = None
+        self.engine = ""
+        """What makes the turn's sound, as its first chunk tells it."""
+        self.measured: FirstPacket | None = None
         self.first_stages_ms: Mapping[str, float] = {}
         self.first_chunk_at: float | None = None
         self.first_chunk_chars = 0
@@ -207,6 +212,7 @@ class Turn:
         self.spans.extend(spans)
         if self.first_chunk_at is None and chunk.frames:
             self.first_chunk_at = now
+            self.engine = chunk.engine
             self.first_stages_ms = chunk.stages_ms
             self.first_chunk_chars = written(chunk.clause_end_char) or (spans[-1].end_char if spans else 0)
         if spans:  # the words of a whole clause may come with the first sound of the clause
@@ -225,7 +231,10 @@ class Turn:
         stages = dict(self.first_stages_ms)
         stages["transit"] = max(0.0, (self.first_chunk_at - complete_at) * 1000 - sum(stages.values()))
         stages["send"] = (first.at - self.first_chunk_at) * 1000
-        return FirstPacket(self, total_s, _last(stages, total_s * 1000), follows=first.free_at > self.first_chunk_at)
+        self.measured = FirstPacket(
+            self, first.at, total_s, _last(stages, total_s * 1000), follows=first.free_at > self.first_chunk_at
+        )
+        return self.measured
 
 
 def _last(stages: dict[str, float], total_ms: float) -> dict[str, float]:

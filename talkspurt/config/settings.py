@@ -29,6 +29,7 @@ from gateway.config import (
     RouteConfig,
     Section,
     ServerConfig,
+    TracingConfig,
     WebRtcConfig,
     is_loopback,
 )
@@ -81,6 +82,8 @@ class Config(Section):
     """Bounds of everything that comes from outside."""
     metrics: MetricsConfig = MetricsConfig()
     """Prometheus."""
+    tracing: TracingConfig | None = None
+    """A trace of each turn. Without this section there are none."""
     log: LogConfig = LogConfig()
     """Logging."""
 

@@ -1,0 +1,97 @@
+"""One OpenTelemetry trace for each turn, sent to a collector by OTLP over HTTP. Needs the extra ``[otel]``.
+
+The root span ``turn`` lasts from the message that completed the first clause to the turn's end; its children are the
+stages of the first packet, one behind the other, and ``speaking`` from the first packet on. No attribute holds what
+anybody said, a number, or an id that a manager chose.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
+from opentelemetry.trace import Span, Status, StatusCode, set_span_in_context
+
+from gateway.call.turn import STAGES
+from gateway.config import TracingConfig
+from gateway.seams.tracing import TurnTrace
+
+
+class OtelTracer:
+    """A ``gateway.seams.tracing.Tracer``. A thread of the SDK sends; nothing here waits for the collector."""
+
+    def __init__(
+        self,
+        config: TracingConfig,
+        *,
+        version: str,
+        now: Callable[[], float],
+        exporter: SpanExporter | None = None,
+    ) -> None:
+        """
+        Args:
+            now: the clock of the turns, monotonic seconds.
+            exporter: takes the spans. None: OTLP over HTTP to ``config.endpoint``.
+        """
+        if exporter is None:
+            headers = {name: value.get_secret_value() for name, value in config.headers.items()}
+            exporter = OTLPSpanExporter(endpoint=config.endpoint, headers=headers, timeout=config.timeout_s)
+        resource = Resource.create({"service.name": config.service_name, "service.version": version})
+        self._provider = TracerProvider(
+            resource=resource, sampler=TraceIdRatioBased(config.share), shutdown_on_exit=False
+        )
+        self._provider.add_span_processor(
+            BatchSpanProcessor(
+                exporter,
+                max_queue_size=config.queue_spans,
+                max_export_batch_size=min(512, config.queue_spans),
+                export_timeout_millis=config.timeout_s * 1000,
+            )
+        )
+        self._tracer = self._provider.get_tracer("talkspurt", version)
+        self._now = now
+
+    def turn(self, trace: TurnTrace) -> None:
+        """Send the spans of a turn that is over."""
+        epoch_s = time.time() - self._now()
+
+        def ns(at: float) -> int:
+            return round((at + epoch_s) * 1e9)
+
+        root = self._tracer.start_span(
+            "turn",
+            start_time=ns(trace.begun_at),
+            attributes={
+                "talkspurt.call": trace.call_id,
+                "talkspurt.route": trace.route,
+                "talkspurt.transport": trace.transport,
+                "talkspurt.kind": trace.kind,
+                "talkspurt.outcome": trace.outcome,
+                "talkspurt.reason": trace.reason,
+                "talkspurt.gaps": trace.gaps,
+            },
+        )
+        if trace.first_at is not None:
+            root.set_attribute("talkspurt.engine", trace.engine)
+            self._stages(root, trace, trace.first_at, ns)
+        if trace.outcome == "failed":
+            root.set_status(Status(StatusCode.ERROR))
+        root.end(ns(trace.ended_at))
+
+    def _stages(self, root: Span, trace: TurnTrace, first_at: float, ns: Callable[[float], int]) -> None:
+        within = set_span_in_context(root)
+        at = first_at - sum(trace.stages_ms.values()) / 1000
+        for stage in (name for name in STAGES if trace.stages_ms.get(name, 0.0) > 0):
+            span = self._tracer.start_span(stage, within, start_time=ns(at))
+            at += trace.stages_ms[stage] / 1000
+            span.end(ns(at))
+        self._tracer.start_span("speaking", within, start_time=ns(first_at)).end(ns(trace.ended_at))
+
+    def close(self) -> None:
+        """Send what is left, within the collector's timeout, and end the thread. Blocks."""
+        self._provider.shutdown()
