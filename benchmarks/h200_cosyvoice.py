@@ -40,7 +40,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from h200_engine import Engine, Line, Sound, clause_text, make_engine, used_gib
+from h200_engine import Engine, Line, Sound, clause_text, first_hop, make_engine, used_gib
 
 from tts_engine.cosyvoice.lm.api import Admission
 from tts_engine.cosyvoice.lm.quantised import Quantised
@@ -146,7 +146,10 @@ def flow_row(engine: Engine) -> dict[str, Any]:
     """Token-to-wave batches, alone: each shape at each size, at 125 and 350 tokens of history."""
     out: dict[str, Any] = {}
     linear, attention, encoder, vocoder, weights = WORK[engine.version]
-    for (shape, rows, chunks), batch in sorted(engine.worker.runner.batches.items()):
+    runner = engine.worker.runner
+    batches = [(shape, rows, chunks, batch) for (shape, rows, chunks), batch in sorted(runner.batches.items())]
+    batches += [("staged chunk", rows, 0, batch) for rows, batch in sorted(runner.staged_batches.items())]
+    for shape, rows, chunks, batch in batches:
         fed = batch.width - 3
         for history in (0,) if shape == "whole" else (125, 350):
             blocks = history // 25 + 2
@@ -422,7 +425,7 @@ def main() -> None:
     parser.add_argument("--grpc", action="store_true", help="the engine in another process")
     parser.add_argument("--plain", action="store_true", help="no fused networks")
     parser.add_argument("--finalize", choices=("upstream", "causal"), default="upstream")
-    parser.add_argument("--first-hop", type=int, default=22)
+    parser.add_argument("--first-hop", type=first_hop, default=22, metavar="TOKENS|auto")
     parser.add_argument("--euler-steps", type=int, default=10)
     parser.add_argument("--lm-weights", choices=("full", "int8", "fp8"), default="full")
     parser.add_argument("--tiny", action="store_true", help="small networks: for a look at the path on a CPU")

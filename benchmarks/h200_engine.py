@@ -107,6 +107,11 @@ def clause_text(tokens: int, *, words: bool) -> str:
     return f"{tokens} is order {order} of {day} May."
 
 
+def first_hop(text: str) -> int | str:
+    """``CosyVoiceConfig.first_hop`` from the command line."""
+    return text if text == "auto" else int(text)
+
+
 class Prepared:
     """Clauses of a given length: a text begins with the number of speech tokens to make. Its words are not spoken."""
 

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import torch
-from h200_engine import Sound, clause_text, make_engine
+from h200_engine import Sound, clause_text, first_hop, make_engine
 
 from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
 from tts_engine.config import EngineConfig, EngineTimeouts
@@ -115,7 +115,7 @@ def main() -> int:
     parser.add_argument("--version", type=int, required=True)
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--finalize", required=True)
-    parser.add_argument("--first-hop", type=int, required=True)
+    parser.add_argument("--first-hop", type=first_hop, required=True)
     parser.add_argument("--euler-steps", type=int, required=True)
     parser.add_argument("--lm-weights", required=True)
     parser.add_argument("--tiny", action="store_true")

@@ -131,11 +131,19 @@ class CosyVoiceConfig(EngineModel):
     prompt and the clause, all of which is computed again. ``causal`` continues the chunks before it, for the work of
     one chunk. On random weights neither has a seam (``benchmarks/seam.py``); with published weights, listen to both."""
 
-    first_hop: int = Field(default=22, ge=8, le=25)
-    """Speech tokens of a clause's first chunk (default 22: 0.9 s). The sound is exact for every value, because the
-    beginning of the voice prompt is cut so that prompt and first chunk together fill whole chunks. With 15 the first
-    sound comes seven steps of the language model sooner, and the second chunk is due 0.3 s sooner. 23 to 25 cost one
-    chunk more: the prompt's last chunk, which then looks ahead into the clause."""
+    first_hop: Annotated[int, Field(ge=8, le=25)] | Literal["auto"] = 22
+    """Speech tokens of a clause's first chunk, 8 to 25 (default 22: 0.9 s). The sound is exact for every value, because
+    the beginning of the voice prompt is cut so that prompt and first chunk together fill whole chunks. With 15 the
+    first sound comes seven steps of the language model sooner, and the second chunk is due 0.3 s sooner. 23 to 25 cost
+    one chunk more: the prompt's last chunk, which then looks ahead into the clause. ``auto`` takes 8, 15 or 22 for each
+    clause: the shortest of which the sound lasts until the next chunk, by the clauses that wait now and by how long
+    such chunks took lately. Each voice prompt is then kept three times (0.5 GB each for one of 5 s, of ``cache_gb``),
+    and the first use of a new voice takes three times as long."""
+
+    @property
+    def first_hops(self) -> tuple[int, ...]:
+        """The prepared lengths of a first chunk in speech tokens, shortest first."""
+        return (8, 15, 22) if self.first_hop == "auto" else (self.first_hop,)
 
     text_processes: int | None = Field(default=None, ge=0, le=64)
     """Processes that turn a clause's numbers and dates into words, 1 to 10 ms a clause (default: one for every four

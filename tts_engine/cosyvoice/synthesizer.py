@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tts_engine.api import EngineStatus, VoiceInfo
@@ -26,7 +26,8 @@ from tts_engine.cosyvoice.lm.api import LmBackend, Reader, StreamedLm
 from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, SAMPLE_RATE
 from tts_engine.cosyvoice.silent_tokens import SilenceFilter
 from tts_engine.cosyvoice.token2wav.admission import LATE_S, Admission, Load
-from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
+from tts_engine.cosyvoice.token2wav.first_chunk import FirstChunk
+from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice, lengths
 from tts_engine.cosyvoice.token2wav.scheduler import Scheduler, Shape
 from tts_engine.cosyvoice.token2wav.worker import WaveWorker
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed
@@ -107,7 +108,7 @@ class CosyVoiceSynthesizer:
         self._frontend, self._normaliser = frontend, normaliser
         self._lm, self._worker, self._voices = lm, worker, voices
         self._start_lm, self._filter_silence, self._gpu = start_lm, filter_silence, gpu
-        self._admission = admission
+        self._admission, self._first_chunk = admission, FirstChunk()
         self._observer, self._block_bytes = observer, block_bytes
         self._scheduler = worker.scheduler
         self._waiting = 0
@@ -163,7 +164,8 @@ class CosyVoiceSynthesizer:
         await self._normaliser.aclose()
 
     async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
-        """See ``Synthesizer``. The first chunk needs ``CosyVoiceConfig.first_hop + 3`` speech tokens, the others 25."""
+        """See ``Synthesizer``. The first chunk needs as many speech tokens as ``CosyVoiceConfig.first_hop`` says, and
+        three more; each other chunk needs 25."""
         if clause.speed != 1.0:
             raise InvalidRequest(f"speed {clause.speed}: {self.name} streams at its own pace only", field="speed")
         begun = time.monotonic()
@@ -180,7 +182,7 @@ class CosyVoiceSynthesizer:
                 async for token in tokens:
                     if silence is None or silence.keep(token):
                         rendering.tokens.append(token)
-                    if self._scheduler.missing(rendering) <= 0:
+                    if self._scheduler.missing(rendering) <= 0 and not self._lengthened(rendering, playhead):
                         yield await self._chunk(rendering, words, playhead, begun, text_s, final=False)
                         text_s = 0.0
                         await self._give_way(playhead)
@@ -195,6 +197,31 @@ class CosyVoiceSynthesizer:
         finally:
             self._worker.close(rendering)
             self._admission.departed(time.monotonic(), rendering.sounded * SAMPLES_PER_TOKEN / SAMPLE_RATE)
+
+    def _lengthened(self, rendering: Rendering, playhead: Playhead) -> bool:
+        """Let a clause whose shortest first chunk is ready begin with a longer one, if it needs that. Return whether it
+        does."""
+        if rendering.sounded or rendering.voice.longer is None:
+            return False
+        now = time.monotonic()
+        voices = list(lengths(rendering.voice))
+        wait_s = self._admission.wait_s(self._load())
+        place = self._first_chunk.choose(
+            [self._sound_s(voice) for voice in voices], slack_s=playhead.slack_s(now), wait_s=wait_s, now=now
+        )
+        for _ in range(place):
+            self._worker.lengthen(rendering)
+        return self._scheduler.missing(rendering) > 0
+
+    def _sound_s(self, voice: Voice) -> float:
+        """Return the seconds of sound of a clause's first chunk. The vocoder keeps a part back."""
+        frames = self._scheduler.first_hop(voice) * FRAMES_PER_TOKEN
+        begin, end = self._worker.runner.state.vocoder.valid(before=0, frames=frames, final=False)
+        return (end - begin) / SAMPLE_RATE
+
+    def _load(self) -> Load:
+        silent = self._scheduler.silent
+        return Load(self._scheduler.open_clauses - silent, silent, self._waiting)
 
     async def _draw(
         self, clause: ClauseRequest, features: VoiceFeatures, words: _Words, reader: Reader
@@ -245,8 +272,8 @@ class CosyVoiceSynthesizer:
         waits = False
         try:
             while True:
-                now, silent = time.monotonic(), self._scheduler.silent
-                load = Load(self._scheduler.open_clauses - silent, silent, self._waiting - (waits and goes_on))
+                now, load = time.monotonic(), self._load()
+                load = replace(load, waiting=load.waiting - (waits and goes_on))
                 verdict = self._admission.judge(load, now=now, goes_on=goes_on, ahead=playhead.ahead)
                 if verdict.admitted:
                     return self._worker.open(voice, playhead)
@@ -276,11 +303,14 @@ class CosyVoiceSynthesizer:
     ) -> PcmChunk:
         asked = time.monotonic()
         begins = not rendering.sounded
+        second = 0 < rendering.sounded == self._scheduler.first_hop(rendering.voice)
         pcm = await self._worker.submit(rendering, final=final)
         done = time.monotonic()
         # A clause may have waited for its text before its first chunk.
         if not begins and playhead.played_at is not None and playhead.slack_s(done) < LATE_S:
             self._admission.late(self._scheduler.open_clauses, done)
+        if second and rendering.voice.longer is not None:
+            self._first_chunk.followed(done - begun, now=done)
         return PcmChunk(
             pcm=pcm,
             words=words.take(len(pcm), last=final),

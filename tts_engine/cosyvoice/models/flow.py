@@ -130,15 +130,21 @@ class FlowCache:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WholePass:
-    """A pass over whole rows on its way through the Euler steps."""
+class FlowPass:
+    """A pass on its way through the Euler steps."""
 
     mu: Tensor
     cond: Tensor
     speaker: Tensor
-    span: Span
     x: Tensor
     """The state, shape ``(rows, n, 80)``, fp32. Each step changes it in place; after the last step it is the mel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholePass(FlowPass):
+    """A pass over whole rows."""
+
+    span: Span
 
 
 class EstimatorHolder(nn.Module):
@@ -272,12 +278,26 @@ class Flow(nn.Module):
         Returns:
             mel, shape ``(rows, 2 n, 80)``, fp32; real up to ``2 * rows.length``.
         """
-        mu = self.condition(tokens, valid, cache.condition_span(rows), cache.frame_keys)
-        x = self.start_state(rows.start, mu.shape[1])
+        chunk = self.begin_chunk(tokens, valid, cond, speaker, rows, cache)
         for k in range(self.solver.steps):
-            step = torch.full_like(rows.start, k)
-            x = self.step(x, mu, speaker, cond, step, cache.estimator_span(rows, step))
-        return x
+            self.step_chunk(chunk, k, rows, cache)
+        return chunk.x
+
+    @torch.inference_mode()
+    def begin_chunk(
+        self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, rows: FlowRows, cache: FlowCache
+    ) -> FlowPass:
+        """Do the part of ``advance`` before the first Euler step."""
+        mu = self.condition(tokens, valid, cache.condition_span(rows), cache.frame_keys)
+        return FlowPass(mu=mu, cond=cond, speaker=speaker, x=self.start_state(rows.start, mu.shape[1]))
+
+    @torch.inference_mode()
+    def step_chunk(self, chunk: FlowPass, k: int, rows: FlowRows, cache: FlowCache) -> None:
+        """Do Euler step ``k`` of ``advance``. A row that has become padding since ``begin_chunk`` touches only scratch
+        pages."""
+        step = torch.full_like(rows.start, k)
+        span = cache.estimator_span(rows, step)
+        chunk.x.copy_(self.step(chunk.x, chunk.mu, chunk.speaker, chunk.cond, step, span))
 
     @torch.inference_mode()
     def whole(self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, length: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tts_engine.cosyvoice.models.config import LOOK_AHEAD_TOKENS
-from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
+from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice, lengths
 from tts_engine.errors import Exhausted, InvalidRequest
 
 
@@ -19,22 +19,23 @@ class BlockManager:
     """Hands out slots and blocks of one device's caches. Not thread-safe."""
 
     def __init__(
-        self, *, clauses: int, voices: int, blocks: int, chunk_tokens: int, max_chunks: int, first_hop: int
+        self, *, clauses: int, voices: int, blocks: int, chunk_tokens: int, max_chunks: int, first_hops: Sequence[int]
     ) -> None:
         """
         Args:
-            clauses: number of slots for clauses. The slots of voices come after them.
+            clauses: number of slots for clauses. The slots of voices come after them, one for each first chunk.
             chunk_tokens: speech tokens in one block.
             max_chunks: most chunks of prompt and clause together.
-            first_hop: tokens of a clause's first chunk, 1 to ``chunk_tokens``. Prompts are cut at their head to fit it.
+            first_hops: lengths of a first chunk, shortest first, 1 to ``chunk_tokens`` tokens. A prompt is prepared for
+                each of them: cut at its head to fit.
         """
         self.clauses, self.max_tokens = clauses, max_chunks * chunk_tokens
-        self.chunk_tokens, self._first_hop = chunk_tokens, first_hop
+        self.chunk_tokens, self._first_hops = chunk_tokens, first_hops
         self._clause_slots = list(range(1, 1 + clauses))[::-1]
-        self._voice_slots = list(range(1 + clauses, 1 + clauses + voices))
+        self._voice_slots = list(range(1 + clauses, 1 + clauses + voices * len(first_hops)))
         self._blocks = list(range(1, 1 + blocks))[::-1]
         self.voices: dict[object, Voice] = {}
-        """The prompts that have been computed, by their key."""
+        """The prompts that have been computed, by their key: each as prepared for the shortest first chunk."""
 
     @property
     def free_blocks(self) -> int:
@@ -57,7 +58,26 @@ class BlockManager:
             InvalidRequest: the prompt leaves no room for a clause.
             Exhausted: clauses use every other prompt.
         """
-        left = self.chunk_tokens - self._first_hop
+        parts = [self._cut(tokens, hop) for hop in self._first_hops]
+        needed = sum(shared for _, shared in parts) // self.chunk_tokens
+        while len(self._voice_slots) < len(parts) or len(self._blocks) < needed:
+            idle = [
+                (voice.used, key) for key, voice in self.voices.items() if not any(v.clauses for v in lengths(voice))
+            ]
+            if not idle:
+                raise Exhausted("every place for a voice prompt is in use", retry_after_s=1.0)
+            self.release(self.voices.pop(min(idle, key=lambda pair: pair[0])[1]))
+        voice: Voice | None = None
+        for part, shared in reversed(parts):
+            slot = self._voice_slots.pop()
+            blocks = self._take(shared // self.chunk_tokens)
+            voice = Voice(slot - 1 - self.clauses, part, slot, blocks, shared, used=now, longer=voice)
+        assert voice is not None
+        return voice
+
+    def _cut(self, tokens: Sequence[int], first_hop: int) -> tuple[Sequence[int], int]:
+        """Return the part at a prompt's end that fits a first chunk, and how many tokens of it are computed once."""
+        left = self.chunk_tokens - first_hop
         # If the prompt is too short for that, the first chunk is a whole one.
         cut = (len(tokens) - left) % self.chunk_tokens if len(tokens) >= left else len(tokens)
         tokens = tokens[cut:]
@@ -66,25 +86,18 @@ class BlockManager:
             raise InvalidRequest(
                 f"the voice prompt has {len(tokens)} tokens; the engine keeps {self.max_tokens} of prompt and clause"
             )
-        needed = shared // self.chunk_tokens
-        while not self._voice_slots or len(self._blocks) < needed:
-            idle = [(voice.used, key) for key, voice in self.voices.items() if not voice.clauses]
-            if not idle:
-                raise Exhausted("every place for a voice prompt is in use", retry_after_s=1.0)
-            gone = self.voices.pop(min(idle, key=lambda pair: pair[0])[1])
-            gone.gone = True
-            self.release(gone)
-        slot = self._voice_slots.pop()
-        return Voice(slot - 1 - self.clauses, tokens, slot, self._take(needed), shared, used=now)
+        return tokens, shared
 
     def keep(self, key: object, voice: Voice) -> None:
         """Keep a computed prompt. All requests with this key share it."""
         self.voices[key] = voice
 
     def release(self, voice: Voice) -> None:
-        """Free a prompt's place."""
-        self._blocks += voice.blocks
-        self._voice_slots.append(voice.slot)
+        """Free the places of a prompt, for first chunks of all lengths."""
+        for each in lengths(voice):
+            each.gone = True
+            self._blocks += each.blocks
+            self._voice_slots.append(each.slot)
 
     # -- clauses
 
@@ -100,6 +113,14 @@ class BlockManager:
         voice.clauses += 1
         voice.used = now
         rendering.fed = voice.shared
+
+    def lengthen(self, rendering: Rendering) -> None:
+        """Let a clause that holds nothing yet begin with the next longer first chunk. There must be one."""
+        longer = rendering.voice.longer
+        assert longer is not None
+        rendering.voice.clauses -= 1
+        longer.clauses += 1
+        rendering.voice, rendering.fed = longer, longer.shared
 
     def missing(self, rendering: Rendering) -> int:
         """Return how many blocks the clause lacks for the chunk that it is fed next."""

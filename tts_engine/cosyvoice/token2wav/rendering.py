@@ -3,7 +3,7 @@ manager."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tts_engine.errors import EngineError
@@ -27,6 +27,15 @@ class Voice:
     """Monotonic second at which the last of these clauses began."""
     gone: bool = False
     """Has the prompt made room for another one?"""
+    longer: Voice | None = None
+    """The same prompt, prepared for the next longer first chunk. None: this is the longest."""
+
+
+def lengths(voice: Voice | None) -> Iterator[Voice]:
+    """Yield a prompt as it is prepared for each first chunk from this one on, the next longer one next."""
+    while voice is not None:
+        yield voice
+        voice = voice.longer
 
 
 @dataclass(slots=True, eq=False)

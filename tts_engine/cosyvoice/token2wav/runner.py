@@ -39,6 +39,8 @@ class RunnerConfig:
     """dtype of the flow's caches; bf16 on a GPU."""
     chunk_rows: Sequence[int] = (1, 2, 4, 8, 16, 32)
     """Batch sizes of the graphs."""
+    staged_rows: Sequence[int] = (1, 4, 8, 16)
+    """The same of the graphs that run in stages, for chunks that nobody awaits."""
     whole_rows: Sequence[int] = (1, 2)
     whole_chunks: Sequence[int] = (8, 12, 16, 24)
     """Sizes of the graphs for last chunks by full attention, in chunks of prompt and clause. A longer clause runs
@@ -60,7 +62,8 @@ class ModelRunner:
         """``flow`` and ``vocoder`` are prepared and on the device."""
         self.device, self.config, self._settings = device, config, settings
         self.chunk = flow.solver.chunk_tokens
-        slots = 1 + settings.max_clauses + config.max_voices
+        prompts = config.max_voices * len(settings.first_hops)
+        slots = 1 + settings.max_clauses + prompts
         frames = config.max_chunks * self.chunk * FRAMES_PER_TOKEN
         self.state = WaveState(
             flow=flow,
@@ -69,12 +72,15 @@ class ModelRunner:
             max_chunks=config.max_chunks,
             flow_cache=FlowCache(flow, slots=slots, blocks=1 + config.blocks, device=device, dtype=config.dtype),
             vocoder_cache=vocoder.new_cache(slots=1 + settings.max_clauses, device=device),
-            prompt_mels=torch.zeros(config.max_voices, frames, MEL_CHANNELS, device=device),
-            prompt_frames=torch.zeros(config.max_voices, dtype=torch.long, device=device),
-            speakers=torch.zeros(config.max_voices, MEL_CHANNELS, device=device),
+            prompt_mels=torch.zeros(prompts, frames, MEL_CHANNELS, device=device),
+            prompt_frames=torch.zeros(prompts, dtype=torch.long, device=device),
+            speakers=torch.zeros(prompts, MEL_CHANNELS, device=device),
         )
         self.batches: dict[tuple[Shape, int, int], WaveBatch] = {}
         """Batches by shape, rows, and (for ``whole``) chunks."""
+        self.staged_batches: dict[int, WaveBatch] = {}
+        """Batches of chunks that run in stages, by rows. Others may run between their stages, so these have buffers of
+        their own."""
         self.batches_run: dict[tuple[Shape, int], int] = {}
         self._stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
@@ -114,19 +120,25 @@ class ModelRunner:
 
     @torch.inference_mode()
     def run(
-        self, shape: Shape, rows: Sequence[Row], between: Callable[[Callable[[int], None]], bool]
+        self,
+        shape: Shape,
+        rows: Sequence[Row],
+        between: Callable[[Callable[[int], None]], bool],
+        *,
+        staged: bool,
     ) -> tuple[NDArray[np.float32], float] | None:
         """Run one batch and read its result.
 
         Args:
             between: called between two stages of a long batch; it may run other batches. It takes a function that turns
                 a row whose clause is gone into padding, and returns False if nobody waits for the batch any more.
+            staged: does the batch run in stages? Batches of shape ``whole`` always do.
 
         Returns:
             Samples at 24 kHz, a line for each row (``vocoder.valid`` says which are heard), and the seconds that the
             batch took without ``between``. None: nobody waits for the batch any more.
         """
-        batch = self._batch_for(shape, rows)
+        batch = self._batch_for(shape, rows, staged=staged)
         host = torch.zeros(batch.packed.shape, dtype=torch.long, pin_memory=self._stream is not None)
         batch.fill(host.numpy(), rows)
         fresh = [row.slot for row in rows if shape == "chunk" and row.start == 0]
@@ -170,9 +182,11 @@ class ModelRunner:
         if self._stream is not None:
             self._stream.synchronize()
 
-    def _batch_for(self, shape: Shape, rows: Sequence[Row]) -> WaveBatch:
+    def _batch_for(self, shape: Shape, rows: Sequence[Row], *, staged: bool) -> WaveBatch:
         """Return the smallest prepared batch that holds these rows, or a new one."""
         config = self.config
+        if shape == "chunk" and staged:
+            return self._staged(min((s for s in config.staged_rows if s >= len(rows)), default=len(rows)))
         sizes = config.whole_rows if shape == "whole" else config.chunk_rows
         chunks = 0
         if shape == "whole":
@@ -186,6 +200,11 @@ class ModelRunner:
         if key not in self.batches:
             self.batches[key] = WaveBatch(self.state, shape, rows, chunks=chunks)
         return self.batches[key]
+
+    def _staged(self, rows: int) -> WaveBatch:
+        if rows not in self.staged_batches:
+            self.staged_batches[rows] = WaveBatch(self.state, "chunk", rows, staged=True)
+        return self.staged_batches[rows]
 
     # -- graphs
 
@@ -212,8 +231,9 @@ class ModelRunner:
             return
         # Graphs of a pool use the same memory. So graphs that run between the stages of others need their own pool.
         pools: dict[bool, Any] = {}
-        for shape, rows, chunks in self._graphs():
-            batch = self._batch(shape, rows, chunks)
+        batches = [self._batch(*key) for key in self._graphs()]
+        batches += [self._staged(rows) for rows in sorted(self.config.staged_rows, reverse=True)]
+        for batch in batches:
             with self._on_stream():
                 for _ in range(2):
                     batch.compute()
@@ -226,8 +246,8 @@ class ModelRunner:
                     stage()
                 pools.setdefault(staged, graph.pool())
             batch.graphs = graphs
-            if not chunks:
-                calibrated(shape, rows, self._replay_s(batch))
+            if not staged:
+                calibrated(batch.shape, batch.rows, self._replay_s(batch))
         self._stream.synchronize()
 
     def _replay_s(self, batch: WaveBatch) -> float:

@@ -45,7 +45,7 @@ class SchedulerConfig:
     """A clause with fewer seconds of sound in hand is as urgent as a first chunk."""
     patient_s: float = 0.3
     """With more seconds of sound in hand, last chunks let first chunks run between their stages, which may take 40
-    ms."""
+    ms. Other chunks, which take less time, do so down to ``tight_s``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +148,8 @@ class Batch:
     shape: Shape
     jobs: Sequence[Job]
     rows: Sequence[Row]
+    staged: bool
+    """Does it run in stages, so that awaited chunks can go between them? Nobody awaits a chunk of it."""
 
 
 class Scheduler:
@@ -197,7 +199,17 @@ class Scheduler:
 
     def hop(self, rendering: Rendering) -> int:
         """Return the number of tokens of the clause's next chunk, unless it is the last. It needs three more tokens."""
+        if not rendering.sounded:
+            return self.first_hop(rendering.voice)
         return self._chunk - (len(rendering.voice.prompt_tokens) + rendering.sounded) % self._chunk
+
+    def first_hop(self, voice: Voice) -> int:
+        """Return the number of tokens of the first chunk of a clause that begins behind this prompt."""
+        return self._chunk - len(voice.prompt_tokens) % self._chunk
+
+    def lengthen(self, rendering: Rendering) -> None:
+        """Let the clause begin with the next longer first chunk. No chunk of it may have been submitted."""
+        self._blocks.lengthen(rendering)
 
     def missing(self, rendering: Rendering) -> int:
         """Return how many tokens the clause's next chunk lacks, unless it is the last. 0 or less: it can be
@@ -256,10 +268,13 @@ class Scheduler:
             self.jobs = [job for job in self.jobs if not job.rendering.closed]
         return gone
 
-    def next_batch(self, jobs: Sequence[Job], *, now: float) -> Batch | None:
+    def next_batch(self, jobs: Sequence[Job], *, now: float, running: Sequence[Job] = ()) -> Batch | None:
         """Return the next batch of these jobs, with places for all jobs in it.
 
         None: all caches belong to clauses that wait for their own next tokens.
+
+        Args:
+            running: jobs of the batch between whose stages this one goes. They keep their places.
         """
         candidates = [self._candidate(job, now) for job in jobs]
         ready: list[Job] = []
@@ -268,21 +283,24 @@ class Scheduler:
             if not chosen:
                 return None
             for candidate in chosen:
-                if self._make_room(candidate.owner, [job.rendering for job in ready], now):
+                if self._make_room(candidate.owner, [job.rendering for job in (*running, *ready)], now):
                     ready.append(candidate.owner)
             # Jobs without room must not stop jobs of another shape, whose clauses hold that room.
             candidates = [c for c in candidates if c not in chosen]
-        return Batch(chosen[0].shape, ready, [self._row(job) for job in ready])
+        staged = chosen[0].shape == "whole" or chosen[0].slack_s > self._config.tight_s
+        return Batch(chosen[0].shape, ready, [self._row(job) for job in ready], staged)
 
     def urgent(self, running: Sequence[Job], *, now: float) -> Sequence[Job]:
         """Return the jobs that run between two stages of a long batch, in which the jobs ``running`` are left.
 
         These are awaited chunks. There are none while a clause in the long batch is short of sound.
         """
-        if min(job.rendering.playhead.slack_s(now) for job in running) <= self._config.patient_s:
+        config = self._config
+        least_s = config.patient_s if running[0].shape == "whole" else config.tight_s
+        if min(job.rendering.playhead.slack_s(now) for job in running) <= least_s:
             return []
         others = [self._candidate(job, now) for job in self.jobs if job not in running]
-        return [c.owner for c in others if c.slack_s <= self._config.tight_s and c.shape == "chunk"]
+        return [c.owner for c in others if c.slack_s <= config.tight_s and c.shape == "chunk"]
 
     def advance(self, job: Job, row: Row) -> bool:
         """Note that a batch ran with this row. Return whether it made sound for a caller.

@@ -24,7 +24,7 @@ from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN
 from tts_engine.cosyvoice.models.flow import Flow
 from tts_engine.cosyvoice.token2wav.batch import Vocoder
 from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
-from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
+from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice, lengths
 from tts_engine.cosyvoice.token2wav.runner import ModelRunner, RunnerConfig
 from tts_engine.cosyvoice.token2wav.scheduler import Batch, Job, Scheduler, SchedulerConfig, Shape
 from tts_engine.errors import EngineError, SynthesisFailed
@@ -79,7 +79,7 @@ class WaveWorker(DeviceThread):
             blocks=self.config.blocks,
             chunk_tokens=self.runner.chunk,
             max_chunks=self.config.max_chunks,
-            first_hop=settings.first_hop,
+            first_hops=settings.first_hops,
         )
         self.scheduler = Scheduler(scheduler or SchedulerConfig(), self.blocks, finalize=settings.finalize)
         self._tasks: list[_Task] = []
@@ -99,7 +99,7 @@ class WaveWorker(DeviceThread):
         Args:
             key: the voice and its revision.
             tokens: shape ``(n,)``; mel: ``(2 n, 80)``; speaker: ``(192,)``. The prompt is cut at its beginning, see
-                ``first_hop``.
+                ``first_hop``. Returned is what the shortest first chunk needs.
 
         Raises:
             Exhausted: every place for a voice is in use.
@@ -123,6 +123,11 @@ class WaveWorker(DeviceThread):
         """
         with self._changed:
             return self.scheduler.open(voice, playhead, now=time.monotonic())
+
+    def lengthen(self, rendering: Rendering) -> None:
+        """See ``Scheduler.lengthen``."""
+        with self._changed:
+            self.scheduler.lengthen(rendering)
 
     def submit(self, rendering: Rendering, *, final: bool) -> asyncio.Future[NDArray[np.float32]]:
         """Ask for the clause's next chunk, see ``Scheduler.submit``.
@@ -173,10 +178,10 @@ class WaveWorker(DeviceThread):
             if jobs:
                 self._round(jobs)
 
-    def _round(self, jobs: Sequence[Job]) -> None:
-        """Run one batch of these jobs."""
+    def _round(self, jobs: Sequence[Job], running: Sequence[Job] = ()) -> None:
+        """Run one batch of these jobs. ``running``: see ``Scheduler.next_batch``."""
         with self._changed:
-            batch = self.scheduler.next_batch(jobs, now=time.monotonic())
+            batch = self.scheduler.next_batch(jobs, now=time.monotonic(), running=running)
         if batch is None:
             time.sleep(0.001)
             return
@@ -192,7 +197,7 @@ class WaveWorker(DeviceThread):
     def _execute(self, batch: Batch) -> Sequence[tuple[Job, Result]]:
         """Run a batch. Return its sound, without the clauses that have left meanwhile or only filled their caches
         again."""
-        ran = self.runner.run(batch.shape, batch.rows, lambda drop: self._interlude(batch, drop))
+        ran = self.runner.run(batch.shape, batch.rows, lambda drop: self._interlude(batch, drop), staged=batch.staged)
         if ran is None:
             return []
         samples, seconds = ran
@@ -228,7 +233,7 @@ class WaveWorker(DeviceThread):
         with self._changed:
             urgent = self.scheduler.urgent(left, now=time.monotonic())
         if urgent:
-            self._round(urgent)
+            self._round(urgent, left)
         return True
 
     def _settle(self, job: Job, result: Result) -> None:
@@ -253,9 +258,10 @@ class WaveWorker(DeviceThread):
             return voice  # two calls asked for the voice before it was there
         with self._changed:
             voice = self.blocks.place([int(t) for t in tokens], now=time.monotonic())
-        cut = len(tokens) - len(voice.prompt_tokens)
         try:
-            self.runner.compute_prompt(voice, mel[cut * FRAMES_PER_TOKEN :], speaker)
+            for each in lengths(voice):
+                cut = len(tokens) - len(each.prompt_tokens)
+                self.runner.compute_prompt(each, mel[cut * FRAMES_PER_TOKEN :], speaker)
         except BaseException:
             with self._changed:
                 self.blocks.release(voice)

@@ -283,8 +283,9 @@ def _batches() -> list[tuple[Shape, list[Row]]]:
 
 
 @VERSIONS
-def test_batches_from_graphs_sound_as_the_same_batches_without_graphs(version: Version) -> None:
-    """Networks, precision and shapes are those that an engine runs on a GPU."""
+@pytest.mark.parametrize("staged", [False, True], ids=["at once", "in stages"])
+def test_batches_from_graphs_sound_as_the_same_batches_without_graphs(version: Version, staged: bool) -> None:
+    """Networks, precision and shapes are those that an engine runs on a GPU. Between stages another clause begins."""
     from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
     from tts_engine.cosyvoice.kernels.fused_hift import fuse
     from tts_engine.cosyvoice.kernels.fused_unet import FusedUNet
@@ -300,20 +301,25 @@ def test_batches_from_graphs_sound_as_the_same_batches_without_graphs(version: V
     vocoder = fuse(hift)
     config = RunnerConfig(
         blocks=10, max_chunks=8, max_voices=1, dtype=torch.bfloat16,
-        chunk_rows=(2,), whole_rows=(1,), whole_chunks=(3,),
+        chunk_rows=(2,), staged_rows=(2,), whole_rows=(1,), whole_chunks=(3,),
     )  # fmt: skip
     settings = CosyVoiceConfig(max_clauses=3)
     graphs, eager = (ModelRunner(flow, vocoder, device=DEVICE, settings=settings, config=config) for _ in range(2))
     calibrated: list[Shape] = []
     graphs.warm_up(lambda shape, rows, seconds: calibrated.append(shape))
     assert calibrated == ["chunk"]
+    other = Row(slot=3, length=25, valid=28, frames=50, begins=True, blocks=[5], tokens=list(range(28)))
+
+    def run_other(runner: ModelRunner) -> bool:
+        return runner.run("chunk", [other], lambda drop: True, staged=False) is not None
+
     for shape, rows in _batches():
         sounds = []
-        for runner in (graphs, eager):
-            out = runner.run(shape, rows, lambda drop: True)
+        for runner, between in ((graphs, lambda drop: run_other(graphs)), (eager, lambda drop: True)):
+            out = runner.run(shape, rows, between, staged=staged)
             assert out is not None
             sounds.append(torch.from_numpy(out[0]))
         assert relative(*sounds) < 1e-3, (shape, relative(*sounds))
         assert sounds[1].abs().max() > 1e-3
-    assert all(batch.graphs for batch in graphs.batches.values())
-    assert not any(batch.graphs for batch in eager.batches.values())
+    assert all(batch.graphs for batch in (*graphs.batches.values(), *graphs.staged_batches.values()))
+    assert not any(batch.graphs for batch in (*eager.batches.values(), *eager.staged_batches.values()))

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
 from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
-from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
+from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice, lengths
 from tts_engine.errors import Exhausted, InvalidRequest
 from tts_engine.synthesizer import Playhead
 
 CHUNK = 25
 
 
-def manager(*, clauses: int = 4, voices: int = 2, blocks: int = 12, first_hop: int = 22) -> BlockManager:
+def manager(*, clauses: int = 4, voices: int = 2, blocks: int = 12, first_hops: Sequence[int] = (22,)) -> BlockManager:
     return BlockManager(
-        clauses=clauses, voices=voices, blocks=blocks, chunk_tokens=CHUNK, max_chunks=8, first_hop=first_hop
+        clauses=clauses, voices=voices, blocks=blocks, chunk_tokens=CHUNK, max_chunks=8, first_hops=first_hops
     )
 
 
@@ -45,8 +46,30 @@ def test_a_prompt_is_cut_at_its_head_to_what_the_first_chunk_leaves_of_it() -> N
     assert kept(manager(), "a", 2).prompt_tokens == []
 
 
+def test_a_prompt_is_prepared_for_first_chunks_of_each_length_and_goes_as_one() -> None:
+    blocks = manager(voices=1, first_hops=(8, 15, 22))
+    short = kept(blocks, "a", 60)
+    chain = list(lengths(short))
+    assert [len(voice.prompt_tokens) for voice in chain] == [42, 60, 53]
+    assert [CHUNK - len(voice.prompt_tokens) % CHUNK for voice in chain] == [8, 15, 22]
+    assert len({voice.slot for voice in chain} | {voice.index for voice in chain}) == 6
+    held = Counter(block for voice in chain for block in voice.blocks)
+    assert set(held.values()) == {1} and blocks.free_blocks == 12 - len(held)
+
+    rendering = opened(blocks, short)
+    blocks.lengthen(rendering)
+    assert rendering.voice is chain[1] and rendering.fed == chain[1].shared
+    with pytest.raises(Exhausted, match="voice prompt"):  # a clause uses one of the three
+        blocks.place(list(range(60)), now=1.0)
+    closed(blocks, rendering)
+    kept(blocks, "b", 60, now=1.0)
+    assert all(voice.gone for voice in chain) and list(blocks.voices) == ["b"]
+    blocks.release(blocks.voices.pop("b"))
+    assert blocks.free_blocks == 12
+
+
 def test_of_a_prompt_that_ends_in_whole_chunks_the_last_is_not_shared() -> None:
-    voice = kept(manager(first_hop=25), "a", 50)
+    voice = kept(manager(first_hops=[25]), "a", 50)
     assert (voice.shared, len(voice.blocks)) == (25, 1), "it looks three tokens into the clause"
 
 

@@ -104,7 +104,7 @@ class Queue:
         self, *, blocks: int = 12, clauses: int = 4, finalize: Literal["upstream", "causal"] = "causal"
     ) -> None:
         self.blocks = BlockManager(
-            clauses=clauses, voices=1, blocks=blocks, chunk_tokens=25, max_chunks=8, first_hop=22
+            clauses=clauses, voices=1, blocks=blocks, chunk_tokens=25, max_chunks=8, first_hops=[22]
         )
         self.scheduler = Scheduler(CONFIG, self.blocks, finalize=finalize)
         self.voice: Voice = self.blocks.place(list(range(1000, 1053)), now=0.0)
@@ -227,6 +227,34 @@ def test_between_the_stages_of_a_long_batch_only_awaited_chunks_go_and_only_whil
     queue.submit(whole, final=True)
     assert [job.rendering for job in queue.scheduler.urgent([running], now=0.0)] == [awaited]
     assert queue.scheduler.urgent([running], now=0.8) == [], "its own caller has 0.2 s left"
+
+
+def test_chunks_that_nobody_awaits_run_in_stages_and_awaited_ones_go_between_them() -> None:
+    queue = Queue()
+    calm = queue.open(60, slack_s=0.5)
+    queue.submit(calm)
+    batch = queue.next_batch()
+    assert batch is not None and batch.staged
+    awaited = queue.open(60)
+    queue.submit(awaited)
+    (urgent,) = queue.scheduler.urgent(batch.jobs, now=0.0)
+    between = queue.scheduler.next_batch([urgent], now=0.0, running=batch.jobs)
+    assert between is not None and not between.staged
+    assert [job.rendering for job in between.jobs] == [awaited]
+    assert queue.scheduler.urgent(batch.jobs, now=0.45) == [], "0.05 s are left to the caller of the batch itself"
+
+
+def test_what_goes_between_two_stages_takes_no_cache_of_the_batch_under_way() -> None:
+    queue = Queue(blocks=3)  # two are the prompt's
+    calm, awaited = queue.open(60, slack_s=3.0), queue.open(60)
+    queue.submit(calm)
+    batch = queue.next_batch()
+    assert batch is not None and calm.blocks
+    queue.submit(awaited)
+    urgent = queue.scheduler.urgent(batch.jobs, now=0.0)
+    assert queue.scheduler.next_batch(urgent, now=0.0, running=batch.jobs) is None
+    assert calm.blocks
+    assert queue.scheduler.next_batch(urgent, now=0.0) is not None, "behind the batch it takes them"
 
 
 def test_a_clause_too_many_is_refused_until_one_was_swept() -> None:

@@ -283,16 +283,17 @@ async def test_everything_is_free_after_clauses_that_were_left_early(version: in
 
 
 class Staged:
-    """Whole batches run in stages of one Euler step, and wait after the first until they are told to go on."""
+    """Batches that run in stages have stages of one Euler step, and wait after the first until they are told to go
+    on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.go_on = threading.Event(), threading.Event()
-        monkeypatch.setattr(wave_batch, "_STEPS_PER_STAGE", 1)
+        monkeypatch.setattr(wave_batch, "_STEPS_PER_STAGE", {"chunk": 1, "whole": 1})
         run = WaveBatch.run
 
         def staged(batch: WaveBatch, stage: int) -> None:
             run(batch, stage)
-            if batch.shape == "whole" and stage == 0:
+            if len(batch.stages) > 1 and stage == 0:
                 self.begun.set()
                 assert self.go_on.wait(10)
 
@@ -336,6 +337,55 @@ async def test_a_first_chunk_goes_between_the_stages_of_a_last_one(
         worker.close(rendering)
         assert order == ["chunk", "whole"]
     assert_same(first, as_upstream(prompt, CLAUSES[0], version)[: len(first)], version)
+
+
+async def test_a_first_chunk_goes_between_the_stages_of_chunks_that_nobody_awaits(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged, prompt = Staged(monkeypatch), Prompt(50)
+    async with running(version) as worker:
+        voice = await voice_of(worker, prompt)
+        with worker._changed:  # both in one batch
+            calm, gone = (worker.open(voice, speaking()) for _ in range(2))
+            for rendering in (calm, gone):
+                rendering.tokens += CLAUSES[0]
+            pending = worker.submit(calm, final=False)
+            worker.submit(gone, final=False)
+        await asyncio.to_thread(staged.begun.wait, 10)
+        worker.close(gone)  # its slot goes to the newcomer while its row is under way
+        slot, newcomer = gone.slot, worker.open(voice, Playhead())
+        newcomer.tokens += CLAUSES[4]
+        order = []
+        first = worker.submit(newcomer, final=False)
+        first.add_done_callback(lambda future: order.append("awaited"))
+        pending.add_done_callback(lambda future: order.append("calm"))
+        staged.go_on.set()
+        sound, other = await first, await pending
+        assert order == ["awaited", "calm"]
+        assert newcomer.slot == slot
+        second = np.concatenate([sound, await worker.submit(newcomer, final=False)])
+        rest = np.concatenate([other, await worker.submit(calm, final=False)])
+        for rendering in (calm, newcomer):
+            worker.close(rendering)
+    assert_same(rest, one_pass(prompt, CLAUSES[0], version)[: len(rest)], version)
+    assert_same(second, one_pass(prompt, CLAUSES[4], version)[: len(second)], version)
+
+
+@pytest.mark.parametrize("longer", [0, 1, 2])
+async def test_a_first_chunk_is_exact_whichever_of_the_prepared_ones_it_is(version: int, longer: int) -> None:
+    prompt, tokens, hop = Prompt(60), CLAUSES[4], (8, 15, 22)[longer]
+    async with running(version, first_hop="auto") as worker:
+        rendering = worker.open(await voice_of(worker, prompt), Playhead())
+        rendering.tokens += tokens
+        for _ in range(longer):
+            worker.lengthen(rendering)
+        assert worker.scheduler.hop(rendering) == hop
+        out = []
+        while rendering.sounded < len(tokens):
+            out.append(await worker.submit(rendering, final=worker.scheduler.is_last(rendering)))
+        worker.close(rendering)
+        assert worker.scheduler.recomputed_chunks == 0
+    assert_same(np.concatenate(out), one_pass(prompt, tokens, version, first_hop=hop), version)
 
 
 async def test_a_last_chunk_that_is_awaited_itself_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:

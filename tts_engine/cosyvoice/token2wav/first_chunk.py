@@ -1,0 +1,51 @@
+"""Decides how long a clause's first chunk is (``first_hop: auto``). Pure: it takes loads and times.
+
+A short first chunk is heard soon, but the chunk behind it is due soon too: it needs 25 ids of the language model, and a
+place in a batch behind the first chunks of others. So the shortest one is taken of which the sound lasts until then.
+The choice is made when the ids of the shortest one are there. In a burst all who wait are known by that time.
+
+How long the chunk behind takes is what such chunks took lately, as far as they were awaited: behind a long first chunk
+one is not, and waits for others. What is remembered fades, so that a short one is tried again after a burst.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tts_engine.cosyvoice.token2wav.admission import LATE_S
+
+_FADES_S = 10.0
+"""What was measured counts half after so many seconds. Sooner would try short chunks more often than a steady load
+bears."""
+_MARGIN = 1.25
+
+
+class FirstChunk:
+    """Remembers how long second chunks took, and chooses. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._slowest_s, self._at = 0.0, 0.0
+
+    def followed(self, seconds: float, *, now: float) -> None:
+        """Note that a clause's second chunk came so many seconds behind a first one that was not the longest."""
+        if seconds > self.slowest_s(now):
+            self._slowest_s, self._at = seconds, now
+
+    def slowest_s(self, now: float) -> float:
+        """Return what was noted, in seconds: the largest, as far as it has not faded."""
+        return self._slowest_s * math.exp2(-max(now - self._at, 0.0) / _FADES_S)
+
+    def choose(self, sounds_s: Sequence[float], *, slack_s: float, wait_s: float, now: float) -> int:
+        """Return which of the prepared first chunks to make.
+
+        Args:
+            sounds_s: seconds of sound that each of them gives, shortest first.
+            slack_s: seconds of sound that the caller has in hand. With that much, nobody waits for this chunk.
+            wait_s: expected wait behind the first chunks that are due, seconds (``Admission.wait_s``).
+        """
+        longest = len(sounds_s) - 1
+        if slack_s > sounds_s[longest]:
+            return longest  # fewer chunks are less work
+        needed_s = (self.slowest_s(now) + wait_s) * _MARGIN + LATE_S
+        return next((place for place, sound_s in enumerate(sounds_s) if slack_s + sound_s >= needed_s), longest)
