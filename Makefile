@@ -29,6 +29,13 @@ check: $(VENV)/.dev          ## format, lint, types
 bench: $(VENV)/.run          ## the standard loads; see benchmarks/RESULTS.md
 	$(BIN)/talkspurt bench call --calls 1,10,50,100 && $(BIN)/talkspurt bench gateway --calls 300
 
+# Rows that are written already are not taken again. ENGINE and PRODUCT are further arguments.
+MODEL ?= build/models/cosyvoice3
+bench-gpu: $(VENV)/.test     ## the engine alone, then the whole product, on an NVIDIA GPU; see benchmarks/README.md
+	mkdir -p build/bench-gpu build/models
+	$(BIN)/python benchmarks/h200_cosyvoice.py build/bench-gpu/engine.jsonl $(ENGINE)
+	$(BIN)/python benchmarks/h200_product.py build/bench-gpu/product.jsonl --model $(MODEL) $(PRODUCT)
+
 SECONDS ?= 600
 fuzz: $(VENV)/.fuzz          ## each parser for SECONDS under atheris; TARGETS=sip-message,dialogue for some of them
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --targets "$(TARGETS)"
@@ -82,4 +89,4 @@ $(VENV)/.fuzz: $(VENV)/bin/python pyproject.toml
 $(VENV)/.docs: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[docs]' && touch $@
 
-.PHONY: run test test-hermetic coverage test-peers test-gpu check bench fuzz docs lock sbom audit clean
+.PHONY: run test test-hermetic coverage test-peers test-gpu check bench bench-gpu fuzz docs lock sbom audit clean

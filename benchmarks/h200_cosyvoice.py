@@ -42,6 +42,7 @@ import numpy as np
 import torch
 from h200_engine import Engine, Line, Sound, clause_text, first_hop, make_engine, used_gib
 
+from talkspurt.bench.results import commit
 from tts_engine.cosyvoice.lm.api import Admission
 from tts_engine.cosyvoice.lm.quantised import Quantised
 from tts_engine.cosyvoice.token2wav.batch import WaveBatch
@@ -392,8 +393,13 @@ async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
     how += f" text {arguments.text_processes}" if arguments.text_processes is not None else ""
     how += (" vllm" if arguments.lm == "vllm" else "") + (" grpc" if arguments.grpc else "")
 
+    beside = {"model": f"CosyVoice{arguments.version}", "weights": "random weights", "size": "full"}
+    if arguments.tiny:
+        beside["size"] = "tiny"
+    beside["commit"] = arguments.commit or commit()
+
     def write(row: str, result: dict[str, Any]) -> None:
-        text = json.dumps({"row": row, **result})
+        text = json.dumps({"row": row, **beside, **result})
         print(text, flush=True)
         with out.open("a") as file:
             file.write(text + "\n")
@@ -403,6 +409,7 @@ async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
     else:
         reach = here
     async with reach(arguments) as (line, facts):
+        beside["gpu"] = facts.get("gpu", "none")
         write("start" + how, facts)
         rng = random.Random(0)
         await asyncio.gather(*(speak(line, rng) for _ in range(1 if line.tiny else 8)))
@@ -431,6 +438,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="small networks: for a look at the path on a CPU")
     parser.add_argument("--text-processes", type=int, metavar="N", help="with the text front end, in N processes")
     parser.add_argument("--device", type=torch.device)
+    parser.add_argument("--commit", help="what is measured, where it is no checkout")
     arguments = parser.parse_args()
     arguments.device = arguments.device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     out: Path = arguments.out

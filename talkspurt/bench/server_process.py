@@ -75,12 +75,17 @@ def overrides(*, route: str, calls: int, **more: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def serving(
-    config: Path | None, environment: Mapping[str, str], *, program: Sequence[str] = ("-m", "talkspurt")
+    config: Path | None,
+    environment: Mapping[str, str],
+    *,
+    program: Sequence[str] = ("-m", "talkspurt"),
+    start_s: float = _START_S,
 ) -> AsyncIterator[ServerUnderTest]:
     """Run ``talkspurt serve`` on a free port until the block is left.
 
     Args:
         program: what Python runs; it takes the arguments of ``talkspurt``.
+        start_s: seconds until it has to be ready. A GPU engine compiles at its first start.
 
     Raises:
         ServerFailed: the server does not start, or ends by itself.
@@ -91,12 +96,12 @@ async def serving(
         env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
     try:
-        address = await asyncio.wait_for(_ready(process), _START_S)
+        address = await asyncio.wait_for(_ready(process), start_s)
         yield ServerUnderTest(address, process.pid)
         if process.returncode is not None:
             raise ServerFailed(f"the server ended by itself with code {process.returncode}")
     except TimeoutError as exc:
-        raise ServerFailed(f"the server was not ready within {_START_S:g} s") from exc
+        raise ServerFailed(f"the server was not ready within {start_s:g} s") from exc
     finally:
         await _stop(process)
 

@@ -1,4 +1,4 @@
-"""The GPU benchmark, run small on the CPU: every kind of row works, and an interrupted run goes on."""
+"""The GPU benchmarks, run small on the CPU: every kind of row works, and an interrupted run goes on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / "benchmarks" / "h200_cosyvoice.py"
+FOLDER = Path(__file__).parents[3] / "benchmarks"
+SCRIPT = FOLDER / "h200_cosyvoice.py"
 
 
 def run(out: Path, version: int, rows: str, *more: str) -> list[dict[str, Any]]:
@@ -24,6 +25,7 @@ def two_turns(out: Path, version: int) -> dict[str, dict[str, Any]]:
     how = "" if version == 3 else f" v{version}"
     rows = {row["row"].removesuffix(how): row for row in run(out, version, "burst:2,cancel:5")}
     assert rows["start"]["version"] == version
+    assert all(row["weights"] == "random weights" and row["model"] == f"CosyVoice{version}" for row in rows.values())
     burst = rows["burst:2"]
     assert burst["turns"] == 2
     assert burst["broken"] == burst["refused"] == 0
@@ -60,3 +62,38 @@ def test_clauses_with_a_text_front_end_say_so(processes: str, tmp_path: Path) ->
         row["row"]: row for row in run(tmp_path / "rows.jsonl", 3, "burst:2", "--grpc", "--text-processes", processes)
     }
     assert rows[f"burst:2 text {processes} grpc"]["turns"] == 2
+
+
+@pytest.mark.slow
+def test_first_chunks_by_load_say_so(tmp_path: Path) -> None:
+    rows = {row["row"]: row for row in run(tmp_path / "rows.jsonl", 3, "burst:2", "--first-hop", "auto")}
+    assert rows["burst:2 hop auto"]["turns"] == 2
+
+
+def product(out: Path, rows: str) -> dict[str, dict[str, Any]]:
+    slow = ("busy_share=100", "first_chunk_s=100")  # the figures mean nothing: a slow CPU must not refuse for them
+    arguments = ["--model", str(out.with_name("model")), "--size", "tiny", "--device", "cpu", "--rows", rows]
+    for setting in slow:
+        arguments += ["--set", f"engine__cosyvoice__{setting}"]
+    script = str(FOLDER / "h200_product.py")
+    subprocess.run([sys.executable, script, str(out), *arguments, "--seconds", "2"], check=True)
+    written = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len({row["row"] for row in written}) == len(written)
+    return {row["row"].split(" ")[0]: row for row in written}
+
+
+@pytest.mark.slow
+def test_callers_and_an_http_client_hear_the_whole_product(tmp_path: Path) -> None:
+    out = tmp_path / "rows.jsonl"
+    callers = product(out, "call:1,burst:2")
+    assert list(callers) == ["call:1", "burst:2"]
+    for row in callers.values():
+        assert (row["model"], row["weights"]) == ("CosyVoice3", "random weights")
+        assert row["first_packet_ms"]["n"] == row["turns"] > 0
+        assert row["errors"] == 0
+    rows = product(out, "call:1,http:2")
+    assert list(rows) == ["call:1", "burst:2", "http:2"], "what is written is not measured again"
+    http = rows["http:2"]
+    assert http["first_sound_ms"]["n"] == http["requests"] > 0
+    assert (http["refused"], http["failed"], http["silent"]) == (0, {}, 0)
+    assert 0 <= http["gap_free_share"] <= 1

@@ -1,0 +1,158 @@
+"""A whole ``talkspurt serve`` with CosyVoice on a GPU, heard from outside. Results: one JSON line a row.
+
+    python benchmarks/h200_product.py OUT.jsonl --model models/cosyvoice3 [--rows call:1,burst:32,http:10,...]
+    python benchmarks/h200_product.py OUT.jsonl --model DIR --size tiny --device cpu --rows call:1,http:2 --seconds 2
+
+A model directory that is not there is made with random weights of the full size, by ``make-checkpoint``. Rows that OUT
+already has are skipped, so an interrupted run goes on where it stopped. Each row says the model, the GPU, and whether
+its weights are random; random weights speak noise at the real speed.
+
+``call:N``   N simulated Twilio callers in conversation (standard load, tokens at 40/s, caller audio on the way in).
+``burst:N``  N callers who are all answered in one instant, with whole turns.
+``http:R``   an HTTP client: ``POST /v1/audio/speech`` (pcm), R requests a second that arrive at random (Poisson).
+
+Gateway, engine, text front end and load run on one machine; every text is spoken once. The figures of callers are
+those of ``talkspurt bench call``. The HTTP client plays what comes from its first audible sample on, in real time and
+without a prebuffer: sound that comes after all before it has been played is a gap. Its first sound counts from before
+the request to the arrival of the first sample above -50 dBov.
+"""
+
+# ruff: noqa: E402  # runs from a checkout without being installed
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "codecs")]
+
+import aiohttp
+import uvloop
+
+from talkspurt.bench.calls import ROUTE, Bursts, CallLoad, CallLoadSettings, Conversations
+from talkspurt.bench.http_load import HttpLoad
+from talkspurt.bench.load import STANDARD, Load, read_load
+from talkspurt.bench.results import commit, machine
+from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
+from talkspurt.cli import main as talkspurt
+
+ROWS = "call:1,call:8,call:32,call:64,call:128,burst:1,burst:32,burst:128,http:1,http:10,http:20,http:30"
+_CALLS = 128
+
+
+# -- the rows ----------------------------------------------------------------------------------------------------------
+
+
+async def http_row(server: ServerUnderTest, rate: float, source: Load, seconds: float) -> dict[str, Any]:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        await HttpLoad(session, server.address, source).speak(source.next().text)  # the connection, and what is lazy
+        load = HttpLoad(session, server.address, source)
+        wall_s = await load.run(rate, seconds)
+    return load.figures(wall_s)
+
+
+async def call_row(server: ServerUnderTest, calls: int, source: Load, seconds: float, *, burst: bool) -> dict[str, Any]:
+    settings = CallLoadSettings(calls=calls, seconds=seconds, tokens_per_s=0.0 if burst else 40.0)
+    load = CallLoad(settings, source, Bursts() if burst else Conversations())
+    await load.run(server.address, measured=lambda begins: None)
+    return load.figures()
+
+
+async def run_row(server: ServerUnderTest, row: str, source: Load, seconds: float) -> dict[str, Any]:
+    kind, _, value = row.partition(":")
+    if kind in ("call", "burst"):
+        return await call_row(server, int(value), source, seconds, burst=kind == "burst")
+    if kind == "http":
+        return await http_row(server, float(value), source, seconds)
+    raise SystemExit(f"row {row!r} is none of call:N, burst:N, http:RATE")
+
+
+def model_facts(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What is said beside every figure."""
+    from tts_engine.cosyvoice.weights import read_config
+
+    config = read_config(arguments.model)
+    return {
+        "model": f"CosyVoice{config.version}",
+        "size": {"hidden_size": config.llm.hidden_size, "layers": config.llm.layers},
+        "weights": "random weights" if config.random_weights else "published or own weights",
+        "gpu": gpu_name(),
+        "device": arguments.device,
+        "settings": arguments.set,
+        "commit": arguments.commit or commit(),
+        **{key: machine()[key] for key in ("cpu", "cores")},
+    }
+
+
+def gpu_name() -> str:
+    """The first GPU. Asked in another process, so that this one takes no memory on it."""
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0].strip()
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return "none"
+
+
+def environment(arguments: argparse.Namespace, facts: dict[str, Any]) -> dict[str, str]:
+    """The configuration of the server, as environment variables."""
+    more = {
+        "engine__kind": facts["model"].lower(),
+        "engine__model_folder": str(arguments.model),
+        "engine__device": arguments.device,
+        "engine__timeouts__start_s": "600",
+        **dict(setting.split("=", 1) for setting in arguments.set),
+    }
+    return overrides(route=ROUTE, calls=_CALLS, **more)
+
+
+async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
+    facts = model_facts(arguments)
+    name: Callable[[str], str] = lambda row: " ".join([row, *arguments.set])  # noqa: E731
+    rows = [row for row in arguments.rows.split(",") if name(row) not in done]
+    if not rows:
+        return
+    source = read_load(arguments.load)
+    async with serving(None, environment(arguments, facts), start_s=600.0) as server:
+        for row in rows:
+            result = await run_row(server, row, source, arguments.seconds)
+            text = json.dumps({"row": name(row), **facts, **result})
+            print(text, flush=True)
+            with arguments.out.open("a") as file:
+                file.write(text + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--model", type=Path, required=True, help="model directory; made if it is not there")
+    parser.add_argument("--version", choices=("2", "3"), default="3", help="of a directory that is made")
+    parser.add_argument("--size", choices=("tiny", "full"), default="full", help="of a directory that is made")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--rows", default=ROWS, help=f"with commas between (default {ROWS})")
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--load", type=Path, default=STANDARD, help="texts (default: the standard load)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="configuration, as engine__cosyvoice__first_hop=8",
+    )
+    parser.add_argument("--commit", help="what is measured, where it is no checkout")
+    arguments = parser.parse_args()
+    if not arguments.model.exists():
+        made = ["engine", "make-checkpoint", str(arguments.model), "--version", arguments.version]
+        if code := talkspurt([*made, "--size", arguments.size]):
+            raise SystemExit(code)
+    out: Path = arguments.out
+    done = {json.loads(line)["row"] for line in out.read_text().splitlines()} if out.exists() else set()
+    uvloop.run(measure(arguments, done))
+
+
+if __name__ == "__main__":
+    main()

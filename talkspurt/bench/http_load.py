@@ -1,0 +1,113 @@
+"""Requests to ``POST /v1/audio/speech`` that arrive at random, and what their listeners hear.
+
+A listener plays what comes from its first audible sample on, in real time and without a prebuffer: sound that comes
+after all before it has been played is a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import numpy as np
+
+from talkspurt.bench.load import Load
+from talkspurt.simulator.figures import summary
+
+SAMPLE_RATE = 24000
+_AUDIBLE = 10 ** (-50 / 20) * 32768
+"""-50 dBov, in s16le."""
+_ANSWER_S = 60.0
+"""An answer that has not ended so long after its request is an error."""
+
+
+@dataclass(slots=True)
+class Listening:
+    """What one listener hears of a stream of s16le samples that are played as they come, without a prebuffer."""
+
+    asked_at: float
+    first_ms: float = math.nan
+    gaps: list[float] = field(default_factory=list)
+    """Seconds of each silence within the speech."""
+    samples: int = 0
+    _dry_at: float = 0.0
+    _odd: bytes = b""
+
+    def take(self, data: bytes, now: float) -> None:
+        """Note bytes that came at monotonic second ``now``."""
+        data = self._odd + data
+        whole = len(data) // 2 * 2
+        data, self._odd = data[:whole], data[whole:]
+        pcm = np.frombuffer(data, "<i2")
+        self.samples += len(pcm)
+        if math.isnan(self.first_ms):
+            loud = np.flatnonzero(np.abs(pcm.astype(np.int32)) > _AUDIBLE)
+            if not len(loud):
+                return
+            self.first_ms, self._dry_at = (now - self.asked_at) * 1000, now
+            pcm = pcm[loud[0] :]
+        elif now > self._dry_at:
+            self.gaps.append(now - self._dry_at)
+            self._dry_at = now
+        self._dry_at += len(pcm) / SAMPLE_RATE
+
+
+@dataclass(slots=True)
+class HttpLoad:
+    """Requests for speech that arrive at random, each with a text of its own."""
+
+    session: aiohttp.ClientSession
+    address: str
+    source: Load
+    heard: list[Listening] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+
+    async def run(self, rate: float, seconds: float) -> float:
+        """Ask for ``rate`` texts a second. Return the seconds until the last answer was there."""
+        rng, begun = random.Random(int(rate * 10)), time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            while time.monotonic() - begun < seconds:
+                await asyncio.sleep(rng.expovariate(rate))
+                group.create_task(self.speak(self.source.next().text))
+        return time.monotonic() - begun
+
+    async def speak(self, text: str) -> None:
+        """Ask for one text, and hear it to its end."""
+        listening = Listening(time.monotonic())
+        body = {"model": "tts-1", "input": text, "voice": "alloy", "response_format": "pcm"}
+        try:
+            async with asyncio.timeout(_ANSWER_S), self.session.post(self._url, json=body) as answer:
+                self.statuses[answer.status] += 1
+                if answer.status != 200:
+                    return
+                async for data, _ in answer.content.iter_chunks():
+                    listening.take(data, time.monotonic())
+        except (aiohttp.ClientError, TimeoutError) as exc:
+            self.failed[type(exc).__name__] += 1
+            return
+        self.heard.append(listening)
+
+    @property
+    def _url(self) -> str:
+        return f"http://{self.address}/v1/audio/speech"
+
+    def figures(self, wall_s: float) -> dict[str, Any]:
+        heard = [one for one in self.heard if not math.isnan(one.first_ms)]
+        return {
+            "requests": sum(self.statuses.values()) + sum(self.failed.values()),
+            "refused": self.statuses[429] + self.statuses[503],
+            "statuses": dict(self.statuses),
+            "failed": dict(self.failed),
+            "silent": len(self.heard) - len(heard),
+            "first_sound_ms": summary([one.first_ms for one in heard]),
+            "gap_free_share": round(sum(not one.gaps for one in heard) / len(heard), 4) if heard else None,
+            "gap_ms": summary([gap * 1000 for one in heard for gap in one.gaps]),
+            "audio_seconds_per_second": round(sum(one.samples for one in heard) / SAMPLE_RATE / wall_s, 1),
+        }
