@@ -432,7 +432,7 @@ def main() -> None:
     parser.add_argument("--grpc", action="store_true", help="the engine in another process")
     parser.add_argument("--plain", action="store_true", help="no fused networks")
     parser.add_argument("--finalize", choices=("upstream", "causal"), default="upstream")
-    parser.add_argument("--first-hop", type=first_hop, default=22, metavar="TOKENS|auto")
+    parser.add_argument("--first-hop", type=first_hop, default="auto", metavar="TOKENS|auto")
     parser.add_argument("--euler-steps", type=int, default=10)
     parser.add_argument("--lm-weights", choices=("full", "int8", "fp8"), default="full")
     parser.add_argument("--tiny", action="store_true", help="small networks: for a look at the path on a CPU")

@@ -131,14 +131,14 @@ class CosyVoiceConfig(EngineModel):
     prompt and the clause, all of which is computed again. ``causal`` continues the chunks before it, for the work of
     one chunk. On random weights neither has a seam (``benchmarks/seam.py``); with published weights, listen to both."""
 
-    first_hop: Annotated[int, Field(ge=8, le=25)] | Literal["auto"] = 22
-    """Speech tokens of a clause's first chunk, 8 to 25 (default 22: 0.9 s). The sound is exact for every value, because
-    the beginning of the voice prompt is cut so that prompt and first chunk together fill whole chunks. With 15 the
-    first sound comes seven steps of the language model sooner, and the second chunk is due 0.3 s sooner. 23 to 25 cost
-    one chunk more: the prompt's last chunk, which then looks ahead into the clause. ``auto`` takes 8, 15 or 22 for each
-    clause: the shortest of which the sound lasts until the next chunk, by the clauses that wait now and by how long
-    such chunks took lately. Each voice prompt is then kept three times (0.5 GB each for one of 5 s, of ``cache_gb``),
-    and the first use of a new voice takes three times as long."""
+    first_hop: Annotated[int, Field(ge=8, le=25)] | Literal["auto"] = "auto"
+    """Speech tokens of a clause's first chunk, 8 to 25: 22 are 0.9 s. The sound is exact for every value, because the
+    beginning of the voice prompt is cut so that prompt and first chunk together fill whole chunks. With fewer the first
+    sound comes sooner, by a step of the language model each, and the second chunk is due sooner too. 23 to 25 cost one
+    chunk more: the prompt's last chunk, which then looks ahead into the clause. ``auto`` (default) takes 8, 15 or 22
+    for each clause: the shortest of which the sound lasts until the next chunk, by the clauses that wait now and by how
+    long such chunks took lately. Each voice prompt is then kept three times (0.5 GB each for one of 5 s, of
+    ``cache_gb``), and the first use of a new voice takes three times as long."""
 
     @property
     def first_hops(self) -> tuple[int, ...]:

@@ -35,6 +35,8 @@ from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
 
 ENOUGH_S = 0.5
 """So many seconds of sound in hand last several times as long as making the next chunk takes under full load."""
+_LEFT_FREE = 0.75
+"""Share of the caches that built-in voices leave free at the start."""
 SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * FRAME_SAMPLES
 
 
@@ -128,6 +130,8 @@ class CosyVoiceSynthesizer:
             await self._start_lm()  # type: ignore[misc]
         await self._worker.start()
         for info in self._voices.infos()[:8]:
+            if self._worker.blocks.free_blocks < _LEFT_FREE * self._worker.config.blocks:
+                break
             await self._voice(info.voice_id)
         self._ready = True
 

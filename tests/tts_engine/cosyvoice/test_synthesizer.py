@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -31,7 +32,8 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 async def synthesizer(folder: Path) -> AsyncIterator[CosyVoiceSynthesizer]:
-    engine = load_synthesizer(folder, CosyVoiceConfig(max_clauses=3, busy_share=100, first_chunk_s=1e6), device="cpu")
+    settings = CosyVoiceConfig(max_clauses=3, busy_share=100, first_chunk_s=1e6, first_hop=22)
+    engine = load_synthesizer(folder, settings, device="cpu")
     await engine.start()
     yield engine
     await engine.aclose()
@@ -109,6 +111,23 @@ def test_the_configuration_reaches_the_engine(folder: Path) -> None:
     other = config.model_copy(update={"kind": "cosyvoice3" if kind == "cosyvoice2" else "cosyvoice2"})
     with pytest.raises(Unavailable, match=f"is {kind}"):
         make_synthesizer(other, other)
+
+
+async def test_a_clause_begins_with_one_of_the_prepared_first_chunks(folder: Path) -> None:
+    engine = load_synthesizer(folder, CosyVoiceConfig(max_clauses=3, busy_share=100, first_chunk_s=1e6), device="cpu")
+    await engine.start()
+    held_back = {"cosyvoice2": 8 * 480, "cosyvoice3": 4 * 480 + 8}[engine.name]
+    try:
+        spoken = await asyncio.gather(*(speak(engine, request()) for _ in range(3)))
+        for chunks in spoken:
+            assert len(chunks[0].pcm) + held_back in {hop * 960 for hop in (8, 15, 22)}
+            assert sum(len(chunk.pcm) for chunk in chunks) % 960 == 0
+        engine._first_chunk.followed(10.0, now=time.monotonic())  # as if a second chunk had taken ten seconds
+        chunks = await speak(engine, request())
+        assert len(chunks[0].pcm) == 22 * 960 - held_back
+        await nobody_speaks(engine)
+    finally:
+        await engine.aclose()
 
 
 async def test_a_short_first_chunk_and_a_causal_end_are_heard_whole(folder: Path) -> None:

@@ -32,7 +32,14 @@ from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavai
 from tts_engine.synthesizer import Playhead
 
 CODES = 200
-SIZES: dict[str, Any] = {"max_clauses": 6, "blocks": 40, "max_chunks": 12, "max_voices": 2, "finalize": "causal"}
+SIZES: dict[str, Any] = {
+    "max_clauses": 6,
+    "blocks": 40,
+    "max_chunks": 12,
+    "max_voices": 2,
+    "finalize": "causal",
+    "first_hop": 22,
+}
 RNG = np.random.default_rng(0)
 CLAUSES = [RNG.integers(0, CODES, n).tolist() for n in (60, 27, 28, 5, 77)]
 SHORT = CLAUSES[1][:24]
