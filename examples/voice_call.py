@@ -1,0 +1,189 @@
+"""The telephone's side of the agents in this folder: what came from the caller, what the caller has heard.
+
+An agent is an async generator that takes a `Call` and yields the text of one answer, token by token. `run` serves it:
+
+    python llm_agent.py                                                  talkspurt connects to ws://127.0.0.1:9000/
+    python llm_agent.py "ws://127.0.0.1:8080/v1/dialogue?route=call"     the agent connects to talkspurt
+
+The first way is `routes.NAME.dialogue.url` of the configuration, one WebSocket a call. The second is one WebSocket for
+all calls of a route without `dialogue.url`. Needs: pip install aiohttp
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+Agent = Callable[["Call"], AsyncGenerator[str, None]]
+Socket = aiohttp.ClientWebSocketResponse | web.WebSocketResponse
+
+
+class Call:
+    """One telephone call. It outlives its WebSocket, since talkspurt comes back with the same `sessionId`."""
+
+    def __init__(self, setup: dict[str, Any], agent: Agent) -> None:
+        self.session_id: str = setup["sessionId"]
+        self.setup = setup
+        self.history: list[dict[str, Any]] = []
+        """What a language model gets: OpenAI's messages. Of our answers it holds what the caller has heard."""
+        self._socket: Socket | None = None
+        self._connected = asyncio.Event()
+        self._agent = agent
+        self._answering: asyncio.Task[None] | None = None
+        self._leaving: dict[str, Any] = {}
+        """The message that ends our part of the call, behind the answer under way."""
+        self._turn: list[dict[str, Any]] = []
+        """The messages of `history` that the latest answer consists of."""
+
+    def hand_over(self, reason: str, target: str = "") -> None:
+        """Let a human take the call, after this answer. `target` needs `calling.allowed_targets`; without one
+        the call ends, and whoever sent it to us (`/webhooks/.../after`, an IVR) reads the data and goes on."""
+        self._leaving = {"type": "transfer", "target": target} if target else {"type": "end"}
+        self._leaving["handoffData"] = json.dumps({"reason": reason, "history": self.history})
+
+    async def receive(self, message: dict[str, Any]) -> None:
+        """Act on a message of talkspurt's."""
+        kind = message["type"]
+        if kind == "prompt" and message["last"]:
+            await self._hear(message["voicePrompt"])
+        elif kind == "dtmf":
+            await self._hear(f"(The caller pressed {message['digit']}.)")
+        elif kind == "interrupt":
+            self._stop()
+            self._keep_what_was_heard(message["utteranceUntilInterrupt"])
+        elif kind == "error":
+            print("talkspurt:", message["description"], file=sys.stderr)
+
+    async def _hear(self, words: str) -> None:
+        if self._stop():  # the caller went on before we said anything: close the turn, if it has begun
+            await self._send(type="text", token="", last=True)
+        self.history.append({"role": "user", "content": words})
+        self._answering = asyncio.create_task(self._answer())
+
+    async def _answer(self) -> None:
+        self._turn = []
+        try:
+            async with aclosing(self._agent(self)) as answer:  # one that is stopped closes its request to the model
+                async for token in answer:
+                    await self._say(token)
+        except Exception as exc:  # a model that fails must not leave a caller in silence
+            print("agent:", repr(exc), file=sys.stderr)
+            await self._say("Sorry, something went wrong. Please say that again.")
+        await self._send(type="text", token="", last=True)
+        if self._leaving:
+            await self._send(**self._leaving)
+
+    async def _say(self, token: str) -> None:
+        if not self._turn or self.history[-1] is not self._turn[-1]:
+            self._turn.append({"role": "assistant", "content": ""})
+            self.history.append(self._turn[-1])
+        self._turn[-1]["content"] += token
+        await self._send(type="text", token=token, last=False)
+
+    def _stop(self) -> bool:
+        """Stop the answer under way, and with it the request to the model. Was there one?"""
+        answering, self._answering = self._answering, None
+        return answering is not None and answering.cancel()
+
+    def _keep_what_was_heard(self, heard: str) -> None:
+        if not "".join(message["content"] for message in self._turn).startswith(heard):
+            return  # it was the greeting that was cut
+        for message in self._turn:
+            message["content"], heard = heard[: len(message["content"])], heard[len(message["content"]) :]
+        self.history[:] = [message for message in self.history if message.get("content") != ""]
+        self._turn = []
+
+    async def _send(self, **message: Any) -> None:
+        while True:
+            await self._connected.wait()
+            socket = self._socket
+            try:
+                assert socket is not None
+                return await socket.send_json({**message, "sessionId": self.session_id})
+            except ConnectionError:  # lost: the answer under way waits until talkspurt is back
+                if socket is self._socket:
+                    self._connected.clear()
+
+    def connect(self, socket: Socket) -> None:
+        """The call is on this WebSocket from now on."""
+        self._socket = socket
+        self._connected.set()
+
+    def close(self) -> None:
+        """The call is over."""
+        self._stop()
+
+
+async def _converse(socket: Socket, calls: dict[str, Call], agent: Agent) -> None:
+    """Read one WebSocket to its end. A dialled-out one names its call in `setup` only, since it has no other."""
+    session_id = ""
+    async for frame in socket:
+        if frame.type is not aiohttp.WSMsgType.TEXT:
+            continue
+        message = json.loads(frame.data)
+        session_id = message.get("sessionId", session_id)
+        if message["type"] == "setup":  # after a reconnect the call is known: its history goes on
+            calls.setdefault(session_id, Call(message, agent)).connect(socket)
+        elif message["type"] == "ended":
+            if session_id in calls:
+                calls.pop(session_id).close()
+        elif session_id in calls:
+            await calls[session_id].receive(message)
+    if (
+        isinstance(socket, web.WebSocketResponse)
+        and socket.close_code == aiohttp.WSCloseCode.OK
+        and session_id in calls
+    ):
+        calls.pop(session_id).close()
+
+
+async def listen(agent: Agent, port: int) -> None:
+    """Wait for talkspurt to connect, once a call."""
+    calls: dict[str, Call] = {}
+
+    async def accept(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(heartbeat=20)
+        await socket.prepare(request)
+        await _converse(socket, calls, agent)
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/", accept)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    print(f"waiting for calls at ws://127.0.0.1:{runner.addresses[0][1]}/", flush=True)
+    await asyncio.Event().wait()
+
+
+async def dial_in(agent: Agent, url: str) -> None:
+    """Connect to talkspurt, again and again. Calls wait for `dialogue.give_up_s` while nobody is connected."""
+    calls: dict[str, Call] = {}
+    key = os.environ.get("TALKSPURT_API_KEY", "")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        while True:
+            try:
+                async with session.ws_connect(url, heartbeat=20) as socket:
+                    print(f"waiting for calls of {url}", flush=True)
+                    await _converse(socket, calls, agent)
+            except aiohttp.ClientError as exc:
+                print(f"{url}: {exc}", file=sys.stderr)
+            await asyncio.sleep(1)
+
+
+def run(agent: Agent) -> None:
+    """Serve an agent until Ctrl-C: at `PORT` (9000), or connected to the address on the command line."""
+    serving = dial_in(agent, sys.argv[1]) if len(sys.argv) > 1 else listen(agent, int(os.environ.get("PORT", "9000")))
+    try:
+        asyncio.run(serving)
+    except KeyboardInterrupt:
+        sys.exit(130)
