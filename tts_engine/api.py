@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from voicecodecs.registry import AudioFormat
 
@@ -34,9 +34,11 @@ class UtteranceRequest:
     first."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextSpan:
-    """A word, and where it is heard. Characters count in the text that was fed, concatenated verbatim."""
+class TextSpan(NamedTuple):
+    """A word, and where it is heard. Characters count in the text that was fed, concatenated verbatim.
+
+    This is a tuple, because each word of each call becomes one, and a frozen dataclass takes ten times as long.
+    """
 
     start_char: int
     end_char: int

@@ -284,9 +284,10 @@ class _Times:
     def stages_ms(self, now: float) -> dict[str, float]:
         """Return the stages of a chunk that is ready now."""
         stages = {"text": self.text, "queue": self.queue, "engine": self.engine, "codec": self.codec}
-        if self.since is not None:
-            stages["token"] = self.token
-            stages["loop"] = max(0.0, (now - self.since) * 1e3 - sum(stages.values()))
+        if self.since is None:
+            return {stage: ms for stage, ms in stages.items() if ms}
+        stages["token"] = self.token
+        stages["loop"] = max(0.0, (now - self.since) * 1e3 - sum(stages.values()))
         return stages
 
 

@@ -83,18 +83,21 @@ def encode_chunk(chunk: AudioChunk) -> pb.SpeakResponse:
         frame_bytes=sizes[:1] if len(set(sizes)) == 1 else sizes,
         first_sample=chunk.first_sample,
         samples=chunk.samples,
-        stages_ms=chunk.stages_ms,
         engine=chunk.engine,
         clause_end_char=chunk.clause_end_char,
     )
-    for span in chunk.spans:
-        message.spans.add(
-            start_char=span.start_char,
-            end_char=span.end_char,
-            first_sample=span.first_sample,
-            end_sample=span.end_sample,
-            exact=span.exact,
-        )
+    # Filled in field by field, which takes half the time of keywords: these are most of what a chunk costs here.
+    stages_ms = message.stages_ms
+    for stage, ms in chunk.stages_ms.items():
+        stages_ms[stage] = ms
+    spans = message.spans
+    for start_char, end_char, first_sample, end_sample, exact in chunk.spans:
+        span = spans.add()
+        span.start_char = start_char
+        span.end_char = end_char
+        span.first_sample = first_sample
+        span.end_sample = end_sample
+        span.exact = exact
     return message
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -187,4 +186,4 @@ def test_the_next_character() -> None:
     spans = [TextSpan(0, 3, 0, 100), TextSpan(4, 7, 100, 200)]
     assert [next_char(spans, samples) for samples in (0, 99, 100, 199, 200)] == [0, 0, 4, 4, 7]
     assert next_char([], 50) == 0
-    assert next_char([replace(spans[0], end_sample=0)], 0) == 3
+    assert next_char([spans[0]._replace(end_sample=0)], 0) == 3
