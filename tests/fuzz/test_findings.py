@@ -55,6 +55,7 @@ FINDINGS = {
     ),
     "more full stops than a clause may be long": ("clauses", b"\x00Hello" + b"." * 1000),
     "more closing quotes than a clause may be long": ("clauses", b"\x03Hello." + b'"' * 1000),
+    "a Chinese full stop behind the longest clause": ("clauses", b"\x00" + b"x" * 400 + "。".encode()),
     "an error that repeats what was too long": (
         "dialogue",
         b'{"type":"end","sessionId":"' + b"x" * 60_000 + b'","turn":"' + b"y" * 60_000 + b'"}',

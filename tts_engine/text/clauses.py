@@ -211,7 +211,9 @@ class ClauseSplitter:
                 return too_long, Pause.NONE
             if mark == "\n":
                 return end, Pause.SENTENCE
-            if mark[0] in "!?" and match.start() < config.max_chars and _ends_with_word(text, match.start()):
+            if match.start() >= config.max_chars:
+                break  # with its mark the clause would be too long
+            if mark[0] in "!?" and _ends_with_word(text, match.start()):
                 return match.start() + 1, _PAUSES[mark[0]]
             if mark not in _WIDE:
                 while end < window and text[end] in _CLOSERS:

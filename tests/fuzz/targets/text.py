@@ -40,13 +40,21 @@ def _text(data: bytes) -> str:
 
 
 def run_clauses(data: bytes) -> None:
-    """Clauses are the text, verbatim and in order; nothing readable is lost; none is too long; cuts do not matter."""
+    """Clauses are the text, verbatim and in order; nothing readable is lost; none is too long; neither how the text is
+    cut nor who asks for a tentative clause matters."""
     config = ClauseConfig()
     size = data[0] % 16 + 1 if data else 1
     text = _text(data[1:])
     whole, piecewise = ClauseSplitter(config), ClauseSplitter(config)
     clauses = [*whole.feed(text), *whole.flush()]
-    fed = [clause for at in range(0, len(text), size) for clause in piecewise.feed(text[at : at + size])]
+    fed = []
+    for at in range(0, len(text), size):
+        fed += piecewise.feed(text[at : at + size])
+        tentative = piecewise.tentative()
+        if tentative is not None:
+            maybe = tentative.clause
+            assert maybe.text == text[maybe.start_char : maybe.end_char] == maybe.text.strip() != ""
+            assert len(maybe.text) <= config.max_chars and maybe.end_char <= at + size
     assert [*fed, *piecewise.flush()] == clauses
     end = 0
     for clause in clauses:

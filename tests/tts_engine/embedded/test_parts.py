@@ -64,6 +64,19 @@ def test_who_runs_dry_goes_first_then_first_sounds_then_the_rest() -> None:
     assert [queue.take() for _ in range(6)] == [dry, short, long, little, lots, held]
 
 
+def test_a_clause_that_may_never_be_heard_comes_last_until_it_is_known_to_be_needed() -> None:
+    queue = SlackQueue(size=10, guard_s=0.08, clock=lambda: 100.0)
+    draft, speaks_on = job(cost_s=0.001), job(slack_s=0.01)
+    draft.playhead.tentative = speaks_on.playhead.tentative = True
+    first, lots = job(), job(slack_s=3.0)
+    for each in (draft, speaks_on, lots, first):
+        queue.put(each)
+    assert queue.short_of_sound(3.0) == 2, "nobody makes room for it"
+    assert queue.take() is first
+    speaks_on.playhead.tentative = False
+    assert [queue.take() for _ in range(3)] == [speaks_on, lots, draft]
+
+
 def test_slack_is_looked_at_when_a_worker_is_free_not_when_the_job_came() -> None:
     now = 100.0
     queue = SlackQueue(size=10, guard_s=0.08, clock=lambda: now)
