@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+TURN_MODEL = $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements/turn-model.txt
 LOCKED = $(BIN)/python requirements/quiet_pip.py install --require-hashes
 
 run: $(VENV)/.run            ## serve the demo on the embedded voice
@@ -73,15 +74,16 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml requirements/build.txt requireme
 	    echo "Without the recogniser, which has no wheel here: keys work, words do not"; \
 	    $(LOCKED) -r requirements/build.txt -r requirements/base.txt; }) && \
 	    $(BIN)/python -m pip install -q --no-deps --no-build-isolation -e . && touch $@
+	@$(TURN_MODEL) || echo "Without the turn model: answers come 0.5 s later"
 
 $(VENV)/.tools: $(VENV)/bin/python requirements/tools.txt
 	$(BIN)/python -m venv $(VENV)/tools && $(VENV)/tools/bin/python -m pip install -q --require-hashes -r requirements/tools.txt && touch $@
 
-$(VENV)/.test: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install -q -e '.[test]' && touch $@
+$(VENV)/.test: $(VENV)/bin/python pyproject.toml requirements/turn-model.txt
+	$(BIN)/python -m pip install -q -e '.[test]' && $(TURN_MODEL) && touch $@
 
-$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install -q -e '.[dev]' && touch $@
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml requirements/turn-model.txt
+	$(BIN)/python -m pip install -q -e '.[dev]' && $(TURN_MODEL) && touch $@
 
 $(VENV)/.fuzz: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[fuzz]' && touch $@

@@ -56,6 +56,7 @@ from gateway.metrics import Metrics
 from gateway.principal import voices_of_routes
 from gateway.seams.recogniser import Recogniser
 from gateway.seams.tracing import Tracer
+from gateway.seams.turn_model import TurnModel
 from gateway.switches import Switches
 from gateway.tokens import Tokens
 from gateway.uplink.recorder import Recorder
@@ -68,7 +69,7 @@ from sip_bridge.incoming import incoming_call
 from talkspurt import __version__
 from talkspurt.config.settings import Config
 from talkspurt.greeting import greeting
-from talkspurt.recognisers import recognisers_for_gateway
+from talkspurt.recognisers import recognisers_for_gateway, turn_model_for_gateway
 from tts_engine.errors import EngineError
 from tts_engine.service.client import GrpcEngine
 
@@ -76,7 +77,13 @@ from tts_engine.service.client import GrpcEngine
 class Gateway:
     """The parts of a gateway, put together."""
 
-    def __init__(self, config: Config, engine: GrpcEngine, recognisers: Mapping[str, Recogniser]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        engine: GrpcEngine,
+        recognisers: Mapping[str, Recogniser],
+        turn_model: TurnModel | None = None,
+    ) -> None:
         self.config = config
         self.engine = engine
         self.carriers = config.carriers.configured()
@@ -155,7 +162,7 @@ class Gateway:
             voices=voices_of_routes(config.auth.api_keys, config.routes),
             uplink=self.uplink,
             hearing={
-                name: hearing(config.routes[name], recogniser, config.recogniser, config.barge_in)
+                name: hearing(config.routes[name], recogniser, config.recogniser, config.barge_in, turn_model)
                 for name, recogniser in recognisers.items()
             },
         )
@@ -265,7 +272,10 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
     """Yield a gateway that listens, with this engine. Leaving closes everything without draining."""
     async with AsyncExitStack() as stack:
         recognisers = await stack.enter_async_context(recognisers_for_gateway(config.routes, config.recogniser))
-        made = Gateway(config, engine, recognisers)
+        turn_model = await stack.enter_async_context(
+            turn_model_for_gateway(config.routes, config.recogniser.end_of_thought)
+        )
+        made = Gateway(config, engine, recognisers, turn_model)
         if made.tracer is not None:
             stack.push_async_callback(asyncio.to_thread, made.tracer.close)
         stack.callback(made.ticker.close)

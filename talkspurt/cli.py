@@ -140,13 +140,14 @@ def _job(run: Callable[[], int]) -> int:
     """Run a server.
 
     Raises:
-        JobError: the machine refuses something: a port is in use, or an engine does not start.
+        JobError: the machine refuses something: a port is in use, an engine does not start, a model cannot be loaded.
     """
+    from gateway.errors import GatewayError
     from tts_engine.errors import EngineError
 
     try:
         return run()
-    except (OSError, EngineError) as exc:
+    except (OSError, EngineError, GatewayError) as exc:
         raise JobError(str(exc)) from exc
 
 

@@ -1,8 +1,12 @@
-"""Starts the recognisers that the configuration's routes name. It is also the main program of the embedded one."""
+"""Starts the recognisers that the configuration's routes name, and the turn model beside them.
+
+It is also the main program of the embedded recogniser.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -11,15 +15,20 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gateway.config import EmbeddedRecogniserConfig, RecogniserConfig, RouteConfig
+from gateway.config import EmbeddedRecogniserConfig, EndOfThoughtConfig, RecogniserConfig, RouteConfig
 from gateway.recognition import moonshine
 from gateway.recognition.client import ListenRecogniser
 from gateway.recognition.process import EmbeddedRecogniser, knows, socket_beside
 from gateway.recognition.server import ListenServer
+from gateway.recognition.smart_turn import TurnModelError, model_file
+from gateway.recognition.turn_model import TurnModelThread
 from gateway.seams.recogniser import Recogniser
+from gateway.seams.turn_model import TurnModel
 from talkspurt.invocation import pip_install
 from talkspurt.log import configure_as_parent
 from tts_engine.service.child import die_with, yield_cpu
+
+log = logging.getLogger(__name__)
 
 EXTRA = "talkspurt[recogniser]"
 
@@ -77,6 +86,34 @@ async def recognisers_for_gateway(
             stack.push_async_callback(external.aclose)
             made["external"] = external
         yield {name: made[kind] for name, route in routes.items() if (kind := chosen(route))}
+
+
+@asynccontextmanager
+async def turn_model_for_gateway(
+    routes: Mapping[str, RouteConfig], config: EndOfThoughtConfig
+) -> AsyncIterator[TurnModel | None]:
+    """Load the turn model, and yield it. None: no route that listens wants one, or none is installed.
+
+    Raises:
+        TurnModelError: the file that the configuration names cannot be used.
+    """
+    file = Path(config.model) if config.model else model_file()
+    if file is None or not any(route.end_of_thought and chosen(route) for route in routes.values()):
+        yield None
+        return
+    model = TurnModelThread(nice=config.nice)
+    try:
+        try:
+            await model.load(file)
+        except TurnModelError as exc:
+            if config.model:
+                raise
+            log.warning("without a turn model", extra={"why": str(exc)})
+            yield None
+        else:
+            yield model
+    finally:
+        model.close()
 
 
 async def _serve(config: EmbeddedRecogniserConfig, socket: str) -> None:

@@ -36,8 +36,8 @@ changes nothing: a suspicion while nothing may be cut, or words that nobody wait
 that an interruption counts from, are outside the table. Whoever drives the machine tells it the events with their time,
 does what the machine answers, and comes back with ``DEADLINE`` at ``deadline()``.
 
-``THOUGHT_ENDED`` is what a detector of finished thoughts says: the caller has said it all, although the VAD's silence
-has not come yet. Today the end of an utterance (``recogniser.end_of_speech_ms``) says so, always behind ``SILENCE``.
+``THOUGHT_ENDED`` says that the caller has said it all. With a turn model it may come before the VAD's ``SILENCE``
+(``gateway.call.end_of_thought``); otherwise it follows when the silence has lasted long enough.
 """
 
 from __future__ import annotations

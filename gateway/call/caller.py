@@ -42,7 +42,11 @@ class Caller:
         self._now = clock
         self._tells_speaking = "speaker-events" in route.events
         self._inband_dtmf = route.inband_dtmf
-        self._listening = Listening(hearing, turns, tell=manager.tell, decide=self._decide) if hearing else None
+        self._listening = (
+            Listening(hearing, turns, tell=manager.tell, decide=self._decide, end_speech=self._end_speech, clock=clock)
+            if hearing
+            else None
+        )
         self._uplink: UplinkStream | None = None
         self._leg_tells_dtmf = False
         self._subscribed_rate = 0
@@ -96,7 +100,8 @@ class Caller:
                 or self._turns.floor.barge_in.state is not State.SILENT  # the VAD has to say when it ends
             )
             dtmf = self._inband_dtmf and not self._leg_tells_dtmf
-            self._uplink.want(vad=vad, pcm_rate=self._subscribed_rate, dtmf=dtmf, speech=speech)
+            lulls = self._listening is not None and self._listening.knows_thoughts
+            self._uplink.want(vad=vad, pcm_rate=self._subscribed_rate, dtmf=dtmf, speech=speech, lulls=lulls)
             self.wanted = self._uplink.needed
 
     def _on_due(self) -> None:
@@ -105,6 +110,10 @@ class Caller:
 
     def _decide(self, event: Event, onset: float | None = None) -> None:
         self._turns.on_caller(event, self._now(), onset=onset)
+
+    def _end_speech(self) -> None:
+        if self._uplink is not None:
+            self._uplink.end_speech()
 
     # --- the leg's side --------------------------------------------------------------------------------------------
 
@@ -159,6 +168,16 @@ class Caller:
         else:
             self._tell_speaking("on")
             self._decide(Event.SPEECH, onset)
+
+    def on_lull(self, *, since: float) -> None:
+        """The caller has been silent since then, perhaps only between two words."""
+        if self._listening is not None:
+            self._listening.on_lull(since=since)
+
+    def on_speech_resumed(self) -> None:
+        """The caller speaks on after a lull."""
+        if self._listening is not None:
+            self._listening.on_speech_resumed()
 
     def on_speech_ended(self) -> None:
         """The caller has stopped."""

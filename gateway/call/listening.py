@@ -11,14 +11,16 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.call.barge_in import Event
+from gateway.call.end_of_thought import Patience
 from gateway.call.turns import Turns
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
 from gateway.seams.messages import Info, Outbound, Prompt
 from gateway.seams.recogniser import Recogniser, RecognitionStream
+from gateway.seams.turn_model import Look, TurnModel
 
 
 class Timer(Protocol):
@@ -41,8 +43,12 @@ class Hearing:
     speaker_events: bool
     agreement: re.Pattern[str] | None
     """Matches a mere acknowledgement in the spelling of ``_plain``. None: nothing counts as one."""
-    quiet_s: float
-    """Seconds of silence from the end of speech, as the VAD tells it, to the end of the utterance."""
+    patience: Patience
+    """How long a silence ends an utterance."""
+    vad_silence_s: float
+    """Seconds of silence that have passed when the VAD says that speech has ended."""
+    turn_model: TurnModel | None
+    """Says whether a thought is complete. None: all silences are the usual one."""
     lasts_s: float
     """A caller who speaks over us for this many seconds interrupts even without a word. 0: the onset of speech has
     decided already."""
@@ -50,7 +56,13 @@ class Hearing:
     """Most frames of 20 ms in one utterance."""
 
 
-def hearing(route: RouteConfig, recogniser: Recogniser, config: RecogniserConfig, barge_in: BargeInConfig) -> Hearing:
+def hearing(
+    route: RouteConfig,
+    recogniser: Recogniser,
+    config: RecogniserConfig,
+    barge_in: BargeInConfig,
+    turn_model: TurnModel | None = None,
+) -> Hearing:
     """Make a route's ``Hearing`` from the configuration."""
     own = route.barge_in.false_alarm_ms
     false_alarm_ms = barge_in.false_alarm_ms if own is None else own
@@ -62,7 +74,15 @@ def hearing(route: RouteConfig, recogniser: Recogniser, config: RecogniserConfig
         partial_prompts=route.partial_prompts,
         speaker_events="speaker-events" in route.events,
         agreement=re.compile(rf"(?:(?:{phrases})(?: |$))+") if route.ignore_backchannel and phrases else None,
-        quiet_s=max(0, config.end_of_speech_ms - barge_in.min_silence_ms) / 1000,
+        patience=Patience(
+            usual_s=config.end_of_speech_ms / 1000,
+            finished_s=config.end_of_thought.finished_ms / 1000,
+            hesitating_s=config.end_of_thought.hesitating_ms / 1000,
+            finished_from=config.end_of_thought.finished_from,
+            hesitating_below=config.end_of_thought.hesitating_below,
+        ),
+        vad_silence_s=barge_in.min_silence_ms / 1000,
+        turn_model=turn_model if route.end_of_thought else None,
         lasts_s=max(false_alarm_ms, config.agreement_ms if route.ignore_backchannel else 0) / 1000,
         most_frames=round(config.max_utterance_s * 50),
     )
@@ -81,6 +101,8 @@ class _Utterance:
     over_us: bool
     """Whether we were speaking when the utterance began."""
     frames: int = 0
+    sound: list[bytes] = field(default_factory=list)
+    """The frames, where a turn model may be asked about them."""
     cuts: bool = False
     """Whether words of the utterance have interrupted us."""
     unwanted: bool = False
@@ -92,6 +114,8 @@ class Listening:
 
     Args:
         decide: takes an event of the interruption machine, with the onset of what was heard, and acts on it.
+        end_speech: tells the VAD that the caller's speech is over.
+        clock: the time of the VAD's events, seconds.
         later: the loop's ``call_later``.
     """
 
@@ -102,12 +126,16 @@ class Listening:
         *,
         tell: Callable[[Outbound], None],
         decide: Callable[[Event, float | None], None],
+        end_speech: Callable[[], None],
+        clock: Callable[[], float],
         later: Later | None = None,
     ) -> None:
         self._hearing = hearing
         self._turns = turns
         self._tell = tell
         self._decide = decide
+        self._end_speech = end_speech
+        self._now = clock
         self._later: Later = later or asyncio.get_running_loop().call_later
         self._language = hearing.language
         self._stream: RecognitionStream | None = None
@@ -115,6 +143,20 @@ class Listening:
         self._current: _Utterance | None = None
         self._finished: deque[_Utterance] = deque()  # over, but their words have not come; the stream bounds them
         self._end: Timer | None = None
+        self._silent_since: float | None = None
+        """When the silence under way began. None: the caller speaks."""
+        self._vad_ended = True
+        self._withheld: list[bytes] = []
+        """The silence under way. The recogniser gets it only if speech goes on, so the words that it works out in the
+        pause are those of the whole utterance."""
+        self._look: Look | None = None
+        self._finished_thought: float | None = None
+        """The turn model's answer about the silence under way: a probability."""
+
+    @property
+    def knows_thoughts(self) -> bool:
+        """Whether a turn model is asked in pauses."""
+        return self._hearing.turn_model is not None
 
     def start(self) -> None:
         """Connect to the recogniser. Raises ``RecognitionError``."""
@@ -146,8 +188,7 @@ class Listening:
         self._language = language
 
     async def aclose(self) -> None:
-        if self._end is not None:
-            self._end.cancel()
+        self._speaks_on()
         if self._stream is not None:
             await self._stream.aclose()
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -156,8 +197,9 @@ class Listening:
 
     def on_speech_started(self, *, onset: float) -> None:
         """The caller has begun, or goes on after a short silence."""
-        if self._end is not None:
-            self._end.cancel()
+        self._withheld.clear()  # the stretch before the onset comes again
+        self._speaks_on()
+        self._vad_ended = False
         if self._current is None:
             self._current = _Utterance(onset, over_us=self._turns.queue.speaking() is not None)
             self._tell_speaking("on")
@@ -168,23 +210,80 @@ class Listening:
         utterance = self._current
         if utterance is None or self._stream is None:
             return
-        self._stream.push(pcm)
+        if self._silent_since is None or self._vad_ended:
+            self._stream.push(pcm)
+        else:
+            self._withheld.append(pcm)
         utterance.frames += 1
+        if self.knows_thoughts:
+            utterance.sound.append(pcm)
         if utterance.frames >= self._hearing.most_frames:
             self._finish(utterance)
             self._current = _Utterance(utterance.onset, over_us=utterance.over_us, cuts=utterance.cuts)
 
+    def on_lull(self, *, since: float) -> None:
+        """The caller has been silent since then, perhaps only between two words: ask the turn model."""
+        utterance, model = self._current, self._hearing.turn_model
+        if utterance is None or model is None:
+            return
+        self._silent(utterance, since)
+        self._look = model.look(utterance.sound, self._on_thought_judged)
+
+    def on_speech_resumed(self) -> None:
+        """The caller speaks on after a lull."""
+        if self._current is None or self._stream is None:
+            return
+        for pcm in self._withheld:
+            self._stream.push(pcm)
+        self._speaks_on()
+
     def on_speech_ended(self) -> None:
         """The caller is silent, perhaps only to take a breath."""
         self._decide(Event.SILENCE, None)
-        if self._current is not None and self._stream is not None:
+        self._vad_ended = True
+        if self._current is not None:
+            silence_s = self._hearing.vad_silence_s
+            since = self._now() - silence_s
+            if self._silent_since is None:
+                self._silent(self._current, since)
+            self._silent_since = since  # the VAD is surer than the level of the sound, which is all that a lull is
+            self._wait(silence_s)
+
+    def _silent(self, utterance: _Utterance, since: float) -> None:
+        self._silent_since = since
+        utterance.unwanted = self._is_unwanted()
+        if self._stream is not None:
             self._stream.pause()
-            self._current.unwanted = self._is_unwanted()
-            self._end = self._later(self._hearing.quiet_s, self._on_quiet)
+
+    def _speaks_on(self) -> None:
+        self._silent_since = None
+        self._finished_thought = None
+        self._withheld.clear()
+        for pending in (self._look, self._end):
+            if pending is not None:
+                pending.cancel()
+
+    def _on_thought_judged(self, probability: float) -> None:
+        self._finished_thought = probability
+        if self._current is not None and self._silent_since is not None:
+            self._wait(self._now() - self._silent_since)
+
+    def _wait(self, silence_s: float) -> None:
+        """Wait until the silence, which has lasted ``silence_s``, is long enough. Only a finished thought ends before
+        the VAD says "silence"."""
+        patience = self._hearing.patience
+        if self._end is not None:
+            self._end.cancel()
+        if self._vad_ended or patience.is_finished(self._finished_thought):
+            left_s = max(0.0, patience.silence_s(self._finished_thought) - silence_s)
+            self._end = self._later(left_s, self._on_quiet)
 
     def _on_quiet(self) -> None:
         if self._current is not None:
             utterance, self._current = self._current, None
+            self._speaks_on()
+            if not self._vad_ended:
+                self._end_speech()
             self._decide(Event.THOUGHT_ENDED, None)
             self._tell_speaking("off")
             self._finish(utterance)

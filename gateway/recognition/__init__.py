@@ -1,1 +1,4 @@
-"""Turns caller speech into words, by the embedded recogniser or an external one. Knows nothing of turns."""
+"""Turns caller speech into words, by the embedded recogniser or an external one, and hears complete thoughts.
+
+Knows nothing of turns.
+"""

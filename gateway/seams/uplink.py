@@ -23,6 +23,15 @@ class UplinkEvents(Protocol):
         """Speech was confirmed; it began at monotonic second ``onset``."""
         ...
 
+    def on_lull(self, *, since: float) -> None:
+        """Within speech the caller has been silent since monotonic second ``since``, which may be a breath or the end.
+        ``on_speech_resumed`` or ``on_speech_ended`` follows."""
+        ...
+
+    def on_speech_resumed(self) -> None:
+        """After ``on_lull`` the caller speaks on."""
+        ...
+
     def on_speech_ended(self) -> None: ...
 
     def on_dtmf_heard(self, digit: str) -> None:
@@ -51,7 +60,7 @@ class UplinkStream(Protocol):
         """A frame of ours that went out: the echo guard's reference and the recording's other half."""
         ...
 
-    def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False) -> None:
+    def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False, lulls: bool = False) -> None:
         """Say what is needed from now on.
 
         Args:
@@ -59,7 +68,13 @@ class UplinkStream(Protocol):
             pcm_rate: sample rate of the raw audio for ``on_pcm``, hertz; 0: no raw audio.
             dtmf: whether to find touch tones in the audio.
             speech: whether ``on_speech`` gets what is said; needs ``vad``.
+            lulls: whether ``on_lull`` and ``on_speech_resumed`` are told.
         """
+        ...
+
+    def end_speech(self) -> None:
+        """The speech under way is known to be over: ``on_speech_ended`` follows at once, and sound after it is new
+        speech. Without speech this does nothing."""
         ...
 
     @property

@@ -28,6 +28,9 @@ WINDOW_SAMPLES = 256
 SAMPLE_RATE = 8000
 WINDOW_S = WINDOW_SAMPLES / SAMPLE_RATE
 ECHO_WINDOW_SAMPLES = 1024
+LULL_S = 0.16
+"""Silence within speech after which it is worth asking whether the speech is over. Hardly a stop consonant lasts so
+long."""
 
 _RELEASE = 0.15  # hysteresis: speech goes on while its probability is above the threshold minus this
 _FAINT_DB = -48.0  # a fainter sound over our own voice is the tail of an echo, or is not meant for us
@@ -36,6 +39,7 @@ _FRONT_DB = -18.0  # share of the energy above 1600 Hz in a close vowel
 _OPEN_BELOW_PEAK_DB = 4.0  # an open window is at most this much fainter than the loudest of the onset
 _SURE_WINDOWS = 3  # open windows that cut us
 _ABOVE_BACKGROUND_DB = 8.0
+_LULL_DB = 20.0  # so much below the loudest window of the speech, nobody speaks
 _BACKGROUND_S = 2.0  # time constant of the background's mean power
 _BEFORE_S = 0.5  # the background before the call counts as this long, and as loud as the first window
 _BEFORE_DB = (-60.0, -40.0)  # within these bounds: a room may be noisy from the start, or the caller speaks at once
@@ -97,6 +101,7 @@ class SpeechDetector:
         pause_s: length of speech over ours that is worth a pause until it is certain. 0: nothing is suspected.
         min_silence_s: length of silence that ends speech.
         max_hum_s: a longer hum counts as speech.
+        lull_s: after so much silence within speech, a lull is told. 0: none is.
     """
 
     def __init__(
@@ -107,6 +112,7 @@ class SpeechDetector:
         pause_s: float = 0.064,
         min_silence_s: float = 0.3,
         max_hum_s: float = 0.9,
+        lull_s: float = 0.0,
     ) -> None:
         self.evidence = Evidence.NONE
         self._threshold = threshold
@@ -114,6 +120,7 @@ class SpeechDetector:
         self._pause_s = pause_s
         self._min_silence_s = min_silence_s
         self._max_hum_s = max_hum_s
+        self._lull_s = lull_s
         self._background = self._background_before = 0.0
         self._background_s = 0.0
         self.forget()
@@ -132,7 +139,7 @@ class SpeechDetector:
         """Begin again: what was heard has ended, or (``SPEECH``) has become certain."""
         self.evidence = evidence
         self._onset = 0.0
-        self._speech_s = self._silence_s = 0.0
+        self._speech_s = self._silence_s = self._faint_s = 0.0
         self._open_windows = 0
         self._loudest_open_db = -200.0
         self._peak_db = -200.0
@@ -151,7 +158,8 @@ class SpeechDetector:
 
         Returns:
             While we speak ``("suspected", onset)``, and later ``("started", onset)`` or ``("dismissed", end)``. Without
-            a doubt only ``("started", onset)``. After a start ``("ended", end)``. Otherwise None.
+            a doubt only ``("started", onset)``. After a start ``("lulled", begin)`` for short silences, ``("resumed",
+            end)`` if speech goes on after one, and ``("ended", end)``. Otherwise None.
         """
         if not self._background_s:
             quietest, loudest = _BEFORE_DB
@@ -161,7 +169,9 @@ class SpeechDetector:
         voiced &= window.level_db > _FAINT_DB or not window.talking_over
         if self.speaking:
             self._silence_s = 0.0 if voiced else self._silence_s + WINDOW_S
-            return self.end(window.end) if self._silence_s >= self._min_silence_s else None
+            if self._silence_s >= self._min_silence_s:
+                return self.end(window.end)
+            return self._lull(window, voiced=voiced) if self._lull_s else None
         before = self._background
         self._background_s = min(self._background_s + WINDOW_S, _BACKGROUND_S)
         self._background += (10 ** (window.level_db / 10) - self._background) * WINDOW_S / self._background_s
@@ -192,6 +202,19 @@ class SpeechDetector:
         if self.evidence is Evidence.SOUND and worth_a_pause and not is_echo():
             self.evidence = Evidence.SUSPICION
             return "suspected", self._onset
+        return None
+
+    def _lull(self, window: Window, *, voiced: bool) -> tuple[str, float] | None:
+        """Tell short silences. The network says "speech" for 0.2 s after the last sound (median), the level falls at
+        once."""
+        self._peak_db = max(self._peak_db, window.level_db)
+        before_s = self._faint_s
+        if voiced and window.level_db >= self._peak_db - _LULL_DB:
+            self._faint_s = 0.0
+            return ("resumed", window.end) if before_s + 1e-9 >= self._lull_s else None
+        self._faint_s += WINDOW_S
+        if before_s + 1e-9 < self._lull_s <= self._faint_s + 1e-9:
+            return "lulled", window.end - self._faint_s
         return None
 
     @property

@@ -29,6 +29,7 @@ from gateway.seams.uplink import UplinkEvents
 from gateway.uplink.recorder import Recorder
 from gateway.uplink.vad import (
     ECHO_WINDOW_SAMPLES,
+    LULL_S,
     SAMPLE_RATE,
     WINDOW_S,
     WINDOW_SAMPLES,
@@ -154,6 +155,8 @@ class Stream:
         self._vad_wanted = False
         self._speech_wanted = False
         self._dtmf_wanted = False
+        self._lulls_wanted = False
+        self._speech_is_over = False
         self._pcm_rate = 0
         self.closed = False
         # Only the thread uses what follows.
@@ -199,12 +202,18 @@ class Stream:
         self.waiting.append((theirs, payload, now))
         self._worker.notify(self)
 
-    def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False) -> None:
+    def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False, lulls: bool = False) -> None:
         """Set what is needed from now on."""
         self._vad_wanted = vad
         self._speech_wanted = speech
         self._dtmf_wanted = dtmf
+        self._lulls_wanted = lulls
         self._pcm_rate = pcm_rate
+
+    def end_speech(self) -> None:
+        """End the speech under way, as if the VAD had heard enough silence."""
+        self._speech_is_over = True
+        self._worker.notify(self)
 
     @property
     def needed(self) -> bool:
@@ -221,6 +230,11 @@ class Stream:
     def drain(self, post: Callable[[Posted], None]) -> None:
         """Decode the waiting payloads and fill ``vad.pending``."""
         bad: ValueError | None = None
+        if self._speech_is_over:
+            self._speech_is_over = False
+            self.vad.state[:] = 0  # the network would say "speech" for a while yet
+            if self.vad.detector.speaking and (ended := self.vad.detector.end(self._last_now)) is not None:
+                self._report(*ended, post)
         while self.waiting:
             theirs, payload, now = self.waiting.popleft()
             try:
@@ -337,11 +351,15 @@ class Stream:
     def _report(self, kind: str, at: float, post: Callable[[Posted], None]) -> None:
         """Post what the detector said."""
         events = self.events
+        if kind in ("lulled", "resumed") and not self._lulls_wanted:
+            return
         post(
             {
                 "suspected": lambda: events.on_speech_suspected(onset=at),
                 "dismissed": events.on_speech_dismissed,
                 "started": lambda: events.on_speech_started(onset=at),
+                "lulled": lambda: events.on_lull(since=at),
+                "resumed": events.on_speech_resumed,
                 "ended": events.on_speech_ended,
             }[kind]
         )
@@ -431,6 +449,7 @@ class UplinkWorker:
             pause_s=common.pause_ms / 1000,
             min_silence_s=common.min_silence_ms / 1000,
             max_hum_s=common.max_hum_ms / 1000,
+            lull_s=LULL_S,
         )
         return Stream(
             self,

@@ -347,6 +347,10 @@ def _missing_files(config: Config, document: Document) -> list[Problem]:
                 load_script(script)
             except ScriptError as exc:
                 problems += [Problem(at, message) for at, message in exc.problems]
+    model = config.recogniser.end_of_thought.model
+    if model and not Path(model).is_file():
+        key = ("recogniser", "end_of_thought", "model")
+        problems.append(Problem(document.place(key), f"{'.'.join(key)}: no such file: {model}"))
     return problems
 
 

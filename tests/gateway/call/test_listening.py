@@ -17,6 +17,7 @@ from gateway.call.turn import TurnDefaults
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
 from gateway.seams.messages import Info, Interrupt, Prompt, Text
 from gateway.seams.recogniser import RecognitionEvents
+from gateway.seams.turn_model import TurnModel
 from tests.gateway.call.virtual_call import VirtualCall
 
 FRAME = bytes(640)
@@ -62,11 +63,18 @@ class Alarm:
 class ListeningCall(VirtualCall):
     """A virtual call that listens."""
 
-    def __init__(self, route: dict[str, Any], barge_in: dict[str, Any] | None = None, **defaults: Any) -> None:
+    def __init__(
+        self,
+        route: dict[str, Any],
+        barge_in: dict[str, Any] | None = None,
+        turn_model: TurnModel | None = None,
+        **defaults: Any,
+    ) -> None:
         config, recogniser = RecogniserConfig(), BargeInConfig.model_validate(barge_in or {})
         made = RouteConfig.model_validate(route)
         self.words = Words()
-        heard = hearing(made, self.words, config, recogniser)
+        self.ended_early = 0
+        heard = hearing(made, self.words, config, recogniser, turn_model)
         super().__init__(TurnDefaults(barge_in=interruption_rules(made, recogniser, heard), **defaults))
         self.alarms: list[tuple[float, int, Alarm]] = []
         self.listening = Listening(
@@ -74,6 +82,8 @@ class ListeningCall(VirtualCall):
             self.turns,
             tell=self.tell,
             decide=self._decide,
+            end_speech=self._end_speech,
+            clock=lambda: self.now,
             later=self._later,
         )
         self.listening.start()
@@ -83,6 +93,9 @@ class ListeningCall(VirtualCall):
         due = self.turns.deadline()
         if due is not None:
             self._later(due - self.now, lambda: self._due(due))
+
+    def _end_speech(self) -> None:
+        self.ended_early += 1
 
     def _due(self, due: float) -> None:
         if self.turns.deadline() == due:

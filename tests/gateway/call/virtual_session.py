@@ -426,8 +426,10 @@ class _Uplink:
     def open(self, *_: object) -> _Uplink:
         return self
 
-    def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False) -> None:
+    def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False, lulls: bool = False) -> None:
         self._world.speech_wanted, self._world.vad_wanted = speech, vad
+
+    def end_speech(self) -> None: ...
 
     def spoke(self, frame: bytes, *, now: float) -> None: ...
 

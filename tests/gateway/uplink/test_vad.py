@@ -145,3 +145,27 @@ def test_a_forgotten_caller_has_to_be_found_again() -> None:
     ear.detector.forget()
     assert ear.detector.idle
     assert ear.hear("word", 5) == ["suspected 2", "started 3"]
+
+
+def test_a_lull_is_told_before_the_end_and_what_follows_it() -> None:
+    ear = Ear(over_us=False, lull_s=0.16, min_silence_s=0.5)
+    assert ear.hear("word", 20) == ["started 3"]
+    assert ear.hear("silence", 4) == [] == ear.hear("word", 4), "a stop consonant"
+    assert ear.hear("silence", 6) == ["lulled 5"]
+    assert ear.hear("word", 3) == ["resumed 1"]
+    assert ear.hear("silence", 18) == ["lulled 5", "ended 16"]
+
+
+def test_a_lull_is_found_by_the_level_while_the_network_still_says_speech() -> None:
+    ear = Ear(over_us=False, lull_s=0.16)
+    ear.hear("word", 20)
+    assert ear.hear("faint", 5) == ["lulled 5"]
+    assert ear.hear("weak", 1) == ["resumed 1"], "not as loud as before, but speech"
+
+
+def test_lulls_begin_when_the_sound_ended() -> None:
+    ear = Ear(over_us=False, lull_s=0.16)
+    ear.hear("word", 20)
+    begun = ear._end
+    told = [heard for window in ear._windows("silence", 5) if (heard := ear.detector.feed(window)) is not None]
+    assert told == [("lulled", pytest.approx(begun))]

@@ -19,6 +19,8 @@ class Heard:
         self.suspected: list[float] = []
         self.dismissed = 0
         self.ends = 0
+        self.lulls: list[float] = []
+        self.resumed = 0
         self.pcm: list[bytes] = []
         self.speech: list[bytes] = []
         self.dtmf = ""
@@ -37,6 +39,12 @@ class Heard:
 
     def on_speech_ended(self) -> None:
         self.ends += 1
+
+    def on_lull(self, *, since: float) -> None:
+        self.lulls.append(since)
+
+    def on_speech_resumed(self) -> None:
+        self.resumed += 1
 
     def on_pcm(self, pcm: bytes) -> None:
         self.pcm.append(pcm)

@@ -1,0 +1,116 @@
+"""Says how probably a caller has finished a thought, with Smart Turn v3.2 (BSD-2, 23 languages).
+
+The network is the encoder of Whisper tiny and a classifier over the last 8 s. It hears how something is said and knows
+no words. Its file comes with the package ``pipecat-ai``, which is not imported. Source of the features: Radford et al.,
+*Robust Speech Recognition via Large-Scale Weak Supervision* (2022), section 2.2. Smart Turn scales the sound to zero
+mean and unit variance before.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.errors import GatewayError
+from gateway.seams.recogniser import SAMPLE_RATE
+
+PACKAGE = "pipecat"
+_FILE = "audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx"
+
+SECONDS = 8
+"""How much the network hears. Less is filled with silence in front."""
+_SAMPLES = SECONDS * SAMPLE_RATE
+_WINDOW, _HOP, _BANDS = 400, 160, 80
+_FRAMES = _SAMPLES // _HOP
+_LEAST_VARIANCE = 1e-7
+_LEAST_POWER = 1e-10
+_RANGE = 8.0  # decades below the loudest band; what is fainter counts as this
+
+
+class TurnModelError(GatewayError):
+    """A turn model cannot be loaded."""
+
+
+def model_file() -> Path | None:
+    """Return the file of the network in the package ``pipecat-ai``. None: it is not installed, or ships another one."""
+    spec = importlib.util.find_spec(PACKAGE)
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        if (path := Path(folder) / _FILE).is_file():
+            return path
+    return None
+
+
+class SmartTurn:
+    """The network, loaded and warm. It is a function from sound to a probability.
+
+    Raises:
+        TurnModelError: the file is no such network.
+    """
+
+    def __init__(self, file: Path) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            self._network: Any = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+            self(np.zeros(SAMPLE_RATE, np.float32))  # the first run allocates memory
+        except Exception as exc:  # what onnxruntime raises has no base class of its own
+            raise TurnModelError(f"{file} cannot be used as Smart Turn v3: {type(exc).__name__}") from exc
+
+    def __call__(self, pcm: NDArray[np.float32]) -> float:
+        """Return the probability that the thought is complete. ``pcm``: shape ``(samples,)``, 16 kHz, in [-1, 1], up to
+        now and with the silence at its end; only the last 8 s count."""
+        (probability,) = self._network.run(None, {"input_features": features(pcm)[None]})
+        return float(probability[0, 0])
+
+
+def features(pcm: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return Whisper's log-mel features of the last 8 s, shape ``(80, 800)``.
+
+    The silence in front of shorter sound is one constant after scaling, so its frames are computed once.
+    """
+    pcm = pcm[-_SAMPLES:].astype(np.float32)
+    missing = _SAMPLES - len(pcm)
+    mean = float(pcm.sum()) / _SAMPLES
+    variance = float(np.square(pcm, dtype=np.float64).sum()) / _SAMPLES - mean**2
+    scale = (variance + _LEAST_VARIANCE) ** -0.5
+    equal = max(0, (missing - _WINDOW // 2) // _HOP)  # so many first frames hear nothing but silence
+    begin = equal * _HOP - _WINDOW // 2  # where the window of the first other frame begins
+    silence = np.full(missing, -mean * scale, np.float32)
+    sound = np.concatenate((silence, (pcm - mean) * scale))
+    padded = np.pad(sound[max(0, begin) :], (max(0, -begin), _WINDOW // 2), mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)[::_HOP][: _FRAMES - equal]
+    power = np.square(np.abs(np.fft.rfft(windows * _HANN, axis=1)))
+    bands = np.log10(np.maximum(power @ _MEL, _LEAST_POWER))
+    front = np.repeat(_silent_frame(-mean * scale)[None], equal, axis=0)
+    whole = np.concatenate((front, bands)).T
+    return np.asarray((np.maximum(whole, whole.max() - _RANGE) + 4) / 4, np.float32)
+
+
+def _silent_frame(value: float) -> NDArray[np.float64]:
+    power = np.square(np.abs(np.fft.rfft(np.full(_WINDOW, value) * _HANN)))
+    return np.asarray(np.log10(np.maximum(power @ _MEL, _LEAST_POWER)))
+
+
+def _mel_filters() -> NDArray[np.float64]:
+    """Return the weights of the 80 bands, shape ``(201, 80)``: triangles of equal area on Slaney's mel scale."""
+    per_mel, knee_hz = 200.0 / 3, 1000.0
+    knee, step = knee_hz / per_mel, np.log(6.4) / 27
+    top = knee + np.log(SAMPLE_RATE / 2 / knee_hz) / step
+    mels = np.linspace(0, top, _BANDS + 2)
+    hertz = np.where(mels < knee, mels * per_mel, knee_hz * np.exp((mels - knee) * step))
+    bins = np.linspace(0, SAMPLE_RATE / 2, _WINDOW // 2 + 1)[:, None]
+    width = np.diff(hertz)
+    rising, falling = (bins - hertz[:-2]) / width[:-1], (hertz[2:] - bins) / width[1:]
+    return np.asarray(np.maximum(0, np.minimum(rising, falling)) * 2 / (hertz[2:] - hertz[:-2]))
+
+
+_HANN = np.hanning(_WINDOW + 1)[:-1]
+_MEL = _mel_filters()

@@ -1,0 +1,195 @@
+"""Which silence ends an utterance, and what a call does about it, on the virtual clock: the turn model's answers are
+played here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from gateway.call.barge_in import State
+from gateway.call.end_of_thought import Patience
+from tests.gateway.call.test_listening import FRAME, ListeningCall
+
+PATIENCE = Patience(usual_s=0.6, finished_s=0.256, hesitating_s=1.0, finished_from=0.5, hesitating_below=0.1)
+
+
+@pytest.mark.parametrize(
+    ("probability", "silence_s"),
+    [(None, 0.6), (0.0, 1.0), (0.09, 1.0), (0.1, 0.6), (0.49, 0.6), (0.5, 0.256), (1, 0.256)],
+)
+def test_the_answer_chooses_the_silence(probability: float | None, silence_s: float) -> None:
+    assert PATIENCE.silence_s(probability) == silence_s
+
+
+def test_a_usual_silence_beyond_the_others_is_kept_in_order() -> None:
+    quick = Patience(usual_s=0.2, finished_s=0.256, hesitating_s=0.1, finished_from=0.5, hesitating_below=0.1)
+    assert quick.silence_s(0.9) == quick.silence_s(0.0) == 0.2
+
+
+class Model:
+    """A turn model: remembers the questions, and answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.heard: list[int] = []
+        """Frames of each look."""
+        self.cancelled = 0
+        self._tell: Callable[[float], None] | None = None
+
+    def look(self, sound: Sequence[bytes], tell: Callable[[float], None]) -> Model:
+        self.heard.append(len(sound))
+        self._tell = tell
+        return self
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+        self._tell = None
+
+    def answer(self, probability: float) -> None:
+        if self._tell is not None:
+            self._tell(probability)
+
+
+class ThoughtfulCall(ListeningCall):
+    """A caller who is heard in frames, with a model that judges the pauses."""
+
+    def __init__(self, **route: object) -> None:
+        self.model = Model()
+        super().__init__(route, turn_model=self.model)
+
+    def speaks(self, frames: int = 20) -> None:
+        for _ in range(frames):
+            self.listening.on_speech(FRAME)
+        self.run(frames * 0.02)
+
+    def lull(self) -> None:
+        """0.16 s of silence, as the VAD tells it."""
+        since = self.now
+        self.speaks(8)
+        self.listening.on_lull(since=since)
+
+
+def test_a_finished_thought_is_over_before_the_vad_says_silence() -> None:
+    call = ThoughtfulCall()
+    call.starts()
+    call.speaks()
+    call.lull()
+    assert (call.model.heard, call.words.paused, call.words.finished) == ([28], 1, 0)
+    call.run(0.05)
+    call.model.answer(0.9)
+    call.run(0.05)
+    assert call.words.finished == 0
+    call.run(0.04)  # 288 ms
+    assert (call.words.finished, call.ended_early) == (1, 1)
+    assert call.turns.floor.barge_in.state is State.SILENT, "the answer does not wait for the VAD"
+    call.listening.on_speech_ended()
+    call.run(2.0)
+    assert call.words.finished == 1
+
+
+def test_the_recogniser_gets_a_pause_only_if_speech_goes_on() -> None:
+    call = ThoughtfulCall()
+    call.starts()
+    call.speaks(20)
+    call.lull()
+    call.speaks(3)
+    pushed = call.words.pushed
+    assert pushed == 28, "what came before the lull was told"
+    call.listening.on_speech_resumed()
+    assert call.words.pushed == 31
+    call.speaks(4)
+    assert call.words.pushed == 35
+
+
+def test_an_answer_that_comes_when_the_caller_speaks_again_changes_nothing() -> None:
+    call = ThoughtfulCall()
+    call.starts()
+    call.speaks()
+    call.lull()
+    call.listening.on_speech_resumed()
+    assert call.model.cancelled == 1
+    call.model.answer(0.9)
+    call.speaks()
+    call.run(1.0)
+    assert call.words.finished == 0
+
+
+def test_a_finished_thought_that_goes_on_in_time_is_not_over() -> None:
+    call = ThoughtfulCall()
+    call.starts()
+    call.speaks()
+    call.lull()
+    call.model.answer(0.9)
+    call.run(0.05)
+    call.listening.on_speech_resumed()
+    call.speaks()
+    call.run(1.0)
+    assert (call.words.finished, call.ended_early) == (0, 0)
+
+
+def test_a_hesitation_is_waited_for_but_not_for_ever() -> None:
+    call = ThoughtfulCall()
+    call.starts()
+    call.speaks()
+    call.lull()
+    call.model.answer(0.02)
+    call.run(0.14)
+    call.stops()  # after 300 ms
+    call.run(0.69)
+    assert call.words.finished == 0
+    call.run(0.02)
+    assert call.words.finished == 1 and call.ended_early == 0
+
+
+def test_a_late_answer_still_shortens_the_wait() -> None:
+    call = ThoughtfulCall()
+    call.starts()
+    call.speaks()
+    call.lull()
+    call.run(0.14)
+    call.stops()
+    call.run(0.1)
+    assert call.words.finished == 0
+    call.model.answer(0.7)
+    call.run(0.01)
+    assert call.words.finished == 1 and call.ended_early == 0, "the VAD knows already"
+
+
+def test_without_an_answer_the_wait_is_the_usual_one() -> None:
+    call = ThoughtfulCall()
+    call.starts()
+    call.speaks()
+    call.lull()
+    call.run(0.14)
+    call.stops()
+    call.run(0.29)
+    assert call.words.finished == 0
+    call.run(0.02)
+    assert call.words.finished == 1
+
+
+def test_words_after_an_early_end_are_a_new_utterance() -> None:
+    call = ThoughtfulCall()
+    call.starts()
+    call.speaks()
+    call.lull()
+    call.model.answer(0.9)
+    call.run(0.2)
+    pushed = call.words.pushed
+    call.speaks(2)  # sound on its way, before the VAD has taken note
+    assert call.words.pushed == pushed
+    call.listening.on_speech_ended()
+    call.starts()
+    call.speaks(5)
+    assert call.words.pushed == pushed + 5
+    call.stops()
+    call.run(0.31)
+    assert call.words.finished == 2
+
+
+def test_a_route_may_do_without() -> None:
+    call = ThoughtfulCall(end_of_thought=False)
+    assert not call.listening.knows_thoughts
+    call.starts()
+    call.lull()
+    assert call.model.heard == []
