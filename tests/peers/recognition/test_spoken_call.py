@@ -210,7 +210,8 @@ async def test_demo_works_with_keys_where_the_extra_is_missing(tmp_path: Path) -
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['moonshine_voice'] = None\n")
     path = os.pathsep.join((str(tmp_path), child_environment()["PYTHONPATH"]))
     async with serve(tmp_path / "server", ROOT / "configs/demo.yaml", {"PYTHONPATH": path}) as live:
-        steps = (Expect("speech", PATIENT_MS), Wait(500), Press("3"), Expect("speech", PATIENT_MS), Wait(2000))
+        menu = (Expect("speech", PATIENT_MS), Wait(500), Press("3"))
+        steps = (*menu, Expect("speech", PATIENT_MS), Expect("quiet", PATIENT_MS))
         caller = Caller(CallOptions(url=f"{live.ws}/media/twilio", steps=steps))
         await caller.run()
         await asyncio.to_thread(caller.write_wav, tmp_path / "keys.wav")

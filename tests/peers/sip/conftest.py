@@ -48,7 +48,7 @@ KEYS = """
 start: one
 steps:
   one:
-    - gather: {timeout_s: 30, max_digits: 3, variable: typed, otherwise: bye}
+    - gather: {timeout_s: 60, max_digits: 3, variable: typed, otherwise: bye}
     - say: You typed {typed:spaced}.
     - hang_up
   bye:

@@ -13,7 +13,7 @@ async def test_a_draining_server_refuses_new_calls_and_says_goodbye_to_the_old(t
     for name, script in (("listen", LISTEN), ("speak", SPEAK), ("keys", KEYS)):
         (tmp_path / f"{name}.yaml").write_text(script)
     port = free_port()
-    async with serve(tmp_path, CONFIG.format(port=port) + "server: {drain_s: 5}\n") as live:
+    async with serve(tmp_path, CONFIG.format(port=port) + "server: {drain_s: 10}\n") as live:
         with Phone(port) as phone, Phone(port) as late:
             await phone.call(body=offer(phone.rtp_port, codecs="0 101"))
             live.process.send_signal(signal.SIGTERM)
