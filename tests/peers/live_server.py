@@ -289,15 +289,21 @@ class RawSocket:
                 (length,) = struct.unpack(">Q", await self._reader.readexactly(8))
             return first & 0x0F, await self._reader.readexactly(length)
 
+    async def next_message(self) -> dict[str, Any]:
+        """The next JSON message. Other frames before it are passed over, and pings are not answered."""
+        while True:
+            opcode, payload = await self.read()
+            assert opcode != CLOSE, f"closed with {payload!r}, expected a message"
+            if opcode == TEXT:
+                body: dict[str, Any] = json.loads(payload)
+                return body
+
     async def message(self, kind: str) -> dict[str, Any]:
         """The next JSON message of a type (``type`` or ``event``); others are skipped."""
         while True:
-            opcode, payload = await self.read()
-            assert opcode != CLOSE, f"closed with {payload!r} while waiting for {kind}"
-            if opcode == TEXT:
-                body: dict[str, Any] = json.loads(payload)
-                if kind in (body.get("type"), body.get("event")):
-                    return body
+            body = await self.next_message()
+            if kind in (body.get("type"), body.get("event")):
+                return body
 
     async def closed(self) -> int:
         """Read to the end; the close code, or 0 where TCP just ended."""

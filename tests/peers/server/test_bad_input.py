@@ -377,9 +377,7 @@ async def test_odd_text_ends_its_turn_once_and_the_next_is_spoken(world: World, 
         ends = []
         refused = asked = False
         while not ends or ends[-1] != ("next", "finished"):
-            opcode, payload = await manager.read()
-            assert opcode == TEXT
-            message = json.loads(payload)
+            message = await manager.next_message()
             refused |= message["type"] == "error"
             if not asked and (refused or message["type"] == "turn" and message["event"] != "accepted"):
                 asked = True
@@ -411,8 +409,7 @@ async def test_a_carrier_lost_ends_the_call_for_its_manager(world: World, state:
         carrier.abort()
         ends = []
         while True:
-            opcode, payload = await manager.read()
-            message = json.loads(payload)
+            message = await manager.next_message()
             if message["type"] == "ended":
                 break
             if message["type"] == "turn" and message["event"] in ("finished", "failed", "interrupted"):
@@ -459,7 +456,7 @@ async def test_a_manager_that_closes_on_purpose_and_leaves_at_once_ends_its_call
             first.close_and_leave()
             assert await carrier.closed() == 1000
             second.frame("nope")  # its answer is the first that this socket gets: it was not handed the call
-            assert json.loads((await second.read())[1])["type"] == "error"
+            assert (await second.next_message())["type"] == "error"
             second.close_and_leave()
 
 
