@@ -221,6 +221,10 @@ _READERS: Mapping[str, Callable[[_Fields], Inbound]] = {
 }
 
 
+INBOUND_TYPES = tuple(_READERS)
+"""Types of the messages that a dialogue manager sends."""
+
+
 def decode(text: str | bytes, *, limits: LimitsConfig, multiplexed: bool) -> tuple[str, Inbound]:
     """Read one JSON message of a dialogue manager (bytes: UTF-8).
 

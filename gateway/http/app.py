@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from gateway.config import LimitsConfig
 from gateway.dialogue.hub import DialogueHub
 from gateway.errors import ProtocolError, Rejected
-from gateway.http.call_api.calls import AttemptView, CallList, Calls, CallView, PlaceCallBody
+from gateway.http.call_api.calls import AttemptView, CallList, Calls, CallView, MessageBody, PlaceCallBody
 from gateway.http.health import Health, HealthView
 from gateway.http.request import errors
 from gateway.http.request.auth import WHO, Authenticator
@@ -136,7 +136,7 @@ def make_app(
               summary="Hang up", tags=["calls"]),
         Route(
             method="POST", path="/v1/calls/{id}/messages", handler=calls.message, scope="calls",
-            summary="A dialogue-manager message for a call", takes=(JSON,), tags=["calls"],
+            summary="A dialogue-manager message for a call", body=MessageBody, takes=(JSON,), tags=["calls"],
         ),
         Route(
             method="GET", path="/v1/calls/{id}/events", handler=calls.events, scope="read",

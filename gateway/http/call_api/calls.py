@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from aiohttp import web
@@ -15,6 +15,7 @@ from gateway.call.handoff import Handoffs
 from gateway.call.session import Session
 from gateway.config import RouteConfig
 from gateway.dialogue.observers import Observers
+from gateway.dialogue.wire import INBOUND_TYPES
 from gateway.errors import Rejected
 from gateway.http.request.auth import TENANT, WHO
 from gateway.http.request.routes import Route
@@ -22,6 +23,15 @@ from gateway.seams.originate import Attempt, CallOrder, Originator
 
 VIEWS_AT_ONCE = 50
 """Made in one go, in half a millisecond: no frame has to wait for a long list."""
+
+
+class MessageBody(BaseModel):
+    """A message of the dialogue protocol, as a dialogue manager sends it. The other fields depend on the type."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal[INBOUND_TYPES]  # type: ignore[valid-type]
+    """What the message does."""
 
 
 class CallView(BaseModel):

@@ -33,7 +33,8 @@ class Route:
     takes: Sequence[str] = ()
     """Content types of the body. Empty: JSON if there is a ``body``, else any, since the handler looks itself."""
     answer: type[BaseModel] | None = None
-    content_type: str = "application/json"
+    content_type: str | Sequence[str] = "application/json"
+    """Content type of the answer, or all those that a request may ask for."""
     tags: Sequence[str] = ()
 
     def check_type(self, request: web.Request) -> None:
@@ -51,6 +52,18 @@ class Route:
             )  # fmt: skip
 
 
+def _schema(content_type: str) -> dict[str, str]:
+    """Return the schema of an answer that has no model. Generated clients make bytes or text of it."""
+    if content_type.startswith("audio/"):
+        return {"type": "string", "format": "binary"}
+    if content_type == "text/event-stream":
+        return {
+            "type": "string",
+            "description": "Server-sent events; the data of each is one JSON object with a `type`",
+        }
+    return {"type": "string"} if content_type.startswith("text/") else {}
+
+
 def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
     """Return the OpenAPI 3.1 description of the routes. Schemas come from the models that also check the bodies."""
     paths: dict[str, dict[str, Any]] = {}
@@ -64,6 +77,8 @@ def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
         return {"$ref": f"#/components/schemas/{model.__name__}"}
 
     for route in routes:
+        types = (route.content_type,) if isinstance(route.content_type, str) else route.content_type
+        answer = {kind: {"schema": ref(route.answer) if route.answer else _schema(kind)} for kind in types}
         names = [part[1:-1].split(":")[0] for part in route.path.split("/") if part.startswith("{")]
         path = "/".join(f"{{{p[1:-1].split(':')[0]}}}" if p.startswith("{") else p for p in route.path.split("/"))
         operation: dict[str, Any] = {
@@ -71,12 +86,7 @@ def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
             "tags": list(route.tags),
             "parameters": [{"name": n, "in": "path", "required": True, "schema": {"type": "string"}} for n in names],
             "responses": {
-                "200": {
-                    "description": "Done",
-                    "content": {
-                        route.content_type: {"schema": ref(route.answer) if route.answer else {}},
-                    },
-                },
+                "200": {"description": "Done", "content": answer},
                 "default": {
                     "description": "Error",
                     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import orjson
 from aiohttp import web
@@ -99,6 +99,11 @@ class Order:
     instruct: str = ""
 
 
+def audio_types(body: type[BaseModel], field: str) -> tuple[str, ...]:
+    """Return the content types that a body may ask for with one of its fields."""
+    return tuple(FORMATS[name].content_type for name in get_args(body.model_fields[field].annotation))
+
+
 class Speech:
     """Handlers of the speech API. ``aclose`` ends its threads."""
 
@@ -114,17 +119,18 @@ class Speech:
         return [
             Route(
                 method="POST", path="/v1/tts", handler=self.file, scope="speak", summary="Text to an audio file",
-                body=SpeechBody, content_type="audio/*", tags=tags,
+                body=SpeechBody, content_type=audio_types(SpeechBody, "format"), tags=tags,
             ),
             Route(
                 method="POST", path="/v1/tts/stream", handler=self.stream, scope="speak",
                 summary="Text to audio, sent as it is made",
-                body=SpeechBody, content_type="audio/*", tags=tags,
+                body=SpeechBody, content_type=audio_types(SpeechBody, "format"), tags=tags,
             ),
             Route(
                 method="POST", path="/v1/audio/speech", handler=self.openai, scope="speak",
                 summary="The same as OpenAI has it",
-                body=OpenAiBody, content_type="audio/*", tags=tags,
+                content_type=(*audio_types(OpenAiBody, "response_format"), "text/event-stream"),
+                body=OpenAiBody, tags=tags,
             ),
         ]  # fmt: skip
 

@@ -337,3 +337,19 @@ async def test_the_api_describes_itself(api: Api) -> None:
     schemas = description["components"]["schemas"]
     body = paths["/v1/tts"]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
     assert set(schemas[body]["properties"]) >= {"text", "speaker", "format", "sample_rate", "speed", "instruct"}
+
+
+async def test_generated_clients_know_sound_events_and_messages(api: Api) -> None:
+    """They skip answers of ``audio/*`` and without a schema."""
+    _, description = await api.ask("GET", "/openapi.json")
+    paths = description["paths"]
+    own = paths["/v1/tts"]["post"]["responses"]["200"]["content"]
+    assert own.keys() == {"audio/wav", "audio/pcm", "audio/mpeg", "audio/ogg", "audio/basic"}
+    openai = paths["/v1/audio/speech"]["post"]["responses"]["200"]["content"]
+    assert openai.keys() == own.keys() - {"audio/basic"} | {"audio/aac", "audio/flac", "text/event-stream"}
+    assert own["audio/wav"]["schema"] == {"type": "string", "format": "binary"}
+    for path in ("/v1/events", "/v1/calls/{id}/events"):
+        assert paths[path]["get"]["responses"]["200"]["content"]["text/event-stream"]["schema"]["type"] == "string"
+    message = paths["/v1/calls/{id}/messages"]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    kinds = description["components"]["schemas"][message.rpartition("/")[2]]["properties"]["type"]["enum"]
+    assert {"text", "play", "cancel", "end", "transfer"} <= set(kinds)
