@@ -51,7 +51,10 @@ BATCH_SIZE = Histogram(
 )
 CACHE_BYTES = Gauge("talkspurt_engine_cache_bytes", "Memory in the engine's caches", ["cache"], registry=REGISTRY)
 TEXT_CACHE_REQUESTS = Counter(
-    "talkspurt_text_cache_requests", "Look-ups in the text cache", ["outcome"], registry=REGISTRY
+    "talkspurt_text_cache_requests",
+    "Look-ups in the text cache; shared: the clause was being made for another utterance",
+    ["outcome"],
+    registry=REGISTRY,
 )
 DRAFTS = Counter(
     "talkspurt_engine_drafts",
@@ -80,8 +83,8 @@ class PrometheusObserver:
     def realtime_factor(self, engine: str, factor: float) -> None:
         REALTIME_FACTOR.labels(engine).observe(factor)
 
-    def text_cache(self, *, hit: bool, cache_bytes: int) -> None:
-        TEXT_CACHE_REQUESTS.labels("hit" if hit else "miss").inc()
+    def text_cache(self, outcome: str, cache_bytes: int) -> None:
+        TEXT_CACHE_REQUESTS.labels(outcome).inc()
         CACHE_BYTES.labels("text").set(cache_bytes)
 
     def normalised(self, *, hit: bool) -> None:

@@ -59,8 +59,32 @@ class PcmChunk:
     """Time in which the model made the chunk."""
 
 
+class Hearing(Protocol):
+    """How soon those who hear a clause need more of its sound. Schedulers measure urgency by it, in any thread."""
+
+    @property
+    def ahead(self) -> bool:
+        """Does nobody wait for this sound yet?"""
+        ...
+
+    @property
+    def tentative(self) -> bool:
+        """May this sound never be heard, because its text may go on?"""
+        ...
+
+    @property
+    def speaks(self) -> bool:
+        """Has somebody who hears this been given sound already?"""
+        ...
+
+    def slack_s(self, now: float) -> float:
+        """Return the seconds until somebody hears silence. 0: somebody waits for a first chunk. Large: nobody
+        waits for it yet, or its text may still go on."""
+        ...
+
+
 class Playhead:
-    """How much sound one utterance has in hand. Schedulers measure urgency by it.
+    """How much sound one utterance has in hand: the ``Hearing`` of one listener.
 
     The utterance writes the plain attributes; schedulers read them in any thread.
     """
@@ -79,9 +103,13 @@ class Playhead:
         self.tentative = False
         """Is a clause being made that may never be heard, because its text may go on?"""
 
+    @property
+    def speaks(self) -> bool:
+        """See ``Hearing``."""
+        return self.delivered_s > 0
+
     def slack_s(self, now: float) -> float:
-        """Return the seconds until the caller hears silence. 0: somebody waits for a first chunk. Large: ``ahead`` or
-        ``tentative``."""
+        """See ``Hearing``."""
         if self.tentative:
             return 1e6
         if self.played_at is None:
@@ -99,7 +127,7 @@ class Synthesizer(Protocol):
     line_rates: Collection[int]
     """Lower rates in Hz at which the model can make sound itself. For all others ``sample_rate`` is resampled."""
 
-    def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+    def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
         """Speak one clause. Closing the generator (``aclose``) cancels the clause before its next step.
 
         Raises:

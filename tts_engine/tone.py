@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Seq
 import numpy as np
 
 from tts_engine.api import EngineStatus, VoiceInfo
-from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
+from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk, WordSpan
 
 PADDING_MS = 200
 LETTER_MS = 50
@@ -59,7 +59,7 @@ class ToneSynthesizer:
     async def start(self) -> None:
         """Do nothing, since there is nothing to load."""
 
-    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+    async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
         """Hum the clause. A higher speed makes it shorter."""
         self.asked.append(clause)
         self.active += 1

@@ -13,9 +13,10 @@ from tts_engine.api import AudioChunk, SpeechEngine, Utterance, UtteranceRequest
 from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, Unavailable
 from tts_engine.pipeline.engine import Engine
+from tts_engine.pipeline.shared_clause import SharedPlayhead
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.server import SpeechServer
-from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead
+from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk
 from tts_engine.tone import ToneSynthesizer
 from voicecodecs.registry import AudioFormat
 
@@ -31,10 +32,10 @@ class HeldTone(ToneSynthesizer):
 
     def __init__(self) -> None:
         super().__init__(chunk_ms=100)
-        self.playheads: list[Playhead] = []
+        self.playheads: list[Hearing] = []
         self.go_on = asyncio.Event()
 
-    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+    async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
         self.playheads.append(playhead)
         made = 0
         async for chunk in super().synthesize(clause, playhead):
@@ -231,6 +232,38 @@ async def test_an_utterance_that_was_closed_before_its_text_leaves_nothing(speec
     assert await speech.speak("Two words.")
 
 
+# A clause that several ask for at once.
+
+
+async def test_a_clause_asked_for_twice_at_once_is_made_once_and_outlives_its_leader(speech: Speech) -> None:
+    text = f"This is {HELD} for long. "
+    leader, follower = speech.open(), speech.open()
+    leader.feed(text)
+    led = await anext(aiter(leader))
+    follower.feed(text)
+    follower.end_text()
+    joined = await anext(aiter(follower))
+    assert (joined.frames, joined.spans) == (led.frames, led.spans)
+    await leader.aclose()
+    speech.voice.go_on.set()
+    rest = [chunk async for chunk in follower]
+    assert len(speech.voice.asked) == 1
+    alone = await speech.speak(text)
+    assert [f for c in (joined, *rest) for f in c.frames] == [f for c in alone for f in c.frames]
+    assert [s for c in (joined, *rest) for s in c.spans] == [s for c in alone for s in c.spans]
+
+
+async def test_a_clause_is_given_up_when_its_last_listener_leaves(speech: Speech) -> None:
+    both = [speech.open(), speech.open()]
+    for utterance in both:
+        utterance.feed(f"This is {HELD} for long. ")
+        await anext(aiter(utterance))
+    assert (len(speech.voice.asked), speech.voice.active) == (1, 1)
+    await both[0].aclose()
+    await both[1].aclose()
+    await until(lambda: speech.voice.active == 0)
+
+
 # Positions.
 
 
@@ -242,7 +275,8 @@ async def test_a_position_reaches_the_voice_and_says_that_somebody_waits(speech:
         assert playhead.ahead
         utterance.played(400, at=time.monotonic())
         await until(lambda: not playhead.ahead)
-        assert playhead.played_s == 0.05
+        assert isinstance(playhead, SharedPlayhead)
+        assert [one.played_s for one in playhead.listeners] == [0.05]
 
 
 # Refusals.

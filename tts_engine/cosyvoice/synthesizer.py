@@ -31,7 +31,7 @@ from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice, lengths
 from tts_engine.cosyvoice.token2wav.scheduler import Scheduler, Shape
 from tts_engine.cosyvoice.token2wav.worker import WaveWorker
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed
-from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
+from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk, WordSpan
 
 ENOUGH_S = 0.5
 """So many seconds of sound in hand last several times as long as making the next chunk takes under full load."""
@@ -167,7 +167,7 @@ class CosyVoiceSynthesizer:
         await self._worker.aclose()
         await self._normaliser.aclose()
 
-    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+    async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
         """See ``Synthesizer``. The first chunk needs as many speech tokens as ``CosyVoiceConfig.first_hop`` says, and
         three more; each other chunk needs 25."""
         if clause.speed != 1.0:
@@ -202,7 +202,7 @@ class CosyVoiceSynthesizer:
             self._worker.close(rendering)
             self._admission.departed(time.monotonic(), rendering.sounded * SAMPLES_PER_TOKEN / SAMPLE_RATE)
 
-    def _lengthened(self, rendering: Rendering, playhead: Playhead) -> bool:
+    def _lengthened(self, rendering: Rendering, playhead: Hearing) -> bool:
         """Let a clause whose shortest first chunk is ready begin with a longer one, if it needs that. Return whether it
         does."""
         if rendering.sounded or rendering.voice.longer is None:
@@ -267,7 +267,7 @@ class CosyVoiceSynthesizer:
             length += len(piece)
             yield ids
 
-    async def _open(self, voice: Voice, playhead: Playhead, *, goes_on: bool) -> Rendering:
+    async def _open(self, voice: Voice, playhead: Hearing, *, goes_on: bool) -> Rendering:
         """Return a place for the clause. A speaking turn, and a turn that nobody waits for yet, wait until one is free.
 
         Raises:
@@ -295,7 +295,7 @@ class CosyVoiceSynthesizer:
             used = self._worker.config.blocks - self._worker.blocks.free_blocks
             self._observer.batch(rows, cache="flow", cache_bytes=used * self._block_bytes)
 
-    async def _give_way(self, playhead: Playhead) -> None:
+    async def _give_way(self, playhead: Hearing) -> None:
         """Leave the device to clauses that have made no sound yet, while this caller has enough sound in hand."""
         # This polls, because both reasons to wait change with time or in another thread, and a late check costs
         # nothing.
@@ -303,7 +303,7 @@ class CosyVoiceSynthesizer:
             await asyncio.sleep(min(spare, 0.05))
 
     async def _chunk(
-        self, rendering: Rendering, words: _Words, playhead: Playhead, begun: float, text_s: float, *, final: bool
+        self, rendering: Rendering, words: _Words, playhead: Hearing, begun: float, text_s: float, *, final: bool
     ) -> PcmChunk:
         asked = time.monotonic()
         begins = not rendering.sounded
@@ -311,7 +311,7 @@ class CosyVoiceSynthesizer:
         pcm = await self._worker.submit(rendering, final=final)
         done = time.monotonic()
         # A clause may have waited for its text before its first chunk.
-        if not begins and playhead.played_at is not None and playhead.slack_s(done) < LATE_S:
+        if not begins and playhead.speaks and playhead.slack_s(done) < LATE_S:
             self._admission.late(self._scheduler.open_clauses, done)
         if second and rendering.voice.longer is not None:
             self._first_chunk.followed(done - begun, now=done)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.embedded.voice_ids import ESPEAK as PREFIX
 from tts_engine.errors import InvalidRequest, NotFound, SynthesisFailed, Unavailable
-from tts_engine.synthesizer import LINE_RATES, ClauseRequest, PcmChunk, Playhead, WordSpan
+from tts_engine.synthesizer import LINE_RATES, ClauseRequest, Hearing, PcmChunk, WordSpan
 from tts_engine.text.scripts import is_noise
 from voicecodecs.pcm import to_float32
 from voicecodecs.resample import resample
@@ -123,7 +123,7 @@ class EspeakSynthesizer:
                     raise NotFound(f"espeak-ng has no language {language!r}")
         self._library = library
 
-    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+    async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
         """Speak one clause, in one chunk.
 
         Raises:

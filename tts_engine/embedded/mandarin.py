@@ -19,7 +19,7 @@ from tts_engine.embedded.kokoro import SAMPLE_RATE, KokoroVoice, Stop, model_fil
 from tts_engine.embedded.mandarin_text import MandarinReader
 from tts_engine.embedded.workers import Workers
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
-from tts_engine.synthesizer import LINE_RATES, ClauseRequest, PcmChunk, Playhead
+from tts_engine.synthesizer import LINE_RATES, ClauseRequest, Hearing, PcmChunk, Playhead
 from voicecodecs.resample import resample
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class MandarinSynthesizer:
             return self._voice is not None and clause.voice in self._voice.tables
         return _primary(clause.language) in _CHINESE
 
-    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+    async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
         """Speak one clause, in one chunk unless it is very long. Closing the generator stops a running inference.
 
         Raises:

@@ -1,6 +1,6 @@
 """A queue of jobs for a few worker threads. The most urgent job comes first: silence is worse than less sound in hand.
 
-At every take the order is (slack is the number of seconds that ``Playhead`` gives at that moment):
+At every take the order is (slack is the number of seconds that ``Hearing`` gives at that moment):
 
 1. jobs of a call that speaks and has less than ``guard_s`` in hand, because a gap is worse than a later start;
 2. first sounds that somebody waits for, short ones first; 100 ms of waiting count as much as 100 ms less work;
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tts_engine.synthesizer import Playhead
+from tts_engine.synthesizer import Hearing
 
 
 @dataclass(slots=True, eq=False)
@@ -23,7 +23,7 @@ class Job:
     run: Callable[[], None]
     drop: Callable[[], None]
     """Called instead of ``run`` if the queue is closed before a thread took the job."""
-    playhead: Playhead
+    playhead: Hearing
     cost_s: float
     """Expected work, seconds."""
     queued_at: float = field(default=0.0)
@@ -98,7 +98,7 @@ class SlackQueue:
 
     def _urgency(self, job: Job, now: float) -> tuple[int, float]:
         slack_s = job.playhead.slack_s(now)
-        if job.playhead.delivered_s and slack_s < self._guard_s:
+        if job.playhead.speaks and slack_s < self._guard_s:
             return 0, slack_s
         if slack_s <= 0:
             return 1, job.queued_at + job.cost_s

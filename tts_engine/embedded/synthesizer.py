@@ -27,7 +27,7 @@ from tts_engine.embedded.mandarin import MandarinSynthesizer
 from tts_engine.embedded.voice_ids import ENGLISH as VOICE
 from tts_engine.embedded.workers import Workers
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
-from tts_engine.synthesizer import LINE_RATES, ClauseRequest, PcmChunk, Playhead, WordSpan
+from tts_engine.synthesizer import LINE_RATES, ClauseRequest, Hearing, PcmChunk, Playhead, WordSpan
 
 _MAX_FRAMES = 160
 """Longest step, frames: 2 s of sound. A more urgent call waits for a thread as long as such a step takes (15 ms)."""
@@ -99,7 +99,7 @@ class EmbeddedSynthesizer:
         if self._config.espeak:
             self._others.append(EspeakSynthesizer(self._config.espeak, SAMPLE_RATE))
 
-    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+    async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
         """Speak one clause. Closing the generator takes a waiting step back and lets a running one end.
 
         Raises:

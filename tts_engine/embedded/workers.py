@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from tts_engine.embedded.slack_queue import Job, SlackQueue
 from tts_engine.errors import EngineError, Exhausted, SynthesisFailed, Unavailable
-from tts_engine.synthesizer import PcmChunk, Playhead
+from tts_engine.synthesizer import Hearing, PcmChunk
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Workers:
     async def run(
         self,
         step: Step,
-        playhead: Playhead,
+        playhead: Hearing,
         *,
         cost_s: float,
         begun: bool = False,

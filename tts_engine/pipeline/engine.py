@@ -9,15 +9,16 @@ that the event loop does it itself.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +29,9 @@ from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, 
 from tts_engine.pipeline.clause_cache import ClauseCache, SpokenClause
 from tts_engine.pipeline.draft import Draft
 from tts_engine.pipeline.growing import GrowingText
+from tts_engine.pipeline.shared_clause import ClauseInMaking, Piece
 from tts_engine.pipeline.silence import SilenceTrimmer
-from tts_engine.synthesizer import ClauseRequest, Playhead, Synthesizer, VoiceEditor, WordSpan
+from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, Synthesizer, VoiceEditor, WordSpan
 from tts_engine.text.clauses import Clause, ClauseConfig, ClauseSplitter, Pause
 from tts_engine.text.scripts import is_speakable
 from voicecodecs.packetizer import Packetizer
@@ -100,10 +102,14 @@ class SpeechConfig(BaseModel):
 
     cache_bytes: int = Field(default=64 * 2**20, ge=0)
     """Bytes of memory for clauses that were spoken before. The default holds 35 minutes of sound at 8 kHz, or 11 at
-    24 kHz. 0 remembers nothing."""
+    24 kHz. 0 remembers nothing; a clause that several calls ask for while it is made is still made once."""
 
     codec_threads: int = Field(default=1, ge=1, le=32)
     """How many threads resample and encode. One serves about 500 telephone calls."""
+
+
+CacheOutcome = Literal["hit", "shared", "miss"]
+"""``hit``: the clause was spoken before. ``shared``: another utterance is having it made. ``miss``: it is made now."""
 
 
 class EngineObserver(Protocol):
@@ -121,7 +127,7 @@ class EngineObserver(Protocol):
         """Take the seconds that the model worked per second of sound, for one clause."""
         ...
 
-    def text_cache(self, *, hit: bool, cache_bytes: int) -> None:
+    def text_cache(self, outcome: CacheOutcome, cache_bytes: int) -> None:
         """Note that a clause was looked up in the cache, which now holds so many bytes."""
         ...
 
@@ -157,6 +163,10 @@ class Engine:
         self.observer = observer
         self.clock = clock
         self.cache = ClauseCache(self.config.cache_bytes)
+        self.in_making: dict[Hashable, ClauseInMaking] = {}
+        """Clauses that are being made, by the cache's key. Each has a leader among the utterances that were opened."""
+        self.drafts: set[Hashable] = set()
+        """Keys of clauses that one utterance drafts, so that no second one does."""
         self.codec_pool = ThreadPoolExecutor(self.config.codec_threads, thread_name_prefix="talkspurt-codec")
         self._open: set[_Utterance] = set()
         self._closed = False
@@ -334,12 +344,17 @@ class _Utterance:
         self._changed = asyncio.Event()
         """Set when something above has changed, so that producer and consumer look again."""
         self._task: asyncio.Task[None] | None = None
+        self._making: ClauseInMaking | None = None
+        """The clause that this utterance leads or follows now."""
         self._first_sent = False
         self._speaking = False
         """Is a clause being spoken?"""
         self._tentative: Clause | None = None
         """The clause that ends with the text so far, unless that goes on."""
         self._draft: Draft | None = None
+        self._draft_making = ClauseInMaking(None)
+        """Who listens to the draft: this utterance, and others once it leads."""
+        self._draft_key: Hashable = None
         """Its beginning, until the clause has been spoken."""
         self._dropped: set[asyncio.Task[None]] = set()
         """Tasks that end dropped drafts."""
@@ -416,24 +431,46 @@ class _Utterance:
         return chunk
 
     async def aclose(self) -> None:
-        """Cancel the utterance. Return when no more work is spent on it."""
+        """Cancel the utterance. Return when no more work is spent on it. A clause that others hear goes on for them."""
         begun = self._engine.clock()
         if self._settle is not None:
             self._settle.cancel()
         task, self._task = self._task, None
-        self._drop_draft()
+        running = task is not None and not task.done()
+        leads_others = task is not None and running and self._leads_others(task)
+        if not leads_others:
+            self._drop_draft()
         self._clauses.clear()
         self._chunks.clear()
         self._ended = True
         working = [*self._dropped]
-        if task is not None and not task.done():
-            task.cancel()
-            working.append(task)
+        if task is not None and running and not leads_others:
+            working += self._unneeded(task)
         if working:
             await asyncio.wait(working)
             if self._engine.observer is not None:
                 self._engine.observer.freed(self._engine.clock() - begun)
         self._finish()
+
+    def _leads_others(self, task: asyncio.Task[None]) -> bool:
+        """Whether others hear the clause that this utterance makes. Then its task goes on for them, and sends no more
+        chunks of its own."""
+        making = self._making
+        if making is None or making.task is not task or making.leave(self._playhead):
+            return False
+        self._done = True
+        return True
+
+    def _unneeded(self, task: asyncio.Task[None]) -> Sequence[asyncio.Task[None]]:
+        """Cancel this utterance's task, and the one that makes what only this one heard. Return both."""
+        tasks = [task]
+        making, self._making = self._making, None
+        if making is not None and making.leave(self._playhead) and making.task not in (None, task):
+            assert making.task is not None
+            tasks.append(making.task)
+        for one in tasks:
+            one.cancel()
+        return tasks
 
     async def __aenter__(self) -> Self:
         return self
@@ -488,16 +525,22 @@ class _Utterance:
         if self._playhead.slack_s(self._engine.clock()) < _SOON_S and not self._remembers(clause):
             asked = self._asked(clause)
             self._playhead.tentative = True
+            making = self._draft_making = ClauseInMaking(None)
+            making.join(self._playhead)
+            self._draft_key = self._key(clause.text)
+            self._engine.drafts.add(self._draft_key)
             self._draft = Draft(
                 clause,
-                lambda: self._synthesizer.synthesize(asked, self._playhead),
+                lambda: self._synthesizer.synthesize(asked, making.playhead),
                 samples=int(_HEAD_S * self._rate),
                 clock=self._engine.clock,
             )
 
     def _remembers(self, clause: Clause) -> bool:
+        """Whether the clause has been made, or is being made for any utterance."""
         try:
-            return self._engine.cache.get(self._key(clause.text)) is not None
+            key, engine = self._key(clause.text), self._engine
+            return key in engine.in_making or key in engine.drafts or engine.cache.get(key) is not None
         except EngineError:  # a voice that is not there; whoever makes the clause in earnest meets the error again
             return True
 
@@ -506,6 +549,7 @@ class _Utterance:
         if draft is None:
             return
         self._playhead.tentative = False
+        self._engine.drafts.discard(self._draft_key)
         if draft.kept_at is None and self._engine.observer is not None:
             self._engine.observer.draft(kept=False)
         task = asyncio.create_task(draft.aclose(), name="drop a draft")
@@ -616,23 +660,34 @@ class _Utterance:
         if silence_ms > 0:
             await self._encode(self._silence(silence_ms), [], _Times(), clause, flush=True)
         base = self._packetizer.samples_out
-        key = self._key(clause.text)
-        spoken = self._engine.cache.get(key)
-        if self._engine.observer is not None:
-            self._engine.observer.text_cache(hit=spoken is not None, cache_bytes=self._engine.cache.bytes)
-        if spoken is not None:
-            spans = self._spans(spoken.words, 0, clause, base)
-            await self._send(spoken.pcm, spans, times, clause, flush=True, fed_at=fed_at)
-            return
-        if (spoken := await self._synthesize(clause, base, times, fed_at)) is not None:
-            self._engine.cache.put(key, spoken)
+        key, engine = self._key(clause.text), self._engine
+        while True:
+            spoken, making = engine.cache.get(key), engine.in_making.get(key)
+            if engine.observer is not None:
+                outcome: CacheOutcome = "hit" if spoken is not None else "miss" if making is None else "shared"
+                engine.observer.text_cache(outcome, engine.cache.bytes)
+            if spoken is not None:
+                spans = self._spans(spoken.words, clause, base)
+                await self._send(spoken.pcm, spans, times, clause, flush=True, fed_at=fed_at)
+                return
+            if making is None:
+                await self._lead(key, clause, base, times, fed_at)
+                return
+            try:
+                await self._follow(making, clause, base, times, fed_at)
+                return
+            except Exhausted:
+                # The leader's turn was new and somebody waited for it, so it was refused. This one is owed a place.
+                unheard = self._packetizer.samples_out == base
+                if not unheard or (clause.first and not self._playhead.ahead):
+                    raise
 
     async def _speak_growing(self, growing: GrowingText, fed_at: float) -> None:
         """Speak the first clause while its text comes. The result is remembered, but the cache is not asked for it."""
         clause = Clause("", growing.start_char, growing.start_char, first=True, pause=Pause.NONE)
-        spoken = await self._synthesize(clause, 0, _Times(fed_at), fed_at, growing=growing)
-        if spoken is not None and not self._error:
-            self._engine.cache.put(self._key(growing.text), spoken)
+        pieces = await self._lead(None, clause, 0, _Times(fed_at), fed_at, growing=growing)
+        if not self._error:
+            self._remember(self._key(growing.text), pieces)
 
     def _key(self, text: str) -> tuple[str | float, ...]:
         """Return the key under which a clause is remembered."""
@@ -655,67 +710,130 @@ class _Utterance:
             line_rate=self._line_rate,
         )
 
-    async def _synthesize(
-        self, clause: Clause, base: int, times: _Times, fed_at: float, *, growing: GrowingText | None = None
-    ) -> SpokenClause | None:
-        """Speak a clause as the model makes it. Return the whole clause, or None if it has no sound."""
-        engine = self._engine
+    async def _lead(
+        self,
+        key: Hashable | None,
+        clause: Clause,
+        base: int,
+        times: _Times,
+        fed_at: float,
+        *,
+        growing: GrowingText | None = None,
+    ) -> Sequence[Piece]:
+        """Speak a clause as the model makes it, to this utterance and to those that join. Return it.
+
+        Args:
+            key: under which others join, and the clause is remembered. None: neither, since its text is not known yet.
+        """
+        in_making = self._engine.in_making
+        draft = self._draft if self._draft is not None and self._draft.clause == clause else None
+        if draft is not None:
+            making = self._draft_making
+        else:
+            making = ClauseInMaking(None)
+            making.join(self._playhead)
+        making.task, self._making = self._task, making
+        if key is not None:
+            in_making[key] = making
+        pieces: list[Piece] = []
         asked = self._asked(clause)
         if growing is not None:
             asked = replace(asked, more=growing.pieces())
-        draft = self._draft if self._draft is not None and self._draft.clause == clause else None
-        chunks_of = draft.chunks() if draft is not None else self._synthesizer.synthesize(asked, self._playhead)
+        chunks = draft.chunks() if draft is not None else self._synthesizer.synthesize(asked, making.playhead)
+        try:
+            async with aclosing(self._pieces(chunks)) as made:
+                async for piece in made:
+                    if growing is not None:
+                        clause = replace(clause, end_char=clause.start_char + len(growing.text))
+                    pieces.append(piece)
+                    if piece.last and key is not None:
+                        # Whoever asks from now on finds the clause in the cache.
+                        del in_making[key]
+                        self._remember(key, pieces)
+                    making.add(piece)
+                    if not self._done:
+                        if draft is not None and not self._first_sent:
+                            times.token = draft.waited_ms
+                        times = await self._hear(piece, clause, base, times, fed_at)
+        except BaseException as exc:
+            making.fail(exc)
+            raise
+        finally:
+            if in_making.get(key) is making:
+                del in_making[key]
+            self._making = None
+        return pieces
+
+    def _remember(self, key: Hashable, pieces: Sequence[Piece]) -> None:
+        pcm = np.concatenate([piece.pcm for piece in pieces])
+        if len(pcm):
+            words = [word for piece in pieces for word in piece.words]
+            self._engine.cache.put(key, SpokenClause(pcm, words))
+
+    async def _follow(self, making: ClauseInMaking, clause: Clause, base: int, times: _Times, fed_at: float) -> None:
+        """Speak a clause that another utterance is having made. The wait for a piece counts as the engine's work as far
+        as the piece took work, else as queueing."""
+        making.join(self._playhead)
+        self._making = making
+        try:
+            for number in itertools.count():
+                begun = self._engine.clock()
+                piece = await making.piece(number)
+                waited_ms = (self._engine.clock() - begun) * 1e3
+                engine_ms = min(waited_ms, piece.engine_ms)
+                piece = replace(piece, text_ms=0.0, queue_ms=waited_ms - engine_ms, engine_ms=engine_ms)
+                times = await self._hear(piece, clause, base, times, fed_at)
+                if piece.last:
+                    return
+        finally:
+            if self._making is making:
+                self._making = None
+                if making.leave(self._playhead) and making.task is not None:
+                    making.task.cancel()
+
+    async def _hear(self, piece: Piece, clause: Clause, base: int, times: _Times, fed_at: float) -> _Times:
+        """Send a piece of a clause. Return the times of the next chunk so far."""
+        times.text += piece.text_ms
+        times.queue += piece.queue_ms
+        times.engine += piece.engine_ms
+        if not len(piece.pcm) and not piece.last:
+            return times
+        spans = self._spans(piece.words, clause, base)
+        await self._send(piece.pcm, spans, times, clause, flush=piece.last, fed_at=fed_at)
+        return times if not self._first_sent else _Times()
+
+    async def _pieces(self, made: AsyncGenerator[PcmChunk, None]) -> AsyncGenerator[Piece, None]:
+        """Yield the sound that the model makes of a clause, without the silence at its ends."""
+        engine = self._engine
         trimmer = SilenceTrimmer(self._rate)
         words: list[WordSpan] = []
-        unsent: list[WordSpan] = []
-        heard: list[Pcm] = []
-        engine_ms = 0.0
-        async with aclosing(chunks_of) as chunks:
+        engine_ms, samples = 0.0, 0
+        async with aclosing(made) as chunks:
             async for chunk in chunks:
-                times.text += chunk.text_ms
-                times.queue += chunk.queue_ms
-                times.engine += chunk.engine_ms
                 engine_ms += chunk.engine_ms
                 if engine.observer is not None:
                     engine.observer.queued(chunk.queue_ms / 1e3)
-                unsent += chunk.words
+                words += chunk.words
                 pcm = trimmer.push(chunk.pcm)
-                if not len(pcm):
-                    continue
-                if draft is not None and not self._first_sent:
-                    times.token = draft.waited_ms
-                heard.append(pcm)
-                words += unsent
-                spans = self._spans(unsent, trimmer.trimmed or 0, clause, base)
-                unsent = []
-                if growing is not None:
-                    clause = replace(clause, end_char=clause.start_char + len(growing.text))
-                await self._send(pcm, spans, times, clause, flush=False, fed_at=fed_at)
-                times = times if not self._first_sent else _Times()
+                audible: list[WordSpan] = []
+                if len(pcm):
+                    audible, words = _moved(words, trimmer.trimmed or 0), []
+                    samples += len(pcm)
+                yield Piece(pcm, audible, chunk.text_ms, chunk.queue_ms, chunk.engine_ms)
         tail = trimmer.finish()
-        heard.append(tail)
-        await self._send(tail, [], times, clause, flush=True, fed_at=fed_at)
-        pcm = np.concatenate(heard)
-        if not len(pcm):
-            return None
-        if engine.observer is not None:
-            seconds = len(pcm) / self._rate
-            engine.observer.realtime_factor(self._synthesizer.name, engine_ms / 1e3 / seconds)
-        lead = trimmer.trimmed or 0
-        moved = [
-            WordSpan(w.start_char, w.end_char, max(0, w.first_sample - lead), max(0, w.end_sample - lead), w.exact)
-            for w in words
-        ]
-        return SpokenClause(pcm, moved)
+        samples += len(tail)
+        if samples and engine.observer is not None:
+            engine.observer.realtime_factor(self._synthesizer.name, engine_ms * self._rate / 1e3 / samples)
+        yield Piece(tail, last=True)
 
     def _silence(self, ms: float) -> Pcm:
         return np.zeros(int(ms * self._rate / 1000), np.float32)
 
-    def _spans(self, words: Sequence[WordSpan], lead: int, clause: Clause, base: int) -> list[TextSpan]:
+    def _spans(self, words: Sequence[WordSpan], clause: Clause, base: int) -> list[TextSpan]:
         """Return the words of the clause as spans of the utterance.
 
         Args:
-            lead: how many samples were trimmed from the beginning of the model's sound.
+            words: their samples count from the clause's first audible one.
             base: the sample of the utterance at which the clause begins.
         """
         ratio = self._request.format.sample_rate / self._rate
@@ -723,8 +841,8 @@ class _Utterance:
             TextSpan(
                 clause.start_char + word.start_char,
                 clause.start_char + word.end_char,
-                base + round(max(0, word.first_sample - lead) * ratio),
-                base + round(max(0, word.end_sample - lead) * ratio),
+                base + round(word.first_sample * ratio),
+                base + round(word.end_sample * ratio),
                 word.exact,
             )
             for word in words
@@ -765,7 +883,7 @@ class _Utterance:
             frames = await asyncio.get_running_loop().run_in_executor(engine.codec_pool, encode)
         now = engine.clock()
         times.codec += (now - begun) * 1e3
-        if not frames and not spans:
+        if self._done or not (frames or spans):
             return
         samples = packetizer.samples_out - first_sample
         seconds = samples / self._request.format.sample_rate
@@ -789,3 +907,10 @@ class _Utterance:
         self._untaken_s += seconds
         self._chunks.append(chunk)
         self._changed.set()
+
+
+def _moved(words: Sequence[WordSpan], lead: int) -> list[WordSpan]:
+    """Return words whose samples count behind the first ``lead`` ones, which were trimmed."""
+    return [
+        replace(w, first_sample=max(0, w.first_sample - lead), end_sample=max(0, w.end_sample - lead)) for w in words
+    ]

@@ -101,8 +101,8 @@ async def test_a_new_recording_under_the_same_id_is_not_spoken_from_memory(
         kind="cosyvoice3", model_folder=str(folder), device="cpu", voices_folder=str(tmp_path / "voices")
     )
     engine = await make_engine(config)
-    lookups: list[bool] = []
-    monkeypatch.setattr(engine.observer, "text_cache", lambda *, hit, cache_bytes: lookups.append(hit))  # type: ignore[attr-defined]
+    lookups: list[str] = []
+    monkeypatch.setattr(engine.observer, "text_cache", lambda outcome, cache_bytes: lookups.append(outcome))  # type: ignore[attr-defined]
     for hz in (200, 300):
         await engine.add_voice(voice_id="amy", name="", wav=recording(hz), transcript="mmm", language="")
         for _ in range(2):
@@ -111,7 +111,7 @@ async def test_a_new_recording_under_the_same_id_is_not_spoken_from_memory(
                 utterance.end_text()
                 assert [chunk async for chunk in utterance]
         await engine.remove_voice("amy")
-    assert lookups == [False, True, False, True]
+    assert lookups == ["miss", "hit", "miss", "hit"]
     await engine.aclose()
 
 

@@ -307,3 +307,26 @@ async def test_cancel_takes_a_waiting_clause_back(voice) -> None:
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert voice.status().queued == voice.status().active == 0
     assert sum(not isinstance(result, asyncio.CancelledError) for result in results) <= 2
+
+
+async def test_a_hundred_callers_of_one_greeting_take_one_place_and_one_synthesis() -> None:
+    synthesizer = EmbeddedSynthesizer(EmbeddedConfig(queue_size=4))
+    asked = []
+
+    async def speak(engine: Engine, number: int) -> bytes:
+        async with engine.open(UtteranceRequest(utterance_id=str(number))) as utterance:
+            utterance.feed("Welcome to the harbour office, how can we help you?")
+            utterance.end_text()
+            return b"".join([frame async for chunk in utterance for frame in chunk.frames])
+
+    made = synthesizer.synthesize
+    synthesizer.synthesize = lambda clause, hearing: asked.append(clause.text) or made(clause, hearing)  # type: ignore
+    engine = Engine(synthesizer)
+    await engine.start()
+    try:
+        del asked[:]
+        calls = await asyncio.gather(*(speak(engine, number) for number in range(100)))
+        assert len(asked) == len(set(asked)) > 0
+        assert len(set(calls)) == 1 and len(calls[0]) > 8000
+    finally:
+        await engine.aclose()

@@ -12,7 +12,7 @@ import pytest
 from tts_engine.api import AudioChunk, TextSpan, UtteranceRequest
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.pipeline.engine import Engine, PauseConfig, SpeechConfig
-from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead
+from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk
 from tts_engine.tone import LETTER_MS, ToneSynthesizer, tone_hz
 from voicecodecs.registry import AudioFormat
 
@@ -116,7 +116,7 @@ class Counter:
     """Records what the engine tells."""
 
     def __init__(self) -> None:
-        self.lookups: list[bool] = []
+        self.lookups: list[str] = []
         self.first: list[float] = []
         self.freed_s: list[float] = []
         self.drafts: list[bool] = []
@@ -128,8 +128,8 @@ class Counter:
 
     def realtime_factor(self, engine: str, factor: float) -> None: ...
 
-    def text_cache(self, *, hit: bool, cache_bytes: int) -> None:
-        self.lookups.append(hit)
+    def text_cache(self, outcome: str, cache_bytes: int) -> None:
+        self.lookups.append(outcome)
 
     def draft(self, *, kept: bool) -> None:
         self.drafts.append(kept)
@@ -143,7 +143,7 @@ async def test_a_clause_spoken_before_comes_from_the_cache_sample_for_sample() -
     engine = Engine(tone, observer=counter)
     first, again = await speak(engine, TEXT), await speak(engine, TEXT)
     assert len(tone.asked) == 3
-    assert counter.lookups == [False] * 3 + [True] * 3
+    assert counter.lookups == ["miss"] * 3 + ["hit"] * 3
     np.testing.assert_array_equal(pcm(first), pcm(again))
     spans: list[list[TextSpan]] = [[s for c in chunks for s in c.spans] for chunks in (first, again)]
     assert spans[0] == spans[1]
@@ -295,7 +295,7 @@ async def test_a_model_that_breaks_fails_its_utterance_only(caplog: pytest.LogCa
 class Measured(ToneSynthesizer):
     """Hums, and tells where the time goes: 5 ms wording, 20 ms queue, 10 ms sound; 1 ms more it does not tell of."""
 
-    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+    async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
         async with aclosing(super().synthesize(clause, playhead)) as chunks:
             async for chunk in chunks:
                 await asyncio.sleep(0.036)
@@ -333,9 +333,9 @@ class Pausing(ToneSynthesizer):
 
     def __init__(self) -> None:
         super().__init__(delay_s=lambda chunk: 0.03)
-        self.playheads: list[Playhead] = []
+        self.playheads: list[Hearing] = []
 
-    def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+    def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
         self.playheads.append(playhead)
         return super().synthesize(clause, playhead)
 
@@ -447,7 +447,7 @@ async def test_no_draft_is_made_of_what_nobody_waits_for() -> None:
 class Refusing(ToneSynthesizer):
     """Refuses a clause that nobody may need."""
 
-    async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
+    async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
         if playhead.tentative:
             raise Exhausted("full", retry_after_s=1)
         async with aclosing(super().synthesize(clause, playhead)) as chunks:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tts_engine.errors import EngineError
-from tts_engine.synthesizer import Playhead
+from tts_engine.synthesizer import Hearing
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +43,7 @@ class Rendering:
     """A clause on its way from tokens to sound. ``tokens`` is appended to by the clause's own task."""
 
     voice: Voice
-    playhead: Playhead
+    playhead: Hearing
     tokens: list[int] = field(default_factory=list)
     sounded: int = 0
     """Number of tokens of the clause that the vocoder has been fed."""

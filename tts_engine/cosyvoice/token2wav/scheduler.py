@@ -18,7 +18,7 @@ from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKE
 from tts_engine.cosyvoice.token2wav.block_manager import BlockManager
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice
 from tts_engine.errors import Exhausted, InvalidRequest
-from tts_engine.synthesizer import Playhead
+from tts_engine.synthesizer import Hearing
 
 Shape = Literal["chunk", "whole"]
 """``chunk``: one chunk on top of the caches. ``whole``: a last chunk, computed with everything before it."""
@@ -177,7 +177,7 @@ class Scheduler:
 
     # -- what a clause asks
 
-    def open(self, voice: Voice, playhead: Playhead, *, now: float) -> Rendering:
+    def open(self, voice: Voice, playhead: Hearing, *, now: float) -> Rendering:
         """Begin a clause. Call ``close`` at its end.
 
         Raises:

@@ -28,7 +28,7 @@ from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice, lengths
 from tts_engine.cosyvoice.token2wav.runner import ModelRunner, RunnerConfig
 from tts_engine.cosyvoice.token2wav.scheduler import Batch, Job, Scheduler, SchedulerConfig, Shape
 from tts_engine.errors import EngineError, SynthesisFailed
-from tts_engine.synthesizer import Playhead
+from tts_engine.synthesizer import Hearing
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class WaveWorker(DeviceThread):
             self._changed.notify()
         return await future
 
-    def open(self, voice: Voice, playhead: Playhead) -> Rendering:
+    def open(self, voice: Voice, playhead: Hearing) -> Rendering:
         """Begin a clause. The caller has to ``close`` it.
 
         Raises:
