@@ -35,11 +35,12 @@ from talkspurt.bench.calls import (
 from talkspurt.bench.engine import EngineLoad, engine_step
 from talkspurt.bench.load import STANDARD, Load, LoadError, read_load
 from talkspurt.bench.results import write
-from talkspurt.bench.server_metrics import Buckets, histograms, quantiles_ms
+from talkspurt.bench.server_metrics import Buckets, counted, histograms, quantiles_ms
 from talkspurt.bench.server_process import ServerFailed, ServerUnderTest, machine_cpu_s, overrides, serving
 from talkspurt.cli import JobError, UsageError
 from talkspurt.config.settings import load as load_config
 from talkspurt.engines import engine_for_gateway
+from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.peer_socket import PeerError
 from tts_engine.errors import EngineError
 from tts_engine.service.client import GrpcEngine
@@ -204,12 +205,19 @@ async def _call_step(settings: Settings, calls: int, load: Load, server: ServerU
         pattern := _pattern(settings, load),
     )
     if isinstance(pattern, Talking):
-        await asyncio.to_thread(_render, server.address, pattern.texts)
+        rate = CARRIERS[step.settings.dialect](0, {}).format.sample_rate
+        await asyncio.to_thread(_render, server.address, pattern.texts, rate)
+    made_before = await asyncio.to_thread(_made, server.address)
     before = await asyncio.to_thread(_histograms, server.address)
     await step.run(server.address, measured=lambda begins: marks.append((*server.cpu_s(), machine_cpu_s())))
     after = await asyncio.to_thread(_histograms, server.address)
     figures = {"calls": calls, **step.figures()}
     figures |= {name: quantiles_ms(before[metric], after[metric]) for metric, name in _HISTOGRAMS.items()}
+    figures["clauses_made"] = await asyncio.to_thread(_made, server.address) - made_before
+    if isinstance(pattern, Talking) and figures["clauses_made"]:
+        # A voice at work beside the gateway would be measured with it, and may refuse turns of its own.
+        figures["errors"] += 1
+        figures["errors_by_kind"]["the engine had to make clauses; all should have been in its cache"] = 1
     gateway_s, engine_s, machine_s = (end - start for start, end in zip(*marks, strict=True))
     others_s = machine_s - gateway_s - engine_s - step.own_cpu_s
     figures |= {
@@ -226,18 +234,28 @@ async def _call_step(settings: Settings, calls: int, load: Load, server: ServerU
 
 def _histograms(address: str) -> dict[str, Buckets]:
     """Return the server's own histograms. They are empty if the server shows none."""
+    return histograms(_exposition(address), _HISTOGRAMS)
+
+
+def _exposition(address: str) -> str:
     try:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as response:
-            exposition = response.read().decode()
+            return str(response.read().decode())
     except OSError:
-        exposition = ""
-    return histograms(exposition, _HISTOGRAMS)
+        return ""
 
 
-def _render(address: str, texts: Sequence[str]) -> None:
-    """Have the engine speak every text once: from its cache, it costs no more than a model elsewhere would here."""
+def _made(address: str) -> int:
+    """Return how many clauses the engine has made so far, instead of taking them from its cache or sharing them."""
+    return int(counted(_exposition(address), "talkspurt_text_cache_requests_total", outcome="miss"))
+
+
+def _render(address: str, texts: Sequence[str], sample_rate: int) -> None:
+    """Have the engine speak every text once, at the line's rate, since it remembers sound by rate. From its cache, a
+    text costs no more than a model elsewhere would here, so what is measured is the gateway's own core."""
     for text in texts:
-        body = json.dumps({"text": text, "format": "pcm", "language": RouteConfig().language}).encode()
+        order = {"text": text, "format": "pcm", "sample_rate": sample_rate, "language": RouteConfig().language}
+        body = json.dumps(order).encode()
         request = urllib.request.Request(
             f"http://{address}/v1/tts", body, {"Content-Type": "application/json"}, method="POST"
         )
@@ -277,6 +295,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Step], Any]], ...] = (
     ("rss MB", lambda s: s.get("rss_mb")),
     ("load core", lambda s: s.get("load_core_share")),
     ("others", lambda s: s.get("others_core_share")),
+    ("made", lambda s: s.get("clauses_made")),
     ("errors", lambda s: s["errors"]),
 )
 

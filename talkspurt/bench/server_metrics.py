@@ -1,4 +1,4 @@
-"""Reads histograms from two Prometheus expositions and tells what was counted between them. Pure."""
+"""Reads Prometheus expositions: counters, and what histograms counted between two of them. Pure."""
 
 from __future__ import annotations
 
@@ -21,6 +21,16 @@ def histograms(exposition: str, names: Iterable[str]) -> dict[str, Buckets]:
                     bound = float(sample.labels["le"])
                     buckets[bound] = buckets.get(bound, 0.0) + sample.value
     return found
+
+
+def counted(exposition: str, name: str, **labels: str) -> float:
+    """Return the sum of a counter's series with these labels. 0: there are none."""
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(exposition)
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    )
 
 
 def quantiles_ms(before: Buckets, after: Buckets) -> dict[str, float] | None:

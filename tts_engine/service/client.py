@@ -156,6 +156,12 @@ class GrpcUtterance:
         if message.finished:
             await self._half_close()
             raise StopAsyncIteration
+        if message.HasField("failure"):
+            failure = message.failure
+            error = wire.decode_error(failure.code, failure.details, failure.metadata)
+            self._backend.refused(error)
+            await self._half_close()
+            raise error
         return wire.decode_chunk(message)
 
     async def _half_close(self) -> None:

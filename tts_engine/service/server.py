@@ -194,10 +194,13 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             first = await self._first(context)
             engine = self._require_engine()
             if len(self._speaks) >= (limit := self.config.speech.max_utterances):
-                raise Exhausted(
+                full = Exhausted(
                     f"{limit} utterances are open already (speech.max_utterances)",
                     retry_after_s=self.config.retry_after_s,
                 )
+                if first.start.failure_wanted:
+                    await _tell(context, full)
+                raise full
             speak = _Speak(task, now=time.monotonic())
             self._speaks.add(speak)
             self._idle.clear()
@@ -229,27 +232,32 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
     async def _speak(
         self, engine: SpeechEngine, speak: _Speak, message: pb.SpeakRequest, context: grpc.aio.ServicerContext
     ) -> None:
-        request = wire.decode_start(message.start)
+        request, failure_wanted = wire.decode_start(message.start), message.start.failure_wanted
         message.ClearField("start")
         progress = speak.progress
         progress.ahead = request.ahead
-        utterance = engine.open(request)
+        utterance: Utterance | None = None
         reader: asyncio.Task[None] | None = None
         try:
-            self._apply(message, speak, utterance)
-            reader = asyncio.create_task(self._read(context, speak, utterance))
-            async for chunk in utterance:
-                progress.audio_at = progress.writing_at = time.monotonic()
-                await context.write(wire.encode_chunk(chunk))
-                progress.writing_at = None
+            try:
+                utterance = engine.open(request)
+                self._apply(message, speak, utterance)
+                reader = asyncio.create_task(self._read(context, speak, utterance))
+                async for chunk in utterance:
+                    progress.audio_at = progress.writing_at = time.monotonic()
+                    await context.write(wire.encode_chunk(chunk))
+                    progress.writing_at = None
+            except EngineError as exc:
+                if failure_wanted:
+                    await _tell(context, exc, reader)
+                raise
             await context.write(pb.SpeakResponse(finished=True))
-            # The client may still be sending a position. If the call ended now, that write would fail the call at the
-            # client, so we wait until the client half-closes.
-            await asyncio.wait({reader}, timeout=_HALF_CLOSE_S)
+            await _half_closed(reader)
         finally:
             if reader is not None:
                 reader.cancel()
-            await utterance.aclose()
+            if utterance is not None:
+                await utterance.aclose()
 
     async def _read(self, context: grpc.aio.ServicerContext, speak: _Speak, utterance: Utterance) -> None:
         try:
@@ -370,6 +378,29 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for name in ("", wire.SERVICE):
             await self._health.set(name, status)
+
+
+async def _tell(
+    context: grpc.aio.ServicerContext, error: EngineError, reader: asyncio.Task[None] | None = None
+) -> None:
+    """Send the error as a message before it becomes the call's status, which is lost if it meets a write of the
+    client."""
+    await context.write(pb.SpeakResponse(failure=wire.encode_failure(error)))
+    unread = asyncio.create_task(_drain(context)) if reader is None else reader
+    try:
+        await _half_closed(unread)
+    finally:
+        unread.cancel()
+
+
+async def _half_closed(reader: asyncio.Task[None]) -> None:
+    """Wait until the client has half-closed. If the call ended before, a write under way would fail it there."""
+    await asyncio.wait({reader}, timeout=_HALF_CLOSE_S)
+
+
+async def _drain(context: grpc.aio.ServicerContext) -> None:
+    while await context.read() is not grpc.aio.EOF:
+        pass
 
 
 async def _abort(context: grpc.aio.ServicerContext, error: EngineError) -> NoReturn:

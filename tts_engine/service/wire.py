@@ -42,6 +42,7 @@ def encode_start(request: UtteranceRequest) -> pb.SpeakStart:
         sample_rate=request.format.sample_rate,
         ptime_ms=request.format.ptime_ms,
         ahead=request.ahead,
+        failure_wanted=True,
     )
 
 
@@ -218,3 +219,8 @@ def encode_upload(head: pb.AddVoiceRequest, wav: bytes | bytearray) -> Iterator[
     audio = memoryview(wav)
     for at in range(0, len(audio), _UPLOAD_BYTES):
         yield pb.AddVoiceRequest(wav=bytes(audio[at : at + _UPLOAD_BYTES]))
+
+
+def encode_failure(error: EngineError) -> pb.Failure:
+    """Return what the status of the call will say, as a message; ``decode_error`` reads it."""
+    return pb.Failure(code=error.code, details=str(error), metadata=dict(error_metadata(error)))

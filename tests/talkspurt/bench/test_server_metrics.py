@@ -1,4 +1,4 @@
-from talkspurt.bench.server_metrics import histograms, quantiles_ms
+from talkspurt.bench.server_metrics import counted, histograms, quantiles_ms
 
 
 def exposition(a: int, b: int, c: int) -> str:
@@ -24,3 +24,12 @@ def test_quantiles_are_of_what_was_counted_in_between() -> None:
     assert quantiles_ms(before, after) == {"p50_le": 10, "p95_le": 100, "p99_le": 100, "n": 100}
     assert quantiles_ms(after, after) is None
     assert quantiles_ms({}, {}) is None
+
+
+def test_a_counter_is_summed_over_the_labels_that_are_not_named() -> None:
+    lines = ["# TYPE y_total counter"]
+    lines += [f'y_total{{outcome="{outcome}",worker="{worker}"}} 2' for outcome in ("hit", "miss") for worker in (0, 1)]
+    text = "\n".join(lines) + "\n"
+    assert counted(text, "y_total", outcome="miss") == 4
+    assert counted(text, "y_total") == 8
+    assert counted(text, "z_total") == 0

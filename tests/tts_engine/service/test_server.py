@@ -554,3 +554,17 @@ async def test_positions_that_cross_the_end_of_an_utterance_do_not_fail_it(pair:
                 for _ in range(3):
                     utterance._gather().position.samples = 160
                     await asyncio.sleep(0)
+
+
+async def test_a_refusal_that_meets_text_on_its_way_is_told_with_its_reason(pair: Pair) -> None:
+    """The status met a write of the client and was lost: the turn failed without its reason and its delay."""
+    for _ in range(100):
+        async with pair.client.open(UtteranceRequest(utterance_id="u", voice="full")) as utterance:
+            utterance.feed("word")
+            reading = asyncio.ensure_future(anext(utterance))
+            while not (reading.done() or utterance._finished):
+                utterance._gather().position.samples = 160
+                await asyncio.sleep(0)
+            with pytest.raises(Exhausted) as refused:
+                await reading
+            assert refused.value.retry_after_s == RETRY_AFTER_S
