@@ -37,9 +37,10 @@ routes:
   demo:
     dialogue: {{script: "{ROOT}/configs/demo-script.yaml"}}
     recogniser: auto
+    end_of_thought: false  # a sentence with a comma stays one prompt here; test_end_of_thought has the turn model
     events: [speaker-events]
-  managed: {{recogniser: embedded, partial_prompts: true, events: [speaker-events]}}
-  polite: {{recogniser: embedded, ignore_backchannel: true}}
+  managed: {{recogniser: embedded, end_of_thought: false, partial_prompts: true, events: [speaker-events]}}
+  polite: {{recogniser: embedded, end_of_thought: false, ignore_backchannel: true}}
   deaf: {{}}
 """
 PATIENT_MS = round(1000 * PATIENCE_S)
