@@ -476,6 +476,19 @@ class RecordingConfig(Section):
         return self
 
 
+class CallsConfig(Section):
+    """The log of ended calls: numbers, times, waits, how each turn ended. `GET /v1/calls?ended=true` shows it."""
+
+    folder: LocalPath = ""
+    """Folder of the log, an SQLite database. Empty: ended calls are forgotten."""
+    keep_days: int = Field(30, ge=1)
+    """Days after which a call is deleted from the log."""
+    max_calls: int = Field(100_000, ge=1)
+    """Most calls in the log; beyond that the oldest are deleted. With text, a call of ten turns takes some 6 kB."""
+    keep_text: bool = False
+    """Whether the log keeps what was said, and the keys that were pressed. Tell callers where the law asks for it."""
+
+
 class ClipsConfig(Section):
     """Sources of `play`."""
 

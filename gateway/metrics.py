@@ -88,6 +88,12 @@ class Metrics(Collector):
             ["outcome"], registry=registry,
         )  # fmt: skip
         self._missed = {"replayed": 0, "dropped": 0}
+        self._call_log_lost = Counter(
+            "talkspurt_call_log_lost",
+            "Ended calls that the call log does not have: queue_full, not_written.",
+            ["reason"],
+            registry=registry,
+        )
         self._tokens_dropped = Counter(
             "talkspurt_stale_tokens", "Tokens dropped because their turn had been cut.", registry=registry
         )
@@ -205,6 +211,10 @@ class Metrics(Collector):
         for outcome, total in (("replayed", replayed), ("dropped", dropped)):
             self._dialogue_missed.labels(outcome).inc(total - self._missed[outcome])
             self._missed[outcome] = total
+
+    def call_log_lost(self, reason: str) -> None:
+        """Count an ended call whose record was lost."""
+        self._call_log_lost.labels(reason).inc()
 
     def tokens_dropped(self, count: int) -> None:
         """Note that tokens came for a turn that had been cut."""

@@ -22,6 +22,7 @@ from gateway.call.garbage import collect_between_calls, keep_what_exists
 from gateway.call.handoff import Handoffs
 from gateway.call.listening import hearing
 from gateway.call.session import Services, Session
+from gateway.call_log.log import CallLog
 from gateway.calling.policy import CallingPolicy
 from gateway.clips.clips import Clips
 from gateway.config import TracingConfig
@@ -32,6 +33,7 @@ from gateway.dialogue.observers import Observers
 from gateway.http.app import make_app
 from gateway.http.call_api.attach import AttachRoutes
 from gateway.http.call_api.calls import Calls, Left
+from gateway.http.call_api.ended_calls import EndedCalls
 from gateway.http.call_api.expected import ExpectedRoutes
 from gateway.http.call_api.route_list import RouteList
 from gateway.http.exposition import Exposition
@@ -147,6 +149,7 @@ class Gateway:
             )
         self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
         self.tracer = _tracer(config.tracing, self.ticker.now) if config.tracing is not None else None
+        self.call_log = CallLog(config.calls, on_lost=self.metrics.call_log_lost) if config.calls.folder else None
         self.services = Services(
             engine=engine,
             ticker=self.ticker,
@@ -161,6 +164,7 @@ class Gateway:
             ),
             voices=voices_of_routes(config.auth.api_keys, config.routes),
             uplink=self.uplink,
+            call_log=self.call_log,
             hearing={
                 name: hearing(config.routes[name], recogniser, config.recogniser, config.barge_in, turn_model)
                 for name, recogniser in recognisers.items()
@@ -216,12 +220,18 @@ class Gateway:
         config = self.config
         auth = Authenticator(config.auth, config.server, config.routes, self.tokens)
         secure = config.server.tls is not None or config.server.public_url.startswith("https://")
+        ended = EndedCalls(self.call_log, config.recording)
         app = make_app(
             auth=auth,
             health=self.health,
             calls=Calls(
-                self.directory, self.observers, config.routes, self.sip.outgoing if self.sip is not None else None
+                self.directory,
+                self.observers,
+                config.routes,
+                ended,
+                self.sip.outgoing if self.sip is not None else None,
             ),
+            ended=ended,
             webhooks=Webhooks(
                 self.public_url, self.carriers, config.routes, self.tokens, self.handoffs, self.directory.is_spent
             ),
@@ -280,6 +290,9 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
             stack.push_async_callback(asyncio.to_thread, made.tracer.close)
         stack.callback(made.ticker.close)
         stack.callback(made.uplink.close)
+        if made.call_log is not None:
+            made.call_log.start()
+            stack.push_async_callback(made.call_log.aclose)
         stack.push_async_callback(made.dialogues.aclose)
         stack.push_async_callback(made.services.clips.aclose)
         stack.push_async_callback(made.speech.aclose)

@@ -44,6 +44,7 @@ PURE = [
     "gateway/call/floor.py",
     "gateway/call/heard.py",
     "gateway/call/instructions.py",
+    "gateway/call/journal.py",
     "gateway/call/turn.py",
     "gateway/call/turn_queue.py",
     "gateway/call/turns.py",

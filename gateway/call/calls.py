@@ -90,6 +90,9 @@ class LiveCalls:
         finally:
             self._directory.remove(session)
             self._meter.call_ended(transport=transport, outcome=outcome)
+            record = session.record(failed=outcome == "failed")
+            if record is not None and self._services.call_log is not None:
+                self._services.call_log.add(record)
             if session.handoff is not None:
                 self._handoffs.leave(transport, session.call.call_sid, session.handoff)
 

@@ -15,6 +15,7 @@ from gateway.call.barge_in import Policy, Rules
 from gateway.call.caller import Caller
 from gateway.call.handoff import Handoff
 from gateway.call.instructions import Instructions
+from gateway.call.journal import Journal
 from gateway.call.listening import Hearing
 from gateway.call.speakable import lexicon
 from gateway.call.speech import Means, Speech
@@ -22,6 +23,7 @@ from gateway.call.stats import CallStats, Meter, SpokenText
 from gateway.call.turn import TurnDefaults
 from gateway.config import BargeInConfig, DialogueConfig, PlayoutConfig, RouteConfig
 from gateway.errors import Rejected
+from gateway.seams.call_record import CallLogSink, CallRecord
 from gateway.seams.calling import TransferPolicy
 from gateway.seams.dialogue import DialogueLink, Dialogues
 from gateway.seams.leg import CallInfo, MediaLeg, TransferStart
@@ -53,6 +55,8 @@ class Services(Means):
     calling: TransferPolicy
     tracer: Tracer | None = None
     uplink: Uplink | None = None
+    call_log: CallLogSink | None = None
+    """Gets what remains of each call. None: nothing remains."""
     hearing: Mapping[str, Hearing] = field(default_factory=dict)
     """``Hearing`` by the name of the route; a route that is missing has no recogniser."""
 
@@ -96,8 +100,14 @@ class Session:
         """Whether anybody is told of round trips. A leg that would measure them only for this may ask first."""
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the dialogue manager has its ``setup``: a leg that rings until then may answer the call."""
+        kept = services.call_log
         self.stats = CallStats(
-            call.transport, services.meter, call_id=call.call_id, route=call.route, tracer=services.tracer
+            call.transport,
+            services.meter,
+            call_id=call.call_id,
+            route=call.route,
+            tracer=services.tracer,
+            journal=None if kept is None else Journal(keeps_text=kept.keeps_text, begun=self._begun),
         )
         self.speech = Speech(
             call.call_id, leg, limits, services, self.stats, tell=self.tell, hang_up=self._all_said,
@@ -146,6 +156,14 @@ class Session:
         finally:
             await self._finish()
         return self._reason
+
+    def record(self, *, failed: bool) -> CallRecord | None:
+        """Return what the call log gets of this call, which is over. None: there is no log."""
+        if self.stats.journal is None:
+            return None
+        return self.stats.journal.record(
+            self.call, started_at=self.stats.started_at, reason=self._reason, failed=failed, now=self._now()
+        )
 
     async def _finish(self) -> None:
         now = self._now()
@@ -228,6 +246,8 @@ class Session:
 
     def tell(self, message: Outbound) -> None:
         """Send to the manager."""
+        if self.stats.journal is not None:
+            self.stats.journal.told(message, self._now())
         if self._link is None:
             self._early.append(message)
         else:

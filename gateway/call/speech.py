@@ -230,13 +230,13 @@ class Speech:
         if measured.turn.id in self._dtmf_by_leg:
             self._dtmf_by_leg.discard(measured.turn.id)
             self._leg.send_dtmf(measured.turn.text)
-        self._stats.first_packet(measured)
+        self._stats.first_packet(measured, now=now)
         self._report_position(measured.turn, now)
         self.ear.refresh(now)
 
     def gap(self, turn: Turn, length_s: float) -> None:
         """Count a gap in the middle of a turn."""
-        self._stats.gap(length_s)
+        self._stats.gap(turn, length_s)
 
     def ended(self, turn: Turn, reason: str, since: float | None, now: float) -> None:
         """Count a turn, and let go of what made it."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gateway.call.journal import Journal
 from gateway.call.turn import FirstPacket, Place, Turn
 from gateway.call.turns import Turns
 from gateway.histogram import Histogram
@@ -54,6 +55,8 @@ class CallStats:
     call_id: str = ""
     route: str = ""
     tracer: Tracer | None = None
+    journal: Journal | None = None
+    """What the call log gets. None: there is no log."""
     started_at: float = field(default_factory=time.time)
     """Seconds since the epoch."""
     turns: int = 0
@@ -71,8 +74,10 @@ class CallStats:
     silent_at: float = 0.0
     """When our voice last fell silent because somebody asked for it, on the clock of the turns."""
 
-    def first_packet(self, measured: FirstPacket) -> None:
+    def first_packet(self, measured: FirstPacket, *, now: float) -> None:
         """The first sound of a turn left. If it follows another turn without silence, nobody has waited for it."""
+        if self.journal is not None:
+            self.journal.first_packet(measured, now)
         if not measured.follows:
             self.first_packet_ms.append(round(measured.total_s * 1000, 1))
             del self.first_packet_ms[:-100]
@@ -84,8 +89,10 @@ class CallStats:
                 stages_ms=measured.stages_ms,
             )
 
-    def gap(self, length_s: float) -> None:
+    def gap(self, turn: Turn, length_s: float) -> None:
         """The caller heard nothing in the middle of a turn."""
+        if self.journal is not None:
+            self.journal.gap(turn, length_s)
         self.gaps += 1
         self.gap_s += length_s
         self.meter.gap(transport=self.transport, seconds=length_s)
@@ -107,6 +114,8 @@ class CallStats:
             heard = len(turn.text) if turn.state.place is Place.FINISHED else heard_chars
             self.last_turn, self.last_outcome = turn.id, turn.state.place.value
             self.last_heard = _tail(turn.text[:heard]) if turn.kind == "text" else ""
+        if self.journal is not None:
+            self.journal.turn_ended(turn, reason, heard_chars=heard_chars, now=now)
         self.meter.turn_ended(outcome=turn.state.place.value)
         if self.tracer is not None:
             self.tracer.turn(self._trace(turn, reason, now))

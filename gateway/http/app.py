@@ -12,6 +12,7 @@ from gateway.config import LimitsConfig
 from gateway.dialogue.hub import DialogueHub
 from gateway.errors import ProtocolError, Rejected
 from gateway.http.call_api.calls import AttemptView, CallList, Calls, CallView, MessageBody, PlaceCallBody
+from gateway.http.call_api.ended_calls import EndedCalls
 from gateway.http.health import Health, HealthView
 from gateway.http.request import errors
 from gateway.http.request.auth import WHO, Authenticator
@@ -91,6 +92,7 @@ def make_app(
     auth: Authenticator,
     health: Health,
     calls: Calls,
+    ended: EndedCalls,
     webhooks: Webhooks,
     hub: DialogueHub,
     limits: LimitsConfig,
@@ -121,7 +123,8 @@ def make_app(
               summary="Gateway and engine", answer=HealthView),
         Route(
             method="GET", path="/v1/calls", handler=calls.list, scope="read",
-            summary="Live calls", answer=CallList, tags=["calls"]
+            summary="Live calls; ended=true: the call log (from to route text since until before limit format)",
+            answer=CallList, tags=["calls"]
         ),
         Route(
             method="POST", path="/v1/calls", handler=calls.place, scope="calls",
@@ -131,6 +134,10 @@ def make_app(
         Route(
             method="GET", path="/v1/calls/{id}", handler=calls.show, scope="read",
             summary="A call", answer=CallView, tags=["calls"]
+        ),
+        Route(
+            method="GET", path="/v1/calls/{id}/recording", handler=ended.recording, scope="read",
+            summary="The recording of an ended call", content_type="audio/wav", tags=["calls"]
         ),
         Route(method="DELETE", path="/v1/calls/{id}", handler=calls.hang_up, scope="calls",
               summary="Hang up", tags=["calls"]),

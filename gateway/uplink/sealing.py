@@ -96,7 +96,10 @@ class Sealed:
                 f"encrypted with key {key_id.hex()}, but recording.encrypt is key {_key_id(key).hex()}"
             )
         self._cipher = _cipher(key, header)
-        self._chunks = -(-(os.fstat(file.fileno()).st_size - _HEADER.size) // (_CHUNK + _TAG))
+        sealed = os.fstat(file.fileno()).st_size - _HEADER.size
+        self._chunks = -(-sealed // (_CHUNK + _TAG))
+        self.size = sealed - self._chunks * _TAG
+        """Bytes of samples in the whole file."""
 
     def frames(self) -> Iterator[bytes]:
         """Yield the samples, s16le and stereo, a chunk at a time.

@@ -19,6 +19,7 @@ from gateway.config import (
     AuthConfig,
     BargeInConfig,
     CallingConfig,
+    CallsConfig,
     ClipsConfig,
     LimitsConfig,
     LogConfig,
@@ -74,6 +75,8 @@ class Config(Section):
     """Calls from Asterisk over AudioSocket. Without this section there is no such listener."""
     recording: RecordingConfig = RecordingConfig()
     """Stereo recordings of calls."""
+    calls: CallsConfig = CallsConfig()
+    """The log of ended calls."""
     clips: ClipsConfig = ClipsConfig()
     """Sources of `play`."""
     auth: AuthConfig = AuthConfig()

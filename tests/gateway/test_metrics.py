@@ -20,6 +20,7 @@ NAMES = {
     "talkspurt_gap_seconds": set(),
     "talkspurt_cut_seconds": {"reason"},
     "talkspurt_turns_total": {"outcome"},
+    "talkspurt_call_log_lost_total": {"reason"},
     "talkspurt_dialogue_connected": {"route"},
     "talkspurt_dialogue_reconnects_total": set(),
     "talkspurt_dialogue_missed_total": {"outcome"},
@@ -44,6 +45,7 @@ def used() -> Metrics:
     metrics.gap(transport="twilio", seconds=0.3)
     metrics.cut(reason="dtmf", seconds=0.004)
     metrics.turn_ended(outcome="finished")
+    metrics.call_log_lost("queue_full")
     metrics.mark_delay(seconds=0.03)
     metrics.playout_buffer(seconds=0.4)
     metrics.stalled(transport="twilio")

@@ -42,6 +42,7 @@ OTHERWISE = {
     "talkspurt_engine_batch_size_count": "only CosyVoice works in batches",
     "talkspurt_text_normaliser_requests_total": "only CosyVoice takes this way, maybe in another test of this process",
     "talkspurt_send_stalls_total": "loopback takes every frame",
+    "talkspurt_call_log_lost_total": "no call log is configured",
     "talkspurt_moved_turns_total": "one engine has no other at which a turn could go on",
 }
 

@@ -1,4 +1,6 @@
-"""The REST interface to live calls: list, show, hang up, messages of the dialogue protocol, server-sent events."""
+"""The REST interface to live calls: list, show, hang up, messages of the dialogue protocol, server-sent events. Calls
+that are over are ``ended_calls``'.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ from gateway.config import RouteConfig
 from gateway.dialogue.observers import Observers
 from gateway.dialogue.wire import INBOUND_TYPES
 from gateway.errors import Rejected
+from gateway.http.call_api.ended_calls import EndedCalls
 from gateway.http.request.auth import TENANT, WHO
 from gateway.http.request.routes import Route
 from gateway.seams.originate import Attempt, CallOrder, Originator
@@ -170,9 +173,11 @@ class Calls:
         directory: Directory[Session],
         observers: Observers,
         routes: Mapping[str, RouteConfig],
+        ended: EndedCalls,
         originator: Originator | None = None,
     ) -> None:
         self._directory = directory
+        self._ended = ended
         self._observers = observers
         self._routes = routes
         self._originator = originator
@@ -185,7 +190,9 @@ class Calls:
         return session
 
     async def list(self, request: web.Request) -> web.Response:
-        """All live calls that whoever asks may see."""
+        """All live calls that whoever asks may see; with ``ended=true`` those of the call log."""
+        if request.query.get("ended") == "true":
+            return await self._ended.list(request)
         views = []
         who = request[WHO]
         sessions = (one for one in self._directory if who.sees_call(one.call.route, one.call_id))
@@ -196,10 +203,12 @@ class Calls:
         return web.Response(body=orjson.dumps({"calls": views}), content_type="application/json")
 
     async def show(self, request: web.Request) -> web.Response:
-        """Return one call with its statistics, or the state of a call that was placed."""
+        """Return one call with its statistics, the state of a call that was placed, or a call of the log."""
         attempt = self._placed(request)
         if attempt is not None and self._directory.get(attempt.call_id) is None:
             return web.json_response(_attempt_view(attempt))
+        if self._directory.get(request.match_info["id"]) is None:
+            return await self._ended.show(request.match_info["id"], request[WHO])
         return web.json_response(view(self._call(request)))
 
     async def hang_up(self, request: web.Request) -> web.Response:

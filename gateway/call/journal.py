@@ -1,0 +1,143 @@
+"""Remembers one call for the call log: who said what and when, what was heard of it, and what the caller waited for.
+
+It is told by the call's statistics and its messages, and decides nothing. Time is an argument. Pure.
+"""
+
+from __future__ import annotations
+
+from gateway.call.turn import FirstPacket, Place, Turn
+from gateway.seams.call_record import CallRecord, Entry, Fault, Heard, Pressed, Said
+from gateway.seams.leg import CallInfo
+from gateway.seams.messages import Dtmf, Error, Outbound, Prompt
+
+ENTRIES = 2_000
+"""Most entries of a call; later ones are counted."""
+
+CHARS = 200_000
+"""Most characters of a call; entries beyond are kept without text."""
+
+
+class _Wait:
+    """What is known of a turn that has not ended."""
+
+    def __init__(self) -> None:
+        self.started_at: float | None = None
+        self.first_packet: FirstPacket | None = None
+        self.gaps = 0
+        self.gap_s = 0.0
+
+
+class Journal:
+    """The journal of one call.
+
+    Args:
+        keeps_text: whether words, descriptions of errors and digits are kept.
+        begun: when the call began, on the clock of all ``now`` arguments, in seconds.
+    """
+
+    def __init__(self, *, keeps_text: bool, begun: float) -> None:
+        self._keeps_text = keeps_text
+        self._begun = begun
+        self._entries: list[Entry] = []
+        self._lost = 0
+        self._chars = 0
+        self._waits: dict[str, _Wait] = {}
+        self._turns = 0
+        self._gaps = 0
+        self._gap_s = 0.0
+        self._longest_ms: float | None = None
+
+    def told(self, message: Outbound, now: float) -> None:
+        """The manager was told something; most messages leave no entry."""
+        at_ms = self._ms(now)
+        match message:
+            case Prompt(last=True):
+                self._add(Heard(atMs=at_ms, text=self._kept(message.voice_prompt), lang=message.lang))
+            case Dtmf():
+                self._add(Pressed(atMs=at_ms, digit=self._kept(message.digit)))
+            case Error():
+                self._add(Fault(atMs=at_ms, code=message.code, description=self._kept(message.description)))
+
+    def first_packet(self, measured: FirstPacket, now: float) -> None:
+        """The first audible frame of a turn left."""
+        wait = self._waits.setdefault(measured.turn.id, _Wait())
+        wait.started_at, wait.first_packet = now, measured
+
+    def gap(self, turn: Turn, length_s: float) -> None:
+        """The caller heard nothing in the middle of a turn."""
+        wait = self._waits.setdefault(turn.id, _Wait())
+        wait.gaps += 1
+        wait.gap_s += length_s
+
+    def turn_ended(self, turn: Turn, reason: str, *, heard_chars: int, now: float) -> None:
+        """A turn is over, in one of the three ways."""
+        wait = self._waits.pop(turn.id, None) or _Wait()
+        first = wait.first_packet
+        waited_ms = None if first is None or first.follows else round(first.total_s * 1000, 1)
+        if wait.started_at is not None:
+            self._turns += 1
+        self._gaps += wait.gaps
+        self._gap_s += wait.gap_s
+        if waited_ms is not None:
+            self._longest_ms = max(waited_ms, self._longest_ms or 0.0)
+        self._add(
+            Said(
+                atMs=self._ms(turn.accepted_at),
+                turn=turn.id,
+                what=turn.kind,
+                # The digits of a turn may be a card's; a clip's address is configuration.
+                text=self._kept(turn.text),
+                heardChars=len(turn.text) if turn.state.place is Place.FINISHED else heard_chars,
+                startedMs=None if wait.started_at is None else self._ms(wait.started_at),
+                endedMs=self._ms(now),
+                outcome=turn.state.place.value,
+                reason=reason,
+                firstPacketMs=waited_ms,
+                stagesMs={} if first is None else {name: round(ms, 1) for name, ms in first.stages_ms.items()},
+                gaps=wait.gaps,
+                gapMs=round(wait.gap_s * 1000),
+            )
+        )
+
+    def record(self, call: CallInfo, *, started_at: float, reason: str, failed: bool, now: float) -> CallRecord:
+        """Return the record of the call, which is over.
+
+        Args:
+            started_at: when it began, in seconds since the epoch.
+            reason: why it ended.
+            failed: whether a fault of ours ended it.
+        """
+        return CallRecord(
+            callId=call.call_id,
+            callSid=call.call_sid,
+            route=call.route,
+            transport=call.transport,
+            direction=call.direction,
+            from_=call.from_,
+            to=call.to,
+            startedAt=started_at,
+            durationMs=self._ms(now),
+            reason=reason,
+            outcome="failed" if failed else "completed",
+            turns=self._turns,
+            gaps=self._gaps,
+            gapMs=round(self._gap_s * 1000),
+            firstPacketMs=self._longest_ms,
+            entries=sorted(self._entries, key=lambda entry: entry.atMs),
+            entriesLost=self._lost,
+        )
+
+    def _ms(self, at: float) -> int:
+        return round((at - self._begun) * 1000)
+
+    def _kept(self, text: str) -> str | None:
+        if not self._keeps_text or self._chars + len(text) > CHARS:
+            return None
+        self._chars += len(text)
+        return text
+
+    def _add(self, entry: Entry) -> None:
+        if len(self._entries) < ENTRIES:
+            self._entries.append(entry)
+        else:
+            self._lost += 1

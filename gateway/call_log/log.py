@@ -1,0 +1,262 @@
+"""The log of ended calls: one thread writes it, another reads it, and the event loop waits for neither.
+
+The database is SQLite in a folder of its own. SQLAlchemy speaks to it, so that another database can take its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, Engine, Row, Select, and_, create_engine, delete, event, func, insert, or_, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from gateway.call_log.schema import VERSION, calls, metadata, schema
+from gateway.config import CallsConfig
+from gateway.errors import Rejected
+from gateway.seams.call_record import CallRecord, CallSummary, Entry, Heard, Said
+
+log = logging.getLogger(__name__)
+
+QUEUED = 1_000
+"""Records that wait for the disk. When so many wait, a further one is lost and counted."""
+
+_TIDY_EVERY = 100  # records; deleting old calls each time would cost more than writing one
+_BUSY_S = 5.0  # how long a writer waits for another process's
+_CLOSE_S = 5.0
+
+T = TypeVar("T")
+
+_ENTRIES: TypeAdapter[list[Entry]] = TypeAdapter(list[Entry])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Which ended calls are asked for; what is empty or None does not matter."""
+
+    from_number: str = ""
+    """A part of the caller's number, and of the called one."""
+    to_number: str = ""
+    route: str = ""
+    routes: frozenset[str] | None = None
+    """Routes that whoever asks may see. None: all."""
+    call_id: str = ""
+    text: str = ""
+    """A part of what was said, in any case."""
+    since: float | None = None
+    """First and last start of a call, seconds since the epoch."""
+    until: float | None = None
+    before: tuple[float, str] | None = None
+    """Start and id of a call: only calls behind it in the list, which begins with the newest."""
+    limit: int = 100
+
+
+class CallLog:
+    """The log of ended calls. Use ``add`` on any thread, the rest on the event loop.
+
+    Args:
+        on_lost: told why, when a record is lost: ``queue_full`` or ``not_written``. Called on any thread.
+    """
+
+    def __init__(self, config: CallsConfig, *, on_lost: Callable[[str], None]) -> None:
+        self.keeps_text = config.keep_text
+        self._config = config
+        self._on_lost = on_lost
+        self._waiting: queue.Queue[CallRecord | None] = queue.Queue(QUEUED)
+        self._writer = threading.Thread(target=self._write_all, name="call log", daemon=True)
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="call log reader")
+        self._lock = threading.Lock()
+        self._database: Engine | None = None
+
+    def start(self) -> None:
+        """Start the writer."""
+        self._writer.start()
+
+    async def aclose(self) -> None:
+        """Write what waits, for some seconds at most, and close the database."""
+        with contextlib.suppress(queue.Full):
+            self._waiting.put_nowait(None)
+        await asyncio.to_thread(self._writer.join, _CLOSE_S)
+        self._reader.shutdown(cancel_futures=True)
+        if self._database is not None:
+            self._database.dispose()
+
+    def add(self, record: CallRecord) -> None:
+        """Keep a record. It never blocks and never raises: a full queue or disk costs the record, and nothing else."""
+        try:
+            self._waiting.put_nowait(record)
+        except queue.Full:
+            self._on_lost("queue_full")
+
+    async def find(self, query: Query) -> Sequence[CallSummary]:
+        """Return calls, newest first.
+
+        Raises:
+            Rejected: 503, the database cannot be read.
+        """
+        return await self._read(lambda: [_summary(row) for row in self._rows(_select(query))])
+
+    async def get(self, call_id: str) -> CallRecord | None:
+        """Return a call, whole. None: the log has no such call.
+
+        Raises:
+            Rejected: 503, the database cannot be read.
+        """
+        return await self._read(
+            lambda: next((_record(row) for row in self._rows(select(calls).where(calls.c.call_id == call_id))), None)
+        )
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+        except (SQLAlchemyError, OSError) as exc:
+            log.error("call log cannot be read", extra={"why": type(exc).__name__})
+            raise Rejected("the call log cannot be read now", status=503, code="call_log_unavailable") from None
+
+    def _rows(self, statement: Select[Any]) -> Sequence[Row[Any]]:
+        with self._opened().connect() as connection:
+            return connection.execute(statement).all()
+
+    # --- the writer's thread ---------------------------------------------------------------------------------------
+
+    def _write_all(self) -> None:
+        written = 0
+        while (record := self._waiting.get()) is not None:
+            try:
+                with self._opened().begin() as connection:
+                    if written % _TIDY_EVERY == 0:
+                        self._tidy(connection)
+                    # A record may be there already, because it was written and then told to be written again.
+                    there = select(calls.c.call_id).where(calls.c.call_id == record.callId)
+                    if connection.execute(there).first() is None:
+                        connection.execute(insert(calls).values(**_columns(record)))
+                written += 1
+            except (SQLAlchemyError, OSError) as exc:  # the next record may find the disk mended
+                log.error("call log cannot be written", extra={"call": record.callId, "why": type(exc).__name__})
+                self._on_lost("not_written")
+
+    def _tidy(self, connection: Connection) -> None:
+        """Delete calls that are too old, and the oldest of too many."""
+        old = time.time() - self._config.keep_days * 86_400
+        connection.execute(delete(calls).where(calls.c.started_at < old))
+        newest = select(calls.c.started_at).order_by(calls.c.started_at.desc()).offset(self._config.max_calls).limit(1)
+        connection.execute(delete(calls).where(calls.c.started_at <= newest.scalar_subquery()))
+
+    def _opened(self) -> Engine:
+        """Return the database, which the first use makes. Both threads come here."""
+        with self._lock:
+            if self._database is None:
+                self._database = _open(Path(self._config.folder))
+            return self._database
+
+
+def _open(folder: Path) -> Engine:
+    # What was said on the telephone is nobody else's on this machine.
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / "calls.sqlite3"
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    database = create_engine(f"sqlite:///{path}", connect_args={"timeout": _BUSY_S})
+
+    @event.listens_for(database, "connect")
+    def _settings(connection: Any, _: object) -> None:
+        connection.execute("PRAGMA journal_mode=WAL")  # readers do not wait for the writer
+        connection.execute("PRAGMA synchronous=NORMAL")
+
+    metadata.create_all(database)
+    with database.begin() as connection:
+        version = connection.execute(select(func.max(schema.c.version))).scalar()
+        if version is None:
+            connection.execute(insert(schema).values(version=VERSION))
+        elif version != VERSION:
+            raise OSError(f"{path} has schema {version}, expected {VERSION}")
+    return database
+
+
+def _columns(record: CallRecord) -> dict[str, object]:
+    said = [entry.text for entry in record.entries if isinstance(entry, (Said, Heard)) and entry.text]
+    return {
+        "call_id": record.callId,
+        "call_sid": record.callSid,
+        "route": record.route,
+        "transport": record.transport,
+        "direction": record.direction,
+        "from_number": record.from_,
+        "to_number": record.to,
+        "started_at": record.startedAt,
+        "duration_ms": record.durationMs,
+        "reason": record.reason,
+        "outcome": record.outcome,
+        "turns": record.turns,
+        "gaps": record.gaps,
+        "gap_ms": record.gapMs,
+        "first_packet_ms": record.firstPacketMs,
+        "words": "\n".join(said),
+        "entries": orjson.dumps([entry.model_dump() for entry in record.entries]).decode(),
+        "entries_lost": record.entriesLost,
+    }
+
+
+def _fields(row: Row[Any]) -> dict[str, Any]:
+    return {
+        "callId": row.call_id,
+        "callSid": row.call_sid,
+        "route": row.route,
+        "transport": row.transport,
+        "direction": row.direction,
+        "from_": row.from_number,
+        "to": row.to_number,
+        "startedAt": row.started_at,
+        "durationMs": row.duration_ms,
+        "reason": row.reason,
+        "outcome": row.outcome,
+        "turns": row.turns,
+        "gaps": row.gaps,
+        "gapMs": row.gap_ms,
+        "firstPacketMs": row.first_packet_ms,
+    }
+
+
+def _summary(row: Row[Any]) -> CallSummary:
+    return CallSummary(**_fields(row))
+
+
+def _record(row: Row[Any]) -> CallRecord:
+    return CallRecord(**_fields(row), entries=_ENTRIES.validate_json(row.entries), entriesLost=row.entries_lost)
+
+
+def _select(query: Query) -> Select[Any]:
+    """Return the statement that finds what a query asks for."""
+    statement = select(*(column for column in calls.c if column.name not in ("words", "entries", "entries_lost")))
+    if query.from_number:
+        statement = statement.where(calls.c.from_number.contains(query.from_number, autoescape=True))
+    if query.to_number:
+        statement = statement.where(calls.c.to_number.contains(query.to_number, autoescape=True))
+    if query.route:
+        statement = statement.where(calls.c.route == query.route)
+    if query.routes is not None:
+        statement = statement.where(calls.c.route.in_(query.routes))
+    if query.call_id:
+        statement = statement.where(calls.c.call_id == query.call_id)
+    if query.text:
+        statement = statement.where(calls.c.words.icontains(query.text, autoescape=True))
+    if query.since is not None:
+        statement = statement.where(calls.c.started_at >= query.since)
+    if query.until is not None:
+        statement = statement.where(calls.c.started_at <= query.until)
+    if query.before is not None:
+        at, call_id = query.before
+        older = and_(calls.c.started_at == at, calls.c.call_id < call_id)
+        statement = statement.where(or_(calls.c.started_at < at, older))
+    return statement.order_by(calls.c.started_at.desc(), calls.c.call_id.desc()).limit(query.limit)

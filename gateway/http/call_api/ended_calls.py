@@ -1,0 +1,176 @@
+"""The REST interface to the call log: calls that are over, what was said in them, and their recordings."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import csv
+import datetime
+import io
+import wave
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aiohttp import web
+from pydantic import BaseModel
+
+from gateway.call_log.log import CallLog, Query
+from gateway.config import RecordingConfig
+from gateway.errors import Rejected
+from gateway.http.request.auth import WHO
+from gateway.principal import Principal
+from gateway.seams.call_record import CallRecord, CallSummary
+from gateway.uplink.sealing import Sealed
+
+LIMIT = 1_000
+"""Most calls of one answer."""
+
+
+class EndedCallList(BaseModel):
+    """Ended calls, newest first."""
+
+    calls: list[CallSummary]
+    next: str
+    """Value of ``before`` for the calls behind these. Empty: there are none."""
+
+
+class EndedCallView(CallRecord):
+    """One ended call."""
+
+    recording: bool
+    """Whether ``GET /v1/calls/{id}/recording`` has its sound."""
+
+
+class EndedCalls:
+    """Handlers of ended calls.
+
+    Args:
+        call_log: None: ended calls are forgotten.
+        recording: where recordings lie.
+    """
+
+    def __init__(self, call_log: CallLog | None, recording: RecordingConfig) -> None:
+        self._log = call_log
+        self._recording = recording
+
+    async def list(self, request: web.Request) -> web.Response:
+        """Return the calls that the query asks for and whoever asks may see, as JSON or (``format=csv``) as CSV."""
+        query = read_query(request.query, request[WHO])
+        if self._log is None:
+            raise Rejected("ended calls are not kept: calls.folder is not set", status=404, code="not_configured")
+        found = await self._log.find(query)
+        if request.query.get("format") == "csv":
+            return web.Response(text=_csv(found), content_type="text/csv", charset="utf-8")
+        following = f"{found[-1].startedAt!r},{found[-1].callId}" if len(found) == query.limit else ""
+        answer = EndedCallList(calls=list(found), next=following)
+        return web.Response(text=answer.model_dump_json(by_alias=True), content_type="application/json")
+
+    async def show(self, call_id: str, who: Principal) -> web.Response:
+        """Return one ended call."""
+        record = await self._get(call_id, who)
+        path = await asyncio.to_thread(self._recorded, call_id)
+        view = EndedCallView(**dict(record), recording=path is not None)
+        return web.Response(text=view.model_dump_json(by_alias=True), content_type="application/json")
+
+    async def recording(self, request: web.Request) -> web.StreamResponse:
+        """Return the recording of an ended call, a WAV file. An encrypted one is opened on the way."""
+        call_id = request.match_info["id"]
+        await self._get(call_id, request[WHO])
+        path = await asyncio.to_thread(self._recorded, call_id)
+        if path is None:
+            raise Rejected(f"call {call_id[:40]!r} has no recording", status=404, code="no_recording", param="id")
+        headers = {"Content-Type": "audio/wav", "Cache-Control": "private, no-store"}
+        if path.suffix == ".wav":
+            return web.FileResponse(path, headers=headers)
+        key = self._recording.key
+        if key is None:
+            raise Rejected("the recording is encrypted: recording.encrypt is not set", status=409, code="no_key")
+        response = web.StreamResponse(headers=headers)
+        with await asyncio.to_thread(path.open, "rb") as file:
+            sealed = await asyncio.to_thread(Sealed, file, key=key)
+            header = _wav_header(rate=sealed.rate, size=sealed.size)
+            response.content_length = len(header) + sealed.size
+            await response.prepare(request)
+            await response.write(header)
+            frames = sealed.frames()
+            while (part := await asyncio.to_thread(next, frames, b"")) != b"":
+                await response.write(part)
+        return response
+
+    async def _get(self, call_id: str, who: Principal) -> CallRecord:
+        record = None if self._log is None else await self._log.get(call_id)
+        if record is None or not who.sees_call(record.route, call_id):
+            raise Rejected(f"no call {call_id[:40]!r}", status=404, code="unknown_call", param="id")
+        return record
+
+    def _recorded(self, call_id: str) -> Path | None:
+        """Return the call's recording, if there is one. The id is one of the log's, so it names no other file."""
+        if not self._recording.folder:
+            return None
+        plain = Path(self._recording.folder) / f"{call_id}.wav"
+        return next((path for path in (plain, plain.with_name(f"{plain.name}.enc")) if path.exists()), None)
+
+
+def read_query(query: Mapping[str, str], who: Principal) -> Query:
+    """Return what ``GET /v1/calls?ended=true`` asks for, within what ``who`` may see.
+
+    Raises:
+        Rejected: 422, a value is bad.
+    """
+    limit = query.get("limit", "100")
+    if not limit.isdecimal() or not 1 <= int(limit) <= LIMIT:
+        raise Rejected(f"limit is {limit[:20]!r}, expected 1 to {LIMIT}", status=422, code="invalid", param="limit")
+    before = None
+    if text := query.get("before"):
+        at, _, call_id = text.partition(",")
+        before = (_seconds(at, "before"), call_id)
+    return Query(
+        from_number=query.get("from", ""),
+        to_number=query.get("to", ""),
+        route=query.get("route", ""),
+        routes=who.routes,
+        call_id=who.call,
+        text=query.get("text", ""),
+        since=_seconds(query["since"], "since") if query.get("since") else None,
+        until=_seconds(query["until"], "until") if query.get("until") else None,
+        before=before,
+        limit=int(limit),
+    )
+
+
+def _seconds(text: str, name: str) -> float:
+    """Read a time: seconds since the epoch, or ISO 8601 (in UTC where it names no zone)."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        time = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise Rejected(
+            f"{name} is {text[:40]!r}, expected seconds since 1970 or a time such as 2026-11-22T15:00:00Z",
+            status=422, code="invalid", param=name,
+        ) from None  # fmt: skip
+    return (time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).timestamp()
+
+
+def _wav_header(*, rate: int, size: int) -> bytes:
+    """Return what stands before ``size`` bytes of stereo s16le samples."""
+    out = io.BytesIO()
+    with contextlib.closing(wave.open(out, "wb")) as file:
+        file.setnchannels(2)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.setnframes(size // 4)
+        file.writeframesraw(b"")
+        return out.getvalue()
+
+
+def _csv(calls: Sequence[CallSummary]) -> str:
+    out = io.StringIO()
+    rows = [call.model_dump(by_alias=True) for call in calls]
+    names = [field.serialization_alias or name for name, field in CallSummary.model_fields.items()]
+    writer = csv.DictWriter(out, names)
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()

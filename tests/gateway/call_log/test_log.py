@@ -1,0 +1,149 @@
+"""The call log on a real SQLite file: what is written is found, and no fault reaches the call."""
+
+import asyncio
+import sqlite3
+import stat
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.call_log.log import QUEUED, CallLog, Query
+from gateway.config import CallsConfig
+from gateway.errors import Rejected
+from gateway.seams.call_record import CallRecord, Fault, Heard, Pressed, Said
+from tests.waiting import until
+
+NOW = time.time()
+
+
+def record(number: int, *, route: str = "sales", text: str = "Hello.", age_s: float = 0.0) -> CallRecord:
+    said = Said(
+        atMs=100, turn="t1", what="text", text=text, heardChars=len(text), startedMs=140, endedMs=900,
+        outcome="finished", reason="", firstPacketMs=40.0, stagesMs={"engine": 30.0, "send": 10.0}, gaps=0, gapMs=0,
+    )  # fmt: skip
+    return CallRecord(
+        callId=f"VX{number:032x}", callSid=f"CA{number}", route=route, transport="twilio", direction="inbound",
+        from_=f"+4930{number}", to="+49891", startedAt=NOW - age_s, durationMs=1000, reason="hangup",
+        outcome="completed", turns=1, gaps=0, gapMs=0, firstPacketMs=40.0,
+        entries=[
+            said,
+            Heard(atMs=950, text="Straße, please", lang="de-DE"),
+            Pressed(atMs=960, digit="5"),
+            Fault(atMs=970, code="bad", description=None),
+        ],
+        entriesLost=0,
+    )  # fmt: skip
+
+
+@pytest.fixture
+async def kept(tmp_path: Path) -> AsyncIterator[CallLog]:
+    kept = CallLog(CallsConfig(folder=str(tmp_path / "calls"), keep_text=True), on_lost=lambda why: None)
+    kept.start()
+    yield kept
+    await kept.aclose()
+
+
+async def written(kept: CallLog, *records: CallRecord) -> None:
+    for each in records:
+        kept.add(each)
+    async with asyncio.timeout(30):
+        while await kept.get(records[-1].callId) is None:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_call_comes_back_as_it_was(kept: CallLog, tmp_path: Path) -> None:
+    await written(kept, record(1))
+    assert await kept.get(record(1).callId) == record(1)
+    assert await kept.get("VX" + "0" * 32) is None
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "calls").iterdir()} == {0o600}
+    assert stat.S_IMODE((tmp_path / "calls").stat().st_mode) == 0o700
+
+
+async def test_calls_are_found_newest_first_page_by_page(kept: CallLog) -> None:
+    await written(kept, *(record(number, age_s=100 - number) for number in range(10)))
+    first = await kept.find(Query(limit=4))
+    rest = await kept.find(Query(before=(first[-1].startedAt, first[-1].callId)))
+    assert [call.from_ for call in (*first, *rest)] == [f"+4930{number}" for number in range(9, -1, -1)]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        (Query(route="support"), {2}),
+        (Query(routes=frozenset({"sales"})), {1, 3}),
+        (Query(routes=frozenset()), set()),
+        (Query(text="OPENING"), {3}),
+        (Query(text="100%"), {2}),
+        (Query(text="straße"), {1, 2, 3}),
+        (Query(from_number="302"), {2}),
+        (Query(to_number="+49"), {1, 2, 3}),
+        (Query(since=NOW - 60), {1, 2}),
+        (Query(until=NOW - 60), {3}),
+        (Query(call_id=record(3).callId), {3}),
+    ],
+)
+async def test_calls_are_found_by_what_is_known_of_them(kept: CallLog, query: Query, found: set[int]) -> None:
+    await written(
+        kept,
+        record(1, text="100 of them."),
+        record(2, route="support", text="100% of them.", age_s=10),
+        record(3, text="The opening hours.", age_s=100),
+    )
+    assert {int(call.callId[2:], 16) for call in await kept.find(query)} == found
+
+
+async def test_the_same_record_twice_is_one_call(kept: CallLog) -> None:
+    await written(kept, record(1), record(1), record(2))
+    assert len(await kept.find(Query())) == 2
+
+
+async def test_old_calls_and_the_oldest_of_too_many_go(tmp_path: Path) -> None:
+    for limits, stay in (({"keep_days": 1}, {1, 2, 4}), ({"max_calls": 1}, {1, 4})):
+        folder = str(tmp_path / str(limits))
+        kept = CallLog(CallsConfig(folder=folder), on_lost=lambda why: None)
+        kept.start()
+        await written(kept, record(1, age_s=10), record(2, age_s=20), record(3, age_s=100_000))
+        await kept.aclose()
+        kept = CallLog(CallsConfig(folder=folder, **limits), on_lost=lambda why: None)
+        kept.start()
+        await written(kept, record(4))  # the first record of a process tidies up before it is written
+        assert {int(call.callId[2:], 16) for call in await kept.find(Query())} == stay
+        await kept.aclose()
+
+
+async def test_a_folder_that_cannot_be_written_costs_the_records_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    lost: list[str] = []
+    kept = CallLog(CallsConfig(folder=str(tmp_path / "file" / "calls")), on_lost=lost.append)
+    kept.start()
+    kept.add(record(1))
+    await until(lambda: lost == ["not_written"], "the loss")
+    with pytest.raises(Rejected, match="cannot be read now") as refused:
+        await kept.find(Query())
+    assert refused.value.status == 503
+    (tmp_path / "file").unlink()
+    await written(kept, record(2))  # the disk was mended
+    assert len(await kept.find(Query())) == 1
+    await kept.aclose()
+
+
+async def test_a_full_queue_costs_the_newest_record(tmp_path: Path) -> None:
+    lost: list[str] = []
+    kept = CallLog(CallsConfig(folder=str(tmp_path)), on_lost=lost.append)  # its writer does not run yet
+    for number in range(QUEUED + 2):
+        kept.add(record(number))
+    assert lost == ["queue_full"] * 2
+
+
+async def test_a_database_of_another_version_is_left_alone(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "calls.sqlite3") as other:
+        other.execute("CREATE TABLE call_log_schema (version INTEGER PRIMARY KEY)")
+        other.execute("INSERT INTO call_log_schema VALUES (99)")
+    lost: list[str] = []
+    kept = CallLog(CallsConfig(folder=str(tmp_path)), on_lost=lost.append)
+    kept.start()
+    kept.add(record(1))
+    await until(lambda: lost == ["not_written"], "the refusal")
+    await kept.aclose()

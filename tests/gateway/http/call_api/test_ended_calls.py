@@ -1,0 +1,145 @@
+"""The call log over HTTP: a call is led through a whole gateway, ends, and is looked up again."""
+
+import csv
+import io
+import wave
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.seams.incoming import IncomingCall
+from talkspurt.build import Gateway
+from tests.gateway.call.test_calls import Leg
+from tests.gateway.http.api_gateway import api_gateway
+from tests.waiting import until
+from voicecodecs.registry import AudioFormat
+
+CALL = IncomingCall(
+    route="default", transport="telnyx", inbound=AudioFormat(), call_sid="c1", from_="+4930123", to="+4989456"
+)
+WORDS = "The shop opens at nine."
+
+
+async def a_call(made: Gateway, url: str, *, key: str = "") -> str:
+    """One turn that is heard, a key, a turn that nobody waits for; returns the call's id."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async with (
+        aiohttp.ClientSession(headers=headers) as http,
+        http.ws_connect(f"{url}/v1/dialogue?route=default") as ws,
+    ):
+        session = made.calls.begin(CALL, Leg())
+        await until(lambda: session.ready.done(), "the manager")
+        await ws.send_json({"type": "text", "sessionId": session.call_id, "token": WORDS, "last": True})
+        await until(lambda: session.stats.last_outcome == "finished", "the end of the turn")
+        session.on_digit("5")
+        await ws.send_json({"type": "text", "sessionId": session.call_id, "token": "Never ", "last": False})
+        await until(lambda: session.turns.queue.speaking() or session.turns.queue.in_line, "the second turn")
+        session.end("over", hang_up=True)
+        await until(lambda: not len(made.directory), "the call's end")
+        return session.call_id
+
+
+async def get(url: str, *, status: int = 200, key: str = "") -> Any:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async with aiohttp.ClientSession(headers=headers) as http, http.get(url) as answer:
+        assert answer.status == status, await answer.text()
+        return await answer.json() if answer.content_type == "application/json" else await answer.read()
+
+
+async def logged(url: str, call_id: str, **options: Any) -> Any:
+    """The call, as soon as it has been written."""
+    found: list[Any] = []
+
+    async def look() -> bool:
+        calls = (await get(f"{url}/v1/calls?ended=true", **options))["calls"]
+        found[:] = [call for call in calls if call["callId"] == call_id]
+        return bool(found)
+
+    while not await look():
+        pass
+    return found[0]
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[tuple[Gateway, str]]:
+    sections: dict[str, Any] = {
+        "calls": {"folder": str(tmp_path / "calls"), "keep_text": True},
+        "recording": {"folder": str(tmp_path)},
+        "routes": {"default": {"recording": True, "interruptible": "none"}},
+    }
+    async with api_gateway(tmp_path, **sections) as (gateway, _, url):
+        yield gateway, url
+
+
+async def test_an_ended_call_is_listed_and_shown_with_both_sides(made: tuple[Gateway, str]) -> None:
+    gateway, url = made
+    call_id = await a_call(gateway, url)
+    listed = await logged(url, call_id)
+    assert (listed["from"], listed["to"], listed["reason"], listed["turns"]) == ("+4930123", "+4989456", "over", 1)
+    shown = await get(f"{url}/v1/calls/{call_id}")
+    assert listed.items() <= shown.items()
+    said, pressed, cut = shown["entries"]
+    assert (said["text"], said["heardChars"], said["outcome"]) == (WORDS, len(WORDS), "finished")
+    assert (pressed["kind"], pressed["digit"]) == ("pressed", "5")
+    assert (cut["outcome"], cut["startedMs"], cut["firstPacketMs"]) == ("interrupted", None, None)
+    assert said["atMs"] <= said["startedMs"] <= said["endedMs"] <= pressed["atMs"] <= shown["durationMs"]
+    assert said["firstPacketMs"] == listed["firstPacketMs"] and said["stagesMs"]
+
+
+async def test_the_list_is_also_csv(made: tuple[Gateway, str]) -> None:
+    gateway, url = made
+    call_id = await a_call(gateway, url)
+    await logged(url, call_id)
+    (row,) = csv.DictReader(io.StringIO((await get(f"{url}/v1/calls?ended=true&format=csv")).decode()))
+    assert (row["callId"], row["from"], row["outcome"]) == (call_id, "+4930123", "completed")
+
+
+async def test_a_bad_query_is_told_what_was_expected(made: tuple[Gateway, str]) -> None:
+    _, url = made
+    for query, param in (("limit=0", "limit"), ("since=yesterday", "since"), ("before=x,y", "before")):
+        answer = await get(f"{url}/v1/calls?ended=true&{query}", status=422)
+        assert answer["error"]["param"] == param
+    assert (await get(f"{url}/v1/calls?ended=true&since=2026-11-22T10:00:00Z&text=nine"))["calls"] == []
+
+
+@pytest.mark.parametrize("key", [None, "5a" * 32])
+async def test_the_recording_of_a_call_comes_as_wav(tmp_path: Path, key: str | None) -> None:
+    sections: dict[str, Any] = {
+        "calls": {"folder": str(tmp_path / "calls")},
+        "recording": {"folder": str(tmp_path), "encrypt": key},
+        "routes": {"default": {"recording": True, "interruptible": "none"}},
+    }
+    async with api_gateway(tmp_path, **sections) as (gateway, _, url):
+        call_id = await a_call(gateway, url)
+        await logged(url, call_id)
+        await until(lambda: not list(tmp_path.glob("*.part")), "the end of the recording")
+        shown = await get(f"{url}/v1/calls/{call_id}")
+        assert shown["recording"] and shown["entries"][0]["text"] is None and shown["entries"][1]["digit"] is None
+        with wave.open(io.BytesIO(await get(f"{url}/v1/calls/{call_id}/recording"))) as sound:
+            assert sound.getnchannels() == 2 and sound.getnframes() > sound.getframerate() // 2
+        await get(f"{url}/v1/calls/VX{0:032x}/recording", status=404)
+
+
+async def test_another_tenants_ended_calls_do_not_exist(tmp_path: Path) -> None:
+    sections: dict[str, Any] = {
+        "calls": {"folder": str(tmp_path / "calls")},
+        "auth": {"api_keys": [{"key": "one", "tenant": "one"}, {"key": "two", "tenant": "two"}]},
+        "routes": {"default": {"tenant": "one"}, "other": {"tenant": "two"}},
+    }
+    async with api_gateway(tmp_path, **sections) as (gateway, _, url):
+        call_id = await a_call(gateway, url, key="one")
+        await logged(url, call_id, key="one")
+        await get(f"{url}/v1/calls/{call_id}", key="one")
+        assert (await get(f"{url}/v1/calls?ended=true", key="two"))["calls"] == []
+        await get(f"{url}/v1/calls/{call_id}", status=404, key="two")
+        await get(f"{url}/v1/calls/{call_id}/recording", status=404, key="two")
+
+
+async def test_without_a_folder_there_is_no_log(tmp_path: Path) -> None:
+    async with api_gateway(tmp_path) as (gateway, _, url):
+        call_id = await a_call(gateway, url)
+        assert (await get(f"{url}/v1/calls?ended=true", status=404))["error"]["code"] == "not_configured"
+        await get(f"{url}/v1/calls/{call_id}", status=404)
