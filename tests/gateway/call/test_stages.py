@@ -26,6 +26,11 @@ Call = Callable[..., TestCall]
 class SlowTone(ToneSynthesizer):
     """Hums. It says that it took 30 ms for the wording, 60 in a queue and 40 for the sound; 20 ms it does not tell."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.clauses = 0
+        """How many it has made."""
+
     async def synthesize(self, clause: ClauseRequest, playhead: Playhead) -> AsyncGenerator[PcmChunk, None]:
         await asyncio.sleep(0.15)
         first = True
@@ -35,6 +40,7 @@ class SlowTone(ToneSynthesizer):
             else:
                 yield chunk
             first = False
+        self.clauses += 1
 
 
 def stages_of(turn: Turn) -> dict[str, float]:
@@ -51,7 +57,12 @@ def added_up(started: Any) -> dict[str, float]:
 
 
 @pytest.fixture
-async def call(tmp_path: Path) -> Any:
+def voice() -> SlowTone:
+    return SlowTone()
+
+
+@pytest.fixture
+async def call(tmp_path: Path, voice: SlowTone) -> Any:
     (tmp_path / "clips").mkdir()
     with wave.open(str(tmp_path / "clips" / "beep.wav"), "wb") as clip:
         clip.setparams((1, 2, 8000, 0, "NONE", ""))
@@ -61,7 +72,7 @@ async def call(tmp_path: Path) -> Any:
         "carriers": {"twilio": {"verify": False}},
         "clips": {"folder": str(tmp_path / "clips")},
     }
-    async with api_gateway(tmp_path, clones=False, synthesizer=SlowTone(), **sections) as (made, _, url):
+    async with api_gateway(tmp_path, clones=False, synthesizer=voice, **sections) as (made, _, url):
         live: Any = SimpleNamespace(ws=url.replace("http", "ws"))
         yield lambda route="default": TestCall(live, route)
 
@@ -74,15 +85,16 @@ async def test_what_the_engine_says_is_told_and_the_rest_is_named(call: Call) ->
         assert stages["loop"] >= 15  # the voice was silent about 20 ms
 
 
-async def test_the_wait_for_the_token_behind_a_full_stop_is_told(call: Call) -> None:
+async def test_the_wait_for_the_token_behind_a_full_stop_is_told(call: Call, voice: SlowTone) -> None:
     async with call() as test:
         turn = test.call.open_turn("")
         test.call.send("text", token="The price is 3.", last=False, turn=turn.turn)
-        await asyncio.sleep(0.25)
+        await until(lambda: voice.clauses, "the clause")
+        await asyncio.sleep(0.1)
         test.call.send("text", token=" And more.", last=True, turn=turn.turn)
         await until(lambda: turn.outcome)
         stages = stages_of(turn)
-        assert stages["token"] >= 50, "the clause was ready by then"
+        assert stages["token"] >= 50, "the clause was ready 100 ms before the token came"
         assert [stages[name] for name in ("queue", "engine")] == [60, 40]
 
 
