@@ -232,3 +232,8 @@ def test_architecture_names_every_room() -> None:
         ROOT / "tts_engine/proto"
     }
     assert not [room for room in sorted(rooms) if f"`{room.relative_to(ROOT)}/`" not in text]
+
+
+def test_every_decision_has_a_number_of_its_own() -> None:
+    numbers = [int(n) for n in re.findall(r"^\*\*(\d+)\. ", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
