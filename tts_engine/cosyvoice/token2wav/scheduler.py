@@ -114,6 +114,8 @@ class Job:
     since: float
     deliver: Callable[[Any], None]
     """Takes the sound, or the error. The scheduler only stores this function."""
+    begun: bool = False
+    """Has a batch begun with it?"""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -165,7 +167,7 @@ class Scheduler:
         self.jobs: list[Job] = []
         """Jobs in the order in which they came."""
         self.renderings: set[Rendering] = set()
-        """Open clauses, and closed ones that hold their places until the next ``sweep``."""
+        """Open clauses, and closed ones whose places a batch still uses, until the next ``sweep``."""
         self.silent = 0
         """Number of these clauses that have made no sound yet."""
         self.recomputed_chunks = 0
@@ -238,11 +240,16 @@ class Scheduler:
         self.jobs.append(job)
 
     def close(self, rendering: Rendering) -> None:
-        """End the clause. The next ``sweep`` frees its places. Idempotent."""
-        if not rendering.closed:
-            rendering.closed = True
-            rendering.voice.clauses -= 1
+        """End the clause and free its places: at once, or at the next ``sweep`` if a batch that has begun may use them.
+        Idempotent."""
+        if rendering.closed:
+            return
+        rendering.closed = True
+        rendering.voice.clauses -= 1
+        if any(job.begun and job.rendering is rendering for job in self.jobs):
             self._closed.append(rendering)
+        else:
+            self._free([rendering])
 
     # -- what the device asks
 
@@ -260,13 +267,16 @@ class Scheduler:
     def sweep(self) -> Sequence[Rendering]:
         """Free the places of closed clauses and drop their jobs. Return these clauses."""
         gone, self._closed = self._closed, []
+        self._free(gone)
+        return gone
+
+    def _free(self, gone: Sequence[Rendering]) -> None:
         for rendering in gone:
             self.renderings.discard(rendering)
             self.silent -= not rendering.sounded
             self._blocks.free(rendering)
         if gone:
-            self.jobs = [job for job in self.jobs if not job.rendering.closed]
-        return gone
+            self.jobs = [job for job in self.jobs if job.rendering not in gone]
 
     def next_batch(self, jobs: Sequence[Job], *, now: float, running: Sequence[Job] = ()) -> Batch | None:
         """Return the next batch of these jobs, with places for all jobs in it.
@@ -276,7 +286,8 @@ class Scheduler:
         Args:
             running: jobs of the batch between whose stages this one goes. They keep their places.
         """
-        candidates = [self._candidate(job, now) for job in jobs]
+        # A clause may have been closed, and its places freed, since the caller looked at the jobs.
+        candidates = [self._candidate(job, now) for job in jobs if job.rendering in self.renderings]
         ready: list[Job] = []
         while not ready:
             chosen = choose(candidates, self._config)
@@ -287,6 +298,8 @@ class Scheduler:
                     ready.append(candidate.owner)
             # Jobs without room must not stop jobs of another shape, whose clauses hold that room.
             candidates = [c for c in candidates if c not in chosen]
+        for job in ready:
+            job.begun = True
         staged = chosen[0].shape == "whole" or chosen[0].slack_s > self._config.tight_s
         return Batch(chosen[0].shape, ready, [self._row(job) for job in ready], staged)
 

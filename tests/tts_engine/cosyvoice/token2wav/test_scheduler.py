@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, Literal
 
 import pytest
@@ -257,14 +258,71 @@ def test_what_goes_between_two_stages_takes_no_cache_of_the_batch_under_way() ->
     assert queue.scheduler.next_batch(urgent, now=0.0) is not None, "behind the batch it takes them"
 
 
-def test_a_clause_too_many_is_refused_until_one_was_swept() -> None:
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_clause_that_no_batch_has_begun_gives_its_place_back_at_once(asks: bool) -> None:
     queue = Queue(clauses=1)
     clause = queue.open(60)
+    with pytest.raises(Exhausted, match="1 clauses"):
+        queue.open(60)
+    seen = []
+    if asks:
+        queue.submit(clause)
+        seen = list(queue.scheduler.jobs)
+    queue.scheduler.close(clause)
+    assert queue.scheduler.idle
+    queue.open(60)
+    assert queue.scheduler.next_batch(seen, now=0.0) is None, "seen before the clause was closed"
+
+
+def test_a_clause_in_a_batch_keeps_its_place_until_the_batch_is_swept() -> None:
+    queue = Queue(clauses=1)
+    clause = queue.open(60)
+    queue.submit(clause)
+    assert queue.next_batch() is not None
     queue.scheduler.close(clause)
     with pytest.raises(Exhausted, match="1 clauses"):
         queue.open(60)
-    queue.scheduler.sweep()
+    assert queue.scheduler.sweep() == [clause]
     queue.open(60)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_places_are_given_back_however_clauses_leave(seed: int) -> None:
+    chance = random.Random(seed)
+    queue = Queue(clauses=4, blocks=12)
+    free = queue.blocks.free_blocks, queue.blocks.free_slots
+    held: list[Rendering] = []
+    batch: Batch | None = None
+    for _ in range(200):
+        match chance.randrange(5):
+            case 0 if queue.scheduler.open_clauses < 4:
+                held.append(queue.open(150, slack_s=chance.choice([0.0, 0.5, 3.0])))
+            case 1 if idle := [r for r in held if all(job.rendering is not r for job in queue.scheduler.jobs)]:
+                one = chance.choice(idle)
+                if one.sounded < 100:
+                    queue.submit(one)
+            case 2 if held:
+                gone = held.pop(chance.randrange(len(held)))
+                queue.scheduler.close(gone)
+                running = [job.rendering for job in batch.jobs] if batch is not None else []
+                assert (gone in queue.scheduler.renderings) <= any(gone is r for r in running)
+            case 3 if batch is None:
+                batch = queue.next_batch()
+            case 4 if batch is not None:
+                for job, row in zip(batch.jobs, batch.rows, strict=True):
+                    if queue.scheduler.advance(job, row):
+                        queue.scheduler.done(job)
+                queue.scheduler.sweep()
+                batch = None
+        slots = [r.slot for r in queue.scheduler.renderings if r.slot]
+        assert len(slots) == len(set(slots)), "two clauses in one place"
+        blocks = [block for r in queue.scheduler.renderings for block in r.blocks]
+        assert len(blocks) == len(set(blocks)), "two clauses in one block"
+    for rendering in held:
+        queue.scheduler.close(rendering)
+    queue.scheduler.sweep()
+    assert queue.scheduler.idle and queue.scheduler.silent == queue.scheduler.open_clauses == 0
+    assert (queue.blocks.free_blocks, queue.blocks.free_slots) == free
 
 
 def test_prompt_and_clause_beyond_the_caches_are_refused() -> None:
