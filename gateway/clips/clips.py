@@ -61,6 +61,9 @@ NATIVE_RATES_HZ = (8000, 16000, 22050, 24000, 44100, 48000)
 MIN_RATE_HZ = 4000
 """Lowest rate of a clip. At 1 Hz, a kilobyte would be ten minutes of sound to resample."""
 
+MAX_RATE_HZ = 192_000
+"""Highest rate of a clip. The resampler's filter grows with the rate, and at 1 GHz it takes a quarter of a minute."""
+
 _NOT_PUBLIC = "not a public address"
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -314,7 +317,8 @@ def decode(data: bytes) -> _Clip:
     """Decode wav, mp3, ogg or opus to mono.
 
     Raises:
-        ClipError: the data is something else, damaged, empty, at less than ``MIN_RATE_HZ``, or longer than ``CLIP_S``.
+        ClipError: the data is something else, damaged, empty, longer than ``CLIP_S``, or its rate is not from
+            ``MIN_RATE_HZ`` to ``MAX_RATE_HZ``.
     """
     blocks: list[NDArray[np.int16]] = []
     samples = 0
@@ -323,8 +327,8 @@ def decode(data: bytes) -> _Clip:
             if not container.streams.audio:
                 raise ClipError("play.source holds no audio stream")
             stream = container.streams.audio[0]
-            if stream.rate < MIN_RATE_HZ:
-                raise ClipError(f"play.source is at {stream.rate} Hz, expected {MIN_RATE_HZ} or more")
+            if not MIN_RATE_HZ <= stream.rate <= MAX_RATE_HZ:
+                raise ClipError(f"play.source is at {stream.rate} Hz, expected {MIN_RATE_HZ} to {MAX_RATE_HZ}")
             rate = stream.rate if stream.rate in NATIVE_RATES_HZ else NATIVE_RATES_HZ[-1]
             resampler = av.AudioResampler(format="s16", layout="mono", rate=rate)
             for frame in container.decode(stream):

@@ -92,7 +92,6 @@ class MediaConnection(WSListener):
         setup_timeout_s: float,
         max_message_bytes: int,
         max_errors: int,
-        on_closed: Callable[[MediaConnection], None],
         max_lead_ms: int | None = None,
         open_api: OpenCallApi | None = None,
         on_rejected: Callable[[str], None] = lambda code: None,
@@ -110,7 +109,6 @@ class MediaConnection(WSListener):
         self._setup_timeout_s = setup_timeout_s
         self._max_message_bytes = max_message_bytes
         self._max_errors = max_errors
-        self._on_closed = on_closed
         self._open_api = open_api
         self._on_rejected = on_rejected
         self._api: CallApi | None = None
@@ -265,7 +263,6 @@ class MediaConnection(WSListener):
             self._session.on_leg_closed("hangup")
         if self._api is not None:
             self._api.close()
-        self._on_closed(self)
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: the buffer is full."""
@@ -392,10 +389,6 @@ class MediaConnection(WSListener):
         self._transferred = self._api is not None and self._api.transfer(target, handoff_data)
         goes_on = self._transferred or self.dialect.call_outlives_stream
         return TransferStart.HANDED_OVER if goes_on else TransferStart.REFUSED
-
-    def forget(self) -> None:
-        """Forget the call, because its socket could not be opened."""
-        self._on_closed(self)
 
     def close(self, code: WSCloseCode, why: str) -> None:
         """Close the socket with a reason, which is cut to the 123 bytes that fit."""

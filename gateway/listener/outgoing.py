@@ -30,9 +30,7 @@ async def open_socket(connection: MediaConnection, url: str, *, timeout_s: float
             logger_name=picows_log,
         )
     except WSHandshakeError as exc:
-        connection.forget()
         status = 0 if exc.response is None else int(exc.response.status)
         raise StreamNotOpened(status, f"answered {status or exc!r}") from exc
     except (OSError, TimeoutError) as exc:
-        connection.forget()
         raise StreamNotOpened(0, f"cannot be reached: {exc!r:.80}") from exc

@@ -144,7 +144,6 @@ class GatewayServer:
         # application refuses packed bodies.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, auto_decompress=False)
         self._listener: asyncio.Server | None = None
-        self._connections: set[MediaConnection] = set()
         self.sockets = Sockets(
             most=limits.connections or _open_files() * 3 // 4,
             per_address=limits.connections_per_address,
@@ -236,17 +235,14 @@ class GatewayServer:
 
     def connection(self, dialect: str, route: str, parameters: Mapping[str, str]) -> MediaConnection:
         """A connection of this server's, whoever opens its socket; ``parameters`` as of the stream's address."""
-        connection = MediaConnection(
+        return MediaConnection(
             self._carriers[dialect].dialect(parameters), route, self._accept,
             setup_timeout_s=self.limits.setup_timeout_s,
             max_message_bytes=self.limits.message_bytes,
             max_errors=self.limits.errors_in_a_row,
-            on_closed=self._connections.discard,
             open_api=self._call_apis.get(dialect),
             on_rejected=self.on_rejected,
         )  # fmt: skip
-        self._connections.add(connection)
-        return connection
 
     async def open_stream(
         self, dialect: str, url: str, route: str, parameters: Mapping[str, str], timeout_s: float

@@ -219,7 +219,7 @@ class Uri:
             ProtocolError: the text has no scheme, or is a sip URI without a readable host and port.
         """
         scheme, colon, rest = text.strip().partition(":")
-        if not colon or not rest or not _SCHEME.fullmatch(scheme):
+        if not colon or not rest or not _SCHEME.fullmatch(scheme) or "<" in rest or ">" in rest:
             raise ProtocolError(f"URI is {text[:80]!r}, expected scheme:address")
         scheme = scheme.lower()
         if scheme not in ("sip", "sips"):

@@ -47,6 +47,15 @@ FINDINGS = {
     "a form of a charset that nobody knows": ("http-request", b"\x01\x08\x00a=b"),
     "a part with a header that is none": ("http-request", b"\x00\x00\x00" + VOICE.replace(b"Content-Type: audio/wav",
     b"no header")),
+    # FFmpeg's resampler makes a filter as long as the rates are far apart, over 14 s for 1.3 GHz.
+    "a clip at more than a gigahertz": (
+        "clip", b"RIFF\x84\x05\0\0WAVEfmt \x10\0\0\0\x01\0\x08\0\0\x02LISTF\0\x18\0\x18\0data\0\0\0FF"
+        b"\x84\x05\0\0WAVEfmt \x10\0\0\0\x01\0\x08\0\0\0\0\x03",
+    ),
+    "a bracket in a URI that has none around it": (
+        "sip-message", CHALLENGE.replace(b"SIP/2.0 401 Unauthorized", b"OPTIONS sip:a@b SIP/2.0").replace(
+        b"To: <sip:bot@example.com>;tag=t1", b"To: Contact: example.com>;tag5t1"),
+    ),
     "a user name that is not UTF-8": ("sip-auth", DIGEST.replace(b'"bot"', b'"\xff"')),
     "a realm that is not UTF-8": ("sip-headers", CHALLENGE.replace(b'realm="r"', b'realm="\xff"')),
     "line feeds between messages": ("sip-stream", b"\x00\n\n" + CHALLENGE + b"\n\n\n" + CHALLENGE),

@@ -1,17 +1,23 @@
-"""Frames of a carrier's media WebSocket, from the frame to the call behind it."""
+"""A carrier's media WebSocket: its handshake from the first byte on, and its frames, to the call behind it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from typing import Any
 
+from aiohttp import web
 from picows import WSMsgType
 
-from gateway.carriers.table import CARRIERS
-from gateway.config import LimitsConfig
+from gateway.carriers.table import CARRIERS, CarriersConfig
+from gateway.config import LimitsConfig, ServerConfig
 from gateway.listener.connection import MediaConnection
+from gateway.listener.forwarded import PublicUrl
+from gateway.listener.server import GatewayServer, _Switch
+from gateway.listener.sites import Sites
 from gateway.seams.incoming import IncomingCall
-from tests.fuzz.target import Target, parts
+from tests.fuzz.target import Target, parts, pieces
 from tests.fuzz.target import joined as case
 from tests.fuzz.targets.carriers import TARGETS as CARRIER_TARGETS
 
@@ -107,7 +113,7 @@ def run_frames(data: bytes) -> None:
     async def receive() -> None:
         connection = MediaConnection(
             CARRIERS[name].dialect(CARRIERS[name].settings(), {}), "default", accept, setup_timeout_s=60,
-            max_message_bytes=2000, max_errors=_LIMITS.errors_in_a_row, on_closed=lambda gone: None,
+            max_message_bytes=2000, max_errors=_LIMITS.errors_in_a_row,
         )  # fmt: skip
         transport = _Transport()
         connection._transport = transport  # type: ignore[assignment]
@@ -134,6 +140,117 @@ def _seeds() -> list[bytes]:
     return [seed for seed in found if len(seed) < 4000]
 
 
+class _Line:
+    """One connection that has been accepted: what asyncio and picows ask of its transport and its socket."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.over = False
+        self.protocol: Any = None
+        self._ours, self._theirs = socket.socketpair()  # picows writes to the descriptor itself
+        self._ours.setblocking(False)
+        self._theirs.setblocking(False)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"socket": self, "peername": ("192.0.2.4", 5000), "sockname": ("192.0.2.9", 8080)}.get(name, default)
+
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def setsockopt(self, *option: Any) -> None: ...
+
+    def getsockopt(self, *option: Any) -> int:
+        return 0
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
+
+    def set_write_buffer_limits(self, **limits: int) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def writelines(self, pieces: Any) -> None:
+        self.written += b"".join(pieces)
+
+    def is_closing(self) -> bool:
+        return self.over
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None:
+        self.over = True
+
+    abort = close
+
+    def said(self) -> bytes:
+        """All that was written, by either way. The line is gone then."""
+        with contextlib.suppress(BlockingIOError):
+            while piece := self._theirs.recv(65536):
+                self.written += piece
+        self._ours.close()
+        self._theirs.close()
+        return bytes(self.written)
+
+
+def _accept(connection: MediaConnection, call: IncomingCall) -> Any:
+    return _Call()
+
+
+async def _server() -> GatewayServer:
+    return GatewayServer(
+        ServerConfig(), LimitsConfig(), web.Application(),
+        CarriersConfig.model_validate({carrier.key: {} for carrier in CARRIERS.values()}).configured(),
+        accept=_accept, authorise=lambda dialect, route, request, peer: None,
+        sites=Sites(ServerConfig(insecure=True), PublicUrl(ServerConfig())),
+    )  # fmt: skip
+
+
+_SERVER = _LOOP.run_until_complete(_server())
+
+
+def run_handshake(data: bytes) -> None:
+    """However a request for a media socket is cut into reads, it gets the same answer: 101, or one refusal."""
+
+    async def answer(size: int) -> bytes:
+        line = _Line()
+        line.protocol = switch = _Switch(_SERVER)
+        switch.connection_made(line)  # type: ignore[arg-type]
+        for piece in pieces(b"GET /media/" + data[1:], size):
+            if line.over:
+                break
+            if line.protocol is switch:
+                switch.data_received(piece)
+                continue
+            room = line.protocol.get_buffer(len(piece))
+            assert len(room) >= len(piece), "no room for a read"
+            room[: len(piece)] = piece
+            line.protocol.buffer_updated(len(piece))
+        line.protocol.connection_lost(None)
+        _SERVER.sockets.close()
+        for handle in (switch._timer,):
+            if handle is not None:
+                handle.cancel()
+        return line.said()
+
+    async def both() -> None:
+        whole, piecewise = await answer(1 << 20), await answer(data[0] % 64 + 1 if data else 1)
+        assert whole.partition(b"\r\n")[0] == piecewise.partition(b"\r\n")[0]
+        assert not whole or whole.startswith(b"HTTP/1.1 "), whole[:40]
+
+    _LOOP.run_until_complete(both())
+
+
+_UPGRADE = (
+    b"\x07twilio/default HTTP/1.1\r\nHost: voice.example.com\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+)
+
 TARGETS = [
     Target(
         name="websocket",
@@ -141,5 +258,18 @@ TARGETS = [
         covers=("gateway/listener/connection.py",),
         seeds=_seeds(),
         words=(b"\x1e\x00", b"\x1e\x01", b"\x1e\x80", b"\x1e\x82", b"\x1e\x02", b"\x1e\x03", b"\x1e\x05"),
-    )
-]
+    ),
+    Target(
+        name="handshake",
+        run=run_handshake,
+        covers=("gateway/listener/server.py", "gateway/listener/sites.py", "gateway/listener/forwarded.py"),
+        seeds=(
+            _UPGRADE + b"\r\n",
+            _UPGRADE + b"Sec-WebSocket-Protocol: a, audio.drachtio.org\r\nOrigin: https://a.example\r\n\r\n"
+            b"\x81\x82\0\0\0\0{}",
+            _UPGRADE.replace(b"twilio/default", b"nosuch/x?token=a&b=c") + b"X-Forwarded-For: 10.0.0.1\r\n\r\n",
+        ),
+        words=(b"\r\n", b"\r\n\r\n", b": ", b"Upgrade: websocket", b"Sec-WebSocket-Key: ", b"Content-Length: 5\r\n",
+               b"Transfer-Encoding: chunked\r\n", b"HTTP/1.0", b"%", b"?", b"//", b"\x88\x80\0\0\0\0", b"\xff"),
+    ),
+]  # fmt: skip

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from functools import cache
+from pathlib import Path
 
 from gateway.call.speakable import Lexicon, Speakable
 from tests.fuzz.target import Target
 from tts_engine.cosyvoice.frontend.normalise import normalise
 from tts_engine.cosyvoice.frontend.words import expected_words
 from tts_engine.embedded.hibari_text import Reader
+from tts_engine.embedded.mandarin_text import MandarinReader
 from tts_engine.errors import InvalidRequest
 from tts_engine.text.clauses import ClauseConfig, ClauseSplitter
 from tts_engine.text.english import spell_out
@@ -136,6 +139,22 @@ MARKUP_WORDS = (
     b' interpret-as="characters"', b"&amp;", b"&#x41;", b"&", b";", b"SQL", b" Server", b"nginx", b"C++", b"\xc4\xb1",
 )  # fmt: skip
 
+
+@cache
+def _mandarin_reader() -> MandarinReader:
+    return MandarinReader(_reader(), Path(tempfile.gettempdir()) / "talkspurt-fuzz")
+
+
+def run_mandarin(data: bytes) -> None:
+    """The same of Mandarin with English words in it."""
+    text = _text(data)[:400]
+    with contextlib.suppress(InvalidRequest):
+        for piece in _mandarin_reader().read(text):
+            for word in piece.words:
+                assert 0 <= word.start_char <= word.end_char <= len(text)
+                assert 0 <= word.first_id <= word.end_id <= len(piece.ids)
+
+
 TARGETS = [
     Target(
         name="markup", run=run_markup, covers=("gateway/call/speakable.py",), words=MARKUP_WORDS,
@@ -156,5 +175,9 @@ TARGETS = [
     Target(
         name="english-reader", run=run_reader, words=WORDS, seeds=SEEDS, max_bytes=400, wanted=10_000, quick=20,
         covers=("tts_engine/embedded/hibari_text.py",),
+    ),
+    Target(
+        name="mandarin-reader", run=run_mandarin, words=WORDS, seeds=SEEDS, max_bytes=800, wanted=10_000, quick=20,
+        covers=("tts_engine/embedded/mandarin_text.py",),
     ),
 ]  # fmt: skip

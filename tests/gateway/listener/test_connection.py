@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import socket
@@ -303,3 +304,20 @@ async def test_a_refused_stream_is_counted_by_its_reason() -> None:
         await until(lambda reason=reason: refused[-1:] == [reason])  # type: ignore[misc]
         await leg.aclose()
     await made.server.aclose()
+
+
+async def test_an_upgrade_that_the_sockets_library_refuses_leaves_nothing_behind(line: Line) -> None:
+    """It comes after our own yes, and such requests kept a connection each."""
+
+    def kept() -> int:
+        gc.collect()
+        return sum(isinstance(each, MediaConnection) for each in gc.get_objects())
+
+    before = kept()
+    for _ in range(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", line.server.port)
+        writer.write(b"GET /media/twilio/default HTTP/1.1\r\nHost: h\r\nSec-WebSocket-Version: 13\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+    del reader, writer
+    await until(lambda: kept() <= before)
