@@ -35,6 +35,7 @@ from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
 from voicecodecs.g711 import encode_ulaw
 
 SCENARIO = Path(__file__).parent.parent / "tests/peers/sip/scenarios/call.xml"
+SCRIPT = Path(__file__).parent / "load/talk.yaml"
 
 _CONFIG = """
 engine: {{kind: {engine}}}
@@ -48,16 +49,7 @@ sip:
 routes:
   default:
     interruptible: {interruptible}
-    dialogue: {{script: talk.yaml}}
-"""
-
-_SCRIPT = """
-start: one
-steps:
-  one:
-    - say: We connect people all over the world, day and night, in every season of the year. Please stay on the line.
-    - pause: 0.02
-    - goto: one
+    dialogue: {{script: {script}}}
 """
 
 
@@ -268,8 +260,8 @@ async def measure(settings: Settings, steps: Sequence[str]) -> dict[str, Any]:
             port: int = free.getsockname()[1]
         tone = 8000 * np.sin(2 * np.pi * 440 / 8000 * np.arange(8000))
         (folder / "tone.ulaw").write_bytes(encode_ulaw(tone.astype(np.int16)))
-        (folder / "talk.yaml").write_text(_SCRIPT)
         config = _CONFIG.format(
+            script=SCRIPT,
             engine=settings.engine,
             interruptible=settings.interruptible,
             port=port,
