@@ -62,7 +62,7 @@ class Section(BaseModel):
 
 
 class TlsConfig(Section):
-    """Certificate and key of the HTTP listener."""
+    """Certificate and key of the HTTP listener. New files are taken within ten seconds, without a restart."""
 
     certificate: LocalPath
     """PEM file with the certificate chain."""

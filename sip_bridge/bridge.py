@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from gateway.calling.policy import CallingPolicy
 from gateway.errors import Rejected
+from gateway.listener.certificates import Certificates
 from gateway.listener.source_limit import SourceLimit
 from gateway.seams.leg import CallEvents
 from gateway.seams.originate import CallOrder
@@ -74,6 +75,7 @@ class SipBridge:
     ) -> None:
         timeouts, limits, tls = config.timeouts, config.limits, config.tls
         self.config = config
+        client_tls = client_context(tls.certificate, tls.key, tls.authorities) if tls else client_context()
         self.endpoint = Endpoint(
             self,
             timing=Timing(timeouts.t1, timeouts.t2, timeouts.t4),
@@ -85,8 +87,10 @@ class SipBridge:
                 transactions=limits.transactions,
                 idle_s=limits.idle_s,
             ),
-            client_tls=client_context(tls.certificate, tls.key, tls.authorities) if tls else client_context(),
+            client_tls=client_tls,
         )
+        self._client_tls = client_tls
+        self._certificates: Certificates | None = None
         self.local = LocalAddress(config.advertised, config.port)
         """Where peers reach us. The ports are right after ``start``."""
         self.client = Client(self.endpoint)
@@ -125,9 +129,10 @@ class SipBridge:
         await self.endpoint.start(self.config.host, self.config.port)
         tls = self.config.tls
         if tls is not None:
-            await self.endpoint.start_tls(
-                self.config.host, tls.port, server_context(tls.certificate, tls.key, tls.authorities)
-            )
+            context = server_context(tls.certificate, tls.key, tls.authorities)
+            await self.endpoint.start_tls(self.config.host, tls.port, context)
+            self._certificates = Certificates([context, self._client_tls], tls.certificate, tls.key)
+            self._certificates.start()
         self.local = LocalAddress(self.config.advertised, self.endpoint.port, self.endpoint.tls_port)
         self.registrations = [Registration(each, self.client, self.local) for each in self.config.registrations]
         self._pings = {
@@ -160,6 +165,8 @@ class SipBridge:
         for call in list(self._calls):
             call.abandon()  # this also ends a call that still waits for an ACK
         await self.outgoing.aclose()
+        if self._certificates is not None:
+            await self._certificates.aclose()
         await self.endpoint.close()
 
     def __iter__(self) -> Iterator[SipCall]:

@@ -29,7 +29,7 @@ def _sip_uri(text: str, where: str) -> str:
 
 
 class SipTlsConfig(Section):
-    """SIP over TLS."""
+    """SIP over TLS. A new `certificate` and `key` are taken within ten seconds, without a restart."""
 
     port: int = Field(5061, ge=0, le=65535)
     """TCP port; 0 takes a free one."""

@@ -209,8 +209,8 @@ def is_local(address: str) -> bool:
 
 
 class EngineTls(EngineModel):
-    """TLS between gateway and engine, for both ends. The files are PEM. They are read when the process starts; relative
-    paths begin where it is started."""
+    """TLS between gateway and engine, for both ends. The files are PEM; relative paths begin where the process is
+    started. An engine takes new files at the next connection; a gateway reads its own at the start."""
 
     certificate: str = ""
     """File with our certificate chain. An engine that listens has to have one; for a gateway it is what proves who it

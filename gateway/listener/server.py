@@ -22,6 +22,7 @@ from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its
 from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.config import LimitsConfig, ServerConfig
 from gateway.errors import Rejected
+from gateway.listener.certificates import Certificates
 from gateway.listener.connection import Accept, MediaConnection, picows_log
 from gateway.listener.outgoing import open_socket
 from gateway.listener.sites import Sites
@@ -151,6 +152,7 @@ class GatewayServer:
             body_s=limits.body_s,
         )
         self._sweeper: asyncio.TimerHandle | None = None
+        self._certificates: Certificates | None = None
         app.middlewares.insert(0, self._watched())
         self.port = 0
 
@@ -161,6 +163,8 @@ class GatewayServer:
         if self.config.tls is not None:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             tls.load_cert_chain(self.config.tls.certificate, self.config.tls.key)
+            self._certificates = Certificates([tls], self.config.tls.certificate, self.config.tls.key)
+            self._certificates.start()
         self._listener = await asyncio.get_running_loop().create_server(
             lambda: _Switch(self), self.config.host, self.config.port, ssl=tls, backlog=1024
         )
@@ -175,6 +179,8 @@ class GatewayServer:
     async def aclose(self) -> None:
         """Close everything."""
         await self.stop_accepting()
+        if self._certificates is not None:
+            await self._certificates.aclose()
         await self._runner.cleanup()
         if self._sweeper is not None:
             self._sweeper.cancel()

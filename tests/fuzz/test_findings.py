@@ -56,6 +56,7 @@ FINDINGS = {
         "sip-message", CHALLENGE.replace(b"SIP/2.0 401 Unauthorized", b"OPTIONS sip:a@b SIP/2.0").replace(
         b"To: <sip:bot@example.com>;tag=t1", b"To: Contact: example.com>;tag5t1"),
     ),
+    "a number beyond decillions": ("cosyvoice-text", b"It is " + b"9" * 40 + b" now"),
     "a user name that is not UTF-8": ("sip-auth", DIGEST.replace(b'"bot"', b'"\xff"')),
     "a realm that is not UTF-8": ("sip-headers", CHALLENGE.replace(b'realm="r"', b'realm="\xff"')),
     "line feeds between messages": ("sip-stream", b"\x00\n\n" + CHALLENGE + b"\n\n\n" + CHALLENGE),

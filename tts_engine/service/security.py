@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import logging
+import os
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -15,6 +17,8 @@ import grpc
 
 from tts_engine.config import EngineConfig, EngineTls
 from tts_engine.errors import Unauthenticated
+
+log = logging.getLogger(__name__)
 
 _HEADER, _PREFIX = "authorization", "Bearer "
 
@@ -32,7 +36,43 @@ def server_credentials(config: EngineConfig, address: str) -> grpc.ServerCredent
         return None
     pair = _pair(tls)
     authorities = _authorities(tls.client_ca, "client_ca")
-    return grpc.ssl_server_credentials([pair], authorities, require_client_auth=bool(authorities))
+    return grpc.dynamic_ssl_server_credentials(
+        grpc.ssl_server_certificate_configuration([pair], authorities),
+        _Renewed(tls).configuration,
+        require_client_authentication=bool(authorities),
+    )
+
+
+class _Renewed:
+    """The files of a server's TLS, asked for at each handshake, on a thread of gRPC's."""
+
+    def __init__(self, tls: EngineTls) -> None:
+        self._tls = tls
+        self._seen = self._state()
+
+    def _state(self) -> list[tuple[int, int] | None]:
+        found: list[tuple[int, int] | None] = []
+        for file in (self._tls.certificate, self._tls.key, self._tls.client_ca):
+            try:
+                status = os.stat(file)
+                found.append((status.st_ino, status.st_mtime_ns))
+            except OSError:
+                found.append(None)
+        return found
+
+    def configuration(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return what new files hold. None: they are as before, or cannot be used."""
+        state = self._state()
+        if state == self._seen:
+            return None
+        self._seen = state
+        try:
+            pair, authorities = _pair(self._tls), _authorities(self._tls.client_ca, "client_ca")
+        except Unauthenticated as exc:
+            log.error("new certificate cannot be used", extra={"why": str(exc)})
+            return None
+        log.info("new certificate", extra={"file": self._tls.certificate})
+        return grpc.ssl_server_certificate_configuration([pair], authorities)
 
 
 def open_channel(target: str, config: EngineConfig, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:

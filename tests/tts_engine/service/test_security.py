@@ -220,3 +220,22 @@ async def test_metrics_beyond_loopback_are_told_to_clients_with_a_certificate_on
     finally:
         await asyncio.to_thread(server.shutdown)
         server.server_close()
+
+
+async def test_an_engine_takes_a_renewed_certificate_without_a_restart(tmp_path: Path) -> None:
+    def write(authority: trustme.CA) -> None:
+        issued = authority.issue_cert("127.0.0.1")
+        authority.cert_pem.write_to_path(str(tmp_path / "ca"))
+        for file, pem in (("engine", issued.cert_chain_pems[0]), ("engine_key", issued.private_key_pem)):
+            pem.write_to_path(str(tmp_path / "new"))
+            (tmp_path / "new").rename(tmp_path / file)
+
+    write(trustme.CA())
+    section = {"certificate": str(tmp_path / "engine"), "key": str(tmp_path / "engine_key")}
+    reads = {"ca": str(tmp_path / "ca")}
+    async with serving(tls=section, token=TOKEN) as address:
+        assert await spoken(address, tls=reads, token=TOKEN) == 3
+        write(trustme.CA())
+        assert await spoken(address, tls=reads, token=TOKEN) == 3
+        (tmp_path / "engine").write_text("no certificate")
+        assert await spoken(address, tls=reads, token=TOKEN) == 3

@@ -107,9 +107,19 @@ def remove_bracket(text: str) -> str:
     return re.sub("[（）【】`]", "", text).replace("——", " ")
 
 
+_NAMED_DIGITS = 36
+"""Digits of the largest numbers that inflect has names for."""
+
+
 def spell_out_number(text: str) -> str:
     """Turn each run of digits into English words: ``10:30`` becomes ``ten:thirty``."""
-    return re.sub(r"\d+", lambda match: str(_number_words()(match.group())), text)
+    return re.sub(r"\d+", lambda match: _in_words(match.group()), text)
+
+
+def _in_words(digits: str) -> str:
+    """Return a number's words. A number that is too large for a name stays: its digits' words would be thousands of
+    characters to align."""
+    return str(_number_words()(digits)) if len(digits) <= _NAMED_DIGITS else digits
 
 
 @cache
