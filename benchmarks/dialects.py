@@ -185,7 +185,9 @@ class DialectCall:
         self._cut(turn, clears, cancelled_at, started[0])
         self._mark(mark, cleared=True)
         async with http.get(f"/v1/calls/{call.session_id}") as answer:
-            self.figures.own_cut_ms.append((await answer.json())["lastCutMs"])
+            last_cut_ms = (await answer.json())["lastCutMs"]
+        if last_cut_ms is not None:  # a cancel that meets a gap has nothing to silence
+            self.figures.own_cut_ms.append(last_cut_ms)
 
     def _cut(self, turn: Turn, clears: int, cancelled_at: float, first: int) -> None:
         leg, figures = self.leg, self.figures
