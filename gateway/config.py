@@ -269,12 +269,16 @@ class RouteConfig(Section):
     """Which input is reported while a turn plays that this input may not interrupt."""
     ignore_backchannel: bool = False
     """Let short acknowledgements (mhm, yes) neither interrupt nor become a prompt. This needs a recogniser."""
+    echo_prompt_filtering: bool = False
+    """Drop what the recogniser hears of our own voice: words that begin while we speak and are ours, in our order. It
+    takes three words; a caller who repeats a sentence of ours over it is dropped too. This needs a recogniser."""
     hints: tuple[str, ...] = ()
     """Phrases that the recogniser should expect; the embedded one has no use for them."""
-    events: tuple[Literal["speaker-events", "tokens-played", "debugging"], ...] = ()
+    events: tuple[Literal["speaker-events", "tokens-played", "debugging", "config-updated"], ...] = ()
     """Which `info` messages are sent. `speaker-events`: `agentSpeaking` and `clientSpeaking`. `tokens-played`:
     `tokensPlayed`. `debugging`: `roundTripDelayMs`, the time to the peer and back, which RTP measures by its reports
-    and a media WebSocket by a ping every 5 s (AudioSocket does not measure it)."""
+    and a media WebSocket by a ping every 5 s (AudioSocket does not measure it). `config-updated`:
+    `configUpdated`, what `config`, `hints` and `language` have changed, as JSON text."""
     lexicon: Annotated[dict[str, str], AfterValidator(_lexicon)] = {}
     """Words and what is spoken in their place, e.g. `{nginx: engine x, SQL: sequel}`. A word in small letters is found
     in any case, another one only as it is written; neither is found inside another word. What the dialogue manager is

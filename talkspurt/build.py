@@ -20,6 +20,7 @@ from gateway.call.directory import LocalDirectory
 from gateway.call.expected import ExpectedCalls
 from gateway.call.garbage import collect_between_calls, keep_what_exists
 from gateway.call.handoff import Handoffs
+from gateway.call.known_voices import KnownVoices
 from gateway.call.listening import hearing
 from gateway.call.session import Services, Session
 from gateway.call_log.log import CallLog
@@ -147,6 +148,8 @@ class Gateway:
                 lambda leg, call: self.calls.begin(call, leg),
                 on_rejected=self.metrics.call_rejected,
             )
+        own_voices = voices_of_routes(config.auth.api_keys, config.routes)
+        self.known_voices = KnownVoices(engine.list_voices, own_voices)
         self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
         self.tracer = _tracer(config.tracing, self.ticker.now) if config.tracing is not None else None
         self.call_log = CallLog(config.calls, on_lost=self.metrics.call_log_lost) if config.calls.folder else None
@@ -162,9 +165,10 @@ class Gateway:
             start=StartPolicy(
                 quantile=config.playout.start_quantile, max_delay_s=config.playout.max_start_delay_ms / 1000
             ),
-            voices=voices_of_routes(config.auth.api_keys, config.routes),
+            voices=own_voices,
             uplink=self.uplink,
             call_log=self.call_log,
+            voice_problem=self.known_voices.problem,
             hearing={
                 name: hearing(config.routes[name], recogniser, config.recogniser, config.barge_in, turn_model)
                 for name, recogniser in recognisers.items()
@@ -320,7 +324,7 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         if made.sip is not None:
             await made.sip.start()
             stack.push_async_callback(made.sip.aclose)
-        watches = [made.health.watch(), collect_between_calls(lambda: len(made.directory))]
+        watches = [made.health.watch(), made.known_voices.watch(), collect_between_calls(lambda: len(made.directory))]
         recording = config.recording
         if recording.folder and recording.keep_days is not None:
             watches.append(delete_old(Path(recording.folder), keep_days=recording.keep_days))

@@ -189,7 +189,7 @@ class BargeIn:
         self.state = State.SILENT
         self.onset = 0.0
         """When the sound or words began that led to the last ``SUSPEND`` or ``CUT``: seconds on the events' clock."""
-        self._rules = rules
+        self.rules = rules
         self._spoke_from = 0.0
         self._deadline: float | None = None
 
@@ -217,7 +217,7 @@ class BargeIn:
         if event is Event.DEADLINE and (self._deadline is None or now < self._deadline - EARLY_S):
             return Verdict.NOTHING  # the question behind the deadline has been decided, or put off, meanwhile
         before = self.state
-        key = (self._rules.policy, self._rules.recogniser, before, event, may_cut)
+        key = (self.rules.policy, self.rules.recogniser, before, event, may_cut)
         self.state, verdict = TABLE.get(key, (before, Verdict.NOTHING))
         if event is Event.SPEECH and onset is not None:
             self._spoke_from = onset
@@ -227,7 +227,7 @@ class BargeIn:
         return verdict
 
     def _next_deadline(self, event: Event, now: float, onset: float | None) -> float | None:
-        rules = self._rules
+        rules = self.rules
         if event is Event.SUSPECTED and self.state is State.SUSPECTED:
             return now + rules.give_up_s
         if event is Event.SPEECH and onset is not None:

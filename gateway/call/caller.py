@@ -6,7 +6,7 @@ This module decides nothing about turns: it tells ``Turns``, and comes back when
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from gateway.call.barge_in import Event, State
@@ -143,13 +143,21 @@ class Caller:
         self._subscribed_rate = message.sample_rate if message.media else 0
         self.refresh(self._now())
 
-    def transcribe(self, language: str) -> None:
-        """The caller speaks another language from now on; an empty ``language`` changes nothing."""
+    def configure(self, hearing: Hearing, hints: Mapping[str, tuple[str, ...]]) -> None:
+        """Listen in another way from now on; ``hints`` are those of single languages."""
+        if self._listening is not None:
+            self._listening.configure(hearing, hints)
+
+    def transcribe(self, language: str) -> bool:
+        """The caller speaks another language from now on; an empty ``language`` changes nothing. False: the recogniser
+        does not know it, and the manager was told so."""
         if self._listening is not None and language:
             try:
                 self._listening.use_language(language)
             except RecognitionError as exc:
                 self._manager.tell(Error(description=str(exc), code="not_supported", field="transcriptionLanguage"))
+                return False
+        return True
 
     # --- what is heard (UplinkEvents) ------------------------------------------------------------------------------
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from gateway.call.turn import Turn
 from gateway.media.playout import Playout
 from gateway.seams.messages import Caption, Info, MarkReached, Outbound
+
+SAID_WORDS = 60
+"""How many words of ours are remembered: a recogniser's echo of them comes some seconds later."""
 
 
 class Heard:
@@ -30,6 +34,8 @@ class Heard:
         self._rate = sample_rate
         self._frame_samples = frame_samples
         self._tokens_played = tokens_played
+        self.said: deque[str] = deque(maxlen=SAID_WORDS)
+        """The words that the caller has heard last, with what stands between them."""
 
     def samples(self, turn: Turn, now: float) -> int:
         """Samples of the turn that the caller has heard."""
@@ -105,9 +111,12 @@ class Heard:
         self._report_played(turn, end_char)
 
     def _caption(self, turn: Turn, end_char: int) -> None:
-        if end_char > turn.captioned_chars and not turn.silent:
-            self._tell(Caption(turn=turn.id, text=turn.text[turn.captioned_chars : end_char]))
+        if end_char > turn.captioned_chars:
+            text = turn.text[turn.captioned_chars : end_char]
             turn.captioned_chars = end_char
+            self.said.append(text)
+            if not turn.silent:
+                self._tell(Caption(turn=turn.id, text=text))
 
     def _report_played(self, turn: Turn, end_char: int) -> None:
         """Tell ``tokensPlayed`` up to ``end_char``: a message for each segment heard to its end, and one for the rest

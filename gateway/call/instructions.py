@@ -44,6 +44,7 @@ class Instructions:
             case SendDigits():
                 self._send_digits(message, now)
             case Language():
+                self._queue.voices.update({each.code: each.voice for each in message.languages if each.voice})
                 self._queue.language = message.tts_language or self._queue.language
             case Cancel():
                 self._cancel(message, now)
@@ -148,7 +149,9 @@ class Instructions:
         if message.preemptible is not None:
             turn.preemptible = message.preemptible
         if isinstance(message, Text):
-            turn.language = message.lang or turn.language
+            if message.lang:
+                turn.language = message.lang
+                turn.voice = self._queue.voices.get(message.lang, self._turns.defaults.voice)
             turn.voice = message.voice or turn.voice
             turn.speed = message.speed if message.speed is not None else turn.speed
             turn.instruct = message.instruct or turn.instruct

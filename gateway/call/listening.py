@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Protocol
 
 from gateway.call.barge_in import Event
+from gateway.call.echo import is_echo, may_become_echo
 from gateway.call.end_of_thought import Patience
 from gateway.call.turns import Turns
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
@@ -54,6 +56,16 @@ class Hearing:
     decided already."""
     most_frames: int
     """Most frames of 20 ms in one utterance."""
+    acknowledgements: re.Pattern[str] | None = None
+    """What ``agreement`` is where acknowledgements are to be ignored."""
+    agreement_s: float = 1.0
+    """What ``lasts_s`` is at least where acknowledgements are to be ignored."""
+    drops_echo: bool = False
+    """Whether transcripts that echo what we have just said count as nothing."""
+
+    def with_silence(self, seconds: float) -> Hearing:
+        """Return the same with another usual silence that ends an utterance."""
+        return replace(self, patience=replace(self.patience, usual_s=seconds))
 
 
 def hearing(
@@ -67,13 +79,14 @@ def hearing(
     own = route.barge_in.false_alarm_ms
     false_alarm_ms = barge_in.false_alarm_ms if own is None else own
     phrases = "|".join(re.escape(_plain(phrase)) for phrase in config.backchannels)
+    acknowledgements = re.compile(rf"(?:(?:{phrases})(?: |$))+") if phrases else None
     return Hearing(
         recogniser=recogniser,
         language=route.language,
         hints=route.hints,
         partial_prompts=route.partial_prompts,
         speaker_events="speaker-events" in route.events,
-        agreement=re.compile(rf"(?:(?:{phrases})(?: |$))+") if route.ignore_backchannel and phrases else None,
+        agreement=acknowledgements if route.ignore_backchannel else None,
         patience=Patience(
             usual_s=config.end_of_speech_ms / 1000,
             finished_s=config.end_of_thought.finished_ms / 1000,
@@ -85,6 +98,9 @@ def hearing(
         turn_model=turn_model if route.end_of_thought else None,
         lasts_s=max(false_alarm_ms, config.agreement_ms if route.ignore_backchannel else 0) / 1000,
         most_frames=round(config.max_utterance_s * 50),
+        acknowledgements=acknowledgements,
+        agreement_s=config.agreement_ms / 1000,
+        drops_echo=route.echo_prompt_filtering,
     )
 
 
@@ -138,6 +154,10 @@ class Listening:
         self._now = clock
         self._later: Later = later or asyncio.get_running_loop().call_later
         self._language = hearing.language
+        self._hints: dict[str, tuple[str, ...]] = {}
+        """Hints by the language that the manager declared them for."""
+        self._outdated = False
+        """Whether the stream was opened with settings that have changed since."""
         self._stream: RecognitionStream | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._current: _Utterance | None = None
@@ -175,17 +195,38 @@ class Listening:
             self._heard_nothing()
         if self._current is not None:
             self._current.frames = 0
-        if old is not None:
-            task = asyncio.create_task(old.aclose())
+        self._close(old)
+
+    def configure(self, hearing: Hearing, hints: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> None:
+        """Listen in another way from now on; ``hints`` are those of single languages. The recogniser learns of it
+        between two utterances."""
+        self._hearing = hearing
+        self._hints.update(hints)
+        self._outdated = True
+        self._renew()
+
+    def _renew(self) -> None:
+        if self._outdated and self._stream is not None and self._current is None and not self._finished:
+            old = self._stream
+            self._open(self._language)
+            self._close(old)
+
+    def _close(self, stream: RecognitionStream | None) -> None:
+        if stream is not None:
+            task = asyncio.create_task(stream.aclose())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
     def _open(self, language: str) -> None:
         hearing = self._hearing
         self._stream = hearing.recogniser.open(
-            self, language=language, hints=hearing.hints, partials=hearing.partial_prompts or hearing.lasts_s > 0
+            self,
+            language=language,
+            hints=self._hints.get(language, hearing.hints),
+            partials=hearing.partial_prompts or hearing.lasts_s > 0,
         )
         self._language = language
+        self._outdated = False
 
     async def aclose(self) -> None:
         self._speaks_on()
@@ -300,6 +341,8 @@ class Listening:
         utterance = self._finished[0] if self._finished else self._current
         if utterance is None or self._is_agreement(utterance, text, begun=self._turns.floor.barge_in.caller_speaks):
             return
+        if self._is_echo(utterance, text, begun=True):
+            return
         if not utterance.cuts:
             utterance.cuts = True
             self._decide(Event.WORDS, utterance.onset)
@@ -312,11 +355,11 @@ class Listening:
         """All words of the oldest utterance that is over."""
         if not self._finished:
             return  # the words belong to the stream before a change of language
-        utterance = self._finished.popleft()
-        if not text or self._is_agreement(utterance, text):
-            self._heard_nothing()
-            return
-        if utterance.unwanted:
+        self._judge(self._finished.popleft(), text)
+        self._renew()
+
+    def _judge(self, utterance: _Utterance, text: str) -> None:
+        if not text or self._is_agreement(utterance, text) or self._is_echo(utterance, text) or utterance.unwanted:
             self._heard_nothing()
             return
         # This cuts also what we began to say meanwhile: the answer to this utterance must not wait behind it.
@@ -338,6 +381,13 @@ class Listening:
         plain = _plain(text)
         # A single word that is not finished may become an acknowledgement: half a "yeah" is recognised as many words.
         return pattern.fullmatch(plain) is not None or (begun and " " not in plain)
+
+    def _is_echo(self, utterance: _Utterance, text: str, *, begun: bool = False) -> bool:
+        """Whether words that began while we spoke are ours. ``begun``: more of them may come."""
+        if not self._hearing.drops_echo or not utterance.over_us:
+            return False
+        heard, said = _plain(text).split(), _plain(" ".join(self._turns.heard.said)).split()
+        return is_echo(heard, said) or (begun and may_become_echo(heard, said))
 
     def _is_unwanted(self) -> bool:
         turns = self._turns

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+
+import orjson
 
 from gateway.call.barge_in import Policy, Rules
 from gateway.call.caller import Caller
@@ -17,6 +19,7 @@ from gateway.call.handoff import Handoff
 from gateway.call.instructions import Instructions
 from gateway.call.journal import Journal
 from gateway.call.listening import Hearing
+from gateway.call.settings import hearing_settings, hints_of, rules, shown, turn_settings, unused
 from gateway.call.speakable import lexicon
 from gateway.call.speech import Means, Speech
 from gateway.call.stats import CallStats, Meter, SpokenText
@@ -28,9 +31,11 @@ from gateway.seams.calling import TransferPolicy
 from gateway.seams.dialogue import DialogueLink, Dialogues
 from gateway.seams.leg import CallInfo, MediaLeg, TransferStart
 from gateway.seams.messages import (
+    Config,
     End,
     Ended,
     Error,
+    Hints,
     Inbound,
     Info,
     Interruptible,
@@ -42,6 +47,9 @@ from gateway.seams.messages import (
 from gateway.seams.tracing import Tracer
 from gateway.seams.uplink import Uplink
 from voicecodecs.registry import AudioFormat
+
+LANGUAGES_DECLARED = 100
+"""Most languages that a manager may declare in a call."""
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +65,8 @@ class Services(Means):
     uplink: Uplink | None = None
     call_log: CallLogSink | None = None
     """Gets what remains of each call. None: nothing remains."""
+    voice_problem: Callable[[str, str, str], str] = lambda route, language, voice: ""
+    """Says why a route cannot speak a language, or cannot use a voice; empty where it can, or where that is unknown."""
     hearing: Mapping[str, Hearing] = field(default_factory=dict)
     """``Hearing`` by the name of the route; a route that is missing has no recogniser."""
 
@@ -93,6 +103,10 @@ class Session:
         self._reason = ""
         self._hang_up_leg = False
         self._handoff_data: str | None = None
+        self._hearing = services.hearing.get(call.route)
+        self._own_rules = limits.barge_in
+        self._voice_problem = services.voice_problem
+        self._unused: set[str] = set()
         self._transfer: Transfer | None = None
         self.handoff: Handoff | None = None
         """What the call leaves for the webhook that follows it."""
@@ -265,10 +279,70 @@ class Session:
                 self.caller.subscribe(message)
             case Transfer():
                 self._begin_transfer(message)
+            case Config():
+                self._configure(message, {}, shown(message))
+            case Hints() if message.language:
+                told = {"hints": list(message.hints), "language": message.language}
+                self._configure(Config(), {message.language: message.hints}, told)
+            case Hints():
+                self._configure(hints_of(message), {}, {"hints": list(message.hints)})
+            case Language():
+                self._switch(message)
             case _:
-                if isinstance(message, Language):
-                    self.caller.transcribe(message.transcription_language)
                 self._instructions.on_message(message, self._now())
+
+    def _configure(self, config: Config, hints: Mapping[str, tuple[str, ...]], told: Mapping[str, object]) -> None:
+        """Change settings of the call. ``hints`` are those of single languages; ``told`` is what was asked for."""
+        self._say_unused(unused(config, self._hearing))
+        defaults = turn_settings(config, self.turns.defaults)
+        if config.ignore_backchannel is not None:
+            defaults = replace(defaults, barge_in=rules(config, self._own_rules, self._hearing))
+        self.turns.configure(defaults)
+        if self._hearing is not None:
+            self._hearing = hearing_settings(config, self._hearing)
+            self.caller.configure(self._hearing, hints)
+        self.caller.refresh(self._now())
+        self._config_updated(told)
+
+    def _switch(self, message: Language) -> None:
+        """Declare languages, then switch to one. What is not possible is an error and changes nothing."""
+        self._say_unused(message.ignored)
+        for field_name, language, voice in (
+            ("ttsLanguage", message.tts_language, ""),
+            *(("voice", each.code, each.voice) for each in message.languages if each.voice),
+        ):
+            problem = self._voice_problem(self.call.route, language, voice) if language or voice else ""
+            if problem:
+                self.tell(
+                    Error(description=f"language.{field_name}: {problem}", code="not_supported", field=field_name)
+                )
+                return
+        if len(self.turns.queue.voices) + len(message.languages) > LANGUAGES_DECLARED:
+            told = f"language: expected at most {LANGUAGES_DECLARED} declared languages in a call"
+            self.tell(Error(description=told, code="too_many_languages", field="code"))
+            return
+        if self._hearing is not None and message.languages:
+            self.caller.configure(self._hearing, {e.code: e.hints for e in message.languages if e.hints is not None})
+        if not self.caller.transcribe(message.transcription_language):
+            return
+        self._instructions.on_message(message, self._now())
+        switched = {"ttsLanguage": message.tts_language, "transcriptionLanguage": message.transcription_language}
+        declared = [
+            {"code": each.code, "voice": each.voice, "hints": list(each.hints or ())} for each in message.languages
+        ]
+        told_languages: dict[str, object] = {"languages": declared} if declared else {}
+        self._config_updated({**{name: tag for name, tag in switched.items() if tag}, **told_languages})
+
+    def _config_updated(self, changed: Mapping[str, object]) -> None:
+        if "config-updated" in self._route.events and changed:
+            self.tell(Info(name="configUpdated", value=orjson.dumps(changed).decode()))
+
+    def _say_unused(self, names: tuple[str, ...]) -> None:
+        """Log, once in a call, which settings of the manager change nothing."""
+        new = [name for name in names if name not in self._unused]
+        if new:
+            self._unused.update(new)
+            log.info("settings without effect", extra={"call": self.call_id, "settings": " ".join(new)})
 
     def _begin_transfer(self, message: Transfer) -> None:
         if self._transfer is not None:

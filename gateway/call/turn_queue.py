@@ -21,9 +21,12 @@ class TurnQueue:
     def __init__(self, defaults: TurnDefaults, tell: Callable[[Outbound], None]) -> None:
         self.language = defaults.language
         """The language of turns to come."""
+        self.voices: dict[str, str] = {}
+        """Voices by the language that the manager declared them for."""
         self.ending: End | None = None
         """The manager's ``end``: no turn is let in any more, and the session ends with the last live turn."""
-        self._defaults = defaults
+        self.defaults = defaults
+        """What holds for turns to come."""
         self._tell = tell
         self._turns: OrderedDict[str, Turn] = OrderedDict()  # in the order of speaking
         self._ids: OrderedDict[str, None] = OrderedDict()  # recent ids, live and dead
@@ -75,7 +78,7 @@ class TurnQueue:
     def admit(self, turn_id: str, kind: Kind, now: float, *, held: bool = False) -> Turn | None:
         """Let a new turn in, behind the others. None: it is refused. An empty ``turn_id`` stands for the next one of
         ours."""
-        limits = self._defaults
+        limits = self.defaults
         turn_id = turn_id or self._next_id()
         if turn_id in self._ids:
             self.refuse(f"turn {turn_id!r} was used before, expected a new id", "repeated_turn", turn_id, "turn")
@@ -89,6 +92,7 @@ class TurnQueue:
             self.refuse(waiting, "too_many_held", turn_id, "hold")
         else:
             turn = Turn(turn_id, kind, limits, language=self.language, now=now, held=held)
+            turn.voice = self.voices.get(self.language, turn.voice)
             self._turns[turn_id] = turn
             self._remember(turn_id)
             return turn

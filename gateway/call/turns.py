@@ -88,6 +88,11 @@ class Turns:
         self._playout = playout
         self._agent_speaking = False
 
+    def configure(self, defaults: TurnDefaults) -> None:
+        """Take new defaults. Turns that were accepted keep theirs; what is reported and may interrupt changes now."""
+        self.defaults = self.queue.defaults = defaults
+        self.floor.barge_in.rules = defaults.barge_in
+
     # --- how a turn begins -----------------------------------------------------------------------------------------
 
     def accept(self, turn: Turn, now: float) -> None:

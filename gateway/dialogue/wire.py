@@ -19,16 +19,19 @@ from gateway.seams.messages import (
     Cancel,
     Caption,
     Commit,
+    Config,
     Discard,
     Dtmf,
     End,
     Ended,
     Error,
+    Hints,
     Inbound,
     Info,
     Interrupt,
     Interruptible,
     Language,
+    LanguageSettings,
     Mark,
     MarkReached,
     Outbound,
@@ -56,6 +59,24 @@ ECHO_CHARS = 1000
 
 SAMPLE_RATES = (8000, 16000, 24000)
 
+HINTS = 500
+"""Most hints of one language. Each has at most ``NAME_CHARS`` characters."""
+
+LANGUAGES = 50
+"""Most languages that one ``language`` message declares."""
+
+SPEECH_TIMEOUT_MS = (600, 5000)
+"""Lowest and highest ``speechTimeout`` (ConversationRelay)."""
+
+UNUSED_SETTINGS = frozenset(
+    "profanityFilter eotThreshold eagerEotThreshold turnDetection interruptSensitivity backgroundNoiseReduction "
+    "deepgramSmartFormat asrSmartFormat elevenlabsTextNormalization ttsTextNormalization ttsLanguageTextNormalization "
+    "elevenlabsLanguageTextNormalization partialPromptOnHangup intelligenceService customerName includeInPrompt "
+    "ttsProvider transcriptionProvider speechModel".split()
+)
+"""Settings of ConversationRelay that are taken and change nothing here."""
+
+_SNAKE = re.compile(r"_([a-z])")
 _DIGITS = re.compile(r"[0-9A-D*#w]+")
 _SESSION_ID = re.compile(r"VX[0-9a-f]{32}")
 _INTERRUPTIBLE: Mapping[object, Interruptible] = {
@@ -186,12 +207,126 @@ def _send_digits(f: _Fields) -> SendDigits:
 
 
 def _language(f: _Fields) -> Language:
-    message = Language(
-        tts_language=f.optional("ttsLanguage"), transcription_language=f.optional("transcriptionLanguage")
-    )
-    if not message.tts_language and not message.transcription_language:
+    """Languages are declared in a list of objects with ``code``, or by settings beside the one that is switched to."""
+    listed = next((value for value in f.body.values() if isinstance(value, list)), [])
+    listed = [each for each in listed if isinstance(each, dict)]
+    if len(listed) > LANGUAGES:
+        raise ProtocolError(f"language.languages has {len(listed)} entries, expected at most {LANGUAGES}", field="code")
+    declared, ignored = [], set[str]()
+    for each in listed:
+        one = _lenient(_Fields("language", each, f.limits))
+        code = one.string("code", empty=False)
+        declared.append(LanguageSettings(code=code, voice=one.optional("voice"), hints=_hint_list(one)))
+        ignored |= UNUSED_SETTINGS & one.body.keys()
+    f = _lenient(f)
+    spoken, heard = f.optional("ttsLanguage"), f.optional("transcriptionLanguage")
+    code, voice, hints = f.optional("code"), f.optional("voice"), _hint_list(f)
+    if not (spoken or heard or code or declared):
         raise ProtocolError("language names neither ttsLanguage nor transcriptionLanguage", field="ttsLanguage")
-    return message
+    if voice and (code or spoken):
+        declared.append(LanguageSettings(code=code or spoken, voice=voice, hints=hints))
+    elif hints is not None and (code or heard or spoken):
+        declared.append(LanguageSettings(code=code or heard or spoken, hints=hints))
+    if voice and hints is not None and heard and not code and heard != spoken:
+        declared.append(LanguageSettings(code=heard, hints=hints))
+    return Language(
+        tts_language=spoken,
+        transcription_language=heard,
+        languages=tuple(declared),
+        ignored=tuple(sorted(ignored | set(_unused(f)))),
+    )
+
+
+def _lenient(f: _Fields) -> _Fields:
+    """Return the fields of a message whose shape the published sources leave open (inferred): settings stand at the top
+    level, which wins, or one level down, under ConversationRelay's names or those of the route's keys. Null is no
+    setting."""
+    levels = [*(value for value in f.body.values() if isinstance(value, dict)), f.body]
+    flat = {
+        _SNAKE.sub(lambda match: match[1].upper(), str(name)): value
+        for level in levels
+        for name, value in level.items()
+        if value is not None and not isinstance(value, dict)
+    }
+    return _Fields(f.kind, flat, f.limits)
+
+
+def _said_flag(f: _Fields, name: str) -> bool | None:
+    """A flag as JSON or as the text of an XML attribute."""
+    value = f.body.get(name)
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    return f.flag(name)
+
+
+def _said_interruptible(f: _Fields, name: str) -> Interruptible | None:
+    value = f.body.get(name)
+    if value is None:
+        return None
+    word = {"true": True, "false": False}.get(value.lower(), value.lower()) if isinstance(value, str) else value
+    if not isinstance(word, bool | str) or word not in _INTERRUPTIBLE:
+        raise f.bad(name, "any, speech, dtmf, none, true or false")
+    return _INTERRUPTIBLE[word]
+
+
+def _speech_timeout(f: _Fields) -> int | None:
+    value = f.body.get("speechTimeout")
+    number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 9 else value
+    if number is None:
+        return None
+    low, high = SPEECH_TIMEOUT_MS
+    if isinstance(number, bool) or not isinstance(number, int | float) or not low <= number <= high:
+        raise f.bad("speechTimeout", f"milliseconds from {low} to {high}")
+    return round(number)
+
+
+def _hint_list(f: _Fields, name: str = "hints") -> tuple[str, ...] | None:
+    """Phrases as a list, or with commas between them."""
+    value = f.body.get(name)
+    if value is None:
+        return None
+    phrases = value.split(",") if isinstance(value, str) else value
+    if not isinstance(phrases, list) or not all(isinstance(phrase, str) for phrase in phrases):
+        raise f.bad(name, "phrases with commas between them, or a list of strings")
+    hints = tuple(filter(None, (phrase.strip() for phrase in phrases)))
+    if len(hints) > HINTS or any(len(hint) > NAME_CHARS for hint in hints):
+        raise f.bad(name, f"at most {HINTS} phrases of at most {NAME_CHARS} characters")
+    return hints
+
+
+_SETTINGS = (
+    "interruptible preemptible dtmfDetection reportInputDuringAgentSpeech partialPrompts speechTimeout "
+    "ignoreBackchannel echoPromptFiltering hints"
+).split()
+
+
+def _unused(f: _Fields) -> tuple[str, ...]:
+    return tuple(sorted(UNUSED_SETTINGS & f.body.keys()))
+
+
+def _config(f: _Fields) -> Config:
+    f = _lenient(f)
+    return Config(
+        interruptible=_said_interruptible(f, "interruptible"),
+        preemptible=_said_flag(f, "preemptible"),
+        dtmf_detection=_said_flag(f, "dtmfDetection"),
+        report_input_during_agent_speech=_said_interruptible(f, "reportInputDuringAgentSpeech"),
+        partial_prompts=_said_flag(f, "partialPrompts"),
+        speech_timeout_ms=_speech_timeout(f),
+        ignore_backchannel=_said_flag(f, "ignoreBackchannel"),
+        echo_prompt_filtering=_said_flag(f, "echoPromptFiltering"),
+        hints=_hint_list(f),
+        names=tuple(name for name in _SETTINGS if name in f.body),
+        ignored=_unused(f),
+    )
+
+
+def _hints(f: _Fields) -> Hints:
+    f = _lenient(f)
+    hints = _hint_list(f)
+    if hints is None:
+        raise f.bad("hints", "phrases with commas between them, or a list of strings")
+    return Hints(hints=hints, language=f.optional("language") or f.optional("lang") or f.optional("code"))
 
 
 def _subscribe(f: _Fields) -> Subscribe:
@@ -209,6 +344,8 @@ _READERS: Mapping[str, Callable[[_Fields], Inbound]] = {
     "play": _play,
     "sendDigits": _send_digits,
     "language": _language,
+    "config": _config,
+    "hints": _hints,
     "end": lambda f: End(handoff_data=f.handoff()),
     "cancel": lambda f: Cancel(turn=f.optional("turn")),
     "commit": lambda f: Commit(turn=f.string("turn", empty=False)),

@@ -49,11 +49,52 @@ class SendDigits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageSettings:
+    """How one language is spoken and recognised. Empty and None: as the route says."""
+
+    code: str
+    voice: str = ""
+    hints: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
-    """Switches the session's languages; an empty field leaves a language unchanged."""
+    """Switches the session's languages; an empty field leaves a language unchanged. ``languages`` are declared, or
+    declared anew, before that."""
 
     tts_language: str = ""
     transcription_language: str = ""
+    languages: tuple[LanguageSettings, ...] = ()
+    ignored: tuple[str, ...] = ()
+    """Names of settings that we know of and have no use for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Changes settings of the session in mid-call. None leaves a setting unchanged."""
+
+    interruptible: Interruptible | None = None
+    preemptible: bool | None = None
+    dtmf_detection: bool | None = None
+    report_input_during_agent_speech: Interruptible | None = None
+    partial_prompts: bool | None = None
+    speech_timeout_ms: int | None = None
+    """Silence that ends what the caller says."""
+    ignore_backchannel: bool | None = None
+    echo_prompt_filtering: bool | None = None
+    hints: tuple[str, ...] | None = None
+    names: tuple[str, ...] = ()
+    """Names of the settings that the message has, as on the wire."""
+    ignored: tuple[str, ...] = ()
+    """Names of settings that we know of and have no use for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hints:
+    """Replaces the phrases that the recogniser should expect; ``language`` empty: in every language."""
+
+    hints: tuple[str, ...]
+    language: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +148,9 @@ class Transfer:
     handoff_data: str | None = None
 
 
-Inbound = Text | Play | SendDigits | Language | End | Cancel | Commit | Discard | Mark | Subscribe | Transfer
+Inbound = (
+    Text | Play | SendDigits | Language | Config | Hints | End | Cancel | Commit | Discard | Mark | Subscribe | Transfer
+)
 
 # --- gateway to dialogue manager ---------------------------------------------------------------------------------
 
@@ -173,7 +216,8 @@ class Error:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """``agentSpeaking``, ``clientSpeaking``, ``tokensPlayed``, ``roundTripDelayMs``; values are strings."""
+    """``agentSpeaking``, ``clientSpeaking``, ``tokensPlayed``, ``roundTripDelayMs``, ``configUpdated``; values are
+    strings."""
 
     name: str
     value: str

@@ -16,6 +16,123 @@ from tests.gateway.dialogue.dialogue_fakes import HEX, call
 
 LIMITS = LimitsConfig(turn_chars=100)
 
+ALL_SETTINGS = m.Config(
+    interruptible="speech", preemptible=True, dtmf_detection=False, report_input_during_agent_speech="any",
+    partial_prompts=True, speech_timeout_ms=800, ignore_backchannel=True, echo_prompt_filtering=False,
+    hints=("Ulm", "Bad Ems"),
+    names=(
+        "interruptible", "preemptible", "dtmfDetection", "reportInputDuringAgentSpeech", "partialPrompts",
+        "speechTimeout", "ignoreBackchannel", "echoPromptFiltering", "hints",
+    ),
+)  # fmt: skip
+AS_JSON = {
+    "interruptible": "speech", "preemptible": True, "dtmfDetection": False, "reportInputDuringAgentSpeech": True,
+    "partialPrompts": True, "speechTimeout": 800, "ignoreBackchannel": True, "echoPromptFiltering": False,
+    "hints": ["Ulm", "Bad Ems"],
+}  # fmt: skip
+AS_TEXT = {
+    "interruptible": "Speech", "preemptible": "true", "dtmfDetection": "false", "reportInputDuringAgentSpeech": "any",
+    "partialPrompts": "True", "speechTimeout": "800", "ignoreBackchannel": "true", "echoPromptFiltering": "FALSE",
+    "hints": "Ulm, Bad Ems,",
+}  # fmt: skip
+AS_KEYS_OF_A_ROUTE = {
+    "interruptible": "speech", "preemptible": True, "dtmf_detection": False,
+    "report_input_during_agent_speech": "any", "partial_prompts": True, "speech_timeout": 800,
+    "ignore_backchannel": True, "echo_prompt_filtering": False, "hints": ["Ulm", "Bad Ems"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", [AS_JSON, AS_TEXT, AS_KEYS_OF_A_ROUTE])
+@pytest.mark.parametrize("nested", ["", "config", "settings"])
+def test_settings_in_any_of_the_likely_shapes_inferred(fields: dict[str, Any], nested: str) -> None:
+    assert read({"type": "config", **({nested: fields} if nested else fields)}) == ALL_SETTINGS
+
+
+def test_unknown_settings_are_no_error_and_the_top_level_wins_inferred() -> None:
+    body = {"type": "config", "someday": [1], "a": {"preemptible": True, "b": {"c": 1}}, "preemptible": False}
+    assert read(body) == m.Config(preemptible=False, names=("preemptible",))
+    assert read({"type": "config"}) == m.Config()
+    assert read({"type": "config", "eotThreshold": 0.7}) == m.Config(ignored=("eotThreshold",))
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "expected"),
+    [
+        ({"interruptible": "never"}, "interruptible", 'is "never", expected any, speech, dtmf, none, true or false'),
+        ({"preemptible": "maybe"}, "preemptible", 'is "maybe", expected true or false'),
+        ({"config": {"partialPrompts": 1}}, "partialPrompts", "is 1, expected true or false"),
+        ({"speechTimeout": 599}, "speechTimeout", "is 599, expected milliseconds from 600 to 5000"),
+        ({"speechTimeout": "soon"}, "speechTimeout", 'is "soon", expected milliseconds'),
+        ({"hints": [1]}, "hints", "is [1], expected phrases"),
+        ({"hints": ["x"] * 501}, "hints", "expected at most 500 phrases"),
+    ],
+)
+def test_a_wrong_value_of_a_known_setting_is_one_error(fields: dict[str, Any], field: str, expected: str) -> None:
+    with pytest.raises(BadMessage, match="config") as caught:
+        read({"type": "config", **fields, "someday": 1})
+    assert caught.value.field == field and expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"hints": "Ulm,Ems"}, m.Hints(hints=("Ulm", "Ems"))),
+        ({"hints": ["Ulm"], "lang": "de-DE"}, m.Hints(hints=("Ulm",), language="de-DE")),
+        ({"value": {"hints": []}, "language": "en"}, m.Hints(hints=(), language="en")),
+    ],
+)
+def test_hints_in_any_of_the_likely_shapes_inferred(body: dict[str, Any], message: m.Hints) -> None:
+    assert read({"type": "hints", **body}) == message
+
+
+def test_hints_without_hints_are_an_error() -> None:
+    with pytest.raises(BadMessage, match="hints.hints is missing, expected phrases"):
+        read({"type": "hints"})
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            {"ttsLanguage": "fr-FR", "voice": "amelie", "ttsProvider": "x"},
+            m.Language(
+                tts_language="fr-FR",
+                languages=(m.LanguageSettings(code="fr-FR", voice="amelie"),),
+                ignored=("ttsProvider",),
+            ),
+        ),
+        (
+            {"transcriptionLanguage": "de", "hints": "Ulm"},
+            m.Language(
+                transcription_language="de", languages=(m.LanguageSettings(code="de", hints=("Ulm",)),)
+            ),
+        ),
+        (
+            {"ttsLanguage": "fr", "transcriptionLanguage": "de", "voice": "amelie", "hints": ["Ulm"]},
+            m.Language(
+                tts_language="fr",
+                transcription_language="de",
+                languages=(
+                    m.LanguageSettings(code="fr", voice="amelie", hints=("Ulm",)),
+                    m.LanguageSettings(code="de", hints=("Ulm",)),
+                ),
+            ),
+        ),
+        (
+            {"languages": [{"code": "es", "voice": "pilar", "speechModel": "x"}, {"code": "it"}], "ttsLanguage": "es"},
+            m.Language(
+                tts_language="es",
+                languages=(m.LanguageSettings(code="es", voice="pilar"), m.LanguageSettings(code="it")),
+                ignored=("speechModel",),
+            ),
+        ),
+        ({"language": {"code": "es", "voice": "pilar"}},
+         m.Language(languages=(m.LanguageSettings(code="es", voice="pilar"),))),
+    ],
+)  # fmt: skip
+def test_languages_declared_in_any_of_the_likely_shapes_inferred(body: dict[str, Any], message: m.Language) -> None:
+    assert read({"type": "language", **body}) == message
+
 
 def read(body: dict[str, Any]) -> m.Inbound:
     return decode(orjson.dumps(body), limits=LIMITS, multiplexed=False)[1]

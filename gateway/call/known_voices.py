@@ -1,0 +1,60 @@
+"""Which voices and languages can a route speak with? Asked before a turn is, so that a manager learns of it at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from gateway.principal import sees_voice
+from tts_engine.api import VoiceInfo
+from tts_engine.errors import EngineError
+
+_LOOK_S = 2.0
+"""How old the list may be, seconds. It is not asked for when a message comes, since messages keep their order."""
+
+
+class KnownVoices:
+    """The engine's voices as they were a moment ago. ``watch`` keeps them fresh.
+
+    Args:
+        list_voices: asks the engine; raises ``EngineError``.
+        own: what ids of the voices of a route's tenant begin with; a route that is missing may use all voices.
+    """
+
+    def __init__(self, list_voices: Callable[[], Awaitable[Sequence[VoiceInfo]]], own: Mapping[str, str]) -> None:
+        self._list_voices = list_voices
+        self._own = own
+        self._voices: Sequence[VoiceInfo] = ()
+
+    async def watch(self) -> None:
+        """Ask for the voices again and again, until cancelled. The last ones count while the engine does not answer."""
+        while True:
+            with contextlib.suppress(EngineError):  # readiness tells
+                self._voices = await self._list_voices()
+            await asyncio.sleep(_LOOK_S)
+
+    def problem(self, route: str, language: str, voice: str) -> str:
+        """Say why a route cannot speak a language, or use a voice; empty where it can, or where no voice is known yet.
+
+        A voice that was registered from a recording, and one that names no language, is taken to speak all of them.
+        """
+        voices = [each for each in self._voices if sees_voice(self._own.get(route, ""), each.voice_id)]
+        if not voices:
+            return ""
+        if voice and voice not in {each.voice_id for each in voices}:
+            return f"no voice {voice[:40]!r}, expected one of {_some(each.voice_id for each in voices)}"
+        known = {_primary(tag) for each in voices for tag in each.languages}
+        any_language = any(each.registered or not each.languages for each in voices)
+        if language and not any_language and _primary(language) not in known:
+            return f"no voice speaks {language[:40]!r}, expected one of {_some(known)}"
+        return ""
+
+
+def _primary(tag: str) -> str:
+    return tag.partition("-")[0].lower()
+
+
+def _some(names: Iterable[str]) -> str:
+    all_names = sorted(set(names))
+    return ", ".join(all_names[:20]) + (" ..." if len(all_names) > 20 else "")

@@ -1,0 +1,76 @@
+"""What do ``config`` and ``hints`` of a dialogue manager change in a call? Pure.
+
+A change counts for what comes after it: turns that were accepted before keep what they were accepted with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gateway.call.barge_in import Policy, Rules
+from gateway.call.listening import Hearing
+from gateway.call.turn import TurnDefaults
+from gateway.seams.messages import Config, Hints
+
+_UNUSED_WITHOUT_RECOGNISER = ("partialPrompts", "speechTimeout", "ignoreBackchannel", "echoPromptFiltering", "hints")
+
+
+def turn_settings(config: Config, defaults: TurnDefaults) -> TurnDefaults:
+    """Return the defaults of turns to come."""
+    return replace(
+        defaults,
+        interruptible=config.interruptible or defaults.interruptible,
+        preemptible=defaults.preemptible if config.preemptible is None else config.preemptible,
+        dtmf_detection=defaults.dtmf_detection if config.dtmf_detection is None else config.dtmf_detection,
+        report_input=config.report_input_during_agent_speech or defaults.report_input,
+    )
+
+
+def hearing_settings(config: Config, hearing: Hearing) -> Hearing:
+    """Return how the call listens from now on."""
+    new = hearing
+    if config.partial_prompts is not None:
+        new = replace(new, partial_prompts=config.partial_prompts)
+    if config.ignore_backchannel is not None:
+        new = replace(new, agreement=new.acknowledgements if config.ignore_backchannel else None)
+    if config.echo_prompt_filtering is not None:
+        new = replace(new, drops_echo=config.echo_prompt_filtering)
+    if config.speech_timeout_ms is not None:
+        new = new.with_silence(config.speech_timeout_ms / 1000)
+    return new if config.hints is None else replace(new, hints=config.hints)
+
+
+def rules(config: Config, base: Rules, hearing: Hearing | None) -> Rules:
+    """Return the interruption rules where the manager says whether acknowledgements count; ``base`` are the route's."""
+    if hearing is None or base.policy is Policy.DURATION:
+        return base
+    if config.ignore_backchannel:
+        return replace(base, policy=Policy.WORDS, lasts_s=max(base.lasts_s, hearing.agreement_s))
+    return replace(base, policy=Policy.ONSET, lasts_s=0.0)
+
+
+def unused(config: Config, hearing: Hearing | None) -> tuple[str, ...]:
+    """Return the names of settings that change nothing in this call."""
+    known = () if hearing is not None else tuple(name for name in _UNUSED_WITHOUT_RECOGNISER if name in config.names)
+    return (*config.ignored, *known)
+
+
+def hints_of(message: Hints) -> Config:
+    """Return ``hints`` as the setting that it is."""
+    return Config(hints=message.hints, names=("hints",))
+
+
+def shown(config: Config) -> dict[str, object]:
+    """Return the settings that a message has, by their names on the wire."""
+    values: dict[str, object] = {
+        "interruptible": config.interruptible,
+        "preemptible": config.preemptible,
+        "dtmfDetection": config.dtmf_detection,
+        "reportInputDuringAgentSpeech": config.report_input_during_agent_speech,
+        "partialPrompts": config.partial_prompts,
+        "speechTimeout": config.speech_timeout_ms,
+        "ignoreBackchannel": config.ignore_backchannel,
+        "echoPromptFiltering": config.echo_prompt_filtering,
+        "hints": config.hints,
+    }
+    return {name: values[name] for name in config.names}
