@@ -208,10 +208,17 @@ def _send_digits(f: _Fields) -> SendDigits:
 
 def _language(f: _Fields) -> Language:
     """Languages are declared in a list of objects with ``code``, or by settings beside the one that is switched to."""
-    listed = next((value for value in f.body.values() if isinstance(value, list)), [])
-    listed = [each for each in listed if isinstance(each, dict)]
+    found = f.body.get("languages")
+    if found is None:  # inferred: the list may have another name
+        lists = [value for value in f.body.values() if isinstance(value, list)]
+        found = next((value for value in lists if any(isinstance(each, dict) for each in value)), [])
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise f.bad("languages", "a list of objects with code")
+    listed: list[dict[str, Any]] = found
     if len(listed) > LANGUAGES:
-        raise ProtocolError(f"language.languages has {len(listed)} entries, expected at most {LANGUAGES}", field="code")
+        raise ProtocolError(
+            f"language.languages has {len(listed)} entries, expected at most {LANGUAGES}", field="languages"
+        )
     declared, ignored = [], set[str]()
     for each in listed:
         one = _lenient(_Fields("language", each, f.limits))

@@ -1,0 +1,721 @@
+"""What the dialogue protocol is, for readers and for tools: ``docs/protocol.md``, JSON Schema and AsyncAPI. Pure.
+
+The names, types and limits are those of ``gateway.seams.messages`` and ``gateway.dialogue.wire``; a test reads and
+writes every message by this description. ``python -m gateway.dialogue.description docs`` writes the three documents.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway.config import DialogueConfig, LimitsConfig
+from gateway.dialogue import wire
+from gateway.seams import messages as m
+
+Json = dict[str, Any]
+
+_LIMITS, _DIALOGUE = LimitsConfig(), DialogueConfig()
+_NAME: Json = {"type": "string", "maxLength": wire.NAME_CHARS}
+_TEXT: Json = {"type": "string"}
+_FLAG: Json = {"type": "boolean"}
+_INTERRUPTIBLE: Json = {"enum": ["any", "speech", "dtmf", "none", True, False]}
+_MS: Json = {"type": "integer", "minimum": 0}
+
+
+def _as_text(schema: Json) -> Json:
+    """A setting in mid-call may also come as the text of an XML attribute."""
+    return {"anyOf": [schema, {"type": "string"}]}
+
+
+_SAID_FLAG = {"enum": [True, False, "true", "false"]}
+_HINTS: Json = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": _NAME, "maxItems": wire.HINTS}],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a message on the wire."""
+
+    name: str
+    schema: Json
+    text: str
+    required: bool = False
+    default: str = ""
+    ours: bool = False
+    """Whether ConversationRelay does not have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One type of message. What it is for stands in the docstring of its dataclass."""
+
+    kind: str
+    made: type[Any]
+    fields: tuple[Field, ...]
+    example: Json
+    ours: bool = False
+    notes: str = ""
+
+
+def _turn(text: str = "The manager's own id of the turn. A repeated id is an error.") -> Field:
+    return Field("turn", _NAME, text, default="`t1`, `t2` ...", ours=True)
+
+
+_CUTS = (
+    Field("interruptible", _INTERRUPTIBLE, "What of the caller cuts this turn.", default="the route's"),
+    Field("preemptible", _FLAG, "Whether a later turn cuts this one.", default="the route's"),
+)
+_HANDOFF = Field("handoffData", {"type": ["string", "null"]}, "Passed on byte for byte. JSON has to be text here.")
+
+FROM_MANAGER: tuple[Message, ...] = (
+    Message(
+        "text",
+        m.Text,
+        (
+            Field(
+                "token",
+                {"type": "string", "maxLength": _LIMITS.turn_chars},
+                "Text to be spoken, verbatim; may be empty. A whole turn has at most `limits.turn_chars` characters.",
+                required=True,
+            ),
+            Field("last", _FLAG, "Closes the turn.", default="false"),
+            Field(
+                "lang", _NAME, "BCP 47 tag of this turn's language; its first token counts.", default="the session's"
+            ),
+            *_CUTS,
+            _turn(),
+            Field("voice", _NAME, "Voice id.", default="the language's or the route's", ours=True),
+            Field("speed", {"type": "number", "minimum": 0.25, "maximum": 4}, "Speaking rate.", default="1", ours=True),
+            Field(
+                "instruct",
+                {"type": "string", "maxLength": _LIMITS.turn_chars},
+                "Style, for models that take one.",
+                ours=True,
+            ),
+            Field("hold", _FLAG, "Synthesise ahead, unheard, until `commit` or `discard`.", default="false", ours=True),
+        ),
+        {
+            "type": "text",
+            "token": 'Your order <break time="300ms"/> is on its way.',
+            "last": True,
+            "lang": "en-US",
+            "interruptible": "speech",
+            "preemptible": False,
+            "turn": "answer-7",
+            "voice": "heart",
+            "speed": 1.1,
+            "instruct": "cheerful",
+            "hold": False,
+        },
+    ),
+    Message(
+        "play",
+        m.Play,
+        (
+            Field(
+                "source",
+                {"type": "string", "minLength": 1, "maxLength": wire.SOURCE_CHARS},
+                "An https address, or a file under `clips.folder`: wav, mp3, ogg, opus.",
+                required=True,
+            ),
+            Field(
+                "loop",
+                {"type": "integer", "minimum": 0, "maximum": wire.LOOP_MAX},
+                f"How often it is played; 0: {wire.LOOP_MAX} times.",
+                default="1",
+            ),
+            *_CUTS,
+            _turn(),
+        ),
+        {
+            "type": "play",
+            "source": "https://example.com/jingle.mp3",
+            "loop": 2,
+            "interruptible": False,
+            "preemptible": True,
+            "turn": "jingle",
+        },
+    ),
+    Message(
+        "sendDigits",
+        m.SendDigits,
+        (
+            Field(
+                "digits",
+                {"type": "string", "pattern": "^[0-9A-D*#w]+$", "maxLength": wire.NAME_CHARS},
+                "Keys; `w` waits half a second.",
+                required=True,
+            ),
+        ),
+        {"type": "sendDigits", "digits": "1w234#"},
+    ),
+    Message(
+        "language",
+        m.Language,
+        (
+            Field(
+                "ttsLanguage",
+                _NAME,
+                "The language that is spoken from now on. If no voice speaks it, there is an "
+                "`error` at once and nothing changes.",
+            ),
+            Field("transcriptionLanguage", _NAME, "The language that is recognised from now on."),
+            Field(
+                "code",
+                _NAME,
+                "The language that `voice` and `hints` are declared for.",
+                default="`ttsLanguage`, for hints `transcriptionLanguage`",
+            ),
+            Field("voice", _NAME, "Voice of the language."),
+            Field("hints", _HINTS, "Hints of the language."),
+            Field(
+                "languages",
+                {
+                    "type": "array",
+                    "maxItems": wire.LANGUAGES,
+                    "items": {
+                        "type": "object",
+                        "required": ["code"],
+                        "properties": {"code": _NAME, "voice": _NAME, "hints": _HINTS},
+                    },
+                },
+                "Several languages to declare, each with `code`.",
+            ),
+        ),
+        {
+            "type": "language",
+            "ttsLanguage": "es-ES",
+            "transcriptionLanguage": "es-ES",
+            "code": "es-MX",
+            "voice": "heart",
+            "hints": "Sevilla, Jerez",
+            "languages": [{"code": "it-IT", "voice": "heart"}],
+        },
+        notes="At least one of `ttsLanguage`, `transcriptionLanguage`, `code` and `languages` is needed.",
+    ),
+    Message(
+        "config",
+        m.Config,
+        (
+            Field("interruptible", _as_text(_INTERRUPTIBLE), "What cuts turns to come."),
+            Field("preemptible", _SAID_FLAG, "Whether turns to come may be preempted."),
+            Field("dtmfDetection", _SAID_FLAG, "Whether keys are told and interrupt; from now on."),
+            Field(
+                "reportInputDuringAgentSpeech",
+                _as_text(_INTERRUPTIBLE),
+                "Which input is told while a turn plays that it may not interrupt; from now on.",
+            ),
+            Field(
+                "partialPrompts", _SAID_FLAG, "Whether prompts are sent that are not final; from the next utterance on."
+            ),
+            Field(
+                "speechTimeout",
+                _as_text(
+                    {"type": "integer", "minimum": wire.SPEECH_TIMEOUT_MS[0], "maximum": wire.SPEECH_TIMEOUT_MS[1]}
+                ),
+                "Silence that ends what the caller says, milliseconds.",
+            ),
+            Field("ignoreBackchannel", _SAID_FLAG, "Whether acknowledgements neither interrupt nor become prompts."),
+            Field("echoPromptFiltering", _SAID_FLAG, "Whether transcripts of our own voice are dropped."),
+            Field("hints", _HINTS, "Phrases to expect; from the next utterance on."),
+        ),
+        {
+            "type": "config",
+            "interruptible": "dtmf",
+            "preemptible": True,
+            "dtmfDetection": True,
+            "reportInputDuringAgentSpeech": "any",
+            "partialPrompts": True,
+            "speechTimeout": 900,
+            "ignoreBackchannel": True,
+            "echoPromptFiltering": True,
+            "hints": "talkspurt, jitter",
+        },
+        notes="Published sources show no example of this message (November 2026), so its shape is inferred: the "
+        "settings "
+        "stand at the top level or one level down, under these names or those of the route's keys "
+        "(`dtmf_detection`), as "
+        "JSON or as text. Unknown settings are passed over. A wrong value is one `error`, and nothing of the "
+        "message is "
+        "done. Turns that were accepted before keep what they had. Taken without effect, and logged once: "
+        + ", ".join(f"`{name}`" for name in sorted(wire.UNUSED_SETTINGS))
+        + ".",
+    ),
+    Message(
+        "hints",
+        m.Hints,
+        (
+            Field(
+                "hints",
+                _HINTS,
+                "Phrases, with commas between them or as a list. They replace those before.",
+                required=True,
+            ),
+            Field("language", _NAME, "The language they are for.", default="all without hints of their own"),
+        ),
+        {"type": "hints", "hints": ["Ulm", "Bad Ems"], "language": "de-DE"},
+        notes="The shape is inferred, as that of `config`.",
+    ),
+    Message(
+        "end",
+        m.End,
+        (_HANDOFF,),
+        {"type": "end", "handoffData": '{"queue": "sales"}'},
+        notes="Speech that is queued is spoken first, unless `dialogue.end_drain` is off.",
+    ),
+    Message(
+        "cancel",
+        m.Cancel,
+        (Field("turn", _NAME, "The turn to cut.", default="all turns", ours=True),),
+        {"type": "cancel", "turn": "answer-7"},
+        ours=True,
+    ),
+    Message(
+        "commit",
+        m.Commit,
+        (Field("turn", {**_NAME, "minLength": 1}, "A held turn.", required=True, ours=True),),
+        {"type": "commit", "turn": "answer-7"},
+        ours=True,
+    ),
+    Message(
+        "discard",
+        m.Discard,
+        (Field("turn", {**_NAME, "minLength": 1}, "A turn.", required=True, ours=True),),
+        {"type": "discard", "turn": "answer-7"},
+        ours=True,
+    ),
+    Message(
+        "mark",
+        m.Mark,
+        (Field("name", _NAME, "Comes back in `mark`.", required=True, ours=True),),
+        {"type": "mark", "name": "after the greeting"},
+        ours=True,
+    ),
+    Message(
+        "subscribe",
+        m.Subscribe,
+        (
+            Field("media", _FLAG, "Whether audio is wanted.", required=True, ours=True),
+            Field("sampleRate", {"enum": list(wire.SAMPLE_RATES)}, "Hertz.", default="8000", ours=True),
+        ),
+        {"type": "subscribe", "media": True, "sampleRate": 16000},
+        ours=True,
+        notes="Each binary message is then 20 ms of s16le mono; on a multiplexed socket it begins with the 16 "
+        "bytes behind "
+        "`VX` of the `sessionId`.",
+    ),
+    Message(
+        "transfer",
+        m.Transfer,
+        (
+            Field(
+                "target",
+                {"type": "string", "minLength": 1, "maxLength": wire.SOURCE_CHARS},
+                "A number or SIP URI that `calling.allowed_targets` allows.",
+                required=True,
+                ours=True,
+            ),
+            Field("handoffData", {"type": ["string", "null"]}, "Passed on byte for byte.", ours=True),
+        ),
+        {"type": "transfer", "target": "+4930123456", "handoffData": "vip"},
+        ours=True,
+    ),
+)
+
+_SETUP_TEXT = {
+    "sessionId": "`VX` and 32 hex digits; also `callId` and `{id}` in REST.",
+    "callSid": "The carrier's id of the call, or `CA` and the digits of `sessionId`.",
+    "accountSid": "The carrier's account.",
+    "parentCallSid": "The call that this one belongs to.",
+    "from": "Who calls.",
+    "to": "Who is called.",
+    "forwardedFrom": "Who forwarded the call.",
+    "callerName": "The caller's name.",
+    "direction": "`inbound` or `outbound-api`.",
+    "callType": "`PSTN`, `SIP` or `CLIENT`.",
+    "callStatus": "`RINGING` or `IN_PROGRESS`.",
+}
+
+TO_MANAGER: tuple[Message, ...] = (
+    Message(
+        "setup",
+        m.Setup,
+        (
+            *(Field(name, _TEXT, text, required=True) for name, text in _SETUP_TEXT.items()),
+            Field(
+                "customParameters",
+                {"type": "object", "additionalProperties": {"type": "string"}},
+                "Parameters of the call, and `routes.NAME.parameters`.",
+                required=True,
+            ),
+            Field("transport", _TEXT, "`twilio`, `sip`, `webrtc` ...", ours=True),
+            Field("codec", _TEXT, "Encoding and rate of the line.", ours=True),
+            Field("version", _TEXT, "Version of the gateway.", ours=True),
+            Field(
+                "resumed",
+                _FLAG,
+                "True: the session goes on after a lost connection. What was missed follows. True is "
+                "told without extensions too.",
+                ours=True,
+            ),
+        ),
+        {
+            "type": "setup",
+            "sessionId": "VX0123456789abcdef0123456789abcdef",
+            "callSid": "CA0123456789abcdef0123456789abcdef",
+            "accountSid": "AC1",
+            "parentCallSid": "",
+            "from": "+15550100",
+            "to": "+15550199",
+            "forwardedFrom": "",
+            "callerName": "",
+            "direction": "inbound",
+            "callType": "PSTN",
+            "callStatus": "RINGING",
+            "customParameters": {"plan": "gold"},
+            "transport": "twilio",
+            "codec": "PCMU/8000",
+            "version": "0.1.0",
+            "resumed": False,
+        },
+        notes="The fields without a + are always there, empty if nothing is known.",
+    ),
+    Message(
+        "prompt",
+        m.Prompt,
+        (
+            Field(
+                "voicePrompt",
+                _TEXT,
+                "The whole utterance so far. A later partial prompt may correct it.",
+                required=True,
+            ),
+            Field("lang", _TEXT, "The language that is recognised.", required=True),
+            Field("last", _FLAG, "False only where the route has `partial_prompts`.", required=True),
+        ),
+        {"type": "prompt", "voicePrompt": "Where is my order?", "lang": "en-US", "last": True},
+        notes="Only where the route has a recogniser.",
+    ),
+    Message(
+        "dtmf",
+        m.Dtmf,
+        (Field("digit", {"enum": list("0123456789*#ABCD")}, "The key.", required=True),),
+        {"type": "dtmf", "digit": "5"},
+    ),
+    Message(
+        "interrupt",
+        m.Interrupt,
+        (
+            Field(
+                "utteranceUntilInterrupt",
+                _TEXT,
+                "What was heard of the turn, the word under way included: a verbatim prefix of its tokens.",
+                required=True,
+            ),
+            Field("durationUntilInterruptMs", _MS, "Milliseconds of the turn that were heard.", required=True),
+            Field("turn", _TEXT, "The turn that was cut.", ours=True),
+            Field("reason", {"enum": ["speech", "dtmf", "cancel"]}, "Who cut it.", ours=True),
+            Field("utteranceRemaining", _TEXT, "The rest of its tokens.", ours=True),
+        ),
+        {
+            "type": "interrupt",
+            "utteranceUntilInterrupt": "Your order is",
+            "durationUntilInterruptMs": 640,
+            "turn": "t1",
+            "reason": "speech",
+            "utteranceRemaining": " on its way.",
+        },
+        notes="Never for a preempted turn. Tokens of the stream that was cut are dropped for a while "
+        f"(`dialogue.stale_ms`, {_DIALOGUE.stale_ms}).",
+    ),
+    Message(
+        "error",
+        m.Error,
+        (
+            Field("description", _TEXT, "What came, what was expected, in which field.", required=True),
+            Field("code", _TEXT, "For programs, e.g. `invalid_message`, `unknown_turn`, `turn_too_long`.", ours=True),
+            Field("turn", _TEXT, "The turn that it is about.", ours=True),
+            Field("field", _TEXT, "The field that it is about.", ours=True),
+        ),
+        {
+            "type": "error",
+            "description": "Invalid message received, code: 64107, {} (message.kind is missing)",
+            "code": "invalid_message",
+            "turn": "",
+            "field": "type",
+        },
+        notes=f"The socket stays open. After {_LIMITS.errors_in_a_row} bad messages in a row "
+        "(`limits.errors_in_a_row`) it is closed with 1007, and a dialled-out session ends.",
+    ),
+    Message(
+        "info",
+        m.Info,
+        (
+            Field(
+                "name",
+                {"enum": ["agentSpeaking", "clientSpeaking", "tokensPlayed", "roundTripDelayMs", "configUpdated"]},
+                "What it tells.",
+                required=True,
+            ),
+            Field(
+                "value",
+                _TEXT,
+                "`on` or `off`; text as heard; a number; JSON text of what was changed (inferred).",
+                required=True,
+            ),
+        ),
+        {"type": "info", "name": "tokensPlayed", "value": "Your order is on its way."},
+        notes="Only what the route's `events` asks for: `speaker-events`, `tokens-played`, `debugging`, "
+        "`config-updated`.",
+    ),
+    Message(
+        "turn",
+        m.TurnEvent,
+        (
+            Field("turn", _TEXT, "The turn.", required=True, ours=True),
+            Field(
+                "event",
+                {"enum": ["accepted", "started", "finished", "interrupted", "failed"]},
+                "Every turn that was accepted ends in exactly one of the last three.",
+                required=True,
+                ours=True,
+            ),
+        ),
+        {"type": "turn", "turn": "t1", "event": "accepted"},
+        ours=True,
+        notes="`started` has `firstPacketMs` and `stages` (milliseconds by stage, which sum to it), `finished` "
+        "`audioMs` and "
+        "`gaps`, `interrupted` `reason` and `heardMs`, `failed` `code` and `description`.",
+    ),
+    Message(
+        "mark",
+        m.MarkReached,
+        (
+            Field("name", _TEXT, "The manager's.", required=True, ours=True),
+            Field("cleared", _FLAG, "True: what stood before it was thrown away.", required=True, ours=True),
+        ),
+        {"type": "mark", "name": "after the greeting", "cleared": False},
+        ours=True,
+    ),
+    Message(
+        "caption",
+        m.Caption,
+        (
+            Field("turn", _TEXT, "The turn.", required=True, ours=True),
+            Field("text", _TEXT, "The next word, with what stands before it.", required=True, ours=True),
+        ),
+        {"type": "caption", "turn": "t1", "text": "Your"},
+        ours=True,
+    ),
+    Message(
+        "ended",
+        m.Ended,
+        (
+            Field("reason", _TEXT, "`hangup`, `end`, `transferred`, `drained` ...", required=True, ours=True),
+            Field("durationMs", _MS, "Length of the call.", required=True, ours=True),
+        ),
+        {"type": "ended", "reason": "hangup", "durationMs": 61500},
+        ours=True,
+    ),
+)
+
+
+def schema_of(message: Message) -> Json:
+    """Return the JSON Schema of one message."""
+    properties: Json = {"type": {"const": message.kind}}
+    for field in message.fields:
+        properties[field.name] = {**field.schema, "description": field.text}
+    return {
+        "type": "object",
+        "description": _purpose(message),
+        "properties": properties,
+        "required": ["type", *(field.name for field in message.fields if field.required)],
+        "examples": [message.example],
+    }
+
+
+def _purpose(message: Message) -> str:
+    doc = " ".join((message.made.__doc__ or "").split()).replace("``", "`").removeprefix("+ ")
+    return f"{doc} {message.notes}".strip()
+
+
+def _key(prefix: str, message: Message) -> str:
+    return f"{prefix}{message.kind[0].upper()}{message.kind[1:]}"
+
+
+def json_schema() -> Json:
+    """Return one JSON Schema document: ``$defs`` has every message, ``fromManager`` and ``toManager`` the choices."""
+    groups: Mapping[str, Sequence[Message]] = {"fromManager": FROM_MANAGER, "toManager": TO_MANAGER}
+    defs: Json = {}
+    for group, messages in groups.items():
+        defs |= {_key(group, message): schema_of(message) for message in messages}
+        defs[group] = {"oneOf": [{"$ref": f"#/$defs/{_key(group, message)}"} for message in messages]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "talkspurt's dialogue protocol",
+        "description": "ConversationRelay with extensions; one JSON object a WebSocket text message.",
+        "anyOf": [{"$ref": f"#/$defs/{group}"} for group in groups],
+        "$defs": defs,
+    }
+
+
+def asyncapi(version: str) -> Json:
+    """Return the AsyncAPI 3.0 document of ``/v1/dialogue`` and of a dial-out."""
+    schemas = json_schema()["$defs"]
+    sides = (("fromManager", FROM_MANAGER, "receive"), ("toManager", TO_MANAGER, "send"))
+    channel: Json = {
+        "address": "/v1/dialogue",
+        "description": "Managers that dial in; dialled-out sockets carry the same messages without sessionId.",
+        "messages": {},
+    }
+    operations: Json = {}
+    parts: Json = {}
+    for side, messages, action in sides:
+        names = [_key(side, message) for message in messages]
+        for name in names:
+            parts[name] = {"contentType": "application/json", "payload": {"$ref": f"#/components/schemas/{name}"}}
+            channel["messages"][name] = {"$ref": f"#/components/messages/{name}"}
+        operations[side] = {
+            "action": action,
+            "channel": {"$ref": "#/channels/dialogue"},
+            "messages": [{"$ref": f"#/channels/dialogue/messages/{name}"} for name in names],
+        }
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "talkspurt's dialogue protocol",
+            "version": version,
+            "description": "ConversationRelay with extensions. The application is the gateway.",
+        },
+        "channels": {"dialogue": channel},
+        "operations": operations,
+        "components": {
+            "messages": parts,
+            "schemas": {name: schemas[name] for name in parts},
+        },
+    }
+
+
+_BEFORE = """# The dialogue protocol
+
+<!-- Written by `python -m gateway.dialogue.description docs`; change gateway/dialogue/description.py. -->
+
+A **dialogue manager** is your program, for example a language-model agent. It and the gateway exchange JSON
+objects, one a WebSocket text message; `type` says which. The wire format is that of Twilio's ConversationRelay, so
+an application written for that works unchanged. What is marked + is ours.
+
+For tools: [protocol.schema.json](protocol.schema.json) (JSON Schema 2020-12) and [asyncapi.yaml](asyncapi.yaml)
+(AsyncAPI 3.0) are made of the same table as this page. `talkspurt conformance ws://...` plays the gateway against
+your application and says what it does wrong.
+
+## Two ways to be connected
+
+* **The gateway dials out** to the route's `dialogue.url`, one WebSocket per call. `X-Twilio-Signature` signs the
+  address if `dialogue.auth_token` is set. Messages and fields marked + are sent only if `dialogue.extensions` is
+  on, but may always be sent to the gateway.
+* **The manager dials in** to `WS /v1/dialogue?route=NAME`: one socket for many calls. Every message in both
+  directions then has `sessionId`, and extensions are on. Several sockets of one route share its calls in turn.
+
+Over REST, `POST /v1/calls/{id}/messages` takes any message below, and `GET /v1/calls/{id}/events` tells those of
+the gateway.
+
+## A lost connection
+
+A close with 1000 or 1001 means the same as `end`. After any other end the gateway connects again
+(`dialogue.reconnect`), for at most `dialogue.give_up_s`, and speaks the route's `fallback` text meanwhile. The new
+connection begins with `setup`: the same `sessionId`, and `resumed: true`. Then come the messages that the manager
+had not read, in order and once, at most `dialogue.replay_messages` (%(replay)d); of more the oldest are dropped and
+counted. A WebSocket ping behind each batch tells the gateway what was read; every WebSocket library answers pings
+by itself. Caller audio is not kept.
+
+## Turns
+
+A turn is the tokens up to and including the one with `last: true`. Speech begins when the first clause can be
+spoken. A new turn waits for the one before it, unless that one is `preemptible`. An interrupt closes the turn that
+is spoken and drops what was accepted before the caller's first sound or key; tokens after it begin a new turn.
+
+SSML in tokens is spoken or dropped and never read aloud, also when a tag is split over tokens: `break` is a pause,
+`sub` its alias, `say-as` spells `characters`, `digits` and `telephone`; of `phoneme`, `prosody`, `lang` and other
+elements the content is spoken. `&amp;` and its like are characters. A `<` that begins no tag of SSML is text. The
+route's `lexicon` replaces words by their spoken forms. Heard text counts the tokens as they were sent, tags
+included.
+
+"""
+
+_AFTER = """## Differences from ConversationRelay
+
+| what | ConversationRelay | here |
+|---|---|---|
+| a lost socket | ends the session, unless `applicationReconnect` | connects again (`dialogue.reconnect`) |
+| `utteranceUntilInterrupt` | of the segment that was being spoken | of the whole turn, a verbatim prefix |
+| tokens behind an interrupt by speech | spoken | dropped while they flow without a pause (`dialogue.stale_ms`) |
+| `end` | at once | after the speech before it (`dialogue.end_drain`) |
+| a second `setup` | never | after a reconnect, with `resumed: true` |
+| `interruptSensitivity` | high, medium, low | taken without effect; `barge_in` of the route |
+| `break`, `phoneme`, `prosody` | as the provider can | pauses of `engine.speech.pauses`; the content is spoken |
+| dial-in, `cancel`, `commit`, `discard`, `mark`, `subscribe`, `transfer` | not there | extensions |
+"""
+
+
+def page() -> str:
+    """Return ``docs/protocol.md``."""
+    parts = [_BEFORE % {"replay": _DIALOGUE.replay_messages}]
+    for title, messages in (("From the manager", FROM_MANAGER), ("From the gateway", TO_MANAGER)):
+        parts.append(f"## {title}\n\n")
+        parts += [_section(message) for message in messages]
+    parts.append(_AFTER)
+    return "".join(parts)
+
+
+def _section(message: Message) -> str:
+    rows = "".join(
+        f"| {'+ ' if field.ours and not message.ours else ''}`{field.name}` | {_shape(field.schema)} "
+        f"| {'required' if field.required else field.default} | {field.text} |\n"
+        for field in message.fields
+    )
+    example = json.dumps(message.example, ensure_ascii=False)
+    return (
+        f"### {'+ ' if message.ours else ''}`{message.kind}`\n\n{_purpose(message)}\n\n"
+        f"| field | values | default | |\n|---|---|---|---|\n{rows}\n```json\n{example}\n```\n\n"
+    )
+
+
+def _shape(schema: Json) -> str:
+    """Return what a schema allows, in words."""
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_shape(each) for each in schema["anyOf"]))
+    if "enum" in schema:
+        return ", ".join(f"`{json.dumps(value) if isinstance(value, bool) else value}`" for value in schema["enum"])
+    kinds: list[str] = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    names: dict[str, str] = {"string": "text", "boolean": "true or false", "integer": "whole number", "array": "list"}
+    words = " or ".join(names.get(kind, kind) for kind in kinds)
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if high is not None:
+        words += f", {low} to {high}"
+    if "maxLength" in schema:
+        words += f", at most {schema['maxLength']} characters"
+    if "maxItems" in schema:
+        words += f", at most {schema['maxItems']}"
+    return words
+
+
+def documents(version: str) -> Mapping[str, str]:
+    """Return the three documents by their file names. JSON is YAML too, so AsyncAPI is written as JSON."""
+    return {
+        "protocol.md": page(),
+        "protocol.schema.json": json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n",
+        "asyncapi.yaml": json.dumps(asyncapi(version), indent=1, ensure_ascii=False) + "\n",
+    }
+
+
+if __name__ == "__main__":
+    from importlib.metadata import version
+
+    for name, text in documents(version("talkspurt")).items():
+        (Path(sys.argv[1]) / name).write_text(text)
