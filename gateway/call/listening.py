@@ -170,7 +170,7 @@ class Listening:
         """The silence under way. The recogniser gets it only if speech goes on, so the words that it works out in the
         pause are those of the whole utterance."""
         self._look: Look | None = None
-        self._finished_thought: float | None = None
+        self._finished_probability: float | None = None
         """The turn model's answer about the silence under way: a probability."""
 
     @property
@@ -298,14 +298,14 @@ class Listening:
 
     def _speaks_on(self) -> None:
         self._silent_since = None
-        self._finished_thought = None
+        self._finished_probability = None
         self._withheld.clear()
         for pending in (self._look, self._end):
             if pending is not None:
                 pending.cancel()
 
     def _on_thought_judged(self, probability: float) -> None:
-        self._finished_thought = probability
+        self._finished_probability = probability
         if self._current is not None and self._silent_since is not None:
             self._wait(self._now() - self._silent_since)
 
@@ -315,8 +315,8 @@ class Listening:
         patience = self._hearing.patience
         if self._end is not None:
             self._end.cancel()
-        if self._vad_ended or patience.is_finished(self._finished_thought):
-            left_s = max(0.0, patience.silence_s(self._finished_thought) - silence_s)
+        if self._vad_ended or patience.is_finished(self._finished_probability):
+            left_s = max(0.0, patience.silence_s(self._finished_probability) - silence_s)
             self._end = self._later(left_s, self._on_quiet)
 
     def _on_quiet(self) -> None:
