@@ -30,6 +30,9 @@ SPOKEN = "Your parcel was shipped on Friday and will arrive by Monday morning at
 
 
 (IVR,) = re.findall(r"^```ini\n(.*?)^```", (SAMPLES.parents[1] / "docs/ivr.md").read_text(), flags=re.M | re.S)
+(WALK,) = re.findall(
+    r"^```ini\n(.*?)^```", (SAMPLES.parents[1] / "docs/asterisk-in-10-minutes.md").read_text(), flags=re.M | re.S
+)
 TCP, HTTP = free_port(), free_port()
 CONFIG = f"""
 engine: {{kind: embedded, timeouts: {{hang_s: 120}}}}  # a loaded machine is only slow
@@ -91,6 +94,7 @@ exten => _[a-z].,1,Answer()
 exten => billing,1,Verbose(1,left: in the queue with account ${{ACCOUNT}})
 exten => agent-7,1,Verbose(1,left: with agent 7)
 {IVR}
+{WALK.replace("127.0.0.1:9092", f"127.0.0.1:{TCP}")}
 [bot]
 exten => _[a-z].,1,Answer()
  same => n,Set(CALLERID(num)=+15550100)
@@ -165,6 +169,21 @@ async def test_a_sentence_is_understood_and_a_result_goes_back(
         call.send("end", handoffData='{"balance": "12,50 & more"}')
         await switch.over()
     assert left_by(switch) == 'reason=ended result={"balance": "12,50 & more"} target=.'
+    heard = transcript(*recorded(switch))
+    assert understood(SPOKEN, heard), heard
+
+
+async def test_the_extension_of_the_ten_minutes_is_answered_by_the_bot(live: Live, switch: Asterisk) -> None:
+    await switch.cli("dialplan reload")
+    shown = await switch.cli("dialplan show 700@internal")
+    assert [line for line in ("1. Answer()", "2. AudioSocket(", "3. Hangup()") if line not in shown] == [], shown
+    async with Bot(live) as bot:
+        await switch.originate("silent@ear", "700@internal")
+        call = await bot.answer()
+        turn = call.speak(SPOKEN)
+        await until(lambda: turn.outcome, "the turn's end")
+        call.send("end")
+        await switch.over()
     heard = transcript(*recorded(switch))
     assert understood(SPOKEN, heard), heard
 
