@@ -203,6 +203,7 @@ def parser() -> argparse.ArgumentParser:
     _add_engine(commands)
     _add_say(commands)
     _add_call(commands)
+    _add_conformance(commands)
     _add_bench(commands)
     _add_voices(commands)
     _add_recording(commands)
@@ -322,6 +323,46 @@ def _add_call(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--parameter", metavar="NAME=VALUE", action="append", default=[], help="custom parameter of the stream"
     )
     p.add_argument("-o", "--output", type=Path, metavar="FILE", help="WAV file of what the caller hears")
+    _add_json(p)
+
+
+def _add_conformance(commands: argparse._SubParsersAction[_Parser]) -> None:
+    p = _add(
+        commands,
+        "conformance",
+        delegated("talkspurt.conformance.command"),
+        "play the gateway against a dialogue application, and say what that does wrong",
+        "talkspurt conformance ws://127.0.0.1:8081/relay\n"
+        "talkspurt conformance wss://bot.example.com/relay --sign-with TWILIO_AUTH_TOKEN --json",
+    )
+    p.add_argument("url", metavar="URL", help="the application's WebSocket, ws:// or wss://")
+    p.add_argument(
+        "--prompt", metavar="T", default="Hello, can you hear me?", help="what the caller says (default: %(default)s)"
+    )
+    p.add_argument(
+        "--long-prompt",
+        metavar="T",
+        default="Please tell me a long story.",
+        help="what the caller says to get an answer that can be interrupted (default: %(default)s)",
+    )
+    p.add_argument(
+        "--wait",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="longest wait for the connection, and for the beginning and the end of an answer, seconds (default 10)",
+    )
+    p.add_argument(
+        "--quiet",
+        type=float,
+        default=1.5,
+        metavar="S",
+        help="how long to listen for what should not come, and for a greeting, seconds (default 1.5)",
+    )
+    p.add_argument(
+        "--header", metavar="'NAME: VALUE'", action="append", default=[], help="request header of the connection"
+    )
+    p.add_argument("--sign-with", metavar="ENV", help="environment variable with the key of X-Twilio-Signature")
     _add_json(p)
 
 

@@ -611,8 +611,8 @@ objects, one a WebSocket text message; `type` says which. The wire format is tha
 an application written for that works unchanged. What is marked + is ours.
 
 For tools: [protocol.schema.json](protocol.schema.json) (JSON Schema 2020-12) and [asyncapi.yaml](asyncapi.yaml)
-(AsyncAPI 3.0) are made of the same table as this page. `talkspurt conformance ws://...` plays the gateway against
-your application and says what it does wrong.
+(AsyncAPI 3.0) are made of the same table as this page. `talkspurt conformance URL` tells whether
+[your application is right](#is-my-application-right).
 
 ## Two ways to be connected
 
@@ -648,7 +648,31 @@ included.
 
 """
 
-_AFTER = """## Differences from ConversationRelay
+_AFTER = """## Is my application right?
+
+`talkspurt conformance ws://127.0.0.1:8081/relay` plays the gateway against an application that is dialled, and says
+what the application does wrong. Each check is a session of its own, over which only messages and fields of
+ConversationRelay are sent, and `resumed`. What the application sends is read by the gateway's own reader.
+
+| check | what is sent | what is expected |
+|---|---|---|
+| `setup` | `setup` | the socket stays open; if there is a greeting, its last token has `last: true` |
+| `prompt` | a `prompt` with `last: true` | an answer with `last: true` at its end; begins within 2 s (else a warning) |
+| `partial prompt` | a `prompt` with `last: false` | no answer (else a warning) |
+| `dtmf` | a key | the socket stays open |
+| `interrupt` | in an answer `interrupt`, then a `prompt` | no token of that answer after 0.5 s; the next answer |
+| `unknown messages` | an unknown type, `info`, `error`, then a `prompt` | an answer |
+| `reconnect` | a cut; `setup` with `resumed: true`, a `prompt` | an answer; no second greeting (else a warning) |
+| `end` | a close with 1000 | a close frame (else a warning) |
+| `messages` | | everything that came in all sessions can be read |
+
+A failed check makes the exit code 1; a warning does not. A check is skipped if the application gave no occasion for
+it, for example no answer long enough to be interrupted: `--prompt` and `--long-prompt` are what the caller says.
+`--wait` (10 s) bounds each wait for what should come; `--quiet` (1.5 s) is how long to listen for a greeting, which has
+to begin within it, and for what should not come. `--sign-with ENV` signs the request as `dialogue.auth_token` does,
+`--header` adds to it, and `--json` prints one object for a pipeline.
+
+## Differences from ConversationRelay
 
 | what | ConversationRelay | here |
 |---|---|---|
