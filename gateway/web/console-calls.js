@@ -1,36 +1,15 @@
 /** The live calls: a table, the box that speaks into one of them, and what happened in it. */
 
 import {ask, repeat} from "./console-api.js";
+import {STAGES, byId, cell, duration, element, ms, shortId} from "./console-parts.js";
 
 const MANY = 50; // calls above which they are asked for less often
 const LOGGED = 200; // messages kept of a call
-// in the order in which a turn passes them
-const STAGES = ["moved", "transit", "token", "fetch", "text", "queue", "engine", "loop", "codec", "send"];
 const PLAYED_CHARS = 64; // of the text that was heard, in the table; fewer where more is to come
-
-const byId = id => document.getElementById(id);
-
-function element(name, {className = "", text = "", ...attributes} = {}) {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  if (text) made.textContent = text;
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  return made;
-}
 
 /** Change a text only where it differs: the page is looked at several times a second. */
 function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
-}
-
-const shortId = id => id.slice(-6);
-const ms = value => (value === null || value === undefined ? "–" : value < 999.5 ? `${value < 10 ? value.toFixed(1) : Math.round(value)} ms` : `${(value / 1000).toFixed(1)} s`);
-
-function duration(seconds) {
-  const whole = Math.max(0, Math.floor(seconds));
-  const [h, m, s] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
-  const pad = number => String(number).padStart(2, "0");
-  return h ? `${h}:${pad(m)}:${pad(s)}` : `${m}:${pad(s)}`;
 }
 
 /** The end of a text, from a word on. */
@@ -66,11 +45,6 @@ export function describe(message) {
 /** A row of the table. */
 class Row {
   constructor(call, {choose, hangUp}) {
-    const cell = (className, label) => {
-      const made = element("td", {className, role: "cell"});
-      if (label) made.dataset.label = label;
-      return made;
-    };
     this.row = element("tr", {role: "row"});
     this.row.dataset.call = call.callId;
     this.choose = element("button", {className: "choose", type: "button", title: call.callId, "aria-pressed": "false"});
@@ -121,10 +95,10 @@ class Row {
 
 /**
  * Begin to show the calls.
- * @param {{announce: (text: string) => void, problem: (error: Error) => void, own: () => string}} page `own`: id of the
- *   page's own call, which the box speaks into as soon as it is there.
+ * @param {{announce: (text: string) => void, problem: (error: Error) => void, own: () => string, ended: () => void}} page
+ *   `own`: id of the page's own call, which the box speaks into as soon as it is there. `ended`: a call is over.
  */
-export function showCalls({announce, problem, own}) {
+export function showCalls({announce, problem, own, ended}) {
   const rows = new Map();
   const logs = new Map();
   const [body, options] = [byId("call-rows"), byId("turn-call")];
@@ -214,7 +188,10 @@ export function showCalls({announce, problem, own}) {
     const message = JSON.parse(data);
     const id = message.sessionId;
     if (message.type === "setup" && !message.resumed) announce(`${message.transport} call ${shortId(id)} began`);
-    if (message.type === "ended") announce(`call ${shortId(id)} ended`);
+    if (message.type === "ended") {
+      announce(`call ${shortId(id)} ended`);
+      ended();
+    }
     if (message.type === "setup" || message.type === "ended") refresh();
     const text = describe(message);
     if (!text || !id) return;

@@ -3,6 +3,7 @@
 import {ask, askJson, repeat} from "./console-api.js";
 import {showCalls} from "./console-calls.js";
 import {History, parse} from "./console-figures.js";
+import {showPast} from "./console-past.js";
 import {Plot} from "./console-plot.js";
 import {showVoices} from "./console-voices.js";
 import {mountPhone} from "./phone.js";
@@ -140,6 +141,7 @@ function status(state, text) {
 
 byId("call-command").textContent = `talkspurt call ${location.origin.replace(/^http/, "ws")}/media/twilio/default`;
 const phone = mountPhone(byId("phone"));
-showCalls({announce, problem, own: () => phone.call?.id ?? ""});
+const past = showPast({problem});
+showCalls({announce, problem, own: () => phone.call?.id ?? "", ended: past.ended});
 showVoices({announce});
 repeat(figures, () => EVERY_MS);

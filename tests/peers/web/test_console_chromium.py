@@ -3,7 +3,7 @@
 import asyncio
 import io
 import wave
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,7 @@ def row(call: TestCall, part: str = "") -> str:
 
 
 async def test_a_call_appears_and_its_text_follows_the_voice(driver: webdriver.Chrome, tmp_path: Path) -> None:
-    async with console(driver, tmp_path) as page:
+    async with console(driver, tmp_path, calls={"folder": str(tmp_path / "calls")}) as page:
         assert await page.do("return document.querySelector('#call-rows').childElementCount") == 0
         assert "No call is live" in await page.text("#no-calls")
         async with TestCall(page.live, "talk") as call:
@@ -318,16 +318,20 @@ async def test_every_control_has_a_name_and_the_table_its_parts(driver: webdrive
             tree = await asyncio.to_thread(driver.execute_cdp_cmd, "Accessibility.getFullAXTree", {})
             nodes = [node for node in tree["nodes"] if not node.get("ignored")]
             roles = [node["role"]["value"] for node in nodes]
-            controls = {"button", "textbox", "combobox", "checkbox", "link", "img", "image", "table", "region", "meter"}
-            nameless = [
-                node["role"]["value"]
-                for node in nodes
-                if node["role"]["value"] in controls and not node.get("name", {}).get("value", "").strip()
-            ]
-            assert nameless == []
+            assert nameless(nodes) == []
             assert roles.count("row") == 2 and roles.count("columnheader") == 8
             assert roles.count("cell") + roles.count("gridcell") == 8
         await resize(driver, 1280)
+
+
+def nameless(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Roles of those of an accessibility tree that need a name and have none."""
+    named = {
+        "button", "textbox", "searchbox", "combobox", "checkbox", "link", "img", "image", "table", "region", "meter",
+        "list", "search",
+    }  # fmt: skip
+    found = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes]
+    return [role for role, name in found if role in named and not name.strip()]
 
 
 async def resize(driver: webdriver.Chrome, width: int) -> None:

@@ -15,11 +15,12 @@ from tests.waiting import until
 
 pytestmark = [needs_firefox, pytest.mark.slow]
 
-SECTIONS: dict[str, Any] = {"carriers": {"twilio": {"verify": False}}, "routes": {"default": {}}}
+SECTIONS: dict[str, Any] = {"carriers": {"twilio": {"verify": False}}, "routes": {"default": {"recording": True}}}
 
 
 async def test_firefox_shows_a_call_speaks_into_it_and_plays_a_voice(tmp_path: Path) -> None:
-    async with api_gateway(tmp_path, **SECTIONS) as (_, _, url), firefox(tmp_path / "profile") as page:
+    kept: dict[str, Any] = {"calls": {"folder": str(tmp_path / "calls")}, "recording": {"folder": str(tmp_path)}}
+    async with api_gateway(tmp_path, **SECTIONS, **kept) as (_, _, url), firefox(tmp_path / "profile") as page:
         await page.open(f"{url}/")
         await page.do("window.faults = []; addEventListener('error', event => faults.push(event.message))")
         live = Live(url.removeprefix("http://"), None, tmp_path)  # type: ignore[arg-type]  # the same process
@@ -39,6 +40,12 @@ async def test_firefox_shows_a_call_speaks_into_it_and_plays_a_voice(tmp_path: P
         light = await page.do("return getComputedStyle(document.body).backgroundColor")
         await page.do("document.querySelector('#theme').click()")
         assert await page.do("return getComputedStyle(document.body).backgroundColor") != light
+        await page.until("return document.querySelectorAll('#past-rows tr').length === 1")
+        await page.do("document.querySelector('#past-rows a').click()")
+        await page.until("return document.querySelectorAll('.waterfall .stage').length > 1")
+        assert await page.until("return document.querySelector('#call-recording').duration") > 0
+        await page.do("document.querySelector('#call-page a').click()")
+        await page.until("return document.activeElement.matches('#past-rows a')")
         # A plot that is drawn for another width writes its legend anew, and that changes the height that is reported.
         await page.do(
             "for (const plot of document.querySelectorAll('figure:has(.legend)')) {"

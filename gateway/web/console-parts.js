@@ -1,0 +1,32 @@
+/** What the console's parts share: elements, and numbers as they are read. */
+
+export const byId = id => document.getElementById(id);
+
+/** Make an element; `text` and values of attributes are never read as HTML. */
+export function element(name, {className = "", text = "", ...attributes} = {}) {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  if (text) made.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+/** A cell of a table whose rows become cards where it is narrow; `label` is its name there. */
+export function cell(className, label) {
+  const made = element("td", {className, role: "cell"});
+  if (label) made.dataset.label = label;
+  return made;
+}
+
+export const shortId = id => id.slice(-6);
+export const ms = value => (value === null || value === undefined ? "–" : value < 999.5 ? `${value < 10 ? value.toFixed(1) : Math.round(value)} ms` : `${(value / 1000).toFixed(1)} s`);
+
+export function duration(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  const [h, m, s] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+  const pad = number => String(number).padStart(2, "0");
+  return h ? `${h}:${pad(m)}:${pad(s)}` : `${m}:${pad(s)}`;
+}
+
+/** The parts of the time to a first packet, in the order in which a turn passes them (docs/latency.md). */
+export const STAGES = ["moved", "transit", "token", "fetch", "text", "queue", "engine", "loop", "codec", "send"];
