@@ -69,11 +69,17 @@ class ThoughtfulCall(ListeningCall):
         self.listening.on_lull(since=since)
 
 
-def test_a_finished_thought_is_over_before_the_vad_says_silence() -> None:
+def in_a_lull() -> ThoughtfulCall:
+    """A caller who has spoken and is silent for 0.16 s."""
     call = ThoughtfulCall()
     call.starts()
     call.speaks()
     call.lull()
+    return call
+
+
+def test_a_finished_thought_is_over_before_the_vad_says_silence() -> None:
+    call = in_a_lull()
     assert (call.model.heard, call.words.paused, call.words.finished) == ([28], 1, 0)
     call.run(0.05)
     call.model.answer(0.9)
@@ -102,10 +108,7 @@ def test_the_recogniser_gets_a_pause_only_if_speech_goes_on() -> None:
 
 
 def test_an_answer_that_comes_when_the_caller_speaks_again_changes_nothing() -> None:
-    call = ThoughtfulCall()
-    call.starts()
-    call.speaks()
-    call.lull()
+    call = in_a_lull()
     call.listening.on_speech_resumed()
     assert call.model.cancelled == 1
     call.model.answer(0.9)
@@ -115,10 +118,7 @@ def test_an_answer_that_comes_when_the_caller_speaks_again_changes_nothing() -> 
 
 
 def test_a_finished_thought_that_goes_on_in_time_is_not_over() -> None:
-    call = ThoughtfulCall()
-    call.starts()
-    call.speaks()
-    call.lull()
+    call = in_a_lull()
     call.model.answer(0.9)
     call.run(0.05)
     call.listening.on_speech_resumed()
@@ -128,10 +128,7 @@ def test_a_finished_thought_that_goes_on_in_time_is_not_over() -> None:
 
 
 def test_a_hesitation_is_waited_for_but_not_for_ever() -> None:
-    call = ThoughtfulCall()
-    call.starts()
-    call.speaks()
-    call.lull()
+    call = in_a_lull()
     call.model.answer(0.02)
     call.run(0.14)
     call.stops()  # after 300 ms
@@ -142,10 +139,7 @@ def test_a_hesitation_is_waited_for_but_not_for_ever() -> None:
 
 
 def test_a_late_answer_still_shortens_the_wait() -> None:
-    call = ThoughtfulCall()
-    call.starts()
-    call.speaks()
-    call.lull()
+    call = in_a_lull()
     call.run(0.14)
     call.stops()
     call.run(0.1)
@@ -156,10 +150,7 @@ def test_a_late_answer_still_shortens_the_wait() -> None:
 
 
 def test_without_an_answer_the_wait_is_the_usual_one() -> None:
-    call = ThoughtfulCall()
-    call.starts()
-    call.speaks()
-    call.lull()
+    call = in_a_lull()
     call.run(0.14)
     call.stops()
     call.run(0.29)
@@ -169,10 +160,7 @@ def test_without_an_answer_the_wait_is_the_usual_one() -> None:
 
 
 def test_words_after_an_early_end_are_a_new_utterance() -> None:
-    call = ThoughtfulCall()
-    call.starts()
-    call.speaks()
-    call.lull()
+    call = in_a_lull()
     call.model.answer(0.9)
     call.run(0.2)
     pushed = call.words.pushed
