@@ -1,6 +1,5 @@
 """The call log on a real SQLite file: what is written is found, and no fault reaches the call."""
 
-import asyncio
 import sqlite3
 import stat
 import time
@@ -48,9 +47,7 @@ async def kept(tmp_path: Path) -> AsyncIterator[CallLog]:
 async def written(kept: CallLog, *records: CallRecord) -> None:
     for each in records:
         kept.add(each)
-    async with asyncio.timeout(30):
-        while await kept.get(records[-1].callId) is None:
-            await asyncio.sleep(0.01)
+    await until(lambda: kept.get(records[-1].callId), "the record")
 
 
 async def test_a_call_comes_back_as_it_was(kept: CallLog, tmp_path: Path) -> None:

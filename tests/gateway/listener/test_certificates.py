@@ -44,9 +44,11 @@ async def test_a_renewed_certificate_is_shown_and_a_broken_one_is_not(tmp_path: 
     await until(lambda: certificates._seen == broken)
     assert await shown(port, trusted) == {"first.example"}
     write(authority, tmp_path, "second.example")
-    async with asyncio.timeout(30):
-        while await shown(port, trusted) != {"second.example"}:
-            await asyncio.sleep(0.01)
+
+    async def is_renewed() -> bool:
+        return await shown(port, trusted) == {"second.example"}
+
+    await until(is_renewed, "the new certificate")
     await certificates.aclose()
     server.close()
     await server.wait_closed()

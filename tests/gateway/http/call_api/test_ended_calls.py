@@ -51,16 +51,12 @@ async def get(url: str, *, status: int = 200, key: str = "") -> Any:
 
 async def logged(url: str, call_id: str, **options: Any) -> Any:
     """The call, as soon as it has been written."""
-    found: list[Any] = []
 
-    async def look() -> bool:
+    async def look() -> Any:
         calls = (await get(f"{url}/v1/calls?ended=true", **options))["calls"]
-        found[:] = [call for call in calls if call["callId"] == call_id]
-        return bool(found)
+        return next((call for call in calls if call["callId"] == call_id), None)
 
-    while not await look():
-        pass
-    return found[0]
+    return await until(look, "the call's record")
 
 
 @pytest.fixture
