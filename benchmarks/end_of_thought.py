@@ -33,7 +33,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from gateway.call.end_of_thought import Patience
+from gateway.call.hearing.end_of_thought import Patience
 from gateway.config import BargeInConfig, RecogniserConfig
 from gateway.recognition.smart_turn import SmartTurn, model_file
 from gateway.uplink.vad import LULL_S, SAMPLE_RATE, WINDOW_SAMPLES, SpeechDetector, Window

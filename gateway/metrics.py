@@ -160,7 +160,7 @@ class Metrics(Collector):
 
     def first_packet(self, *, transport: str, engine: str, seconds: float, stages_ms: dict[str, float]) -> None:
         """Note that a turn is heard. ``engine``: what made its sound; ``stages_ms``: where the time went, by
-        ``gateway.call.turn.STAGES``."""
+        ``gateway.call.turn_taking.turn.STAGES``."""
         self._first_packet.labels(transport, engine).observe(seconds)
         for stage, milliseconds in stages_ms.items():
             self._first_packet_stage.labels(stage).observe(milliseconds / 1000)

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 from opentelemetry.trace import Span, Status, StatusCode, set_span_in_context
 
-from gateway.call.turn import STAGES
+from gateway.call.turn_taking.turn import STAGES
 from gateway.config import TracingConfig
 from gateway.seams.tracing import TurnTrace
 

@@ -20,8 +20,8 @@ from gateway.call.directory import LocalDirectory
 from gateway.call.expected import ExpectedCalls
 from gateway.call.garbage import collect_between_calls, keep_what_exists
 from gateway.call.handoff import Handoffs
+from gateway.call.hearing.listening import hearing
 from gateway.call.known_voices import KnownVoices
-from gateway.call.listening import hearing
 from gateway.call.session import Services, Session
 from gateway.call_log.log import CallLog
 from gateway.calling.policy import CallingPolicy

@@ -5,7 +5,7 @@ It is told by the call's statistics and its messages, and decides nothing. Time 
 
 from __future__ import annotations
 
-from gateway.call.turn import FirstPacket, Place, Turn
+from gateway.call.turn_taking.turn import FirstPacket, Place, Turn
 from gateway.seams.call_record import CallRecord, Entry, Fault, Heard, Pressed, Said
 from gateway.seams.leg import CallInfo
 from gateway.seams.messages import Dtmf, Error, Outbound, Prompt

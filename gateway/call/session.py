@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 
-from gateway.call.barge_in import Policy, Rules
-from gateway.call.caller import Caller
 from gateway.call.handoff import Handoff
-from gateway.call.instructions import Instructions
+from gateway.call.hearing.caller import Caller
+from gateway.call.hearing.listening import Hearing
 from gateway.call.journal import Journal
-from gateway.call.listening import Hearing
 from gateway.call.settings import hearing_settings, hints_of, rules, shown, turn_settings, unused
-from gateway.call.speakable import lexicon
 from gateway.call.speech import Means, Speech
 from gateway.call.stats import CallStats, Meter, SpokenText
-from gateway.call.turn import TurnDefaults
+from gateway.call.turn_taking.barge_in import Policy, Rules
+from gateway.call.turn_taking.instructions import Instructions
+from gateway.call.turn_taking.speakable import lexicon
+from gateway.call.turn_taking.turn import TurnDefaults
 from gateway.config import BargeInConfig, DialogueConfig, PlayoutConfig, RouteConfig
 from gateway.errors import Rejected
 from gateway.seams.call_record import CallLogSink, CallRecord
@@ -423,7 +423,7 @@ def turn_defaults(
 
 
 def interruption_rules(route: RouteConfig, barge_in: BargeInConfig, hearing: Hearing | None) -> Rules:
-    """Find the interruption rules that a route's settings mean; ``gateway.call.barge_in`` has the table."""
+    """Find the interruption rules that a route's settings mean; ``gateway.call.turn_taking.barge_in`` has the table."""
     own = route.barge_in.false_alarm_ms
     false_alarm_s = (barge_in.false_alarm_ms if own is None else own) / 1000
     if false_alarm_s:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway.call.barge_in import Policy, Rules
-from gateway.call.listening import Hearing
-from gateway.call.turn import TurnDefaults
+from gateway.call.hearing.listening import Hearing
+from gateway.call.turn_taking.barge_in import Policy, Rules
+from gateway.call.turn_taking.turn import TurnDefaults
 from gateway.seams.messages import Config, Hints
 
 _UNUSED_WITHOUT_RECOGNISER = ("partialPrompts", "speechTimeout", "ignoreBackchannel", "echoPromptFiltering", "hints")

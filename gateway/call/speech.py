@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.call.stats import CallStats
-from gateway.call.turn import FirstPacket, Reason, Turn, TurnDefaults
-from gateway.call.turns import Turns
+from gateway.call.turn_taking.turn import FirstPacket, Reason, Turn, TurnDefaults
+from gateway.call.turn_taking.turns import Turns
 from gateway.config import PlayoutConfig
 from gateway.errors import ClipError
 from gateway.media.playout import Playout, StartPolicy

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.call.journal import Journal
-from gateway.call.turn import FirstPacket, Place, Turn
-from gateway.call.turns import Turns
+from gateway.call.turn_taking.turn import FirstPacket, Place, Turn
+from gateway.call.turn_taking.turns import Turns
 from gateway.histogram import Histogram
 from gateway.seams.tracing import Tracer, TurnTrace
 

@@ -1,6 +1,6 @@
 """Decides from speech probabilities whether the caller speaks. Pure; the network runs elsewhere.
 
-The result is evidence. ``gateway.call.barge_in`` decides whether it interrupts us.
+The result is evidence. ``gateway.call.turn_taking.barge_in`` decides whether it interrupts us.
 
 Silero's network answers once per window (256 samples at 8 kHz, 32 ms). While we are silent, ``min_speech_s`` of speech
 windows confirm an onset. While we speak, three more questions are asked, because each wrong answer is a false cut:

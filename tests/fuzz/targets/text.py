@@ -7,7 +7,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from gateway.call.speakable import Lexicon, Speakable
+from gateway.call.turn_taking.speakable import Lexicon, Speakable
 from tests.fuzz.target import Target
 from tts_engine.cosyvoice.frontend.normalise import normalise
 from tts_engine.cosyvoice.frontend.words import expected_words
@@ -157,7 +157,7 @@ def run_mandarin(data: bytes) -> None:
 
 TARGETS = [
     Target(
-        name="markup", run=run_markup, covers=("gateway/call/speakable.py",), words=MARKUP_WORDS,
+        name="markup", run=run_markup, covers=("gateway/call/turn_taking/speakable.py",), words=MARKUP_WORDS,
         seeds=tuple(bytes((90 * at,)) + seed for at, seed in enumerate(MARKUP)),
     ),
     Target(

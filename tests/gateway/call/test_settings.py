@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from gateway.call.echo import is_echo, may_become_echo
+from gateway.call.hearing.echo import is_echo, may_become_echo
 from gateway.call.known_voices import KnownVoices
 from gateway.call.settings import hearing_settings
 from gateway.config import LimitsConfig
 from gateway.dialogue.wire import decode
 from gateway.seams.messages import Config, Prompt, Text
-from tests.gateway.call.test_listening import ListeningCall
+from tests.gateway.call.hearing.test_listening import ListeningCall
 from tests.gateway.call.virtual_session import VirtualSession
 from tts_engine.api import VoiceInfo
 from tts_engine.errors import Unavailable

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.call.turn import STAGES
+from gateway.call.turn_taking.turn import STAGES
 from talkspurt.simulator.manager import Turn
 from tests.gateway.http.api_gateway import api_gateway
 from tests.peers.live_server import TestCall

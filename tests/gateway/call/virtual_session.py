@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from gateway.call.listening import hearing
+from gateway.call.hearing.listening import hearing
 from gateway.call.session import Services, Session, turn_defaults
 from gateway.calling.policy import CallingPolicy
 from gateway.config import BargeInConfig, CallingConfig, DialogueConfig, PlayoutConfig, RecogniserConfig, RouteConfig
@@ -26,7 +26,7 @@ from gateway.seams.messages import Inbound, Outbound
 from gateway.seams.recogniser import RecognitionError, RecognitionEvents
 from gateway.seams.uplink import UplinkEvents
 from gateway.uplink.vad import WINDOW_S, SpeechDetector, Window
-from tests.gateway.call.virtual_call import words
+from tests.gateway.call.turn_taking.virtual_call import words
 from tests.virtual_loop import BEGINS_S, VirtualLoop
 from tts_engine.api import AudioChunk, TextSpan, UtteranceRequest
 from tts_engine.errors import EngineError

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gateway.call.barge_in import State
-from gateway.call.end_of_thought import Patience
-from tests.gateway.call.test_listening import FRAME, ListeningCall
+from gateway.call.hearing.end_of_thought import Patience
+from gateway.call.turn_taking.barge_in import State
+from tests.gateway.call.hearing.test_listening import FRAME, ListeningCall
 
 PATIENCE = Patience(usual_s=0.6, finished_s=0.256, hesitating_s=1.0, finished_from=0.5, hesitating_below=0.1)
 

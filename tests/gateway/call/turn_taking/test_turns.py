@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from gateway.call.barge_in import Event as Caller
-from gateway.call.barge_in import Policy, Rules
-from gateway.call.speakable import lexicon
-from gateway.call.turn import LIVE, TRANSITIONS, Event, Place, State, TurnDefaults, Work
+from gateway.call.turn_taking.barge_in import Event as Caller
+from gateway.call.turn_taking.barge_in import Policy, Rules
+from gateway.call.turn_taking.speakable import lexicon
+from gateway.call.turn_taking.turn import LIVE, TRANSITIONS, Event, Place, State, TurnDefaults, Work
 from gateway.seams.messages import (
     Cancel,
     Caption,
@@ -24,7 +24,7 @@ from gateway.seams.messages import (
     Text,
     TurnEvent,
 )
-from tests.gateway.call.virtual_call import VirtualCall
+from tests.gateway.call.turn_taking.virtual_call import VirtualCall
 from tts_engine.api import AudioChunk, TextSpan
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gateway.call.instructions import Instructions
-from gateway.call.turn import FirstPacket, Turn, TurnDefaults
-from gateway.call.turns import Turns
+from gateway.call.turn_taking.instructions import Instructions
+from gateway.call.turn_taking.turn import FirstPacket, Turn, TurnDefaults
+from gateway.call.turn_taking.turns import Turns
 from gateway.media.playout import Playout, StartPolicy
 from gateway.seams.messages import Inbound, Outbound, TurnEvent
 from tts_engine.api import AudioChunk, TextSpan

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from gateway.call.barge_in import Event
-from gateway.call.listening import Listening, hearing
+from gateway.call.hearing.listening import Listening, hearing
 from gateway.call.session import interruption_rules
-from gateway.call.turn import TurnDefaults
+from gateway.call.turn_taking.barge_in import Event
+from gateway.call.turn_taking.turn import TurnDefaults
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
 from gateway.seams.messages import Info, Interrupt, Prompt, Text
 from gateway.seams.recogniser import RecognitionEvents
 from gateway.seams.turn_model import TurnModel
-from tests.gateway.call.virtual_call import VirtualCall
+from tests.gateway.call.turn_taking.virtual_call import VirtualCall
 
 FRAME = bytes(640)
 

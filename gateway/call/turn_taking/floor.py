@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.call.barge_in import EARLY_S, BargeIn, Event, Rules, Verdict
-from gateway.call.turn import Turn
+from gateway.call.turn_taking.barge_in import EARLY_S, BargeIn, Event, Rules, Verdict
+from gateway.call.turn_taking.turn import Turn
 from gateway.media.playout import Playout
 
 

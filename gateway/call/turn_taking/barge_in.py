@@ -19,10 +19,10 @@ What cuts is the policy. It follows from two settings:
     WORDS       ``false_alarm_ms`` 0, ``ignore_backchannel``  we speak on              speech that lasts, words
                 and a recogniser
 
-"Words" means more than a mere acknowledgement; ``gateway.call.listening`` tells the two apart. ``Rules.lasts_s`` says
-how long speech has to last. Where speech may cut nothing now (we are silent, or the turn is not ``interruptible``),
-speech and words change only what is known of the caller. ``Turns`` reads that too: a turn may wait while
-``caller_speaks``.
+"Words" means more than a mere acknowledgement; ``gateway.call.hearing.listening`` tells the two apart.
+``Rules.lasts_s`` says how long speech has to last. Where speech may cut nothing now (we are silent, or the turn is not
+``interruptible``), speech and words change only what is known of the caller. ``Turns`` reads that too: a turn may wait
+while ``caller_speaks``.
 
     state            the caller                        our voice      ends by
     SILENT           is not speaking                   goes on
@@ -37,7 +37,7 @@ that an interruption counts from, are outside the table. Whoever drives the mach
 does what the machine answers, and comes back with ``DEADLINE`` at ``deadline()``.
 
 ``THOUGHT_ENDED`` says that the caller has said it all. With a turn model it may come before the VAD's ``SILENCE``
-(``gateway.call.end_of_thought``); otherwise it follows when the silence has lasted long enough.
+(``gateway.call.hearing.end_of_thought``); otherwise it follows when the silence has lasted long enough.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Rules:
     give_up_s: float = 1.4
     """Longest suspension for a suspicion that nothing follows."""
     max_wait_s: float = 4.0
-    """Longest wait of a turn for a caller who is speaking; ``gateway.call.floor`` keeps this bound."""
+    """Longest wait of a turn for a caller who is speaking; ``gateway.call.turn_taking.floor`` keeps this bound."""
 
 
 @dataclass(frozen=True, slots=True)

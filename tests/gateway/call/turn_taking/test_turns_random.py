@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.call.barge_in import Event as Caller
-from gateway.call.barge_in import Policy, Rules
-from gateway.call.turn import Place, TurnDefaults
+from gateway.call.turn_taking.barge_in import Event as Caller
+from gateway.call.turn_taking.barge_in import Policy, Rules
+from gateway.call.turn_taking.turn import Place, TurnDefaults
 from gateway.seams.messages import (
     Cancel,
     Commit,
@@ -23,7 +23,7 @@ from gateway.seams.messages import (
     Text,
     TurnEvent,
 )
-from tests.gateway.call.virtual_call import VirtualCall
+from tests.gateway.call.turn_taking.virtual_call import VirtualCall
 
 RUNS = 4000
 

@@ -5,8 +5,8 @@ A bad request is answered with ``error`` and changes nothing else.
 
 from __future__ import annotations
 
-from gateway.call.turn import Event, Place, Turn
-from gateway.call.turns import Turns
+from gateway.call.turn_taking.turn import Event, Place, Turn
+from gateway.call.turn_taking.turns import Turns
 from gateway.seams.messages import (
     Cancel,
     Commit,

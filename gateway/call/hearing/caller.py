@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from gateway.call.barge_in import Event, State
-from gateway.call.listening import Hearing, Listening
-from gateway.call.turns import Turns
+from gateway.call.hearing.listening import Hearing, Listening
+from gateway.call.turn_taking.barge_in import Event, State
+from gateway.call.turn_taking.turns import Turns
 from gateway.config import RouteConfig
 from gateway.seams.messages import Error, Info, Outbound, Subscribe
 from gateway.seams.recogniser import RecognitionError

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gateway.call.speakable import MAX_TAG_CHARS, Lexicon, Speakable
+from gateway.call.turn_taking.speakable import MAX_TAG_CHARS, Lexicon, Speakable
 
 WORDS = Lexicon({"nginx": "engine x", "SQL": "sequel", "SQL Server": "sequel server", "C++": "C plus plus"})
 

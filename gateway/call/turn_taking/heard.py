@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from gateway.call.turn import Turn
+from gateway.call.turn_taking.turn import Turn
 from gateway.media.playout import Playout
 from gateway.seams.messages import Caption, Info, MarkReached, Outbound
 

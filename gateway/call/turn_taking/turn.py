@@ -1,7 +1,7 @@
 """One turn: its state, as a transition table; its text, its sound, and how it ended. Pure.
 
 Every accepted turn ends in exactly one of FINISHED, INTERRUPTED, FAILED. The table says what may happen to a turn;
-``gateway.call.turns`` decides when that happens.
+``gateway.call.turn_taking.turns`` decides when that happens.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from gateway.call.barge_in import Rules
-from gateway.call.speakable import Lexicon, Speakable
+from gateway.call.turn_taking.barge_in import Rules
+from gateway.call.turn_taking.speakable import Lexicon, Speakable
 from gateway.media.playout import FirstFrame, Track
 from gateway.seams.messages import Interruptible
 from tts_engine.api import AudioChunk, TextSpan

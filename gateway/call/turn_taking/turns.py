@@ -2,7 +2,7 @@
 
 ``Turns`` is told the time, and acts through ``Effects``, which ``Speech`` or a test carries out. Its parts answer a
 question each: ``queue`` (which turns there are), ``heard`` (what the caller heard of them), ``untagged`` (which turn a
-token without an id belongs to), ``floor`` (whether we have to wait for the caller). ``gateway.call.instructions`` takes
+token without an id belongs to), ``floor`` (whether we have to wait for the caller). ``instructions`` beside it takes
 what the dialogue manager says.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from gateway.call import barge_in
-from gateway.call.barge_in import Verdict
-from gateway.call.floor import Floor
-from gateway.call.heard import Heard
-from gateway.call.turn import Event, FirstPacket, Place, Reason, Turn, TurnDefaults
-from gateway.call.turn_queue import TurnQueue
-from gateway.call.untagged import UntaggedText
+from gateway.call.turn_taking import barge_in
+from gateway.call.turn_taking.barge_in import Verdict
+from gateway.call.turn_taking.floor import Floor
+from gateway.call.turn_taking.heard import Heard
+from gateway.call.turn_taking.turn import Event, FirstPacket, Place, Reason, Turn, TurnDefaults
+from gateway.call.turn_taking.turn_queue import TurnQueue
+from gateway.call.turn_taking.untagged import UntaggedText
 from gateway.media.playout import FirstFrame, Gap, PlayedOut, Playout
 from gateway.seams.messages import Dtmf, Error, Info, Interrupt, MarkReached, Outbound, TurnEvent
 from tts_engine.api import AudioChunk
@@ -224,7 +224,7 @@ class Turns:
             self._cut_by_caller("dtmf", now, now)
 
     def on_caller(self, event: barge_in.Event, now: float, *, onset: float | None = None) -> None:
-        """Take what the VAD, the recogniser or the clock say about the caller; see ``gateway.call.barge_in``."""
+        """Take what the VAD, the recogniser or the clock say about the caller; see ``barge_in``."""
         if self.closed:
             return
         verdict = self.floor.on(event, now, onset=onset, may_cut=self.queue.interruptible_by("speech"))

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Literal
 
-from gateway.call.turn import Kind, Place, Turn, TurnDefaults
+from gateway.call.turn_taking.turn import Kind, Place, Turn, TurnDefaults
 from gateway.seams.messages import End, Error, Outbound
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.call.turn import Turn
+from gateway.call.turn_taking.turn import Turn
 
 
 class UntaggedText:

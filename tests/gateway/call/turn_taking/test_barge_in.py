@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from gateway.call.barge_in import ROWS, SUSPENDED, TABLE, BargeIn, Event, Policy, Rules, State, Verdict
+from gateway.call.turn_taking.barge_in import ROWS, SUSPENDED, TABLE, BargeIn, Event, Policy, Rules, State, Verdict
 
 CASES = list(itertools.product(Policy, (False, True), State, Event, (False, True)))
 """Policy, recogniser, state, event, whether speech may cut."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
 
-from gateway.call.barge_in import Event
-from gateway.call.echo import is_echo, may_become_echo
-from gateway.call.end_of_thought import Patience
-from gateway.call.turns import Turns
+from gateway.call.hearing.echo import is_echo, may_become_echo
+from gateway.call.hearing.end_of_thought import Patience
+from gateway.call.turn_taking.barge_in import Event
+from gateway.call.turn_taking.turns import Turns
 from gateway.config import BargeInConfig, RecogniserConfig, RouteConfig
 from gateway.seams.messages import Info, Outbound, Prompt
 from gateway.seams.recogniser import Recogniser, RecognitionStream
