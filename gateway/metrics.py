@@ -16,6 +16,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway.histogram import LATENCY_BUCKETS_S, PACING_BUCKETS_S, Histogram
+from gateway.seams.sip_state import SipState
 
 _GAP_BUCKETS_S = (0.02, 0.04, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _BUFFER_BUCKETS_S = (0.02, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
@@ -115,6 +116,16 @@ class Metrics(Collector):
             "Entries of the SIP side's tables; all fall to nothing after the last call.",
             ["table"], registry=registry,
         )  # fmt: skip
+        self._sip_registered = Gauge(
+            "talkspurt_sip_registered",
+            "1: every account of ours at the registrar is registered; 0: one is not.",
+            ["registrar"], registry=registry,
+        )  # fmt: skip
+        self._sip_trunk_answers = Gauge(
+            "talkspurt_sip_trunk_answers",
+            "1: the trunk's proxy answers OPTIONS; 0: it does not. Trunks with ping_s.",
+            ["trunk"], registry=registry,
+        )  # fmt: skip
         self._tasks = Gauge("talkspurt_tasks", "Tasks on the gateway's event loop.", registry=registry)
         self._rtp_lost = Counter("talkspurt_rtp_lost", "RTP packets from callers that never came.", registry=registry)
         self._rtp_jitter = PrometheusHistogram(
@@ -149,6 +160,14 @@ class Metrics(Collector):
         self._tasks.set(tasks)
         for table, entries in sip.items():
             self._sip_kept.labels(table).set(entries)
+
+    def sip_state(self, state: SipState) -> None:
+        """Note where the SIP side is registered and which trunks answer."""
+        for registrar in {each.registrar for each in state.registrations}:
+            here = all(each.registered for each in state.registrations if each.registrar == registrar)
+            self._sip_registered.labels(registrar).set(here)
+        for trunk in state.trunks:
+            self._sip_trunk_answers.labels(trunk.trunk).set(trunk.answers)
 
     def rtp(self, *, lost: int, jitter_s: float) -> None:
         """Take the report of an RTP leg, which comes with every RTCP report and at the leg's end: new losses, and

@@ -21,6 +21,7 @@ from gateway.listener.certificates import Certificates
 from gateway.listener.source_limit import SourceLimit
 from gateway.seams.leg import CallEvents
 from gateway.seams.originate import CallOrder
+from gateway.seams.sip_state import RegistrationState, SipState, TrunkState
 from sip_bridge.call import IncomingCall, SipCall
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog import Dialog, DialogId, Refusal, dialog_id
@@ -185,6 +186,17 @@ class SipBridge:
             "transactions": self.endpoint.transactions,
             "ports": self._ports.in_use,
         }
+
+    @property
+    def state(self) -> SipState:
+        """At which registrars we are registered, and which trunks answer."""
+        return SipState(
+            tuple(
+                RegistrationState(each.config.registrar, each.config.trunk, each.registered, each.status)
+                for each in self.registrations
+            ),
+            tuple(TrunkState(name, pings.alive) for name, pings in self._pings.items()),
+        )
 
     # --- the endpoint's user ---------------------------------------------------------------------------------------
 

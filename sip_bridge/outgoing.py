@@ -252,6 +252,10 @@ class Outgoing:
         """Return an attempt; see ``Originator``."""
         return self._attempts.get(call_id)
 
+    def under_way(self) -> list[Attempt]:
+        """Return the attempts that are not answered yet; see ``Originator``."""
+        return [self._attempts[call_id] for call_id in self._calling if call_id in self._attempts]
+
     def cancel(self, call_id: str) -> bool:
         """Cancel an attempt; see ``Originator``."""
         call = self._calling.get(call_id)

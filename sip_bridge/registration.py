@@ -64,6 +64,8 @@ class Registration:
         self._tag = secrets.token_hex(8)
         self._cseq = 0
         self._expires_s = config.expires_s
+        self._logged: tuple[bool, int] | None = None
+        self._closing = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -91,6 +93,7 @@ class Registration:
 
     async def close(self) -> None:
         """Stop, and tell the registrar, which has two seconds to answer."""
+        self._closing = True
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -154,12 +157,16 @@ class Registration:
         return await self._client.ask(make, peer, auth=self._auth)
 
     def _became(self, registered: bool) -> None:
-        if registered != self.registered:
-            self.registered = registered
-            log.info(
+        outcome = (registered, 0 if registered else self.status)
+        if outcome != self._logged:  # a refusal that is repeated is logged once
+            self._logged = outcome
+            log.log(
+                logging.INFO if registered or self._closing else logging.WARNING,
                 "registered" if registered else "not registered",
                 extra={"registrar": self.config.registrar, "status": self.status},
             )
+        if registered != self.registered:
+            self.registered = registered
             self._on_change(self)
 
 

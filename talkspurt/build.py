@@ -58,6 +58,7 @@ from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
 from gateway.principal import voices_of_routes
 from gateway.seams.recogniser import Recogniser
+from gateway.seams.sip_state import SipState
 from gateway.seams.tracing import Tracer
 from gateway.seams.turn_model import TurnModel
 from gateway.switches import Switches
@@ -186,11 +187,12 @@ class Gateway:
             handoffs=self.handoffs,
             meter=self.metrics,
         )
-        self.health = Health(self.directory, engine.status, version=__version__)
+        self.health = Health(self.directory, engine.status, version=__version__, sip=self._sip_state)
         self.exposition = Exposition(
             self.metrics,
             self.dialogue_stats,
             lambda: self.sip.kept if self.sip is not None else {},
+            self._sip_state,
             engine.metrics,
             lambda: engine.moves,
         )
@@ -219,6 +221,9 @@ class Gateway:
             return None
         path = Path(config.folder) / f"{call_id}.wav"
         return Recorder(path, rate=8000, max_s=config.max_s, started=time.monotonic(), key=config.key)
+
+    def _sip_state(self) -> SipState:
+        return self.sip.state if self.sip is not None else SipState()
 
     def _app(self) -> web.Application:
         config = self.config

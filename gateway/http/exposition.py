@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from gateway.dialogue.line import DialogueStats
 from gateway.metrics import Metrics
+from gateway.seams.sip_state import SipState
 from tts_engine.errors import EngineError
 
 
@@ -15,6 +16,7 @@ class Exposition:
 
     Args:
         sip: sizes of the SIP side's tables, by name.
+        sip_state: where the SIP side is registered, and which trunks answer.
         engine: asks the engine for its own text; raises ``EngineError``.
         moves: how many turns have gone on at another engine.
     """
@@ -24,12 +26,14 @@ class Exposition:
         metrics: Metrics,
         dialogues: DialogueStats,
         sip: Callable[[], Mapping[str, int]],
+        sip_state: Callable[[], SipState],
         engine: Callable[[], Awaitable[bytes]],
         moves: Callable[[], int],
     ) -> None:
         self._metrics = metrics
         self._dialogues = dialogues
         self._sip = sip
+        self._sip_state = sip_state
         self._engine = engine
         self._moves = moves
 
@@ -40,6 +44,7 @@ class Exposition:
         self._metrics.dialogue_reconnects(total=self._dialogues.reconnects)
         self._metrics.dialogue_missed(replayed=self._dialogues.replayed, dropped=self._dialogues.messages_dropped)
         self._metrics.kept(tasks=len(asyncio.all_tasks()), sip=self._sip())
+        self._metrics.sip_state(self._sip_state())
         self._metrics.moved_turns(total=self._moves())
         ours = self._metrics.exposition()
         try:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from gateway.call.directory import LocalDirectory
 from gateway.call.session import Session
+from gateway.seams.sip_state import RegistrationState, SipState, TrunkState
 from tts_engine.api import EngineStatus
 from tts_engine.errors import EngineError
 
@@ -39,6 +40,10 @@ class HealthView(BaseModel):
     """Utterances that the engine works on."""
     queued: int
     """Steps that wait in the engine."""
+    registrations: list[RegistrationState]
+    """``sip.registrations``: where we are registered, and each registrar's last answer."""
+    trunks: list[TrunkState]
+    """Trunks with ``ping_s``: whether their proxies answer."""
 
 
 class Health:
@@ -46,14 +51,21 @@ class Health:
 
     Args:
         engine_status: asks the engine; raises ``EngineError``.
+        sip: the state of the SIP side.
     """
 
     def __init__(
-        self, directory: LocalDirectory[Session], engine_status: Callable[[], Awaitable[EngineStatus]], *, version: str
+        self,
+        directory: LocalDirectory[Session],
+        engine_status: Callable[[], Awaitable[EngineStatus]],
+        *,
+        version: str,
+        sip: Callable[[], SipState] = SipState,
     ) -> None:
         self._directory = directory
         self._engine_status = engine_status
         self._version = version
+        self._sip = sip
         self._status: EngineStatus | None = None
 
     def why_not_ready(self) -> str:
@@ -86,7 +98,7 @@ class Health:
 
     async def show(self, request: web.Request) -> web.Response:
         """Answer with the state of gateway and engine."""
-        status = self._status
+        status, sip = self._status, self._sip()
         view = HealthView(
             status=self.why_not_ready() or "ready",
             version=self._version,
@@ -98,6 +110,8 @@ class Health:
             callsLimit=self._directory.limit,
             active=status.active if status else 0,
             queued=status.queued if status else 0,
+            registrations=list(sip.registrations),
+            trunks=list(sip.trunks),
         )
         return web.json_response(view.model_dump())
 

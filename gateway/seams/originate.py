@@ -65,6 +65,10 @@ class Originator(Protocol):
         """What became of a call that was placed. None: the id is unknown, or the call was answered and is a session."""
         ...
 
+    def under_way(self) -> list[Attempt]:
+        """The calls that were placed and are neither answered nor given up."""
+        ...
+
     def cancel(self, call_id: str) -> bool:
         """Give up a call that is not answered yet. False: there is no such call of this id."""
         ...

@@ -5,6 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.call.stats import Meter
 from gateway.metrics import Metrics
+from gateway.seams.sip_state import RegistrationState, SipState, TrunkState
 
 NAMES = {
     "talkspurt_build_info": {"version", "python"},
@@ -29,6 +30,8 @@ NAMES = {
     "talkspurt_carrier_mark_delay_seconds": set(),
     "talkspurt_rtp_lost_total": set(),
     "talkspurt_rtp_jitter_seconds": set(),
+    "talkspurt_sip_registered": {"registrar"},
+    "talkspurt_sip_trunk_answers": {"trunk"},
 }
 PACING = "0.0005 0.001 0.002 0.005 0.01 0.02 0.05 +Inf"
 LATENCY = "0.01 0.025 0.05 0.075 0.1 0.15 0.2 0.25 0.3 0.4 0.5 0.75 1.0 2.0 +Inf"
@@ -56,6 +59,8 @@ def used() -> Metrics:
     metrics.moved_turns(total=1)
     metrics.tokens_dropped(4)
     metrics.rtp(lost=2, jitter_s=0.003)
+    accounts = [RegistrationState("sip:a", "", True, 200), RegistrationState("sip:a", "x", False, 403)]
+    metrics.sip_state(SipState((*accounts, RegistrationState("sip:b", "", True, 200)), (TrunkState("pbx", True),)))
     metrics.pacing_error("twilio").observe(0.0015)
     metrics.tick_lateness.observe(0.1)
     return metrics
@@ -97,6 +102,8 @@ def test_what_happened_is_counted() -> None:
     assert values["talkspurt_dialogue_missed_total", "replayed"] == 5
     assert values["talkspurt_dialogue_missed_total", "dropped"] == 2
     assert values["talkspurt_rtp_lost_total",] == 2
+    assert (values["talkspurt_sip_registered", "sip:a"], values["talkspurt_sip_registered", "sip:b"]) == (0, 1)
+    assert values["talkspurt_sip_trunk_answers", "pbx"] == 1
     assert values["talkspurt_dialogue_connected", "default"] == 3
     assert values["talkspurt_pacing_error_seconds_bucket", "0.001", "twilio"] == 0
     assert values["talkspurt_pacing_error_seconds_bucket", "0.002", "twilio"] == 1

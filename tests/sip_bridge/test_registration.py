@@ -202,6 +202,21 @@ async def test_a_wrong_password_is_not_tried_in_a_loop() -> None:
 
 
 @pytest.mark.virtual_time
+async def test_a_refusal_is_logged_once_and_again_when_it_is_another(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="sip_bridge.registration")
+    registrar = Registrar()
+    registrar.answers = [lambda request, status=status: response_to(request, status) for status in (404, 404, 403)]
+    async with registering(registrar) as (_, changes, _):
+        assert await changed(changes)
+        logged = [(each.levelname, each.message, vars(each)["status"]) for each in caplog.records]
+        assert logged == [
+            ("WARNING", "not registered", 404),
+            ("WARNING", "not registered", 403),
+            ("INFO", "registered", 200),
+        ]
+
+
+@pytest.mark.virtual_time
 async def test_a_stale_nonce_is_answered_with_the_fresh_one() -> None:
     registrar = Registrar(nonce_lifetime_s=60)
     old = iter([0.0, -100.0])  # the first challenge, after the first check, is made with a clock that is behind

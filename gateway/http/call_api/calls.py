@@ -72,10 +72,29 @@ class CallView(BaseModel):
     """The first 500 characters of the text to come. Each turn has its own line."""
 
 
+class AttemptView(BaseModel):
+    """A call that was placed and has not been answered (yet)."""
+
+    callId: str
+    """Id of the call that this attempt becomes."""
+    route: str
+    state: str
+    """``calling``, ``ringing``, ``early_media``, ``answered``, ``failed``."""
+    sipStatus: int
+    """Status of the callee's last answer. 0: there is none yet."""
+    reason: str
+    """Why it failed: ``busy``, ``no_answer``, ``declined``, ``not_found``, ``no_common_codec``, ``not_authorised``,
+    ``redirected``, ``unreachable``, ``unavailable``, ``cancelled``, ``refused``."""
+    startedAt: float
+    """Seconds since the epoch."""
+
+
 class CallList(BaseModel):
     """All live calls of this process."""
 
     calls: list[CallView]
+    placed: list[AttemptView]
+    """Calls of ours that nobody has answered yet."""
 
 
 class PlaceCallBody(BaseModel):
@@ -105,23 +124,6 @@ class PlaceCallBody(BaseModel):
         if bool(self.to) == bool(self.target):
             raise ValueError("expected one of to and target")
         return self
-
-
-class AttemptView(BaseModel):
-    """A call that was placed and has not been answered (yet)."""
-
-    callId: str
-    """Id of the call that this attempt becomes."""
-    route: str
-    state: str
-    """``calling``, ``ringing``, ``early_media``, ``answered``, ``failed``."""
-    sipStatus: int
-    """Status of the callee's last answer. 0: there is none yet."""
-    reason: str
-    """Why it failed: ``busy``, ``no_answer``, ``declined``, ``not_found``, ``no_common_codec``, ``not_authorised``,
-    ``redirected``, ``unreachable``, ``unavailable``, ``cancelled``, ``refused``."""
-    startedAt: float
-    """Seconds since the epoch."""
 
 
 class HandoffView(BaseModel):
@@ -190,7 +192,7 @@ class Calls:
         return session
 
     async def list(self, request: web.Request) -> web.Response:
-        """All live calls that whoever asks may see; with ``ended=true`` those of the call log."""
+        """All live calls that whoever asks may see, and those that ring; with ``ended=true`` those of the call log."""
         if request.query.get("ended") == "true":
             return await self._ended.list(request)
         views = []
@@ -200,7 +202,9 @@ class Calls:
             views.append(view(session))
             if number % VIEWS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        return web.Response(body=orjson.dumps({"calls": views}), content_type="application/json")
+        attempts = [] if self._originator is None else self._originator.under_way()
+        placed = [_attempt_view(each) for each in attempts if who.sees_call(each.route, each.call_id)]
+        return web.Response(body=orjson.dumps({"calls": views, "placed": placed}), content_type="application/json")
 
     async def show(self, request: web.Request) -> web.Response:
         """Return one call with its statistics, the state of a call that was placed, or a call of the log."""

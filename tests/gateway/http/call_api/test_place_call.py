@@ -64,10 +64,16 @@ async def test_a_call_is_placed_shown_answered_and_hung_up(tmp_path: Path) -> No
             assert invite.from_.uri.user == "+4930" and invite.headers.get("X-Case") == "7"
             assert "P-Asserted-Identity" not in invite.headers, "a parameter, whatever the trunk hands on"
             reply(phone, invite, 180)
-            assert (await until_state(http, placed["callId"], "ringing"))["sipStatus"] == 180
+            ringing = await until_state(http, placed["callId"], "ringing")
+            assert ringing["sipStatus"] == 180
+            async with http.get("/v1/calls") as answer:
+                assert await answer.json() == {"calls": [], "placed": [ringing]}
             reply(phone, invite, 200, body=offer(phone.rtp_port, codecs="0"))
             await next_of(phone, "ACK")
             view = await until_shown(http, placed["callId"], direction="outbound")
+            async with http.get("/v1/calls") as answer:
+                listed = await answer.json()
+            assert ([each["callId"] for each in listed["calls"]], listed["placed"]) == ([placed["callId"]], [])
             assert (view["transport"], view["callId"]) == ("sip", placed["callId"])
             async with asyncio.timeout(PATIENCE_S):
                 while (await phone.packet())[12:] == b"\xff" * 160:
