@@ -240,7 +240,7 @@ class RouteConfig(Section):
     """What happens to a call. The keys have the names of ConversationRelay's attributes."""
 
     tenant: str = ""
-    """Tenant whose route this is: one of `auth.api_keys`. The route's calls, however they come, their events and what
+    """Tenant whose route this is. The route's calls, however they come, their events and what
     they leave behind are seen by this tenant's keys and by keys with the scope `admin` only. Empty: the only tenant's;
     if there are several tenants, no one's, so that only `admin` sees it."""
 
@@ -513,11 +513,9 @@ Scope = Literal["speak", "calls", "read", "admin", "browser"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
-class ApiKey(Section):
-    """A key and its tenant."""
+class KeyRights(Section):
+    """Whose a key is, and what it may do."""
 
-    key: SecretStr = Field(min_length=1)
-    """The key, from the environment: `${NAME}`."""
     tenant: str = Field("default", min_length=1)
     """Whose key this is. Tenants do not see each other's routes (`routes.NAME.tenant`), calls, events and usage."""
     scopes: tuple[Scope, ...] | None = None
@@ -533,11 +531,21 @@ class ApiKey(Section):
     """Most calls that this key places in a minute: a bucket of this many, which fills again within a minute."""
 
 
+class ApiKey(KeyRights):
+    """A key and its tenant."""
+
+    key: SecretStr = Field(min_length=1)
+    """The key, from the environment: `${NAME}`."""
+
+
 class AuthConfig(Section):
     """Who may use `/`, `/v1` and `/metrics`."""
 
     api_keys: tuple[ApiKey, ...] = ()
     """Keys that are accepted as `Authorization: Bearer KEY`."""
+    keys_file: LocalPath = ""
+    """File with the keys that `talkspurt keys create` makes; it has their SHA-256 digests, not the keys. The server
+    looks at it every second: a new or revoked key counts within two seconds. A file that is not there has no keys."""
     token_s: int = Field(600, gt=0)
     """Life, in seconds, of a browser's token (`POST /v1/tokens`) that names none. A browser that lost its network needs
     the token again, so more lets long calls come back; less limits misuse of a token that got about."""
@@ -551,6 +559,11 @@ class AuthConfig(Section):
     `server.trusted_proxies`, or all clients count as one address."""
     failures_burst: int = Field(20, gt=0)
     """How many unknown keys one address may send at once."""
+
+    @property
+    def required(self) -> bool:
+        """Whether protected requests need a proof of who asks."""
+        return bool(self.api_keys or self.keys_file)
 
 
 class LimitsConfig(Section):

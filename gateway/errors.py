@@ -4,6 +4,7 @@
     ├── ProtocolError   the peer sent a message that cannot be read; nothing else is lost
     ├── Rejected        a call or request that we refuse, with the HTTP status that says why
     ├── ClipError       a `play` source that may not, or cannot, be played
+    ├── CredentialsError  a file of keys that cannot be read or written
     └── RecordingError  an encrypted recording that cannot be opened, or is not what was recorded
 
 A bug of ours raises another type (ValueError, RuntimeError), so the two are never confused.
@@ -34,6 +35,10 @@ class Rejected(GatewayError):
         self.code = code
         self.param = param
         self.retry_after_s = retry_after_s
+
+
+class CredentialsError(GatewayError):
+    """A file of keys cannot be read or written, or has not what it should have. The text names the file."""
 
 
 class ClipError(GatewayError):

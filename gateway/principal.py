@@ -9,10 +9,10 @@ existence is not told either. This module knows no requests.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.config import SCOPES, ApiKey, RouteConfig, Scope
+from gateway.config import SCOPES, KeyRights, RouteConfig, Scope
 from gateway.errors import Rejected
 from gateway.tokens import Grant, GrantScope
 
@@ -95,24 +95,35 @@ ANYONE = Principal(tenant="default", scopes=frozenset(SCOPES), routes=None, lead
 """Whoever asks where no keys are required."""
 
 
-def principal_of(key: ApiKey, keys: tuple[ApiKey, ...], routes: Mapping[str, RouteConfig]) -> Principal:
-    """Return who has ``key``, one of all ``keys``.
+def sole_tenant(keys: Sequence[KeyRights], routes: Mapping[str, RouteConfig]) -> str | None:
+    """Return the only tenant that the configuration names, which has everything. None: it names several.
 
-    Where all keys are one tenant's, that tenant has everything, and its keys may do everything unless they name scopes.
-    Where there are several tenants, routes without a tenant are seen by keys with the scope ``admin`` only.
+    Only the configuration counts: who makes a key for one more tenant while the server runs takes nothing from others.
     """
-    alone = len({other.tenant for other in keys}) == 1
-    scopes = frozenset(key.scopes if key.scopes is not None else SCOPES if alone else set(SCOPES) - {"admin"})
-    if alone or "admin" in scopes:
-        return Principal(tenant=key.tenant, scopes=scopes, routes=None, leads="calls" in scopes)
-    own = frozenset(name for name, route in routes.items() if route.tenant == key.tenant)
-    return Principal(tenant=key.tenant, scopes=scopes, routes=own, voices=_voices(key.tenant), leads="calls" in scopes)
+    named = {key.tenant for key in keys} | {route.tenant for route in routes.values() if route.tenant}
+    return next(iter(named or {"default"})) if len(named) < 2 else None
 
 
-def voices_of_routes(keys: tuple[ApiKey, ...], routes: Mapping[str, RouteConfig]) -> dict[str, str]:
+def principal_of(
+    tenant: str, scopes: Sequence[Scope] | None, *, sole: str | None, routes: Mapping[str, RouteConfig]
+) -> Principal:
+    """Return who asks for ``tenant``, with ``scopes``. None: all that the tenant's keys have by default.
+
+    Where the tenant is the only one of the configuration (``sole_tenant``), it has everything, and its keys may do
+    everything unless they name scopes. Any other one sees its own routes, and routes without a tenant are seen by keys
+    with the scope ``admin`` only.
+    """
+    alone = tenant == sole
+    held = frozenset(scopes if scopes is not None else SCOPES if alone else set(SCOPES) - {"admin"})
+    if alone or "admin" in held:
+        return Principal(tenant=tenant, scopes=held, routes=None, leads="calls" in held)
+    own = frozenset(name for name, route in routes.items() if route.tenant == tenant)
+    return Principal(tenant=tenant, scopes=held, routes=own, voices=_voices(tenant), leads="calls" in held)
+
+
+def voices_of_routes(sole: str | None, routes: Mapping[str, RouteConfig]) -> dict[str, str]:
     """Return what ids of the own voices begin with, by the name of each route that has a tenant among several."""
-    alone = len({key.tenant for key in keys}) == 1
-    return {name: _voices(route.tenant) for name, route in routes.items() if route.tenant and not alone}
+    return {} if sole else {name: _voices(route.tenant) for name, route in routes.items() if route.tenant}
 
 
 def sees_voice(voices: str, voice_id: str) -> bool:

@@ -104,14 +104,16 @@ class Tokens:
 
     # --- browsers --------------------------------------------------------------------------------------------------
 
-    def mark(self, api_key: bytes) -> bytes:
-        """Return what a token names an API key by. Nobody can guess the key by it."""
-        return self._mac(_KEYS + api_key)[:_CALL_BYTES]
+    def mark(self, credential: bytes) -> bytes:
+        """Return what a token names an API key by, of the key's digest. Nobody can guess the key by it."""
+        return self._mac(_KEYS + credential)[:_CALL_BYTES]
 
-    def grant(self, api_key: bytes, scope: GrantScope, *, expires: float, route: str = "", call: str = "") -> str:
+    def grant(self, credential: bytes, scope: GrantScope, *, expires: float, route: str = "", call: str = "") -> str:
         """Return a token for a browser, which may show it until it expires."""
         expiry = int(expires).to_bytes(_EXPIRY_BYTES, "big")
-        signed = expiry + secrets.token_bytes(_ID_BYTES) + self.mark(api_key) + "\0".join((scope, route, call)).encode()
+        signed = (
+            expiry + secrets.token_bytes(_ID_BYTES) + self.mark(credential) + "\0".join((scope, route, call)).encode()
+        )
         return GRANT + base64.urlsafe_b64encode(signed + self._mac(_GRANTS + signed)).decode()
 
     def check_grant(self, token: str, *, now: float) -> Grant:

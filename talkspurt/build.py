@@ -56,7 +56,7 @@ from gateway.listener.stream_admission import StreamAdmission
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
-from gateway.principal import voices_of_routes
+from gateway.principal import sole_tenant, voices_of_routes
 from gateway.seams.recogniser import Recogniser
 from gateway.seams.sip_state import SipState
 from gateway.seams.tracing import Tracer
@@ -149,7 +149,7 @@ class Gateway:
                 lambda leg, call: self.calls.begin(call, leg),
                 on_rejected=self.metrics.call_rejected,
             )
-        own_voices = voices_of_routes(config.auth.api_keys, config.routes)
+        own_voices = voices_of_routes(sole_tenant(config.auth.api_keys, config.routes), config.routes)
         self.known_voices = KnownVoices(engine.list_voices, own_voices)
         self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
         self.tracer = _tracer(config.tracing, self.ticker.now) if config.tracing is not None else None
@@ -202,6 +202,7 @@ class Gateway:
         admission = StreamAdmission(
             self.carriers, config.routes, self.tokens, self.directory, self.public_url, self.calls.begin
         )
+        self.auth = Authenticator(config.auth, config.server, config.routes, self.tokens)
         self.app = self._app()
         self.server = GatewayServer(
             config.server,
@@ -227,11 +228,10 @@ class Gateway:
 
     def _app(self) -> web.Application:
         config = self.config
-        auth = Authenticator(config.auth, config.server, config.routes, self.tokens)
         secure = config.server.tls is not None or config.server.public_url.startswith("https://")
         ended = EndedCalls(self.call_log, config.recording)
         app = make_app(
-            auth=auth,
+            auth=self.auth,
             health=self.health,
             calls=Calls(
                 self.directory,
@@ -256,7 +256,7 @@ class Gateway:
                 *Left(self.handoffs).routes(),
                 *AttachRoutes(self.switches.attach, config.routes, self.directory).routes(),
                 *(ExpectedRoutes(self.audiosocket, config.routes).routes() if self.audiosocket is not None else ()),
-                *Pages(auth, secure=secure).routes(),
+                *Pages(self.auth, secure=secure).routes(),
                 RouteList(config.routes).route(),
                 BrowserTokens(config.auth, config.routes, self.tokens, self.directory).route(),
                 *self.speech.routes(),
@@ -329,7 +329,12 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         if made.sip is not None:
             await made.sip.start()
             stack.push_async_callback(made.sip.aclose)
-        watches = [made.health.watch(), made.known_voices.watch(), collect_between_calls(lambda: len(made.directory))]
+        watches = [
+            made.auth.watch(),
+            made.health.watch(),
+            made.known_voices.watch(),
+            collect_between_calls(lambda: len(made.directory)),
+        ]
         recording = config.recording
         if recording.folder and recording.keep_days is not None:
             watches.append(delete_old(Path(recording.folder), keep_days=recording.keep_days))

@@ -206,6 +206,7 @@ def parser() -> argparse.ArgumentParser:
     _add_conformance(commands)
     _add_bench(commands)
     _add_voices(commands)
+    _add_keys(commands)
     _add_recording(commands)
     _add_config_commands(commands)
 
@@ -448,6 +449,43 @@ def _add_voices_options(p: argparse.ArgumentParser, action: str) -> None:
     _add_json(p)
 
 
+def _add_keys(commands: argparse._SubParsersAction[_Parser]) -> None:
+    example = "talkspurt keys create -c server.yaml --tenant shop --scope speak --scope calls --days 90"
+    p = _add(commands, "keys", None, "API keys of tenants, in auth.keys_file", example)
+    sub = p.add_subparsers(metavar="COMMAND", required=True)
+    run = delegated("talkspurt.keys")
+    p = _add(sub, "create", run, "make a key and print it, once", example)
+    p.add_argument("--tenant", type=_text, default="default", metavar="T", help="whose key it is (default: default)")
+    p.add_argument(
+        "--scope",
+        action="append",
+        choices=("speak", "calls", "read", "browser", "admin"),
+        help="what it may do, several times for several scopes (default: as for auth.api_keys)",
+    )
+    p.add_argument("--days", type=_positive, metavar="N", help="how long it is good (default: until it is revoked)")
+    p.add_argument("--name", default="", metavar="NAME", help="what it is for")
+    _add_keys_options(p, "create")
+    _add_keys_options(
+        _add(sub, "list", run, "all keys, without what was printed", "talkspurt keys list --json"), "list"
+    )
+    p = _add(
+        sub,
+        "revoke",
+        run,
+        "refuse a key for good; servers that run notice it within two seconds",
+        "talkspurt keys revoke 0a1b2c3d4e5f -c server.yaml",
+    )
+    p.add_argument("id", metavar="ID", help="the twelve characters behind tsk_, as `list` shows them")
+    _add_keys_options(p, "revoke")
+
+
+def _add_keys_options(p: argparse.ArgumentParser, action: str) -> None:
+    p.set_defaults(action=action)
+    p.add_argument("--keys-file", metavar="FILE", help="file of keys (default: auth.keys_file of the configuration)")
+    _add_config(p)
+    _add_json(p)
+
+
 def _add_recording(commands: argparse._SubParsersAction[_Parser]) -> None:
     example = "TALKSPURT__RECORDING__ENCRYPT=$RECORDING_KEY talkspurt recording decrypt recordings/VX01.wav.enc"
     p = _add(commands, "recording", None, "open encrypted recordings", example)
@@ -522,6 +560,22 @@ def _add_config(p: argparse.ArgumentParser) -> None:
 
 def _add_json(p: argparse.ArgumentParser) -> None:
     p.add_argument("--json", action="store_true", help="print the result as one JSON object")
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("expected a name, got nothing")
+    return text
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e6:
+        raise argparse.ArgumentTypeError(f"expected a number of more than 0 and less than 1,000,000, got {text!r}")
+    return number
 
 
 def _port(text: str) -> str:

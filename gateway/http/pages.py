@@ -129,6 +129,8 @@ class Pages:
         try:
             known = self._auth.tenant(request, key) is not None
         except Rejected as exc:
+            if exc.status == 401:
+                return self._form(page, _UNKNOWN)
             answer = self._form(page, "Too many unknown keys came from here. Wait a little.", status=exc.status)
             answer.headers["Retry-After"] = errors.retry_after(exc.retry_after_s)
             return answer

@@ -87,7 +87,7 @@ class BrowserTokens:
                 status=422, code="invalid_body", param="ttl_s",
             )  # fmt: skip
         token = self._tokens.grant(
-            request[TENANT].secret, body.scope, expires=time.time() + ttl_s, route=route, call=body.call
+            request[TENANT].credential, body.scope, expires=time.time() + ttl_s, route=route, call=body.call
         )
         view = TokenView(token=token, scope=body.scope, route=route, call=body.call, expiresInS=ttl_s)
         return web.json_response(view.model_dump(), status=201, headers={"Cache-Control": "no-store"})

@@ -98,7 +98,7 @@ class Config(Section):
                 f"server.insecure: true opens `/`, `/v1` and `/metrics` to everybody who knows server.public_url "
                 f"{server.public_url}: set auth.api_keys instead"
             )
-        if server.public_url and is_loopback(server.host) and not self.auth.api_keys:
+        if server.public_url and is_loopback(server.host) and not self.auth.required:
             # A loopback listener asks for no key; with a public address a proxy leads strangers to it.
             raise ValueError(
                 f"server.public_url {server.public_url} leads the outside to `/`, `/v1` and `/metrics`: "
@@ -127,7 +127,8 @@ class Config(Section):
         for name, route in self.routes.items():
             if route.recording and not self.recording.folder:
                 raise ValueError(f"routes.{name}.recording is on, but recording.folder is empty")
-            if route.tenant and route.tenant not in (tenants := {key.tenant for key in self.auth.api_keys}):
+            tenants = {key.tenant for key in self.auth.api_keys}
+            if route.tenant and route.tenant not in tenants and not self.auth.keys_file:
                 known = ", ".join(sorted(tenants)) or "there are no keys"
                 raise ValueError(
                     f"routes.{name}.tenant is {route.tenant!r}, which no key of auth.api_keys has ({known})"

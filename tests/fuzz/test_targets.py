@@ -48,6 +48,7 @@ READS = re.compile(
 """What a parser of bytes calls."""
 
 TRUSTED = {
+    "gateway/credentials/api_keys.py": "the file of keys that `talkspurt keys` wrote",
     "gateway/dialogue/script.py": "the operator's scripts",
     "gateway/uplink/sealing.py": "recordings that this server sealed",
     "gateway/recognition/server.py": "the embedded recogniser's socket, whose only client is this gateway",

@@ -7,13 +7,14 @@ from pydantic import SecretStr
 
 from gateway.config import SCOPES, ApiKey, RouteConfig
 from gateway.errors import Rejected
-from gateway.principal import ANYONE, Principal, principal_of, sees_voice, voices_of_routes
+from gateway.principal import ANYONE, Principal, principal_of, sees_voice, sole_tenant, voices_of_routes
 
 ROUTES = {"a": RouteConfig(tenant="one"), "b": RouteConfig(tenant="two"), "free": RouteConfig()}
 
 
 def principals(*keys: ApiKey) -> list[Principal]:
-    return [principal_of(key, keys, ROUTES) for key in keys]
+    sole = sole_tenant(keys, {})
+    return [principal_of(key.tenant, key.scopes, sole=sole, routes=ROUTES) for key in keys]
 
 
 def key(tenant: str, **fields: object) -> ApiKey:
@@ -40,7 +41,7 @@ def test_keys_of_one_tenant_have_everything_as_before_there_were_scopes() -> Non
     assert first.scopes == set(SCOPES) and second.scopes == {"read"}
     for who in (first, second, ANYONE):
         assert all(who.sees(name) for name in ROUTES) and who.own_voice("anna") == "anna"
-    assert voices_of_routes((key("desk"),), ROUTES) == {}
+    assert voices_of_routes("desk", ROUTES) == {}
 
 
 def test_a_missing_scope_is_named() -> None:
@@ -62,5 +63,16 @@ def test_voices_of_two_tenants_never_meet(tenant: str, other: str) -> None:
 
 
 def test_calls_of_a_route_know_the_voices_of_its_tenant() -> None:
-    keys = (key("one"), key("two"))
-    assert voices_of_routes(keys, ROUTES) == {"a": "one--", "b": "two--"}
+    assert voices_of_routes(None, ROUTES) == {"a": "one--", "b": "two--"}
+
+
+def test_the_only_tenant_is_the_only_one_that_the_configuration_names() -> None:
+    assert sole_tenant((), {}) == "default" and sole_tenant((), {"r": RouteConfig()}) == "default"
+    assert sole_tenant((key("desk"),), {"r": RouteConfig()}) == "desk"
+    assert sole_tenant((), {"r": RouteConfig(tenant="one")}) == "one"
+    assert sole_tenant((key("desk"),), {"r": RouteConfig(tenant="one")}) is None and sole_tenant((), ROUTES) is None
+
+
+def test_a_tenant_that_the_configuration_does_not_name_sees_nothing_of_the_house() -> None:
+    guest = principal_of("guest", None, sole="default", routes={"a": RouteConfig()})
+    assert not guest.sees("a") and "admin" not in guest.scopes and guest.own_voice("anna") == "guest--anna"

@@ -7,24 +7,30 @@ import hmac
 import ipaddress
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from aiohttp import web
-from pydantic import SecretStr
 
 from gateway.calling.allowance import Allowance
-from gateway.config import ApiKey, AuthConfig, RouteConfig, ServerConfig, is_loopback
+from gateway.config import AuthConfig, KeyRights, RouteConfig, ServerConfig, is_loopback
+from gateway.credentials import api_keys
+from gateway.credentials.api_keys import StoredKey, digest
+from gateway.credentials.watched_file import WatchedFile
 from gateway.errors import Rejected
 from gateway.http.request.routes import Handler, Route
 from gateway.listener.forwarded import Proxies
 from gateway.listener.source_limit import SourceLimit
-from gateway.principal import ANYONE, Principal, principal_of
+from gateway.principal import ANYONE, Principal, principal_of, sole_tenant
 from gateway.tokens import GRANT, Tokens
 
 COOKIE = "talkspurt_session"
 """Name of the cookie with the token of a browser that has signed in (``gateway.http.pages``). It is HttpOnly and
 SameSite=Strict, so a request that another site causes does not carry it."""
+
+_INDEX_BYTES = 8
+"""A key is found by the first bytes of its digest and proved by all of them."""
 
 _REMEMBERED = 10_000
 """How many addresses that sent unknown keys, and how many keys, are remembered. Each takes a few hundred bytes."""
@@ -42,12 +48,21 @@ def source(address: str) -> str:
 
 
 class Tenant:
-    """One key's counters, and who has the key. Times are monotonic seconds."""
+    """One key's counters, and who has the key. Times are monotonic seconds.
 
-    def __init__(self, key: ApiKey, who: Principal) -> None:
+    Args:
+        credential: names the key to ``Tokens``: its digest, since the key itself is not kept.
+        expires_at: from when the key is refused, seconds since the epoch.
+    """
+
+    def __init__(
+        self, key: KeyRights, who: Principal, *, credential: bytes = b"-", expires_at: float | None = None
+    ) -> None:
         self.name = key.tenant
+        self.key = key
         self.who = who
-        self.secret = key.key.get_secret_value().encode()
+        self.credential = credential
+        self._expires_at = expires_at
         self._per_minute = key.requests_per_minute
         self.allowance = Allowance(per_minute=key.calls_per_minute, at_once=key.concurrent_calls, whose="this key")
         self._recent: deque[float] = deque()
@@ -66,6 +81,11 @@ class Tenant:
                 status=429, code="rate_limited", retry_after_s=self._recent[0] + 60 - now,
             )  # fmt: skip
         self._recent.append(now)
+
+    def check_expiry(self, now: float) -> None:
+        """Raises ``Rejected`` (401) if the key has expired. ``now`` is seconds since the epoch."""
+        if self._expires_at is not None and self._expires_at <= now:
+            raise Rejected("the key has expired", status=401, code="expired_key")
 
     @contextmanager
     def occupied(self) -> Iterator[None]:
@@ -101,11 +121,17 @@ class Authenticator:
     def __init__(
         self, auth: AuthConfig, server: ServerConfig, routes: Mapping[str, RouteConfig], tokens: Tokens
     ) -> None:
-        self._tenants = [Tenant(key, principal_of(key, auth.api_keys, routes)) for key in auth.api_keys]
-        self._anyone = Tenant(ApiKey(key=SecretStr("-")), ANYONE)
+        self._routes = routes
         self._tokens = tokens
         self._session_s = auth.session_s
-        self._by_mark = {tokens.mark(tenant.secret): tenant for tenant in self._tenants or [self._anyone]}
+        self._required = auth.required
+        self._sole = sole_tenant(auth.api_keys, routes)
+        self._anyone = Tenant(KeyRights(), ANYONE)
+        self._configured = [self._tenant(key, digest(key.key.get_secret_value().encode())) for key in auth.api_keys]
+        self._by_digest: dict[bytes, Tenant] = {}
+        self._by_mark: dict[bytes, Tenant] = {}
+        self._key_file = WatchedFile(Path(auth.keys_file), api_keys.read) if auth.keys_file else None
+        self._take(self._key_file.value if self._key_file is not None else ())
         self._open = server.insecure or is_loopback(server.host)
         self._proxies = Proxies(server.trusted_proxies)
         self._failures = SourceLimit(
@@ -113,6 +139,27 @@ class Authenticator:
         )
         self._asked: OrderedDict[tuple[str, bytes], None] = OrderedDict()
         """Address and digest of each key. The entry that was unused for longest is forgotten first."""
+
+    async def watch(self) -> None:
+        """Take keys that are made or revoked while the server runs. What was opened with a key stays open."""
+        if self._key_file is not None:
+            await self._key_file.watch(self._take)
+
+    def _take(self, stored: Sequence[StoredKey]) -> None:
+        before = {tenant.credential: tenant for tenant in self._by_digest.values()}
+        tenants = list(self._configured)
+        for key in stored:
+            credential = bytes.fromhex(key.sha256)
+            if key.revoked_at is None:
+                known = before.get(credential)  # its counters go on
+                same = known is not None and known.key == key
+                tenants.append(known if known is not None and same else self._tenant(key, credential, key.expires_at))
+        self._by_digest = {tenant.credential[:_INDEX_BYTES]: tenant for tenant in tenants}
+        self._by_mark = {self._tokens.mark(t.credential): t for t in (tenants if self._required else [self._anyone])}
+
+    def _tenant(self, key: KeyRights, credential: bytes, expires_at: float | None = None) -> Tenant:
+        who = principal_of(key.tenant, key.scopes, sole=self._sole, routes=self._routes)
+        return Tenant(key, who, credential=credential, expires_at=expires_at)
 
     def check(self, request: web.Request) -> tuple[Tenant, Principal]:
         """Return the tenant of a request, and who asks. If no keys are required, all requests have the same tenant.
@@ -123,7 +170,7 @@ class Authenticator:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         # A browser cannot send headers with a page, a WebSocket or an EventSource.
         token = (given.strip() if scheme.lower() == "bearer" else "") or request.query.get("access_token", "")
-        if not self._tenants:
+        if not self._required:
             if self._open:
                 return self._granted(token) if token.startswith(GRANT) else (self._anyone, ANYONE)
             raise Rejected(
@@ -144,20 +191,21 @@ class Authenticator:
         """Return what the cookie of a browser holds that showed an API key or a token: a token, never the key."""
         if given.startswith(GRANT):
             return given
-        return self._tokens.grant(given.encode(), "session", expires=time.time() + self._session_s)
+        return self._tokens.grant(digest(given.encode()), "session", expires=time.time() + self._session_s)
 
     def _granted(self, token: str) -> tuple[Tenant, Principal]:
         grant = self._tokens.check_grant(token, now=time.time())
         found = self._by_mark.get(grant.key)
         if found is None:
             raise Rejected("the key of this token is no longer configured", status=401, code="unauthorized")
+        found.check_expiry(time.time())
         return found, found.who.granted(grant)
 
     def tenant(self, request: web.Request, key: str) -> Tenant | None:
         """Return the tenant whose key the request has. An empty key counts as none.
 
         Raises:
-            Rejected: 429, too many unknown keys came from this address.
+            Rejected: 429, too many unknown keys came from this address; 401, the key has expired.
         """
         if not key:
             return None
@@ -177,14 +225,14 @@ class Authenticator:
             if len(self._asked) > _REMEMBERED:
                 self._asked.popitem(last=False)
         self._asked.move_to_end(asked)
+        if found is not None:
+            found.check_expiry(time.time())
         return found
 
     def _owner(self, given: bytes) -> Tenant | None:
-        found = None
-        for tenant in self._tenants:
-            if hmac.compare_digest(tenant.secret, given):
-                found = tenant
-        return found
+        shown = digest(given)
+        found = self._by_digest.get(shown[:_INDEX_BYTES])
+        return found if found is not None and hmac.compare_digest(found.credential, shown) else None
 
     def guard(self, route: Route) -> Handler:
         """Return the route's handler. If the route wants a scope, the handler first checks who asks and the type of the

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.credentials.api_keys import digest
 from talkspurt.build import Gateway
 from tests.gateway.call.test_calls import CALL, Leg
 from tests.gateway.http.api_gateway import api_gateway
@@ -121,11 +122,13 @@ async def test_a_token_holds_no_more_than_its_key(
 async def test_a_token_dies_with_its_time_and_with_its_key(house: House) -> None:
     tokens, later = house.made.tokens, time.time() + 60
     for token, code in (
-        (tokens.grant(b"k", "call", expires=time.time() - 1, route="sales"), "expired_token"),
-        (tokens.grant(b"of last year", "call", expires=later, route="sales"), "unauthorized"),
+        (tokens.grant(digest(b"k"), "call", expires=time.time() - 1, route="sales"), "expired_token"),
+        (tokens.grant(digest(b"of last year"), "call", expires=later, route="sales"), "unauthorized"),
         ("tst_guessed", "bad_token"),
     ):
         status, error = await house.ask("GET", "/v1/webrtc/ice", token)
         assert (status, error["code"]) == (401, code)
-    gone = tokens.grant(b"k", "call", expires=later, route="closed")  # a route that the configuration has no longer
+    gone = tokens.grant(
+        digest(b"k"), "call", expires=later, route="closed"
+    )  # a route that the configuration has no longer
     assert (await house.offer(gone, route="closed"))[0] == 404

@@ -16,6 +16,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from gateway.config import ApiKey, AuthConfig, DialogueConfig, RouteConfig, ServerConfig
+from gateway.credentials.api_keys import digest
 from gateway.http.call_api.route_list import RouteList
 from gateway.http.pages import PAGES, Pages
 from gateway.http.request import errors
@@ -119,7 +120,7 @@ async def test_a_sign_in_ends_with_its_time_or_its_key() -> None:
     async with site(KEY, session_s=60) as http:
         async with http.post("/login", data={"key": KEY, "page": "/"}, allow_redirects=False) as answer:
             session = answer.cookies[COOKIE].value
-    old = Tokens("a secret", lifetime_s=60).grant(KEY.encode(), "session", expires=time.time() - 1)
+    old = Tokens("a secret", lifetime_s=60).grant(digest(KEY.encode()), "session", expires=time.time() - 1)
     for keys, cookie, status in (((KEY,), session, 200), ((KEY,), old, 401), (("another",), session, 401)):
         async with site(*keys) as http, http.get("/v1/routes", cookies={COOKIE: cookie}) as answer:
             assert answer.status == status
