@@ -315,7 +315,7 @@ class SipCall:
             return TransferStart.UNDER_WAY
         if not self._host.config.user_to_user:
             handoff_data = None
-        self._tell(self.protocol.transfer, uri, replaced, handoff_data)
+        self._tell(self.protocol.transfers.start, self.dialog, uri, replaced, handoff_data)
         return TransferStart.UNDER_WAY
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:

@@ -22,8 +22,9 @@ from sip_bridge.effects import (
     Waits,
 )
 from sip_bridge.errors import NotAcceptable, ProtocolError, SipError
-from sip_bridge.invite import SDP, InviteDialog, State, Timer, description_of
+from sip_bridge.invite import InviteDialog, State, Timer
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
+from sip_bridge.message.body import SDP, description_of
 from sip_bridge.message.digest import authorization, wants_fresh_nonce
 from sip_bridge.message.sdp import SessionDescription
 from sip_bridge.message.sip import Address, Headers, Request, Response, Uri
@@ -122,8 +123,6 @@ class InviteClient(InviteDialog):
     def _expired(self, timer: Timer) -> None:
         if timer is Timer.ANSWER:
             self._stop_calling("no_answer")
-        else:
-            super()._expired(timer)
 
     # --- what comes back -------------------------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ from sip_bridge.config import SipTimeouts, TrunkConfig
 from sip_bridge.dialog import Dialog, Refusal, SessionTimer
 from sip_bridge.effects import Begin, Waits
 from sip_bridge.errors import ProtocolError
-from sip_bridge.invite import SDP, InviteDialog, State, Timer, description_of
+from sip_bridge.invite import InviteDialog, State, Timer
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
+from sip_bridge.message.body import SDP, description_of
 from sip_bridge.message.sip import Request, Response
 from sip_bridge.transaction import Key
 
@@ -112,8 +113,6 @@ class InviteServer(InviteDialog):
                 self._end("dialogue manager is not there")
             case Timer.GREETED:
                 self._answer()
-            case _:
-                super()._expired(timer)
 
     def _answer_invite(self, status: int, headers: HeaderItems = (), body: bytes = b"") -> Response:
         return self._respond(self._key, self._invite, status, [self._contact, ALLOW, SUPPORTED, *headers], body)
@@ -125,7 +124,7 @@ class InviteServer(InviteDialog):
         response = self._answer_invite(200, [*self._refresh_headers, SDP], self._answer_body)
         self.state = State.UNCONFIRMED
         self.refresh.agree(self._first_timer, now=self._now)
-        self._await_ack(self._key, response, offers=self.late)
+        self._awaited_ack.begin(self.dialog, self._key, response, offers=self.late, now=self._now)
         if not self.late:
             self._apply(self.negotiation.agreed)
 

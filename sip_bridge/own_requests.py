@@ -16,8 +16,8 @@ from sip_bridge.message.digest import ClientAuth, authorization
 from sip_bridge.message.sip import Request, Response
 from sip_bridge.transaction import Key
 
-Done: TypeAlias = Callable[[Response | None], None]
-"""Is told the final response. None: no response came, or the request could not be sent."""
+Done: TypeAlias = Callable[[Response | None, float], None]
+"""Is told the final response, and the time. None: no response came, or the request could not be sent."""
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class OwnRequests:
         method: str,
         headers: HeaderItems,
         body: bytes,
-        done: Done = lambda response: None,
+        done: Done = lambda response, now: None,
         *,
         credentials: HeaderItems = (),
     ) -> None:
@@ -95,7 +95,7 @@ class OwnRequests:
             return self._peer
         return Peer(transport, host, uri.port or (5061 if secure else 5060))
 
-    def on_response(self, key: Key | None, response: Response) -> None:
+    def on_response(self, key: Key | None, response: Response, *, now: float) -> None:
         """Take a response, the first or a repeated one."""
         asked = self._asked.get(key) if key else None
         if asked is None:
@@ -114,13 +114,13 @@ class OwnRequests:
             self._effects.append(self.acked)
         if not asked.with_credentials and self._answer_challenge(asked, response):
             return
-        asked.done(response)
+        asked.done(response, now)
 
-    def on_failed(self, key: Key) -> None:
+    def on_failed(self, key: Key, *, now: float) -> None:
         """Note that no response came, or that the request could not be sent."""
         asked = self._asked.pop(key, None)
         if asked is not None:
-            asked.done(None)
+            asked.done(None, now)
 
     def _answer_challenge(self, asked: _Asked, response: Response) -> bool:
         request = asked.request

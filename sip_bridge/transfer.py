@@ -101,7 +101,7 @@ class Transfers:
         self._give_up_at = now + self._wait_s
         headers = refer_headers(target, replace(dialog.local, params={}).uri, handoff_data, replaced)
         self._requests.ask(
-            dialog, "REFER", [self._contact, *headers], b"", lambda answer: self._on_response(count, answer)
+            dialog, "REFER", [self._contact, *headers], b"", lambda answer, now: self._on_response(count, answer)
         )
 
     def deadline(self) -> float | None:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from gateway.errors import GatewayError
 from gateway.listener.forwarded import Proxies
 from sip_bridge.errors import SipError
-from sip_bridge.invite import description_of
 from sip_bridge.message import sdp
+from sip_bridge.message.body import description_of
 from sip_bridge.message.digest import parse_auth
 from sip_bridge.message.parameters import read_user_to_user
 from sip_bridge.message.sip import Address, MessageStream, Request, parse

@@ -519,7 +519,7 @@ def test_an_invite_too_short_is_sent_again_with_what_is_asked_for() -> None:
 
 def transferring() -> Call:
     call = up()
-    call.tell(call.protocol.transfer, Uri.parse("sip:bob@127.0.0.9"), None, None)
+    call.tell(call.protocol.transfers.start, call.protocol.dialog, Uri.parse("sip:bob@127.0.0.9"), None, None)
     assert not call.protocol.may_transfer()
     call.answer(call.asked("REFER"), 202)
     return call
@@ -534,10 +534,10 @@ def test_a_transfer_that_tells_nothing_is_over_after_its_time() -> None:
 
 def test_a_late_response_to_a_refer_that_was_given_up_says_nothing_of_the_next() -> None:
     call = up()
-    call.tell(call.protocol.transfer, Uri.parse("sip:bob@127.0.0.9"), None, None)
+    call.tell(call.protocol.transfers.start, call.protocol.dialog, Uri.parse("sip:bob@127.0.0.9"), None, None)
     first = call.asked("REFER")
     call.run(40)
-    call.tell(call.protocol.transfer, Uri.parse("sip:carl@127.0.0.9"), None, None)
+    call.tell(call.protocol.transfers.start, call.protocol.dialog, Uri.parse("sip:carl@127.0.0.9"), None, None)
     call.answer(first, 503)
     assert not call.protocol.may_transfer() and call.heard(Transferred) == [(32, Transferred(""))]
 

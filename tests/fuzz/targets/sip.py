@@ -7,8 +7,8 @@ import random
 
 from sip_bridge.dialog import Dialog, dialog_id, min_session_s, session_agreed, session_answer
 from sip_bridge.errors import NotAcceptable, ProtocolError
-from sip_bridge.invite import description_of
 from sip_bridge.message import sdp
+from sip_bridge.message.body import description_of, digit_of
 from sip_bridge.message.digest import ClientAuth, ServerAuth, authorization, parse_auth, wants_fresh_nonce
 from sip_bridge.message.parameters import caller_of, read_user_to_user, route_of
 from sip_bridge.message.sip import (
@@ -155,6 +155,8 @@ def run_headers(data: bytes) -> None:
         run_response(got)
         return
     with contextlib.suppress(ProtocolError):
+        assert digit_of(got) in (None, *"0123456789ABCD*#")
+    with contextlib.suppress(ProtocolError):
         caller = caller_of(got, ["*"])
         "".join([caller.from_, caller.to, caller.name, *caller.parameters.values()]).encode()
     route_of(got.uri, {"+49*": "a", "bot": "b"}, "default").encode()
@@ -250,7 +252,8 @@ TARGETS = [
     ),
     Target(
         name="sip-headers", run=run_headers, words=WORDS, seeds=(INVITE, MULTIPART, ANSWER, CHALLENGE),
-        covers=("sip_bridge/message/parameters.py", "sip_bridge/dialog.py", "sip_bridge/transfer.py"),
+        covers=("sip_bridge/message/body.py", "sip_bridge/message/parameters.py", "sip_bridge/dialog.py",
+                "sip_bridge/transfer.py"),
     ),
     Target(
         name="sip-stream", run=run_stream, covers=_MESSAGE, words=WORDS,

@@ -150,7 +150,8 @@ class _Call:
             case 2 if isinstance(protocol, InviteServer):
                 self.tell(protocol.on_greeted)
             case 3 if protocol.may_transfer():
-                self.tell(protocol.transfer, Uri.parse("sip:x@192.0.2.7"), None, rest[1:].decode("utf-8", "replace"))
+                data = rest[1:].decode("utf-8", "replace")
+                self.tell(protocol.transfers.start, protocol.dialog, Uri.parse("sip:x@192.0.2.7"), None, data)
             case 4 if hasattr(protocol, "dialog"):
                 self.tell(protocol.tell_referred, 200, "OK")
             case 5:
@@ -191,7 +192,8 @@ TARGETS = [
     Target(
         name="sip-call", run=run_call,
         covers=("sip_bridge/invite.py", "sip_bridge/invite_client.py", "sip_bridge/invite_server.py",
-                "sip_bridge/session_refresh.py", "sip_bridge/own_requests.py", "sip_bridge/transfer.py"),
+                "sip_bridge/awaited_ack.py", "sip_bridge/session_modification.py", "sip_bridge/session_refresh.py",
+                "sip_bridge/own_requests.py", "sip_bridge/transfer.py"),
         seeds=(
             joined(*_UP, b"\x01\x02\x01\x01", b"\x01\x00\x00\x00", b"\x01\x01\x00\x01"),
             joined(b"\x41\x01", b"\x01\x00\x00\x00", b"\x00\xf0", b"\x01\x03\x01\x01Supported: timer", b"\x07\x00"),
