@@ -42,6 +42,8 @@ class Call:
         """The message that ends our part of the call, behind the answer under way."""
         self._turn: list[dict[str, Any]] = []
         """The messages of `history` that the latest answer consists of."""
+        self._turn_before: list[dict[str, Any]] = []
+        """Those of the answer before."""
 
     def hand_over(self, reason: str, target: str = "") -> None:
         """Let a human take the call, after this answer. `target` needs `calling.allowed_targets`; without one
@@ -56,20 +58,23 @@ class Call:
             await self._hear(message["voicePrompt"])
         elif kind == "dtmf":
             await self._hear(f"(The caller pressed {message['digit']}.)")
+        elif kind == "interrupt" and (not self._turn or message.get("reason") == "dtmf"):
+            # A digit comes before what it interrupts: we are answering it already.
+            self._keep_what_was_heard(self._turn_before, message["utteranceUntilInterrupt"])
         elif kind == "interrupt":
             self._stop()
-            self._keep_what_was_heard(message["utteranceUntilInterrupt"])
+            self._keep_what_was_heard(self._turn, message["utteranceUntilInterrupt"])
         elif kind == "error":
             print("talkspurt:", message["description"], file=sys.stderr)
 
     async def _hear(self, words: str) -> None:
-        if self._stop():  # the caller went on before we said anything: close the turn, if it has begun
+        if self._stop():  # the caller went on before we said anything: the next answer preempts what has come
             await self._send(type="text", token="", last=True)
         self.history.append({"role": "user", "content": words})
+        self._turn_before, self._turn = self._turn, []
         self._answering = asyncio.create_task(self._answer())
 
     async def _answer(self) -> None:
-        self._turn = []
         try:
             async with aclosing(self._agent(self)) as answer:  # one that is stopped closes its request to the model
                 async for token in answer:
@@ -77,29 +82,37 @@ class Call:
         except Exception as exc:  # a model that fails must not leave a caller in silence
             print("agent:", repr(exc), file=sys.stderr)
             await self._say("Sorry, something went wrong. Please say that again.")
+        self._check_wanted()
         await self._send(type="text", token="", last=True)
         if self._leaving:
             await self._send(**self._leaving)
 
+    def _check_wanted(self) -> None:
+        """End an answer that was stopped and did not notice it: `asyncio.wait_for` of Python 3.11, which LangChain uses
+        for each piece, may swallow a cancellation."""
+        if asyncio.current_task() is not self._answering:
+            raise asyncio.CancelledError
+
     async def _say(self, token: str) -> None:
+        self._check_wanted()
         if not self._turn or self.history[-1] is not self._turn[-1]:
             self._turn.append({"role": "assistant", "content": ""})
             self.history.append(self._turn[-1])
         self._turn[-1]["content"] += token
-        await self._send(type="text", token=token, last=False)
+        await self._send(type="text", token=token, last=False, preemptible=True)
 
     def _stop(self) -> bool:
         """Stop the answer under way, and with it the request to the model. Was there one?"""
         answering, self._answering = self._answering, None
         return answering is not None and answering.cancel()
 
-    def _keep_what_was_heard(self, heard: str) -> None:
-        if not "".join(message["content"] for message in self._turn).startswith(heard):
+    def _keep_what_was_heard(self, turn: list[dict[str, Any]], heard: str) -> None:
+        if not "".join(message["content"] for message in turn).startswith(heard):
             return  # it was the greeting that was cut
-        for message in self._turn:
+        for message in turn:
             message["content"], heard = heard[: len(message["content"])], heard[len(message["content"]) :]
         self.history[:] = [message for message in self.history if message.get("content") != ""]
-        self._turn = []
+        turn.clear()
 
     async def _send(self, **message: Any) -> None:
         while True:

@@ -129,10 +129,12 @@ async def test_a_key_on_the_event_socket_interrupts_and_the_switch_is_flushed(
         assert turn.outcome == "interrupted"
         assert [m["digit"] for m in channel.messages if m["type"] == "dtmf"] == ["5"]
         if dialect == "freeswitch":
+            await until(lambda: f"uuid_audio_stream {channel.uuid} break" in switch.commands)
             assert await channel.commanded("uuid_audio_stream") == [f"{channel.uuid} start {' '.join(channel.started)}",
                                                                     f"{channel.uuid} break"]  # fmt: skip
         else:
-            assert channel.leg.clears == 1, "mod_audio_fork has a message for that"
+            await until(lambda: channel.leg.clears)  # mod_audio_fork has a message for that
+            assert channel.leg.clears == 1
 
 
 async def test_the_end_hangs_the_channel_up_with_its_result_in_variables(live: Live, switch: FreeSwitch) -> None:
