@@ -30,7 +30,8 @@ from tts_engine.cosyvoice.token2wav.first_chunk import FirstChunk
 from tts_engine.cosyvoice.token2wav.rendering import Rendering, Voice, lengths
 from tts_engine.cosyvoice.token2wav.scheduler import Scheduler, Shape
 from tts_engine.cosyvoice.token2wav.worker import WaveWorker
-from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed
+from tts_engine.errors import Exhausted, SynthesisFailed
+from tts_engine.stretch import ClauseStretch
 from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk, WordSpan
 
 ENOUGH_S = 0.5
@@ -169,9 +170,16 @@ class CosyVoiceSynthesizer:
 
     async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
         """See ``Synthesizer``. The first chunk needs as many speech tokens as ``CosyVoiceConfig.first_hop`` says, and
-        three more; each other chunk needs 25."""
-        if clause.speed != 1.0:
-            raise InvalidRequest(f"speed {clause.speed}: {self.name} streams at its own pace only", field="speed")
+        three more; each other chunk needs 25. The model knows no speed, so the sound is stretched: a second of fast
+        speech costs the device proportionally more."""
+        stretch = ClauseStretch.beyond(1.0, clause.speed, SAMPLE_RATE)
+        async with aclosing(self._chunks(clause, playhead)) as chunks:
+            async for chunk, last in chunks:
+                # In a thread, since a long chunk takes milliseconds.
+                yield chunk if stretch is None else await asyncio.to_thread(stretch.chunk, chunk, last=last)
+
+    async def _chunks(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[tuple[PcmChunk, bool], None]:
+        """Yield the clause at the model's own speed. True comes with its last chunk."""
         begun = time.monotonic()
         features, voice = await self._voice(clause.voice)
         words = _Words([])
@@ -186,8 +194,10 @@ class CosyVoiceSynthesizer:
                 async for token in tokens:
                     if silence is None or silence.keep(token):
                         rendering.tokens.append(token)
-                    if self._scheduler.missing(rendering) <= 0 and not self._lengthened(rendering, playhead):
-                        yield await self._chunk(rendering, words, playhead, begun, text_s, final=False)
+                    if self._scheduler.missing(rendering) <= 0 and not self._lengthened(
+                        rendering, playhead, clause.speed
+                    ):
+                        yield await self._chunk(rendering, words, playhead, begun, text_s, final=False), False
                         text_s = 0.0
                         await self._give_way(playhead)
                         begun = time.monotonic()
@@ -196,13 +206,14 @@ class CosyVoiceSynthesizer:
             words.total = len(rendering.tokens) * SAMPLES_PER_TOKEN
             while len(rendering.tokens) > rendering.sounded:
                 final = self._scheduler.is_last(rendering)
-                yield await self._chunk(rendering, words, playhead, begun, text_s, final=final)
+                yield await self._chunk(rendering, words, playhead, begun, text_s, final=final), final
                 begun, text_s = time.monotonic(), 0.0
         finally:
             self._worker.close(rendering)
-            self._admission.departed(time.monotonic(), rendering.sounded * SAMPLES_PER_TOKEN / SAMPLE_RATE)
+            sound_s = rendering.sounded * SAMPLES_PER_TOKEN / SAMPLE_RATE
+            self._admission.departed(time.monotonic(), sound_s / clause.speed)
 
-    def _lengthened(self, rendering: Rendering, playhead: Hearing) -> bool:
+    def _lengthened(self, rendering: Rendering, playhead: Hearing, speed: float) -> bool:
         """Let a clause whose shortest first chunk is ready begin with a longer one, if it needs that. Return whether it
         does."""
         if rendering.sounded or rendering.voice.longer is None:
@@ -211,7 +222,7 @@ class CosyVoiceSynthesizer:
         voices = list(lengths(rendering.voice))
         wait_s = self._admission.wait_s(self._load())
         place = self._first_chunk.choose(
-            [self._sound_s(voice) for voice in voices], slack_s=playhead.slack_s(now), wait_s=wait_s, now=now
+            [self._sound_s(voice) / speed for voice in voices], slack_s=playhead.slack_s(now), wait_s=wait_s, now=now
         )
         for _ in range(place):
             self._worker.lengthen(rendering)

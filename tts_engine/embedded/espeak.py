@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from tts_engine.api import EngineStatus, VoiceInfo
 from tts_engine.embedded.voice_ids import ESPEAK as PREFIX
 from tts_engine.errors import InvalidRequest, NotFound, SynthesisFailed, Unavailable
+from tts_engine.stretch import ClauseStretch
 from tts_engine.synthesizer import LINE_RATES, ClauseRequest, Hearing, PcmChunk, WordSpan
 from tts_engine.text.scripts import is_noise
 from voicecodecs.pcm import to_float32
@@ -34,6 +36,8 @@ _CHARS_UTF8 = 1
 _END_PAUSE = 0x1000
 _RATE_PARAMETER = 1
 _WORDS_PER_MINUTE = 165
+_SLOWEST = 0.5
+"""Slower than this the library does not speak (80 words a minute), whatever it is told."""
 _LIBRARY_RATE = 22050
 _EVENT_LIST_TERMINATED, _EVENT_WORD = 0, 1
 
@@ -137,13 +141,13 @@ class EspeakSynthesizer:
         asked_at = time.monotonic()
         self._active += 1
         try:
-            begun, pcm, words = await loop.run_in_executor(self._thread, self._speak, clause, language)
+            begun, chunk = await loop.run_in_executor(self._thread, self._speak, clause, language)
         finally:
             self._active -= 1
-        if not len(pcm):
+        if not len(chunk.pcm):
             raise InvalidRequest(f"text has nothing that espeak-ng can pronounce in {language!r}")
         engine_ms = (time.monotonic() - begun) * 1e3
-        yield PcmChunk(pcm=pcm, words=words, queue_ms=(begun - asked_at) * 1e3, engine_ms=engine_ms)
+        yield replace(chunk, queue_ms=(begun - asked_at) * 1e3, engine_ms=engine_ms)
 
     def takes(self, clause: ClauseRequest) -> bool:
         """Is a clause for this engine and not for the embedded voice? Its voice decides, else its language."""
@@ -162,8 +166,8 @@ class EspeakSynthesizer:
             raise NotFound(f"voice {clause.voice!r} is not configured; there is {known}")
         return language
 
-    def _speak(self, clause: ClauseRequest, language: str) -> tuple[float, NDArray[np.float32], list[WordSpan]]:
-        """Return the monotonic second of the begin, the sound, and its words. Runs in the one thread."""
+    def _speak(self, clause: ClauseRequest, language: str) -> tuple[float, PcmChunk]:
+        """Return the monotonic second of the begin, and the clause. Runs in the one thread."""
         begun = time.monotonic()
         library = self._library
         assert library is not None
@@ -172,17 +176,20 @@ class EspeakSynthesizer:
         self._pcm, self._starts = [], []
         encoded = text.encode() + b"\0"
         flags = _CHARS_UTF8 | _END_PAUSE
+        speed = max(clause.speed, _SLOWEST)
         with _LOCK:
             library.espeak_SetSynthCallback(self._callback)
             library.espeak_SetVoiceByName(language.encode())
-            library.espeak_SetParameter(_RATE_PARAMETER, round(_WORDS_PER_MINUTE * clause.speed), 0)
+            library.espeak_SetParameter(_RATE_PARAMETER, round(_WORDS_PER_MINUTE * speed), 0)
             status = library.espeak_Synth(encoded, len(encoded), 0, 1, 0, flags, None, None)
         if status:
             raise SynthesisFailed(f"espeak-ng failed with status {status}")
         pcm = np.concatenate(self._pcm) if self._pcm else np.zeros(0, np.int16)
         rate = clause.line_rate or self.sample_rate
         sound = resample(to_float32(pcm), _LIBRARY_RATE, rate)
-        return begun, sound, self._words(len(sound), rate)
+        chunk = PcmChunk(pcm=sound, words=self._words(len(sound), rate))
+        stretch = ClauseStretch.beyond(speed, clause.speed, rate)
+        return begun, chunk if stretch is None else stretch.chunk(chunk, last=True)
 
     def _words(self, samples: int, rate: int) -> list[WordSpan]:
         starts = [(start, length, ms * rate // 1000) for start, length, ms in self._starts]

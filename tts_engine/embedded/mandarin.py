@@ -19,6 +19,7 @@ from tts_engine.embedded.kokoro import SAMPLE_RATE, KokoroVoice, Stop, model_fil
 from tts_engine.embedded.mandarin_text import MandarinReader
 from tts_engine.embedded.workers import Workers
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
+from tts_engine.stretch import ClauseStretch
 from tts_engine.synthesizer import LINE_RATES, ClauseRequest, Hearing, PcmChunk, Playhead
 from voicecodecs.resample import resample
 
@@ -152,6 +153,9 @@ class _ClauseWork:
         self._table = table
         self._pieces: list[Piece] | None = None
         self._samples = 0
+        self._rate = clause.line_rate or SAMPLE_RATE
+        self._speed = min(max(clause.speed, 0.5), 2.0)  # beyond, the network would slur
+        self._stretch = ClauseStretch.beyond(self._speed, clause.speed, self._rate)
         self.stop = Stop()
         self.finished = False
 
@@ -161,13 +165,12 @@ class _ClauseWork:
             self._pieces = self._reader.read(self._clause.text)
         spoken = None
         if self._pieces:
-            speed = min(max(self._clause.speed, 0.5), 2.0)  # beyond, speech would be slurred
-            spoken = self._voice.speak(self._pieces.pop(0), self._table, speed, self.stop)
+            spoken = self._voice.speak(self._pieces.pop(0), self._table, self._speed, self.stop)
         self.finished = spoken is None or not self._pieces
         if spoken is None:
             return None
         pcm, words = spoken
-        rate = self._clause.line_rate or SAMPLE_RATE
+        rate = self._rate
         pcm = resample(pcm, SAMPLE_RATE, rate)
         base = self._samples
         self._samples += len(pcm)
@@ -179,4 +182,5 @@ class _ClauseWork:
             )
             for word in words
         ]
-        return PcmChunk(pcm=pcm, words=moved)
+        chunk = PcmChunk(pcm=pcm, words=moved)
+        return chunk if self._stretch is None else self._stretch.chunk(chunk, last=self.finished)

@@ -27,6 +27,7 @@ from tts_engine.embedded.mandarin import MandarinSynthesizer
 from tts_engine.embedded.voice_ids import ENGLISH as VOICE
 from tts_engine.embedded.workers import Workers
 from tts_engine.errors import InvalidRequest, NotFound, Unavailable
+from tts_engine.stretch import ClauseStretch
 from tts_engine.synthesizer import LINE_RATES, ClauseRequest, Hearing, PcmChunk, Playhead, WordSpan
 
 _MAX_FRAMES = 160
@@ -199,6 +200,10 @@ class _ClauseWork:
         self._pieces: list[Piece] | None = None
         self._speech: Speech | None = None
         self._samples = 0
+        self._rate = clause.line_rate or SAMPLE_RATE
+        # The network was trained from 0.5 to 2. Beyond, it would slur, so the sound is stretched for the rest.
+        self._speed = min(max(clause.speed, 0.5), 2.0)
+        self._stretch = ClauseStretch.beyond(self._speed, clause.speed, self._rate)
         self.finished = False
 
     def step(self) -> PcmChunk | None:
@@ -214,11 +219,7 @@ class _ClauseWork:
             if not self._pieces:
                 self.finished = True
                 return None
-            # The network was trained from 0.5 to 2. Beyond, speech would be slurred, so the speed stays in this range.
-            speed = min(max(self._clause.speed, 0.5), 2.0)
-            self._speech = self._voice.begin(
-                self._pieces.pop(0), speed, self._noise, self._clause.line_rate or SAMPLE_RATE
-            )
+            self._speech = self._voice.begin(self._pieces.pop(0), self._speed, self._noise, self._rate)
             words = [
                 replace(w, first_sample=w.first_sample + self._samples, end_sample=w.end_sample + self._samples)
                 for w in self._speech.words
@@ -229,7 +230,8 @@ class _ClauseWork:
         if self._speech.finished:
             self._speech = None
             self.finished = not self._pieces
-        return PcmChunk(pcm=pcm, words=words)
+        chunk = PcmChunk(pcm=pcm, words=words)
+        return chunk if self._stretch is None else self._stretch.chunk(chunk, last=self.finished)
 
 
 _KNEE = 0.8

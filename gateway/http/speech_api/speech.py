@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, get_args
 
 import orjson
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
 
 from gateway.config import LimitsConfig
 from gateway.errors import Rejected
@@ -44,7 +45,17 @@ SILENT_FRAMES = 5
 """Length of the silence for a text without anything to speak (emoji, punctuation). An error would end the client's
 whole answer."""
 
-Speed = Annotated[float, Field(ge=0.25, le=4)]
+
+def _speed(value: object, check: ValidatorFunctionWrapHandler) -> float:
+    try:
+        return float(check(value))
+    except ValidationError:
+        raise PydanticCustomError(
+            "speed", "got {got}, expected a number from 0.25 to 4", {"got": repr(value)[:40]}
+        ) from None
+
+
+Speed = Annotated[float, Field(ge=0.25, le=4), WrapValidator(_speed)]
 
 
 class SpeechBody(BaseModel):

@@ -84,10 +84,27 @@ async def test_closing_a_clause_frees_everything_of_it(synthesizer: CosyVoiceSyn
 async def test_bad_requests_are_named(synthesizer: CosyVoiceSynthesizer) -> None:
     with pytest.raises(NotFound, match="nobody"):
         await speak(synthesizer, request(voice="nobody"))
-    with pytest.raises(InvalidRequest, match="speed"):
-        await speak(synthesizer, request(speed=1.5))
     with pytest.raises(InvalidRequest):
         await speak(synthesizer, request("..."))
+
+
+async def test_a_speed_stretches_sound_and_words_alike(
+    synthesizer: CosyVoiceSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.getrandbits", lambda _: 7)  # the clauses' seed, so that all say the same
+    text = "It leaves today."
+    own, slow, fast = [await speak(synthesizer, request(text, speed=speed)) for speed in (1.0, 0.25, 4.0)]
+    samples = sum(len(chunk.pcm) for chunk in own)
+    before = [word for chunk in own for word in chunk.words]
+    for speed, chunks in ((0.25, slow), (4.0, fast)):
+        assert sum(len(chunk.pcm) for chunk in chunks) == round(samples / speed)
+        # The first chunk is sent with the sound that it brings, but for what the stretching holds back.
+        assert len(own[0].pcm) / speed - len(chunks[0].pcm) < max(0.03 / speed, 0.012) * 24000
+        after = [word for chunk in chunks for word in chunk.words]
+        assert [text[word.start_char : word.end_char] for word in after] == text.split()
+        for word, moved in zip(before, after, strict=True):
+            assert moved.first_sample == pytest.approx(word.first_sample / speed, abs=1)
+            assert moved.end_sample == pytest.approx(word.end_sample / speed, abs=1)
 
 
 def test_a_directory_without_weights_says_what_is_missing(folder: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tts_engine.embedded.espeak import EspeakSynthesizer
 from tts_engine.embedded.synthesizer import EmbeddedSynthesizer
 from tts_engine.errors import NotFound
 from tts_engine.pipeline.engine import Engine
+from tts_engine.synthesizer import ClauseRequest, Playhead
 from voicecodecs.registry import AudioFormat
 
 
@@ -48,6 +50,21 @@ async def test_speaks_other_scripts_with_word_times() -> None:
             utterance.end_text()
             await anext(aiter(utterance))
     await engine.aclose()
+
+
+async def test_it_speaks_at_every_speed() -> None:
+    pytest.importorskip("espeakng_loader")
+    voice = EspeakSynthesizer(["en"])
+    await voice.start()
+    clause = ClauseRequest(text="Please hold the line.", voice="", language="en", speed=1.0, instruct="", first=True)
+    spoken = {}
+    for speed in (0.25, 0.5, 1.0, 4.0):
+        (spoken[speed],) = [chunk async for chunk in voice.synthesize(replace(clause, speed=speed), Playhead())]
+        length = len(spoken[speed].pcm)
+        assert [word.end_sample for word in spoken[speed].words][-1] == pytest.approx(length, abs=1)
+    await voice.aclose()
+    lengths = {speed: len(chunk.pcm) / len(spoken[1.0].pcm) for speed, chunk in spoken.items()}
+    assert lengths == pytest.approx({0.25: 4, 0.5: 2, 1.0: 1, 4.0: 0.25}, rel=0.15)
 
 
 async def test_the_embedded_engine_offers_configured_languages_beside_its_own_voice() -> None:

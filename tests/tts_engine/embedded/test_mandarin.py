@@ -129,10 +129,12 @@ async def test_a_clause_is_spoken_before_the_text_goes_on(engine: Engine) -> Non
 
 
 async def test_speed_and_voice_change_the_sound(engine: Engine) -> None:
-    plain, fast, other = [
-        pcm(await speak(engine, "你好吗？", **f)) for f in ({}, {"speed": 1.6}, {"voice": "jm_kumo", "language": ""})
+    plain, fast, slow, other = [
+        pcm(await speak(engine, "你好吗？", **f))
+        for f in ({}, {"speed": 1.6}, {"speed": 0.25}, {"voice": "jm_kumo", "language": ""})
     ]
     assert 0.4 < len(fast) / len(plain) < 0.8
+    assert 3 < len(slow) / len(plain) < 5, "beyond the network's own range"
     assert np.median(pitch(other)) < 0.8 * np.median(pitch(plain)), "a man"
 
 

@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 from hibari import Hibari, dsp
 
+from tests.peers.ears import understood, words_until_end
 from tts_engine.api import AudioChunk, UtteranceRequest
 from tts_engine.config import EmbeddedConfig
 from tts_engine.embedded.hibari import HibariVoice, Waveform, band
@@ -90,6 +91,29 @@ async def test_a_recogniser_understands_it_over_a_telephone_line(voice, transcri
         wrong += len(words) - sum(block.size for block in SequenceMatcher(None, words, heard).get_matching_blocks())
         total += len(words)
     assert wrong <= 0.05 * total
+
+
+@pytest.mark.parametrize("speed", [0.25, 0.5, 1.5, 2.0])
+async def test_a_recogniser_understands_it_at_other_speeds(voice, transcriber, speed: float) -> None:
+    heard = transcribe(transcriber, pcm(await speak(voice, SPOKEN[3], speed=speed)))
+    assert understood("speak with a person about your invoice", heard), heard
+
+
+@pytest.mark.parametrize(("own", "stretched"), [(0.5, 0.25), (2.0, 4.0)])
+async def test_beyond_the_range_of_the_network_sound_and_words_are_stretched(voice, own, stretched) -> None:
+    chunks, asked = [await speak(voice, SPOKEN[1], speed=speed) for speed in (own, stretched)]
+    before, after = ([s.first_sample for c in each for s in c.spans] for each in (chunks, asked))
+    assert len(after) == len(SPOKEN[1].split())
+    ratio = own / stretched
+    assert np.allclose(np.diff(after), np.diff(before) * ratio, atol=0.01 * 16000 * max(ratio, 1))  # trimmed by 5 ms
+    assert len(pcm(asked)) == pytest.approx(len(pcm(chunks)) * ratio, rel=0.02)
+
+
+async def test_slow_sound_cut_at_the_end_of_a_span_says_the_words_up_to_there(voice, transcriber) -> None:
+    chunks = await speak(voice, SPOKEN[0], speed=0.3)
+    (span,) = (s for c in chunks for s in c.spans if SPOKEN[0][s.start_char : s.end_char] == "Friday")
+    heard = transcribe(transcriber, pcm(chunks)[: span.end_sample])
+    assert abs(words_until_end(SPOKEN[0], heard) - 6) <= 1
 
 
 @pytest.mark.parametrize(

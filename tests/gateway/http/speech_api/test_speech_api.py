@@ -145,6 +145,18 @@ async def test_bad_requests_name_the_field(api: Api, path: str, body: dict[str, 
     assert answer["error"]["message"]
 
 
+@pytest.mark.parametrize("speed", [0.2, 4.1, "fast", None])
+@pytest.mark.parametrize(
+    ("path", "text"), [("/v1/tts", "text"), ("/v1/tts/stream", "text"), ("/v1/audio/speech", "input")]
+)
+async def test_a_speed_out_of_range_is_told_with_what_came(api: Api, path: str, text: str, speed: Any) -> None:
+    body = {text: "Hi.", "speed": speed} | ({"model": "tts-1", "voice": "tone"} if text == "input" else {})
+    status, answer = await api.ask("POST", path, json=body)
+    assert status in (400, 422)
+    assert answer["error"]["param"] == "speed"
+    assert answer["error"]["message"] == f"speed: got {speed!r}, expected a number from 0.25 to 4"
+
+
 async def test_a_body_that_is_no_json_and_one_that_is_too_large(api: Api) -> None:
     assert (await api.ask("POST", "/v1/tts", data=b"{", headers=JSON))[0] == 422
     assert (await api.ask("POST", "/v1/tts", data=b" " * 1_000_001, headers=JSON))[0] == 413
