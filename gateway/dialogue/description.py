@@ -681,7 +681,7 @@ to begin within it, and for what should not come. `--sign-with ENV` signs the re
 | tokens behind an interrupt by speech | spoken | dropped while they flow without a pause (`dialogue.stale_ms`) |
 | `end` | at once | after the speech before it (`dialogue.end_drain`) |
 | a second `setup` | never | after a reconnect, with `resumed: true` |
-| `interruptSensitivity` | high, medium, low | taken without effect; `barge_in` of the route |
+| `interruptSensitivity` | `high` (default), `medium`, `low` | taken and logged, without effect: see `barge_in` |
 | `break`, `phoneme`, `prosody` | as the provider can | pauses of `engine.speech.pauses`; the content is spoken |
 | dial-in, `cancel`, `commit`, `discard`, `mark`, `subscribe`, `transfer` | not there | extensions |
 """

@@ -95,9 +95,9 @@ class Heard:
         """Tell ``tokensPlayed``; returns the sample at which the next segment ends.
 
         The last segment of a turn is told when the turn has been heard to its end, together with the text after its
-        last word.
+        last word; a turn that is told whole has no other.
         """
-        while len(turn.segments) > turn.track.done:
+        while len(turn.segments) > turn.track.done and not turn.told_whole:
             end_sample, end_char = turn.segments[0]
             if end_sample > heard:
                 return end_sample

@@ -67,6 +67,7 @@ class Instructions:
         turn = self._queue.admit("greeting", "text", now)
         if turn is not None:
             turn.interruptible = interruptible
+            turn.told_whole = True
             self._accept_whole(turn, text, now)
             self._turns.advance(now)
 

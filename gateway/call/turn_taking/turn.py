@@ -156,6 +156,8 @@ class Turn:
         self.spans: list[TextSpan] = []
         self.segments: deque[tuple[int, int]] = deque()
         """(sample, character) at which the words of each chunk end, until ``tokensPlayed`` has told them."""
+        self.told_whole = False
+        """Whether ``tokensPlayed`` tells the turn in one piece, as that of a greeting is with Twilio."""
         self.reported_chars = 0
         self.captioned_spans = 0
         self.captioned_chars = 0

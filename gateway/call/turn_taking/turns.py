@@ -87,6 +87,9 @@ class Turns:
         )
         self._playout = playout
         self._agent_speaking = False
+        self._taking_over = False
+        """A new turn has cut the one being spoken, and the next has no sound yet. Meanwhile the agent counts as
+        speaking, as with Twilio."""
 
     def configure(self, defaults: TurnDefaults) -> None:
         """Take new defaults. Turns that were accepted keep theirs; what is reported and may interrupt changes now."""
@@ -104,6 +107,7 @@ class Turns:
     def preempt(self, newcomer: Turn, now: float) -> None:
         """Cut the turns before a new one that may be preempted."""
         before = [turn for turn in self.queue.in_line if turn is not newcomer and turn.preemptible]
+        self._taking_over |= self.queue.speaking() in before
         self.cut(before, "preempted", now, now)
 
     def complete_text(self, turn: Turn) -> None:
@@ -319,8 +323,12 @@ class Turns:
             self.effects.tell(TurnEvent(turn=turn.id, event=event, data=data))
 
     def _announce(self) -> None:
-        """Tell whether we are speaking, when that has changed."""
-        speaking = self.queue.speaking() is not None
+        """Tell whether we are speaking, when that has changed. Touch tones are no speech."""
+        turn = self.queue.speaking()
+        if turn is None and self._taking_over:
+            turn = next((each for each in self.queue.in_line if each.state.place is Place.SPEAKING), None)
+        self._taking_over = turn is not None and not turn.track.sent
+        speaking = turn is not None and turn.kind != "digits"
         if speaking != self._agent_speaking:
             self._agent_speaking = speaking
             if self.defaults.speaker_events:

@@ -485,8 +485,66 @@ def test_digits_wait_for_the_speech_before_them_and_make_no_events() -> None:
     call.run(1.0)
     assert [frame for _, frame in call.sent] == [b"t1"] * 10 + [b"t2"] * 10
     assert call.events("t2") == []
-    infos = [(info.name, info.value) for info in told(call, Info)]
-    assert ("tokensPlayed", "12") in infos
+    assert infos(call) == [
+        ("agentSpeaking", "on"), ("tokensPlayed", "one"), ("agentSpeaking", "off"), ("tokensPlayed", "12")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("silent_s", [0.0, 0.3])
+def test_the_agent_keeps_speaking_while_a_new_turn_takes_over(silent_s: float) -> None:
+    call = VirtualCall(TurnDefaults(speaker_events=True))
+    call.say(Text(token="one two three", last=True, preemptible=True))
+    call.work_all()
+    call.run(0.1)
+    call.say(Text(token="four", last=True))
+    call.run(silent_s)
+    assert infos(call) == [("agentSpeaking", "on")]
+    call.work_all()
+    call.run(1.0)
+    assert infos(call) == [("agentSpeaking", "on"), ("agentSpeaking", "off")]
+
+
+@pytest.mark.parametrize(
+    "newcomer", [SendDigits(digits="12"), Text(token="", last=True)], ids=["touch tones", "no word"]
+)
+def test_the_agent_is_silent_where_no_speech_takes_over(newcomer: SendDigits | Text) -> None:
+    call = VirtualCall(TurnDefaults(speaker_events=True))
+    call.say(Text(token="one two three", last=True, preemptible=True))
+    call.work_all()
+    call.run(0.1)
+    call.say(newcomer)
+    call.work_all()
+    call.run(0.05)
+    assert infos(call) == [("agentSpeaking", "on"), ("agentSpeaking", "off")]
+
+
+def test_the_agent_is_silent_once_the_turn_that_takes_over_is_cancelled() -> None:
+    call = VirtualCall(TurnDefaults(speaker_events=True))
+    call.say(Text(token="one two three", last=True, preemptible=True))
+    call.work_all()
+    call.run(0.1)
+    call.say(Text(token="four", last=True), Cancel())
+    assert infos(call) == [("agentSpeaking", "on"), ("agentSpeaking", "off")]
+
+
+def test_a_greeting_is_played_in_one_piece() -> None:
+    call = VirtualCall(TurnDefaults(tokens_played=True))
+    call.instructions.greet("Good morning. How are you?", "any", call.now)
+    call.work_all()
+    for _ in range(100):
+        call.run(0.02)
+        call.follow()
+    assert infos(call) == [("tokensPlayed", "Good morning. How are you?")]
+
+
+def test_of_a_greeting_that_is_cut_the_heard_part_is_played() -> None:
+    call = VirtualCall(TurnDefaults(tokens_played=True))
+    call.instructions.greet("Good morning. How are you?", "any", call.now)
+    call.work_all()
+    call.run(0.5)
+    call.follow()
+    call.turns.on_digit("1", call.now)
+    assert infos(call) == [("tokensPlayed", "Good morning. How")]
 
 
 def test_segments_of_tokens_played_join_to_the_tokens() -> None:
@@ -494,9 +552,12 @@ def test_segments_of_tokens_played_join_to_the_tokens() -> None:
     call.say(Text(token="Hello there, how are you? ", last=True))
     call.work_all()
     call.run(3.0)
-    infos = [(info.name, info.value) for info in told(call, Info)]
-    assert "".join(value for name, value in infos if name == "tokensPlayed") == "Hello there, how are you? "
-    assert infos[0] == ("agentSpeaking", "on") and infos[-1] == ("agentSpeaking", "off")
+    assert played(call) == "Hello there, how are you? "
+    assert infos(call)[0] == ("agentSpeaking", "on") and infos(call)[-1] == ("agentSpeaking", "off")
+
+
+def infos(call: VirtualCall) -> list[tuple[str, str]]:
+    return [(info.name, info.value) for info in told(call, Info)]
 
 
 def played(call: VirtualCall) -> str:
