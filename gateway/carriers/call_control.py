@@ -31,6 +31,7 @@ class Answer:
     """The body of a webhook's answer."""
 
     content_type: str
+    """With its parameters, as the header says it."""
     body: bytes
 
 
@@ -81,7 +82,8 @@ class CallControl(Generic[S]):
 
 def xml_answer(verbs: str) -> Answer:
     """Return an answer with verbs of TwiML or a relative of it."""
-    return Answer("text/xml", f'<?xml version="1.0" encoding="UTF-8"?>\n<Response>{verbs}</Response>'.encode())
+    body = f'<?xml version="1.0" encoding="UTF-8"?>\n<Response>{verbs}</Response>'
+    return Answer("text/xml; charset=utf-8", body.encode())
 
 
 def json_answer(value: Any) -> Answer:

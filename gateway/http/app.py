@@ -14,7 +14,7 @@ from gateway.errors import ProtocolError, Rejected
 from gateway.http.call_api.calls import AttemptView, CallList, Calls, CallView, MessageBody, PlaceCallBody
 from gateway.http.call_api.ended_calls import EndedCalls
 from gateway.http.health import Health, HealthView
-from gateway.http.request import errors
+from gateway.http.request import errors, request_id
 from gateway.http.request.auth import WHO, Authenticator
 from gateway.http.request.routes import JSON, Handler, Route, openapi
 from gateway.http.webhooks import Webhooks
@@ -202,6 +202,7 @@ def make_app(
         client_max_size=limits.message_bytes,
     )
     app[ROUTES] = routes
+    app.on_response_prepare.append(request_id.on_prepare)
     for route in routes:
         handler = auth.guard(route)
         if route.begins_call:

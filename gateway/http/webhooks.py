@@ -212,4 +212,4 @@ def _scalars(body: bytes) -> dict[str, str]:
 
 
 def _response(answer: Answer) -> web.Response:
-    return web.Response(body=answer.body, content_type=answer.content_type)
+    return web.Response(body=answer.body, headers={"Content-Type": answer.content_type})

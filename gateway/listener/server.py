@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 from urllib.parse import parse_qsl
 
-from aiohttp import web
+from aiohttp import web, web_response
 from picows import WSAutoPingStrategy, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stubs; the version is pinned
 
@@ -141,6 +141,8 @@ class GatewayServer:
         self._sites = sites
         self._call_apis = call_apis or {}
         self.on_rejected = on_rejected
+        # Strangers need not know what we are made of. aiohttp's own answers to what is no HTTP have no other way.
+        web_response.SERVER_SOFTWARE = "talkspurt"  # type: ignore[attr-defined]  # not in its documented API
         # Unpacking would run on the loop, before anybody has proven anything, and a few kB may hold gigabytes. The
         # application refuses packed bodies.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, auto_decompress=False)

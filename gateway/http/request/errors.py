@@ -10,6 +10,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from gateway.errors import ClipError, ProtocolError, Rejected
+from gateway.http.request import request_id
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest
 
 log = logging.getLogger(__name__)
@@ -89,5 +90,6 @@ async def middleware(
         try:
             return of(exc)
         except Exception:  # ``of`` raised it again, so the error is not the peer's
-            log.exception("request failed", extra={"method": request.method, "path": request.path})
+            failed = {"request": request_id.of(request), "method": request.method, "path": request.path}
+            log.exception("request failed", extra=failed)
             return failure(500, "internal", "internal error")

@@ -19,6 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config import LimitsConfig
 from gateway.errors import Rejected
+from gateway.http.request import request_id
 from gateway.http.request.auth import TENANT, WHO, Tenant
 from gateway.http.request.routes import Route
 from gateway.http.speech_api.audio_file import FORMATS, engine_format, writer
@@ -290,7 +291,8 @@ class Speech:
                         await response.write(wrap(piece))
                 except EngineError as exc:
                     # The status has been sent, so only a body without its end can still tell of an error.
-                    log.warning("speech broke off", extra={"code": exc.code, "why": str(exc)})
+                    why = {"request": request_id.of(request), "code": exc.code, "why": str(exc)}
+                    log.warning("speech broke off", extra=why)
                     if request.transport is not None:
                         request.transport.abort()
                     return response
