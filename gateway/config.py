@@ -538,6 +538,42 @@ class ApiKey(KeyRights):
     """The key, from the environment: `${NAME}`."""
 
 
+JwtAlgorithm = Literal["HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "ES256", "ES384", "ES512"]
+
+
+class JwtConfig(Section):
+    """JSON Web Tokens that another service signs, for example an OpenID Connect provider. A token says its tenant, its
+    scopes (claim `scope`, names with spaces between) and its end (`exp`)."""
+
+    issuer: str = Field(min_length=1)
+    """What a token's `iss` has to be."""
+    audience: str = Field(min_length=1)
+    """What a token's `aud` has to be or hold."""
+    algorithms: tuple[JwtAlgorithm, ...] = Field(min_length=1)
+    """Signatures that count. `HS…` with `secret`; `RS…` and `ES…` with `jwks_file`; never both kinds."""
+    jwks_file: LocalPath = ""
+    """The issuer's public keys, a JWKS file. The server looks at it every second, and new keys count within two. Who
+    fetches it from the issuer is yours to say: a timer with curl, for example."""
+    secret: SecretStr | None = None
+    """What an issuer of `HS…` signs with, from the environment; at least as many bytes as the hash has (32, 48, 64)."""
+    tenant_claim: str = Field("tenant", min_length=1)
+    """Claim with the name of the tenant."""
+    leeway_s: float = Field(30.0, ge=0, le=300)
+    """How far the issuer's clock may be from ours, seconds. A token is good for so much longer than it says."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> JwtConfig:
+        if bool(self.jwks_file) == (self.secret is not None):
+            raise ValueError("set either jwks_file (RS, ES) or secret (HS)")
+        for algorithm in self.algorithms:
+            if algorithm.startswith("HS") != (self.secret is not None):
+                raise ValueError(f"{algorithm} wants {'secret' if algorithm.startswith('HS') else 'jwks_file'}")
+            wanted = int(algorithm[2:]) // 8
+            if self.secret is not None and len(self.secret.get_secret_value().encode()) < wanted:
+                raise ValueError(f"secret has less than the {wanted} bytes that {algorithm} wants")
+        return self
+
+
 class AuthConfig(Section):
     """Who may use `/`, `/v1` and `/metrics`."""
 
@@ -546,6 +582,8 @@ class AuthConfig(Section):
     keys_file: LocalPath = ""
     """File with the keys that `talkspurt keys create` makes; it has their SHA-256 digests, not the keys. The server
     looks at it every second: a new or revoked key counts within two seconds. A file that is not there has no keys."""
+    jwt: JwtConfig | None = None
+    """JSON Web Tokens that are accepted as keys are. Without this section there are none."""
     token_s: int = Field(600, gt=0)
     """Life, in seconds, of a browser's token (`POST /v1/tokens`) that names none. A browser that lost its network needs
     the token again, so more lets long calls come back; less limits misuse of a token that got about."""
@@ -563,7 +601,7 @@ class AuthConfig(Section):
     @property
     def required(self) -> bool:
         """Whether protected requests need a proof of who asks."""
-        return bool(self.api_keys or self.keys_file)
+        return bool(self.api_keys or self.keys_file or self.jwt)
 
 
 class LimitsConfig(Section):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from gateway.config import SCOPES, KeyRights, RouteConfig, Scope
 from gateway.errors import Rejected
@@ -33,6 +34,8 @@ class Principal:
     """The only call that it sees. Empty: all calls of its routes."""
     token: bytes = b""
     """Id of the browser's token that it showed. Empty: an API key, or nothing."""
+    expires: float = inf
+    """Until when it is who it is, seconds since the epoch."""
 
     def sees(self, route: str) -> bool:
         """Whether the principal may know of a route, and of everything that belongs to it."""

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import hmac
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +22,7 @@ _ANY_CALL = bytes(_CALL_BYTES)
 GRANT = "tst_"
 """What every browser's token begins with, so that it is told from an API key."""
 _GRANTS = b"grant\0"  # what is signed for streams begins with a time, whose first byte is 0
+_GRANT_FIELDS = 5
 _KEYS = b"key\0"
 _REQUESTS = b"request\0"
 
@@ -56,6 +58,10 @@ class Grant:
     route: str = ""
     call: str = ""
     """The only call that the token is for. Empty: all calls of the route."""
+    tenant: str = ""
+    """Whose the token is, where it was made with a JSON Web Token, of which nothing is kept. Empty: the API key's."""
+    scopes: tuple[str, ...] = ()
+    """What the JSON Web Token allowed."""
 
 
 class Tokens:
@@ -108,12 +114,22 @@ class Tokens:
         """Return what a token names an API key by, of the key's digest. Nobody can guess the key by it."""
         return self._mac(_KEYS + credential)[:_CALL_BYTES]
 
-    def grant(self, credential: bytes, scope: GrantScope, *, expires: float, route: str = "", call: str = "") -> str:
-        """Return a token for a browser, which may show it until it expires."""
+    def grant(
+        self,
+        credential: bytes,
+        scope: GrantScope,
+        *,
+        expires: float,
+        route: str = "",
+        call: str = "",
+        tenant: str = "",
+        scopes: Iterable[str] = (),
+    ) -> str:
+        """Return a token for a browser, which may show it until it expires. No text holds a zero byte."""
         expiry = int(expires).to_bytes(_EXPIRY_BYTES, "big")
-        signed = (
-            expiry + secrets.token_bytes(_ID_BYTES) + self.mark(credential) + "\0".join((scope, route, call)).encode()
-        )
+        said = "\0".join((scope, route, call, tenant, " ".join(scopes))).encode()
+        said += b" " * (-len(said) % 3)  # so that there is no padding behind it, which a cookie would have to quote
+        signed = expiry + secrets.token_bytes(_ID_BYTES) + self.mark(credential) + said
         return GRANT + base64.urlsafe_b64encode(signed + self._mac(_GRANTS + signed)).decode()
 
     def check_grant(self, token: str, *, now: float) -> Grant:
@@ -125,13 +141,18 @@ class Tokens:
         if int.from_bytes(signed[:_EXPIRY_BYTES], "big") < now:
             raise Rejected("the token has expired", status=401, code="expired_token")
         own = signed[_EXPIRY_BYTES:]
-        scope, route, call = own[_ID_BYTES + _CALL_BYTES :].decode().split("\0")
+        said = own[_ID_BYTES + _CALL_BYTES :].decode().split("\0")
+        if len(said) != _GRANT_FIELDS:
+            raise Rejected("the token is of another version", status=401, code="bad_token")
+        scope, route, call, tenant, scopes = said
         return Grant(
             id=own[:_ID_BYTES],
             key=own[_ID_BYTES : _ID_BYTES + _CALL_BYTES],
             scope=scope,  # type: ignore[arg-type]  # we have signed it
             route=route,
             call=call,
+            tenant=tenant,
+            scopes=tuple(scopes.split()),
         )
 
     def _mac(self, message: bytes) -> bytes:

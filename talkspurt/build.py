@@ -258,7 +258,7 @@ class Gateway:
                 *(ExpectedRoutes(self.audiosocket, config.routes).routes() if self.audiosocket is not None else ()),
                 *Pages(self.auth, secure=secure).routes(),
                 RouteList(config.routes).route(),
-                BrowserTokens(config.auth, config.routes, self.tokens, self.directory).route(),
+                BrowserTokens(config.auth, config.routes, self.auth, self.directory).route(),
                 *self.speech.routes(),
                 *self.speech_socket.routes(),
                 *self.usage.routes(),

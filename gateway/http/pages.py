@@ -127,7 +127,7 @@ class Pages:
         if page not in PAGES:  # only our own pages, so that the form cannot lead to another site
             raise Rejected(f"no page {page[:40]!r}", status=422, code="unknown_page", param="page")
         try:
-            known = self._auth.tenant(request, key) is not None
+            known = self._auth.holder(request, key) is not None
         except Rejected as exc:
             if exc.status == 401:
                 return self._form(page, _UNKNOWN)

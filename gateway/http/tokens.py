@@ -13,9 +13,8 @@ from gateway.call.directory import Directory
 from gateway.call.session import Session
 from gateway.config import AuthConfig, RouteConfig, Scope
 from gateway.errors import Rejected
-from gateway.http.request.auth import TENANT, WHO
+from gateway.http.request.auth import TENANT, WHO, Authenticator
 from gateway.http.request.routes import Route
-from gateway.tokens import Tokens
 
 _WANTS: Mapping[str, Scope] = {"call": "browser", "read": "read", "lead": "calls"}
 """By the scope of a token: what the key that makes it has to have."""
@@ -51,11 +50,15 @@ class BrowserTokens:
     """The handler."""
 
     def __init__(
-        self, auth: AuthConfig, routes: Mapping[str, RouteConfig], tokens: Tokens, directory: Directory[Session]
+        self,
+        auth: AuthConfig,
+        routes: Mapping[str, RouteConfig],
+        authenticator: Authenticator,
+        directory: Directory[Session],
     ) -> None:
         self._auth = auth
         self._routes = routes
-        self._tokens = tokens
+        self._authenticator = authenticator
         self._directory = directory
 
     def route(self) -> Route:
@@ -86,8 +89,10 @@ class BrowserTokens:
                 f"ttl_s is {ttl_s}, expected at most {self._auth.token_max_s} (auth.token_max_s)",
                 status=422, code="invalid_body", param="ttl_s",
             )  # fmt: skip
-        token = self._tokens.grant(
-            request[TENANT].credential, body.scope, expires=time.time() + ttl_s, route=route, call=body.call
+        now = time.time()
+        ttl_s = int(min(ttl_s, who.expires - now))
+        token = self._authenticator.grant(
+            request[TENANT], who, body.scope, expires=now + ttl_s, route=route, call=body.call
         )
         view = TokenView(token=token, scope=body.scope, route=route, call=body.call, expiresInS=ttl_s)
         return web.json_response(view.model_dump(), status=201, headers={"Cache-Control": "no-store"})

@@ -128,7 +128,7 @@ class Config(Section):
             if route.recording and not self.recording.folder:
                 raise ValueError(f"routes.{name}.recording is on, but recording.folder is empty")
             tenants = {key.tenant for key in self.auth.api_keys}
-            if route.tenant and route.tenant not in tenants and not self.auth.keys_file:
+            if route.tenant and route.tenant not in tenants and not (self.auth.keys_file or self.auth.jwt):
                 known = ", ".join(sorted(tenants)) or "there are no keys"
                 raise ValueError(
                     f"routes.{name}.tenant is {route.tenant!r}, which no key of auth.api_keys has ({known})"

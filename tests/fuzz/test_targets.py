@@ -49,6 +49,7 @@ READS = re.compile(
 
 TRUSTED = {
     "gateway/credentials/api_keys.py": "the file of keys that `talkspurt keys` wrote",
+    "gateway/credentials/json_web_tokens.py": "the operator's file of public keys; PyJWT reads the tokens",
     "gateway/dialogue/script.py": "the operator's scripts",
     "gateway/uplink/sealing.py": "recordings that this server sealed",
     "gateway/recognition/server.py": "the embedded recogniser's socket, whose only client is this gateway",

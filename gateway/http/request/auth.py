@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -9,25 +10,31 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 from aiohttp import web
 
 from gateway.calling.allowance import Allowance
-from gateway.config import AuthConfig, KeyRights, RouteConfig, ServerConfig, is_loopback
+from gateway.config import SCOPES, AuthConfig, KeyRights, RouteConfig, ServerConfig, is_loopback
 from gateway.credentials import api_keys
 from gateway.credentials.api_keys import StoredKey, digest
+from gateway.credentials.json_web_tokens import Claims, JsonWebTokens, looks_like_one
 from gateway.credentials.watched_file import WatchedFile
 from gateway.errors import Rejected
 from gateway.http.request.routes import Handler, Route
 from gateway.listener.forwarded import Proxies
 from gateway.listener.source_limit import SourceLimit
 from gateway.principal import ANYONE, Principal, principal_of, sole_tenant
-from gateway.tokens import GRANT, Tokens
+from gateway.tokens import GRANT, GrantScope, Tokens
 
 COOKIE = "talkspurt_session"
 """Name of the cookie with the token of a browser that has signed in (``gateway.http.pages``). It is HttpOnly and
 SameSite=Strict, so a request that another site causes does not carry it."""
+
+_SIGNED = b"jwt"
+"""The credential of all who show a JSON Web Token: nothing of a token is kept."""
 
 _INDEX_BYTES = 8
 """A key is found by the first bytes of its digest and proved by all of them."""
@@ -48,7 +55,7 @@ def source(address: str) -> str:
 
 
 class Tenant:
-    """One key's counters, and who has the key. Times are monotonic seconds.
+    """The counters of one key, or of one tenant's JSON Web Tokens, and who has the key. Times are monotonic seconds.
 
     Args:
         credential: names the key to ``Tokens``: its digest, since the key itself is not kept.
@@ -131,6 +138,9 @@ class Authenticator:
         self._by_digest: dict[bytes, Tenant] = {}
         self._by_mark: dict[bytes, Tenant] = {}
         self._key_file = WatchedFile(Path(auth.keys_file), api_keys.read) if auth.keys_file else None
+        self._jwt = JsonWebTokens(auth.jwt) if auth.jwt is not None else None
+        self._by_name: dict[str, Tenant] = {}
+        """Tenants that came with a JSON Web Token: as many as its issuer names."""
         self._take(self._key_file.value if self._key_file is not None else ())
         self._open = server.insecure or is_loopback(server.host)
         self._proxies = Proxies(server.trusted_proxies)
@@ -142,8 +152,11 @@ class Authenticator:
 
     async def watch(self) -> None:
         """Take keys that are made or revoked while the server runs. What was opened with a key stays open."""
-        if self._key_file is not None:
-            await self._key_file.watch(self._take)
+        async with asyncio.TaskGroup() as watches:
+            if self._key_file is not None:
+                watches.create_task(self._key_file.watch(self._take))
+            if self._jwt is not None:
+                watches.create_task(self._jwt.watch())
 
     def _take(self, stored: Sequence[StoredKey]) -> None:
         before = {tenant.credential: tenant for tenant in self._by_digest.values()}
@@ -180,59 +193,102 @@ class Authenticator:
         if (shown := token or request.cookies.get(COOKIE, "")).startswith(GRANT):
             found, who = self._granted(shown)
         else:
-            known = self.tenant(request, token)
+            known = self.holder(request, token)
             if known is None:
                 raise Rejected("Authorization: Bearer KEY is missing or unknown", status=401, code="unauthorized")
-            found, who = known, known.who
+            found, who = known
         found.admit(time.monotonic())
         return found, who
 
     def session(self, given: str) -> str:
-        """Return what the cookie of a browser holds that showed an API key or a token: a token, never the key."""
+        """Return what the cookie of a browser holds that showed a key or a token: a token of ours, never the key.
+
+        Raises:
+            Rejected: 401, the JSON Web Token that was shown is not accepted.
+        """
         if given.startswith(GRANT):
             return given
-        return self._tokens.grant(digest(given.encode()), "session", expires=time.time() + self._session_s)
+        expires = time.time() + self._session_s
+        if self._jwt is not None and looks_like_one(given):
+            return self.grant(*self._signed(self._jwt.check(given)), "session", expires=expires)
+        return self._tokens.grant(digest(given.encode()), "session", expires=expires)
+
+    def grant(
+        self, tenant: Tenant, who: Principal, scope: GrantScope, *, expires: float, route: str = "", call: str = ""
+    ) -> str:
+        """Return a browser's token, which ends no later than what it is made with."""
+        signed = tenant.credential == _SIGNED
+        return self._tokens.grant(
+            tenant.credential, scope, expires=min(expires, who.expires), route=route, call=call,
+            tenant=tenant.name if signed else "", scopes=sorted(who.scopes) if signed else (),
+        )  # fmt: skip
 
     def _granted(self, token: str) -> tuple[Tenant, Principal]:
         grant = self._tokens.check_grant(token, now=time.time())
+        if grant.tenant and self._jwt is not None:
+            scopes = tuple(scope for scope in SCOPES if scope in grant.scopes)
+            tenant, who = self._signed(Claims(tenant=grant.tenant, scopes=scopes, expires=inf))
+            return tenant, who.granted(grant)
         found = self._by_mark.get(grant.key)
         if found is None:
             raise Rejected("the key of this token is no longer configured", status=401, code="unauthorized")
         found.check_expiry(time.time())
         return found, found.who.granted(grant)
 
-    def tenant(self, request: web.Request, key: str) -> Tenant | None:
-        """Return the tenant whose key the request has. An empty key counts as none.
+    def holder(self, request: web.Request, key: str) -> tuple[Tenant, Principal] | None:
+        """Return the tenant whose key or JSON Web Token the request has, and who that is. Nothing counts as no key.
 
         Raises:
-            Rejected: 429, too many unknown keys came from this address; 401, the key has expired.
+            Rejected: 401, the key has expired or the token is not accepted; 429, too many unknown ones came from this
+                address.
         """
         if not key:
             return None
+        refused: Rejected | None = None
+        found: tuple[Tenant, Principal] | None = None
+        if self._jwt is not None and looks_like_one(key):
+            try:
+                return self._signed(self._jwt.check(key))
+            except Rejected as exc:
+                refused = exc
+        else:
+            found = self._owner(key.encode(errors="backslashreplace"))
+        self._count_failure(request, key, failed=found is None)
+        if refused is not None:
+            raise refused
+        if found is not None:
+            found[0].check_expiry(time.time())
+        return found
+
+    def _count_failure(self, request: web.Request, key: str, *, failed: bool) -> None:
+        """Count an address's unknown keys, and refuse whatever new key it shows when there were too many."""
         address, now = source(self._proxies.client(request.remote or "", request.headers)), time.monotonic()
-        given = key.encode(errors="backslashreplace")
-        asked = (address, hashlib.blake2b(given, digest_size=16).digest())
-        found = self._owner(given)
+        asked = (address, hashlib.blake2b(key.encode(errors="backslashreplace"), digest_size=16).digest())
         if asked not in self._asked:
             if self._failures.empty(address, now=now):
                 raise Rejected(
                     "too many unknown keys came from this address",
                     status=429, code="too_many_failures", retry_after_s=self._failures.wait_s(address, now=now),
                 )  # fmt: skip
-            if found is None:
+            if failed:
                 self._failures.take(address, now=now)
             self._asked[asked] = None
             if len(self._asked) > _REMEMBERED:
                 self._asked.popitem(last=False)
         self._asked.move_to_end(asked)
-        if found is not None:
-            found.check_expiry(time.time())
-        return found
 
-    def _owner(self, given: bytes) -> Tenant | None:
+    def _owner(self, given: bytes) -> tuple[Tenant, Principal] | None:
         shown = digest(given)
         found = self._by_digest.get(shown[:_INDEX_BYTES])
-        return found if found is not None and hmac.compare_digest(found.credential, shown) else None
+        return (found, found.who) if found is not None and hmac.compare_digest(found.credential, shown) else None
+
+    def _signed(self, claims: Claims) -> tuple[Tenant, Principal]:
+        """Return the tenant of a JSON Web Token, and who shows it."""
+        who = principal_of(claims.tenant, claims.scopes, sole=self._sole, routes=self._routes)
+        tenant = self._by_name.get(claims.tenant)
+        if tenant is None:
+            tenant = self._by_name[claims.tenant] = Tenant(KeyRights(tenant=claims.tenant), who, credential=_SIGNED)
+        return tenant, replace(who, expires=claims.expires)
 
     def guard(self, route: Route) -> Handler:
         """Return the route's handler. If the route wants a scope, the handler first checks who asks and the type of the

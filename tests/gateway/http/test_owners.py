@@ -1,8 +1,11 @@
-"""Two keys tried against each other, and keys without a scope, over every route of the application."""
+"""Two tenants tried against each other, and keys without a scope, over every route of the application.
+
+Who asks shows an API key or a JSON Web Token."""
 
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import aiohttp
+import jwt
 import pytest
 
 from gateway.call.expected import ExpectedCall
@@ -33,11 +37,29 @@ KEYS = [
     {"key": "office", "tenant": "office", "scopes": list(SCOPES)},
     *({"key": f"only-{scope}", "tenant": "two", "scopes": [scope]} for scope in SCOPES),
 ]
+JWT = {"issuer": "https://login", "audience": "talkspurt", "algorithms": ["HS256"], "secret": "of the issuer" * 4}
+
+
+def signed(tenant: str, *scopes: str, expires_in_s: float = 3600) -> str:
+    """A JSON Web Token of the issuer's."""
+    said = {"iss": JWT["issuer"], "aud": JWT["audience"], "exp": int(time.time() + expires_in_s), "tenant": tenant}
+    return jwt.encode(said | {"scope": " ".join(scopes)}, str(JWT["secret"]), "HS256")
+
+
+BOTH_WAYS = pytest.mark.parametrize("shown", ["key", "jwt"])
+
+
+def shown_by(tenant: str, shown: str) -> str:
+    """What a tenant shows that may do all but ``admin``, the office all."""
+    scopes = SCOPES if tenant == "office" else [scope for scope in SCOPES if scope != "admin"]
+    return tenant if shown == "key" else signed(tenant, *scopes)
+
+
 UUID_ = UUID("11111111-2222-4333-8444-555555555555")
 EXPECTED = {"route": "a", "customParameters": {"secret": "of one"}}
 WAV = base64.b64encode(reference_wav()).decode()
 SECTIONS: dict[str, Any] = {
-    "auth": {"api_keys": KEYS},
+    "auth": {"api_keys": KEYS, "jwt": JWT},
     "routes": {"a": {"tenant": "one"}, "b": {"tenant": "two"}, "default": {}},
     "webrtc": {"addresses": ["127.0.0.1"]},
     "audiosocket": {"port": 0},
@@ -168,12 +190,14 @@ async def test_without_a_key_every_route_that_wants_a_scope_is_closed(house: Hou
     assert house.state() == before
 
 
-async def test_nothing_of_one_key_is_read_or_changed_by_another(house: House) -> None:
+@BOTH_WAYS
+async def test_nothing_of_one_tenant_is_read_or_changed_by_another(house: House, shown: str) -> None:
+    stranger = shown_by("two", shown)
     before = house.state()
     wrong = {}
     for route in wanted(house.made.app[ROUTES]):
         which = (route.method, route.path)
-        status, text, error = await house.ask(route, "two")
+        status, text, error = await house.ask(route, stranger)
         if route.scope == "admin":
             ok = status == 403 and error["code"] == "missing_scope"
         elif which in HIDES:
@@ -187,14 +211,15 @@ async def test_nothing_of_one_key_is_read_or_changed_by_another(house: House) ->
     assert not wrong
 
 
-async def test_the_owner_and_an_admin_reach_what_others_do_not(house: House) -> None:
+@BOTH_WAYS
+async def test_the_owner_and_an_admin_reach_what_others_do_not(house: House, shown: str) -> None:
     """Every 404 above is one for the stranger only."""
     reads = [route for route in wanted(house.made.app[ROUTES]) if route.method == "GET"]
     for key in ("one", "office"):
         for route in reads:
             if route.path in ("/v1/handoffs/{callSid}", "/v1/dialogue", "/ws/tts", "/v1/calls/{id}/recording"):
                 continue  # is taken once; are no upgrades; the call is not over
-            status, text, error = await house.ask(route, key)
+            status, text, error = await house.ask(route, shown_by(key, shown))
             assert status == (403 if route.scope == "admin" and key == "one" else 200), (key, route.path, error)
             if (route.method, route.path) in HIDES - {("GET", "/v1/usage")}:
                 assert any(own in text for own in ('"a"', "one--anna", house.call_id))
@@ -204,15 +229,16 @@ async def test_the_owner_and_an_admin_reach_what_others_do_not(house: House) -> 
         ("POST", "/v1/calls/{id}/messages", 202), ("DELETE", "/whip/{route}/{id}", 200),
     ):  # fmt: skip
         (route,) = (r for r in wanted(house.made.app[ROUTES]) if (r.method, r.path) == (method, path))
-        assert (await house.ask(route, "one"))[0] == status, path
+        assert (await house.ask(route, shown_by("one", shown)))[0] == status, path
     assert len(house.made.webrtc) == 0
 
 
-async def test_a_key_without_the_scope_of_a_route_is_told_which(house: House) -> None:
+@BOTH_WAYS
+async def test_a_key_without_the_scope_of_a_route_is_told_which(house: House, shown: str) -> None:
     before = house.state()
     for route in wanted(house.made.app[ROUTES]):
         for scope in SCOPES:
-            status, _, error = await house.ask(route, f"only-{scope}")
+            status, _, error = await house.ask(route, f"only-{scope}" if shown == "key" else signed("two", scope))
             assert (status == 403 and error["code"] == "missing_scope") == (scope != route.scope), (route, scope)
             if scope != route.scope:
                 assert error["param"] == route.scope and error["message"].endswith(f"the key has {scope}")
@@ -265,3 +291,26 @@ async def test_a_call_and_a_socket_speak_with_no_voice_of_another_tenant(house: 
                     break
         session.end("over", hang_up=True)
     assert failed == {"a": False, "b": True}
+
+
+async def test_a_browser_gets_no_more_by_a_signed_token_than_that_allows(house: House) -> None:
+    async def ask(path: str, shown: str, **body: Any) -> tuple[int, dict[str, Any]]:
+        method = "POST" if body else "GET"
+        async with house.http.request(method, path, headers=bearer(shown), json=body or None) as answer:
+            return answer.status, await answer.json()
+
+    one = signed("one", "browser", "read", expires_in_s=100)
+    status, made = await ask("/v1/tokens", one, scope="read", route="a", ttl_s=3600)
+    assert status == 201 and 60 < made["expiresInS"] <= 130, "it outlives what it was made with"
+    status, calls = await ask("/v1/calls", made["token"])
+    assert status == 200 and house.call_id in [call["callId"] for call in calls["calls"]]
+    assert (await ask("/v1/tokens", one, scope="read", route="b"))[0] == 404
+    assert (await ask("/v1/tokens", one, scope="lead", route="a"))[0] == 403
+    assert (await ask("/v1/tokens", made["token"], scope="read", route="a"))[0] == 403
+    status, refused = await ask("/v1/calls", signed("one", "read", expires_in_s=-60))
+    assert (status, refused["error"]["code"]) == (401, "expired_token")
+
+    async with house.http.post("/login", data={"key": one, "page": "/"}, allow_redirects=False) as answer:
+        session = answer.cookies["talkspurt_session"].value
+    assert answer.status == 303 and one not in session
+    assert (await ask("/v1/calls", session))[0] == 200 and (await ask("/metrics", session))[0] == 403

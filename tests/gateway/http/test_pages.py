@@ -206,7 +206,7 @@ async def test_what_is_remembered_of_guessers_is_bounded(monkeypatch: pytest.Mon
         Tokens(None, lifetime_s=60),
     )
     request = make_mocked_request("GET", "/")
-    assert [auth.tenant(request, f"guess {number}") for number in range(100)] == [None] * 100
+    assert [auth.holder(request, f"guess {number}") for number in range(100)] == [None] * 100
     assert len(auth._asked) == 4
 
 
