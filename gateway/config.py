@@ -297,6 +297,10 @@ class RouteConfig(Section):
     """Values for this route that replace those of section `barge_in`."""
     calling: RouteCalling = RouteCalling()
     """Whom this route's calls may call, and how often; see section `calling`."""
+    priority: int = Field(5, ge=0, le=9)
+    """Whose turns go first where the engine has no place for all: those of the larger number. Speech over HTTP has its
+    key's (`auth.api_keys`), 3 by default. A full engine gives one place of `engine.speech.admission.fair_every` to who
+    has waited longest, so no priority is kept waiting for ever."""
     parameters: dict[str, str] = {}
     """Custom parameters that every call gets, unless the call itself brings a parameter of the same name."""
 
@@ -529,6 +533,9 @@ class KeyRights(Section):
     """Most live calls placed with this key and speech requests of this key at a time, together."""
     calls_per_minute: int = Field(60, gt=0)
     """Most calls that this key places in a minute: a bucket of this many, which fills again within a minute."""
+    priority: int = Field(3, ge=0, le=9)
+    """Whose speech over HTTP goes first where the engine has no place for all: that of the larger number. Turns of
+    calls have their route's (`routes.NAME.priority`), 5 by default, whichever key has placed the call."""
 
 
 class ApiKey(KeyRights):

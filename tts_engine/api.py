@@ -32,6 +32,11 @@ class UtteranceRequest:
     ahead: bool = False
     """True while nobody waits for the sound (a held turn, or one queued behind another). Others are then served
     first."""
+    priority: int = 5
+    """Who goes first where the engine has no place for all: the larger, 0 to 9. 10: the turn is being heard already."""
+    at_once: bool = False
+    """True: if the engine has no place now, it refuses the utterance instead of letting it wait, because the client has
+    other engines."""
 
 
 class TextSpan(NamedTuple):

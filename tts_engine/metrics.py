@@ -30,6 +30,22 @@ QUEUE = Histogram(
     buckets=SECONDS,
     registry=REGISTRY,
 )
+ADMISSION = Histogram(
+    "talkspurt_engine_admission_seconds",
+    "Wait of a turn for a place in the engine; turns that find one at once are not counted",
+    ["outcome"],
+    buckets=SECONDS,
+    registry=REGISTRY,
+)
+ADMISSION_WAITING = Gauge(
+    "talkspurt_engine_admission_waiting", "Turns that wait for a place in the engine", registry=REGISTRY
+)
+REFUSED = Counter(
+    "talkspurt_engine_refused",
+    "Turns that the engine refused; at_once: the client had other engines to ask",
+    ["reason"],
+    registry=REGISTRY,
+)
 FREED = Histogram(
     "talkspurt_engine_freed_seconds",
     "From a cancel until the engine no longer works on the utterance",
@@ -79,6 +95,15 @@ class PrometheusObserver:
 
     def queued(self, seconds: float) -> None:
         QUEUE.observe(seconds)
+
+    def admission(self, seconds: float, outcome: str) -> None:
+        ADMISSION.labels(outcome).observe(seconds)
+
+    def waiting(self, turns: int) -> None:
+        ADMISSION_WAITING.set(turns)
+
+    def refused(self, reason: str) -> None:
+        REFUSED.labels(reason).inc()
 
     def realtime_factor(self, engine: str, factor: float) -> None:
         REALTIME_FACTOR.labels(engine).observe(factor)

@@ -77,10 +77,23 @@ class Hearing(Protocol):
         """Has somebody who hears this been given sound already?"""
         ...
 
+    @property
+    def head_start_s(self) -> float:
+        """Where first sounds are made in the order of arrival: by how many seconds does this one count as earlier?"""
+        ...
+
     def slack_s(self, now: float) -> float:
         """Return the seconds until somebody hears silence. 0: somebody waits for a first chunk. Large: nobody
         waits for it yet, or its text may still go on."""
         ...
+
+
+HIGHEST_PRIORITY = 10
+"""That of a turn which is being heard. Routes and keys have 0 to 9."""
+
+_HEAD_START_S = 0.05
+"""Seconds of waiting that a level of priority counts as, where turns that have a place are put in order. An order by
+priority alone would let those of the lowest wait as long as others come."""
 
 
 class Playhead:
@@ -89,9 +102,9 @@ class Playhead:
     The utterance writes the plain attributes; schedulers read them in any thread.
     """
 
-    __slots__ = ("ahead", "delivered_s", "played_at", "played_s", "tentative")
+    __slots__ = ("ahead", "delivered_s", "played_at", "played_s", "priority", "tentative")
 
-    def __init__(self, *, ahead: bool = False) -> None:
+    def __init__(self, *, ahead: bool = False, priority: int = 5) -> None:
         self.delivered_s = 0.0
         """Seconds of audio handed out so far."""
         self.played_s = 0.0
@@ -100,6 +113,8 @@ class Playhead:
         """Monotonic second of ``played_s``. None: nothing has been heard yet."""
         self.ahead = ahead
         """Is this utterance made ahead, so that nobody waits for it?"""
+        self.priority = priority
+        """See ``tts_engine.api.UtteranceRequest``."""
         self.tentative = False
         """Is a clause being made that may never be heard, because its text may go on?"""
 
@@ -107,6 +122,11 @@ class Playhead:
     def speaks(self) -> bool:
         """See ``Hearing``."""
         return self.delivered_s > 0
+
+    @property
+    def head_start_s(self) -> float:
+        """See ``Hearing``. Nobody who speaks stands behind a new turn that came later."""
+        return _HEAD_START_S * (HIGHEST_PRIORITY if self.speaks else self.priority)
 
     def slack_s(self, now: float) -> float:
         """See ``Hearing``."""

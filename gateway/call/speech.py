@@ -88,6 +88,7 @@ class Speech:
     Args:
         tell: sends a message to the dialogue manager.
         hang_up: called when the manager has ended the session and all speech queued before has been spoken.
+        priority: see ``UtteranceRequest``.
     """
 
     ear: Ear
@@ -104,8 +105,10 @@ class Speech:
         tell: Callable[[Outbound], None],
         hang_up: Callable[[str | None], None],
         voices: str = "",
+        priority: int = 5,
     ) -> None:
         self._call_id = call_id
+        self._priority = priority
         self._voices = voices
         self._leg = leg
         self._means = means
@@ -305,6 +308,7 @@ class Speech:
                 speed=turn.speed,
                 instruct=turn.instruct,
                 ahead=turn.front_at is None,
+                priority=self._priority,
             )
         )
 

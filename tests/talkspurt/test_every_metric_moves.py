@@ -39,6 +39,9 @@ cv_audio_first_byte_seconds_count talkspurt_engine_drafts_total
 """.split()
 STANDS = {"talkspurt_build_info", "talkspurt_calls_limit", "talkspurt_tasks"}
 OTHERWISE = {
+    "talkspurt_engine_admission_seconds_count": "every turn finds a place here, so nobody waits",
+    "talkspurt_engine_admission_waiting": "the same",
+    "talkspurt_engine_refused_total": "the same",
     "talkspurt_engine_batch_size_count": "only CosyVoice works in batches",
     "talkspurt_text_normaliser_requests_total": "only CosyVoice takes this way, maybe in another test of this process",
     "talkspurt_send_stalls_total": "loopback takes every frame",

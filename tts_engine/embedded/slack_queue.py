@@ -3,7 +3,8 @@
 At every take the order is (slack is the number of seconds that ``Hearing`` gives at that moment):
 
 1. jobs of a call that speaks and has less than ``guard_s`` in hand, because a gap is worse than a later start;
-2. first sounds that somebody waits for, short ones first; 100 ms of waiting count as much as 100 ms less work;
+2. first sounds that somebody waits for, short ones first; 100 ms of waiting count as much as 100 ms less work, and as
+   much as two levels of priority;
 3. the rest by slack. Utterances that nobody waits for (``ahead``) come last.
 """
 
@@ -101,5 +102,5 @@ class SlackQueue:
         if job.playhead.speaks and slack_s < self._guard_s:
             return 0, slack_s
         if slack_s <= 0:
-            return 1, job.queued_at + job.cost_s
+            return 1, job.queued_at + job.cost_s - job.playhead.head_start_s
         return 2, slack_s

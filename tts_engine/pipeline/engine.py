@@ -13,7 +13,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -26,12 +26,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tts_engine.api import AudioChunk, EngineStatus, TextSpan, UtteranceRequest, VoiceInfo
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, SynthesisFailed, Unavailable
+from tts_engine.pipeline.admission_queue import AdmissionConfig, AdmissionObserver, AdmissionQueue, Ticket
 from tts_engine.pipeline.clause_cache import ClauseCache, SpokenClause
 from tts_engine.pipeline.draft import Draft
 from tts_engine.pipeline.growing import GrowingText
 from tts_engine.pipeline.shared_clause import ClauseInMaking, Piece
 from tts_engine.pipeline.silence import SilenceTrimmer
-from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, Synthesizer, VoiceEditor, WordSpan
+from tts_engine.synthesizer import (
+    HIGHEST_PRIORITY,
+    ClauseRequest,
+    PcmChunk,
+    Playhead,
+    Synthesizer,
+    VoiceEditor,
+    WordSpan,
+)
 from tts_engine.text.clauses import Clause, ClauseConfig, ClauseSplitter, Pause
 from tts_engine.text.scripts import is_speakable
 from voicecodecs.packetizer import Packetizer
@@ -76,6 +85,7 @@ class SpeechConfig(BaseModel):
 
     clauses: ClauseConfig = ClauseConfig()
     pauses: PauseConfig = PauseConfig()
+    admission: AdmissionConfig = AdmissionConfig()
 
     ahead_s: float = Field(default=4.0, gt=0, le=60)
     """How many seconds of sound are made before they are heard. More outlasts a longer slow spell; less wastes less
@@ -112,7 +122,7 @@ CacheOutcome = Literal["hit", "shared", "miss"]
 """``hit``: the clause was spoken before. ``shared``: another utterance is having it made. ``miss``: it is made now."""
 
 
-class EngineObserver(Protocol):
+class EngineObserver(AdmissionObserver, Protocol):
     """What the engine tells to whoever counts. Its methods are called on the event loop and must not block."""
 
     def first_chunk(self, engine: str, seconds: float) -> None:
@@ -163,6 +173,7 @@ class Engine:
         self.observer = observer
         self.clock = clock
         self.cache = ClauseCache(self.config.cache_bytes)
+        self.admission = AdmissionQueue(self.config.admission, observer)
         self.in_making: dict[Hashable, ClauseInMaking] = {}
         """Clauses that are being made, by the cache's key. Each has a leader among the utterances that were opened."""
         self.drafts: set[Hashable] = set()
@@ -264,7 +275,7 @@ class Engine:
             model=self.active,
             models=tuple(self.models),
             active=sum(one.active for one in each.values()),
-            queued=sum(one.queued for one in each.values()),
+            queued=sum(one.queued for one in each.values()) + len(self.admission),
         )
 
     async def aclose(self) -> None:
@@ -287,6 +298,7 @@ class _Times:
     chunk has waited for this process's event loop (``loop``)."""
     token: float = 0.0
     text: float = 0.0
+    admission: float = 0.0
     queue: float = 0.0
     engine: float = 0.0
     codec: float = 0.0
@@ -294,6 +306,8 @@ class _Times:
     def stages_ms(self, now: float) -> dict[str, float]:
         """Return the stages of a chunk that is ready now."""
         stages = {"text": self.text, "queue": self.queue, "engine": self.engine, "codec": self.codec}
+        if self.admission:
+            stages["admission"] = self.admission
         if self.since is None:
             return {stage: ms for stage, ms in stages.items() if ms}
         stages["token"] = self.token
@@ -321,7 +335,7 @@ class _Utterance:
         self._engine = engine
         self._request = request
         self._splitter = ClauseSplitter(engine.config.clauses)
-        self._playhead = Playhead(ahead=request.ahead)
+        self._playhead = Playhead(ahead=request.ahead, priority=request.priority)
         self._reported = False
         """True once the phone's position is known. Before that, only the consumer's pull bounds the work ahead."""
         self._model, self._synthesizer = engine.active, engine.synthesizer
@@ -346,6 +360,8 @@ class _Utterance:
         self._task: asyncio.Task[None] | None = None
         self._making: ClauseInMaking | None = None
         """The clause that this utterance leads or follows now."""
+        self._ticket: Ticket | None = None
+        """This utterance among those who wait for the model, until the model has made the first of the clause."""
         self._first_sent = False
         self._speaking = False
         """Is a clause being spoken?"""
@@ -520,6 +536,8 @@ class _Utterance:
         """Begin to make a clause that may be complete, if the caller needs it soon."""
         clause, growing = self._tentative, self._growing
         busy = self._speaking or self._clauses or self._ended or (growing is not None and not growing.ended)
+        if not self._first_sent and len(self._engine.admission):
+            return  # the clause has to wait for its turn
         if clause is None or busy or self._draft is not None or not is_speakable(clause.text):
             return
         if self._playhead.slack_s(self._engine.clock()) < _SOON_S and not self._remembers(clause):
@@ -661,33 +679,78 @@ class _Utterance:
             await self._encode(self._silence(silence_ms), [], _Times(), clause, flush=True)
         base = self._packetizer.samples_out
         key, engine = self._key(clause.text), self._engine
-        while True:
+        if engine.observer is not None:
             spoken, making = engine.cache.get(key), engine.in_making.get(key)
-            if engine.observer is not None:
-                outcome: CacheOutcome = "hit" if spoken is not None else "miss" if making is None else "shared"
-                engine.observer.text_cache(outcome, engine.cache.bytes)
-            if spoken is not None:
+            outcome: CacheOutcome = "hit" if spoken is not None else "miss" if making is None else "shared"
+            engine.observer.text_cache(outcome, engine.cache.bytes)
+
+        async def speak() -> None:
+            if (spoken := engine.cache.get(key)) is not None:
+                self._took_place()
                 spans = self._spans(spoken.words, clause, base)
                 await self._send(spoken.pcm, spans, times, clause, flush=True, fed_at=fed_at)
-                return
-            if making is None:
-                await self._lead(key, clause, base, times, fed_at)
-                return
-            try:
+            elif (making := engine.in_making.get(key)) is not None:
                 await self._follow(making, clause, base, times, fed_at)
-                return
-            except Exhausted:
-                # The leader's turn was new and somebody waited for it, so it was refused. This one is owed a place.
-                unheard = self._packetizer.samples_out == base
-                if not unheard or (clause.first and not self._playhead.ahead):
-                    raise
+            else:
+                await self._lead(key, clause, base, times, fed_at)
+
+        await self._admitted(key, times, speak)
 
     async def _speak_growing(self, growing: GrowingText, fed_at: float) -> None:
         """Speak the first clause while its text comes. The result is remembered, but the cache is not asked for it."""
         clause = Clause("", growing.start_char, growing.start_char, first=True, pause=Pause.NONE)
-        pieces = await self._lead(None, clause, 0, _Times(fed_at), fed_at, growing=growing)
+        times = _Times(fed_at)
+        pieces: Sequence[Piece] = ()
+
+        async def speak() -> None:
+            nonlocal pieces
+            pieces = await self._lead(None, clause, 0, times, fed_at, growing=growing)
+
+        await self._admitted(None, times, speak)
         if not self._error:
             self._remember(self._key(growing.text), pieces)
+
+    async def _admitted(self, key: Hashable, times: _Times, speak: Callable[[], Awaitable[None]]) -> None:
+        """Speak a clause when the model has a place for it.
+
+        Args:
+            key: see ``_lead``.
+            speak: asks for the clause and speaks it. It is called anew if the model has refused.
+
+        Raises:
+            Exhausted: there was no place for too long.
+        """
+        engine, admission, request = self._engine, self._engine.admission, self._request
+        ticket = Ticket(self._playhead, key, goes_on=self._first_sent or request.priority == HIGHEST_PRIORITY)
+        ticket.at_once = request.at_once and not ticket.goes_on
+        begun = engine.clock()
+        made = key is not None and (key in engine.in_making or engine.cache.get(key) is not None)
+        self._ticket = ticket
+        try:
+            if len(admission) and not (ticket.goes_on or made):
+                await admission.wait(ticket)
+            while True:
+                if ticket.since is not None:
+                    times.admission = (engine.clock() - begun) * 1e3
+                try:
+                    return await speak()
+                except Exhausted as refusal:
+                    if self._ticket is None:
+                        raise  # the clause had a place
+                    draft = self._draft
+                    if draft is not None and draft.kept_at is not None:
+                        if times.since is not None:
+                            times.token = (draft.kept_at - times.since) * 1e3
+                        self._drop_draft()
+                    admission.refused(ticket, refusal)
+                    await admission.wait(ticket)
+        finally:
+            self._ticket = None
+
+    def _took_place(self) -> None:
+        if self._ticket is not None:
+            self._engine.admission.admitted(self._ticket)
+            self._ticket = None
 
     def _key(self, text: str) -> tuple[str | float, ...]:
         """Return the key under which a clause is remembered."""
@@ -745,6 +808,9 @@ class _Utterance:
                 async for piece in made:
                     if growing is not None:
                         clause = replace(clause, end_char=clause.start_char + len(growing.text))
+                    if not pieces:
+                        self._took_place()
+                        self._engine.admission.begun(key)
                     pieces.append(piece)
                     if piece.last and key is not None:
                         # Whoever asks from now on finds the clause in the cache.
@@ -762,6 +828,7 @@ class _Utterance:
             if in_making.get(key) is making:
                 del in_making[key]
             self._making = None
+            self._engine.admission.freed()
         return pieces
 
     def _remember(self, key: Hashable, pieces: Sequence[Piece]) -> None:
@@ -779,6 +846,7 @@ class _Utterance:
             for number in itertools.count():
                 begun = self._engine.clock()
                 piece = await making.piece(number)
+                self._took_place()
                 waited_ms = (self._engine.clock() - begun) * 1e3
                 engine_ms = min(waited_ms, piece.engine_ms)
                 piece = replace(piece, text_ms=0.0, queue_ms=waited_ms - engine_ms, engine_ms=engine_ms)

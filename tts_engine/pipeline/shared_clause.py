@@ -55,6 +55,10 @@ class SharedPlayhead:
     def speaks(self) -> bool:
         return any(listener.speaks for listener in self.listeners)
 
+    @property
+    def head_start_s(self) -> float:
+        return max((listener.head_start_s for listener in self.listeners), default=0.0)
+
     def slack_s(self, now: float) -> float:
         listeners = self.listeners
         if len(listeners) == 1:

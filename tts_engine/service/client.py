@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,6 +28,7 @@ from tts_engine.service import wire
 from tts_engine.service.moving import MovingUtterance
 from tts_engine.service.position import PositionReporter
 from tts_engine.service.security import open_channel, proof
+from tts_engine.synthesizer import HIGHEST_PRIORITY
 
 _GONE_S = 1.0
 """How many seconds we leave an engine alone that drains or is gone."""
@@ -241,8 +243,9 @@ class GrpcEngine:
     """``tts_engine.api.SpeechEngine`` in one or more other processes.
 
     With several targets, an utterance goes to the engine with the fewest utterances of ours. Engines that are lost, or
-    have just refused one as full, come last. An utterance that is refused or lost goes on at the next engine. Voices
-    and models are set on all engines, and read from the first that answers.
+    have just refused one as full, come last. An utterance that is refused or lost goes on at the next engine; if all
+    are full, it waits at the one with the fewest. Voices and models are set on all engines, and read from the first
+    that answers.
     """
 
     def __init__(self, target: str | Sequence[str], config: EngineConfig) -> None:
@@ -261,15 +264,21 @@ class GrpcEngine:
         if len(self._backends) == 1:
             return GrpcUtterance(self._backends[0], request)
         left = list(self._backends)
+        asked_all = False
 
-        def reopen() -> Utterance | None:
-            if self._closed or not left:
+        def reopen(goes_on: bool) -> Utterance | None:
+            """None of them lets the turn wait while another may have a place. When all are full, it waits at one."""
+            nonlocal asked_all
+            if self._closed or asked_all:
                 return None
-            backend = min(left, key=lambda one: one.load)
-            left.remove(backend)
-            return GrpcUtterance(backend, request)
+            asked_all = not left
+            backend = min(left or self._backends, key=lambda one: one.load)
+            if left:
+                left.remove(backend)
+            priority = HIGHEST_PRIORITY if goes_on else request.priority
+            return GrpcUtterance(backend, replace(request, priority=priority, at_once=not asked_all))
 
-        first = reopen()
+        first = reopen(False)
         assert first is not None
         return MovingUtterance(first, reopen, moved=self._note_move)
 

@@ -11,15 +11,17 @@ from typing import Self
 from tts_engine.api import AudioChunk, TextSpan, Utterance
 from tts_engine.errors import Exhausted, Unavailable
 
-Reopen = Callable[[], Utterance | None]
-"""Open the same request at an engine that has not been tried. None: there is none."""
+Reopen = Callable[[bool], Utterance | None]
+"""Open the same request at the next engine to be tried. None: there is none. The argument: is it being heard already?
+"""
 
 
 class MovingUtterance:
     """An ``Utterance`` over several engines.
 
-    A refusal costs nothing, so every engine is asked. An engine that is lost may have been lost by this very text, so
-    a second loss is passed on. The next engine gets the text from the first word on that was not handed over in whole,
+    A refusal costs nothing, so every engine is asked, and one of them a second time, where the turn then waits. An
+    engine that is lost may have been lost by this very text, so a second loss is passed on. The next engine gets the
+    text from the first word on that was not handed over in whole,
     and the positions in its chunks are moved behind what was handed over. Time that the first chunk lost at other
     engines is its stage ``moved``.
     """
@@ -71,7 +73,7 @@ class MovingUtterance:
                 chunk = await anext(self._chunks)
             except (Exhausted, Unavailable) as error:
                 lost = isinstance(error, Unavailable)
-                if (lost and self._lost) or (following := self._reopen()) is None:
+                if (lost and self._lost) or (following := self._reopen(self._samples > 0)) is None:
                     raise
                 self._lost = self._lost or lost
                 await self._utterance.aclose()

@@ -194,6 +194,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             first = await self._first(context)
             engine = self._require_engine()
             if len(self._speaks) >= (limit := self.config.speech.max_utterances):
+                metrics.REFUSED.labels("utterances").inc()
                 full = Exhausted(
                     f"{limit} utterances are open already (speech.max_utterances)",
                     retry_after_s=self.config.retry_after_s,

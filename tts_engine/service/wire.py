@@ -16,6 +16,7 @@ from tts_engine.errors import (
     Unavailable,
 )
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
+from tts_engine.synthesizer import HIGHEST_PRIORITY
 from voicecodecs.registry import AudioFormat
 
 FIELD_KEY = "field"
@@ -43,6 +44,8 @@ def encode_start(request: UtteranceRequest) -> pb.SpeakStart:
         ptime_ms=request.format.ptime_ms,
         ahead=request.ahead,
         failure_wanted=True,
+        priority=request.priority,
+        at_once=request.at_once,
     )
 
 
@@ -50,14 +53,16 @@ def decode_start(start: pb.SpeakStart) -> UtteranceRequest:
     """Fill in the defaults that ``speech_engine.proto`` states.
 
     Raises:
-        InvalidRequest: the utterance id is missing, the speed is outside of what the seam allows, or no codec has the
-            format.
+        InvalidRequest: the utterance id is missing, speed or priority is outside of what the seam allows, or no codec
+            has the format.
     """
     speed = start.speed or 1.0
     if not start.utterance_id:
         raise InvalidRequest("utterance_id is empty, expected a name unique to this utterance", field="utterance_id")
     if not 0.25 <= speed <= 4:
         raise InvalidRequest(f"speed is {speed:g}, expected 0.25 to 4", field="speed")
+    if start.priority > HIGHEST_PRIORITY:
+        raise InvalidRequest(f"priority is {start.priority}, expected 0 to {HIGHEST_PRIORITY}", field="priority")
     try:
         audio_format = AudioFormat(
             encoding=start.encoding or "PCMU", sample_rate=start.sample_rate or 8000, ptime_ms=start.ptime_ms or 20
@@ -72,6 +77,8 @@ def decode_start(start: pb.SpeakStart) -> UtteranceRequest:
         instruct=start.instruct,
         format=audio_format,
         ahead=start.ahead,
+        priority=start.priority if start.HasField("priority") else 5,
+        at_once=start.at_once,
     )
 
 

@@ -58,7 +58,7 @@ class Event(enum.Enum):
     FAIL = "fail"  # the engine, the clip or the text was bad
 
 
-STAGES = ("moved", "transit", "token", "fetch", "text", "queue", "engine", "loop", "codec", "send")
+STAGES = ("moved", "transit", "token", "fetch", "text", "admission", "queue", "engine", "loop", "codec", "send")
 """The parts of the time to the first packet, in the order in which a turn passes them. ``docs/latency.md`` explains
 them. ``transit`` holds the way back too."""
 

@@ -239,7 +239,7 @@ class Speech:
         fmt = engine_format(order.format, order.rate)
         asked = UtteranceRequest(
             utterance_id=f"api.{uuid.uuid4().hex[:12]}", format=fmt, voice=order.voice, language=order.language,
-            speed=order.speed, instruct=order.instruct,
+            speed=order.speed, instruct=order.instruct, priority=tenant.key.priority,
         )  # fmt: skip
         samples = 0
         try:

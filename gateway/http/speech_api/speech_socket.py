@@ -167,7 +167,7 @@ class _Client:
         asked = UtteranceRequest(
             utterance_id=f"api.{uuid.uuid4().hex[:12]}", format=engine_format("pcm", message.sample_rate),
             voice=await voice_id(self._engine, message.speaker, self._tenant.who), language=message.language,
-            speed=message.speed, instruct=message.instruct,
+            speed=message.speed, instruct=message.instruct, priority=self._tenant.key.priority,
         )  # fmt: skip
         self._characters = 0
         self._utterance = self._engine.open(asked)

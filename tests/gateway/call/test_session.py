@@ -167,6 +167,15 @@ def test_text_that_comes_before_the_utterance_is_open_is_fed_when_it_is() -> Non
     assert lines[begins + 1 : begins + 4] == ["feed t1 'one '", "feed t1 'two'", "end_text t1"]
 
 
+def test_the_turns_of_a_route_have_its_priority() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.say(Text(token="one", last=True))
+        await call.run(1.0)
+        assert [request.priority for request in call.asked] == [8]
+
+    lines_of(scene, route={"priority": 8})
+
+
 def test_a_turn_that_is_cancelled_before_its_work_starts_opens_no_utterance() -> None:
     async def scene(call: VirtualSession) -> None:
         call.say(Text(token="one "), Cancel())

@@ -169,6 +169,7 @@ class VirtualSession:
         seed: int = 0,
     ) -> None:
         self.lines: list[str] = []
+        self.asked: list[UtteranceRequest] = []
         self.max_lead_ms, self.has_marks, self.can_clear = lead_ms, has_marks, can_clear
         self.rng = random.Random(seed)
         self._loop = asyncio.get_running_loop()
@@ -393,6 +394,7 @@ class _Engine:
         self._world = world
 
     def open(self, request: UtteranceRequest) -> Spoken:
+        self._world.asked.append(request)
         name = request.utterance_id.partition(".")[2]
         self._world.note(f"engine {name} ahead={request.ahead} language={request.language} speed={request.speed}")
         return self._world.begins(name)

@@ -48,8 +48,8 @@ def test_cache_forgets_what_was_least_recently_used_and_counts_bytes() -> None:
     assert cache.get("huge") is None and cache.bytes == 800
 
 
-def job(*, slack_s: float | None = None, cost_s: float = 0.01, ahead: bool = False) -> Job:
-    playhead = Playhead(ahead=ahead)
+def job(*, slack_s: float | None = None, cost_s: float = 0.01, ahead: bool = False, priority: int = 5) -> Job:
+    playhead = Playhead(ahead=ahead, priority=priority)
     if slack_s is not None:
         playhead.delivered_s, playhead.played_at = slack_s, 100.0
     return Job(lambda: None, lambda: None, playhead, cost_s)
@@ -62,6 +62,19 @@ def test_who_runs_dry_goes_first_then_first_sounds_then_the_rest() -> None:
     for each in (held, lots, long, little, dry, short):
         assert queue.put(each)
     assert [queue.take() for _ in range(6)] == [dry, short, long, little, lots, held]
+
+
+def test_a_first_sound_of_higher_priority_goes_before_one_that_came_a_little_earlier() -> None:
+    now = 100.0
+    queue = SlackQueue(size=10, guard_s=0.08, clock=lambda: now)
+    early, http = job(priority=3), job(priority=3)
+    queue.put(early)
+    now += 0.11
+    queue.put(http)
+    call, dry = job(), job(slack_s=0.15)
+    for each in (call, dry):
+        queue.put(each)
+    assert [queue.take() for _ in range(4)] == [dry, early, call, http]
 
 
 def test_a_clause_that_may_never_be_heard_comes_last_until_it_is_known_to_be_needed() -> None:

@@ -120,6 +120,9 @@ class Counter:
         self.first: list[float] = []
         self.freed_s: list[float] = []
         self.drafts: list[bool] = []
+        self.admissions: list[tuple[float, str]] = []
+        self.most_waiting = self.now_waiting = 0
+        self.refusals: list[str] = []
 
     def first_chunk(self, engine: str, seconds: float) -> None:
         self.first.append(seconds)
@@ -136,6 +139,15 @@ class Counter:
 
     def freed(self, seconds: float) -> None:
         self.freed_s.append(seconds)
+
+    def admission(self, seconds: float, outcome: str) -> None:
+        self.admissions.append((seconds, outcome))
+
+    def waiting(self, turns: int) -> None:
+        self.now_waiting, self.most_waiting = turns, max(self.most_waiting, turns)
+
+    def refused(self, reason: str) -> None:
+        self.refusals.append(reason)
 
 
 async def test_a_clause_spoken_before_comes_from_the_cache_sample_for_sample() -> None:

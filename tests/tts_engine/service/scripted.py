@@ -91,6 +91,7 @@ def chunk_of(word: str, step: int) -> AudioChunk:
 class ScriptedEngine:
     def __init__(self):
         self.utterances = []
+        self.refused = []
         self.voices = {"heart": VoiceInfo(voice_id="heart", name="Heart", languages=["en"], engine="scripted")}
         self.model = "one"
         self.ready = True
@@ -99,6 +100,7 @@ class ScriptedEngine:
         if request.voice == "nobody":
             raise NotFound("no voice 'nobody'; there is heart")
         if request.voice == "full":
+            self.refused.append(request)
             raise Exhausted("no place left", retry_after_s=RETRY_AFTER_S)
         self.utterances.append(ScriptedUtterance(request, self))
         return self.utterances[-1]

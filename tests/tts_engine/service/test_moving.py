@@ -76,9 +76,13 @@ class Heard:
     def __init__(self, *engines: Script) -> None:
         self.left: list[Utterance] = list(engines[1:])
         self.moves = 0
-        self.utterance = MovingUtterance(engines[0], lambda: self.left.pop(0) if self.left else None, moved=self._moved)
+        self.utterance = MovingUtterance(engines[0], self._reopen, moved=self._moved)
         self.chunks: list[AudioChunk] = []
         self.error: EngineError | None = None
+
+    def _reopen(self, goes_on: bool) -> Utterance | None:
+        assert goes_on == bool(self.chunks)
+        return self.left.pop(0) if self.left else None
 
     def _moved(self) -> None:
         self.moves += 1

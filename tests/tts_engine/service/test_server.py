@@ -503,6 +503,25 @@ async def test_the_engine_with_the_fewest_utterances_gets_the_next(connect: Call
     await client.aclose()
 
 
+async def test_a_turn_waits_for_a_place_only_when_every_engine_has_refused_it(connect: Callable) -> None:
+    pairs = [await connect(), await connect()]
+    client = GrpcEngine([one.server.address for one in pairs], EngineConfig())
+    async with client.open(UtteranceRequest(utterance_id="u", voice="full", priority=4)) as utterance:
+        with pytest.raises(Exhausted):
+            await anext(aiter(utterance))
+    asked = [request for one in pairs for request in one.scripted.refused]
+    assert sorted(request.at_once for request in asked) == [False, True, True]
+    assert {request.priority for request in asked} == {4}
+    assert [len(one.scripted.refused) > 0 for one in pairs] == [True, True]
+    alone = GrpcEngine(pairs[0].server.address, EngineConfig())
+    async with alone.open(UtteranceRequest(utterance_id="u", voice="full")) as utterance:
+        with pytest.raises(Exhausted):
+            await anext(aiter(utterance))
+    assert not pairs[0].scripted.refused[-1].at_once
+    await client.aclose()
+    await alone.aclose()
+
+
 async def test_an_engine_that_is_slow_to_take_a_connection_is_waited_for(pair: Pair, tmp_path: Path) -> None:
     """The attempt was given up after 100 ms, and with it the call."""
     taken: list[asyncio.Task[None] | None] = []

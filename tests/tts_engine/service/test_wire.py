@@ -48,6 +48,8 @@ REQUEST = UtteranceRequest(
     speed=1.25,
     instruct="softly",
     ahead=True,
+    priority=0,
+    at_once=True,
 )
 
 

@@ -57,13 +57,14 @@ class Candidate(Generic[Owner]):
     slack_s: float
     """Seconds until the caller hears silence. 0: somebody waits for a first chunk."""
     since: float
-    """Monotonic second at which the job was submitted."""
+    """Monotonic second at which the job was submitted, earlier by ``Hearing.head_start_s``."""
 
 
 def choose(candidates: Iterable[Candidate[Owner]], config: SchedulerConfig) -> Sequence[Candidate[Owner]]:
     """Return the next batch: jobs of one shape, most urgent first. Empty: there is nothing to do.
 
-    First chunks and clauses with almost no sound left come first, in the order in which they came. Then comes the least
+    First chunks and clauses with almost no sound left come first, in the order in which they came, those of higher
+    priority a little earlier. Then comes the least
     slack. Jobs that nobody awaits must not make an awaited batch slower, so they only fill it up to the power of two
     that it runs with.
     """
@@ -338,7 +339,9 @@ class Scheduler:
             self.jobs.remove(job)
 
     def _candidate(self, job: Job, now: float) -> Candidate[Job]:
-        return Candidate(owner=job, shape=job.shape, slack_s=job.rendering.playhead.slack_s(now), since=job.since)
+        hearing = job.rendering.playhead
+        since = job.since - hearing.head_start_s
+        return Candidate(owner=job, shape=job.shape, slack_s=hearing.slack_s(now), since=since)
 
     def _make_room(self, job: Job, running: Sequence[Rendering], now: float) -> bool:
         """Give the clause a slot and the blocks that it writes next. Return False if there is no room now."""

@@ -5,7 +5,7 @@ import base64
 import io
 import json
 import wave
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,14 @@ import av
 import numpy as np
 import pytest
 
+from gateway.config import RouteConfig
 from tests.gateway.http.api_gateway import CloningEngine, api_gateway
 from tests.gateway.webrtc.webrtc_gateway import strongest_hz
 from tests.waiting import until
+from tts_engine.errors import Exhausted
+from tts_engine.metrics import REFUSED
+from tts_engine.pipeline.admission_queue import AdmissionConfig, AdmissionQueue
+from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk
 from tts_engine.tone import LETTER_MS, ToneSynthesizer, tone_hz
 from voicecodecs import g711
 
@@ -169,6 +174,51 @@ async def test_a_listener_who_leaves_frees_the_engine(tmp_path: Path) -> None:
         async with http.post("/v1/tts/stream", json=body) as answer:
             await answer.content.readany()
         await until(lambda: not engine._open)
+
+
+class Full(ToneSynthesizer):
+    """Has a place for nobody."""
+
+    async def synthesize(self, clause: ClauseRequest, playhead: Hearing) -> AsyncGenerator[PcmChunk, None]:
+        raise Exhausted("every place is taken", retry_after_s=2.5)
+        yield  # makes this a generator
+
+
+async def test_a_request_that_waited_in_vain_is_answered_429_with_the_reason_and_when_to_come_again(
+    tmp_path: Path,
+) -> None:
+    refused = REFUSED.labels("waited")
+    before = refused._value.get()
+    async with (
+        api_gateway(tmp_path, synthesizer=Full()) as (_, engine, url),
+        aiohttp.ClientSession(url) as http,
+    ):
+        engine.admission = AdmissionQueue(AdmissionConfig(wait_ms=20), engine.observer)
+        for path, text in (("/v1/tts", "text"), ("/v1/tts/stream", "text"), ("/v1/audio/speech", "input")):
+            body = {text: TEXT} | ({"model": "tts-1"} if text == "input" else {})
+            async with http.post(path, json=body) as answer:
+                error = (await answer.json())["error"]
+                assert (answer.status, answer.headers["Retry-After"], error["code"]) == (429, "3", "RESOURCE_EXHAUSTED")
+                assert error["message"].startswith("waited 20 ms for a place") and "every place" in error["message"]
+        async with http.ws_connect("/ws/tts") as socket:
+            await socket.send_json({"text": TEXT})
+            assert (await socket.receive_json())["error"]["code"] == "RESOURCE_EXHAUSTED"
+    assert refused._value.get() == before + 4
+
+
+async def test_speech_over_http_has_its_keys_priority_which_is_below_that_of_calls(tmp_path: Path) -> None:
+    keys = [{"key": "dear", "priority": 7}, {"key": "plain"}]
+    async with api_gateway(tmp_path, auth={"api_keys": keys}) as (_, engine, url):
+        assert isinstance(engine, CloningEngine)
+        for key in ("dear", "plain"):
+            async with aiohttp.ClientSession(url, headers={"Authorization": f"Bearer {key}"}) as http:
+                async with http.post("/v1/tts", json={"text": "Hi."}) as answer:
+                    assert answer.status == 200
+                async with http.ws_connect("/ws/tts") as socket:
+                    await socket.send_json({"text": "Hi."})
+                    await socket.receive_json()
+    assert [asked.priority for asked in engine.asked] == [7, 7, 3, 3]
+    assert RouteConfig().priority > 3
 
 
 async def test_one_tenant_cannot_take_every_place(tmp_path: Path) -> None:

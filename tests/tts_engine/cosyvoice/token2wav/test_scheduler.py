@@ -111,8 +111,8 @@ class Queue:
         self.voice: Voice = self.blocks.place(list(range(1000, 1053)), now=0.0)
         self.blocks.keep("voice", self.voice)
 
-    def open(self, tokens: int, *, slack_s: float = 0.0) -> Rendering:
-        playhead = Playhead()
+    def open(self, tokens: int, *, slack_s: float = 0.0, priority: int = 5) -> Rendering:
+        playhead = Playhead(priority=priority)
         if slack_s:
             playhead.played_at, playhead.delivered_s = 0.0, slack_s
         rendering = self.scheduler.open(self.voice, playhead, now=0.0)
@@ -136,6 +136,17 @@ class Queue:
             if self.scheduler.advance(job, row):
                 self.scheduler.done(job)
         return list(batch.rows)
+
+
+def test_first_chunks_of_calls_go_before_those_of_http_and_speakers_before_both() -> None:
+    queue = Queue(clauses=8)
+    http, call, dry = queue.open(60, priority=3), queue.open(60, priority=5), queue.open(60, slack_s=0.05)
+    early = queue.open(60, priority=3)
+    for rendering, since in ((early, 9.8), (http, 10.0), (call, 10.05), (dry, 10.05)):
+        queue.submit(rendering, since=since)
+    batch = queue.next_batch()
+    assert batch is not None
+    assert [job.rendering for job in batch.jobs] == [dry, early, call, http]
 
 
 def test_a_clause_is_fed_from_the_end_of_the_shared_prompt_on_and_chunk_by_chunk() -> None:

@@ -1,0 +1,240 @@
+"""Turns that the voice model has no place for yet: who waits, who is asked for next, and who is refused.
+
+Whether there is a place, only the model knows. So whoever is next asks it; if the model refuses, nobody asks for the
+next 10 ms, or until a clause ends. While anybody waits, a newcomer queues behind those who go before it:
+
+1. turns that are being heard already. They are never refused, since the caller would lose half a sentence;
+2. turns by priority, and among equals by arrival;
+3. turns that nobody waits for yet.
+
+One place of ``fair_every`` goes to the turn that has waited for the longest time, whatever its priority. So turns of
+low priority are slowed down by others and do not starve. A clause that is being made for another turn needs no place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tts_engine.errors import Exhausted
+from tts_engine.synthesizer import Playhead
+
+_ASK_S = 0.01
+"""Time between two questions to a model that has refused, seconds. Places are freed in other threads, unnoticed."""
+
+Outcome = Literal["admitted", "refused", "cancelled"]
+Reason = Literal["waited", "queue_full", "at_once"]
+"""Why a turn was refused: it had waited for ``wait_ms``; ``turns`` waited already, none of them after it; its client
+asked not to wait, because it has other engines."""
+
+
+class AdmissionConfig(BaseModel):
+    """What happens to turns that the voice model has no place for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    wait_ms: float = Field(default=500, ge=0, le=60_000)
+    """Longest time for which a turn waits for a place, in milliseconds; then it is refused. With more, fewer turns are
+    refused and more callers hear silence first. 0 refuses at once."""
+
+    turns: int = Field(default=256, ge=0, le=100_000)
+    """How many turns may wait at once. One more is refused, or takes the place of a waiting one that it goes before."""
+
+    fair_every: int = Field(default=8, ge=2, le=1000)
+    """One place of so many goes to the turn that has waited longest, all others by `priority` of route and key. With
+    less, low priorities wait less and high ones longer."""
+
+
+class AdmissionObserver(Protocol):
+    """What is told of waiting turns. Its methods are called on the event loop and must not block."""
+
+    def admission(self, seconds: float, outcome: Outcome) -> None:
+        """Take for how long a turn waited for a place, and what became of it."""
+        ...
+
+    def waiting(self, turns: int) -> None:
+        """Take how many turns wait now."""
+        ...
+
+    def refused(self, reason: Reason) -> None:
+        """Note that a turn was refused."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A turn's place in the queue, for one clause."""
+
+    playhead: Playhead
+    key: Hashable
+    """Names the clause, see ``AdmissionQueue.begun``. None: nobody else may have the same one."""
+    goes_on: bool
+    """Is the turn heard already?"""
+    at_once: bool = False
+    """Is it refused at once instead of waiting?"""
+    since: float | None = None
+    """Second of the event loop at which somebody began to wait for a place. None: the turn has not queued."""
+    number: int = 0
+    """Tickets are numbered as they queue first."""
+    asked_at: float = 0.0
+    """When the turn was last let go to ask the model."""
+    go: asyncio.Future[None] | None = None
+    """Set when the turn may ask the model, or look for its clause."""
+
+    @property
+    def rank(self) -> tuple[int, int, float, int]:
+        """The lowest goes first."""
+        assert self.since is not None
+        group = 0 if self.goes_on else 2 if self.playhead.ahead else 1
+        return group, -self.playhead.priority, self.since, self.number
+
+
+class AdmissionQueue:
+    """The queue of one engine. Its timer runs only while somebody waits."""
+
+    def __init__(self, config: AdmissionConfig, observer: AdmissionObserver | None = None) -> None:
+        self._config, self._observer = config, observer
+        self._waiting: list[Ticket] = []
+        self._numbered = self._granted = 0
+        self._next: asyncio.Handle | None = None
+        self._refusal = Exhausted("no place is free", retry_after_s=1.0)
+        """What the model said last."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def wait(self, ticket: Ticket) -> None:
+        """Return when the turn may ask the model for a place, or when its clause is being made for another turn.
+
+        Raises:
+            Exhausted: the turn has waited too long, or there is no room to wait.
+        """
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        if ticket.since is None:
+            self._numbered += 1
+            ticket.since, ticket.number = begun, self._numbered
+        self._make_room(ticket, begun)
+        ticket.go = loop.create_future()
+        self._waiting.append(ticket)
+        self._count()
+        if self._next is None:
+            self._next = loop.call_later(_ASK_S, self._ask)
+        outcome: Outcome = "cancelled"
+        try:
+            await ticket.go
+            outcome = "admitted"
+        except Exhausted:
+            outcome = "refused"
+            raise
+        finally:
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
+            self._count()
+            if self._observer is not None and outcome != "admitted":
+                self._observer.admission(loop.time() - ticket.since, outcome)
+
+    def admitted(self, ticket: Ticket) -> None:
+        """Note that the model has taken a turn that has waited."""
+        if self._observer is not None and ticket.since is not None:
+            self._observer.admission(ticket.asked_at - ticket.since, "admitted")
+
+    def refused(self, ticket: Ticket, refusal: Exhausted) -> None:
+        """Note that the model has refused the turn. Call ``wait`` next.
+
+        Raises:
+            Exhausted: the turn does not wait any longer.
+        """
+        loop = asyncio.get_running_loop()
+        self._refusal = refusal
+        if self._next is not None:
+            self._next.cancel()
+        self._next = loop.call_later(_ASK_S, self._ask)
+        if ticket.since is not None:
+            self._granted -= 1
+        may_wait = self._config.wait_ms > 0 or ticket.goes_on or ticket.playhead.ahead
+        if ticket.at_once or not may_wait:
+            raise self._told("at_once" if ticket.at_once else "waited", str(refusal))
+
+    def freed(self) -> None:
+        """Note that a place may have become free."""
+        if self._waiting:
+            self._ask_soon(asyncio.get_running_loop().call_soon)
+
+    def begun(self, key: Hashable) -> None:
+        """Note that a clause is being made. Those who wait with the same one can follow it now. None: nobody can."""
+        if key is None:
+            return
+        for ticket in [ticket for ticket in self._waiting if ticket.key == key]:
+            self._let_go(ticket)
+
+    # -- who is next
+
+    def _ask(self) -> None:
+        """Let the next turn ask the model, and those behind it afterwards, until one is refused."""
+        self._next = None
+        loop = asyncio.get_running_loop()
+        self._expire(loop.time())
+        if self._waiting:
+            first = min(self._waiting, key=lambda ticket: ticket.rank)
+            if (self._granted + 1) % self._config.fair_every == 0 and first.rank[0] == 1:
+                awaited = (ticket for ticket in self._waiting if ticket.rank[0] == 1)
+                first = min(awaited, key=lambda ticket: ticket.number)
+            self._granted += 1
+            self._let_go(first)
+            # The turn's task runs before this: it asks, and ``refused`` puts the question to the next one off.
+            self._ask_soon(loop.call_soon)
+
+    def _ask_soon(self, call_soon: Callable[[Callable[[], None]], asyncio.Handle]) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        self._next = call_soon(self._ask)
+
+    def _let_go(self, ticket: Ticket) -> None:
+        self._waiting.remove(ticket)
+        ticket.asked_at = asyncio.get_running_loop().time()
+        if ticket.go is not None and not ticket.go.done():
+            ticket.go.set_result(None)
+
+    # -- who is refused
+
+    def _expire(self, now: float) -> None:
+        longest_s = self._config.wait_ms / 1e3
+        for ticket in list(self._waiting):
+            if ticket.playhead.ahead:
+                ticket.since = now  # the wait counts from the moment at which somebody hears silence
+            elif not ticket.goes_on and ticket.since is not None and now - ticket.since >= longest_s:
+                why = f"waited {self._config.wait_ms:g} ms for a place (engine.speech.admission.wait_ms)"
+                self._refuse(ticket, self._told("waited", f"{why}: {self._refusal}"))
+
+    def _make_room(self, ticket: Ticket, now: float) -> None:
+        """Find room for one more who waits."""
+        if ticket.at_once:
+            raise self._told("at_once", f"{len(self)} turns wait for a place: {self._refusal}")
+        others = [other for other in self._waiting if not other.goes_on]
+        if ticket.goes_on or len(others) < self._config.turns:
+            return
+        full = f"{len(others)} turns wait for a place, as many as may (engine.speech.admission.turns): {self._refusal}"
+        error = self._told("queue_full", full)
+        last = max(others, key=lambda other: other.rank, default=ticket)
+        if last.rank <= ticket.rank:
+            raise error
+        self._refuse(last, error)
+
+    def _refuse(self, ticket: Ticket, error: Exhausted) -> None:
+        self._waiting.remove(ticket)
+        if ticket.go is not None and not ticket.go.done():
+            ticket.go.set_exception(error)
+
+    def _told(self, reason: Reason, message: str) -> Exhausted:
+        if self._observer is not None:
+            self._observer.refused(reason)
+        return Exhausted(message, retry_after_s=self._refusal.retry_after_s)
+
+    def _count(self) -> None:
+        if self._observer is not None:
+            self._observer.waiting(len(self._waiting))
