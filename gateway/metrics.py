@@ -95,6 +95,16 @@ class Metrics(Collector):
             ["reason"],
             registry=registry,
         )
+        self._recordings_lost = Counter(
+            "talkspurt_recordings_lost", "Recordings whose file could not be written, by why.", ["reason"],
+            registry=registry,
+        )  # fmt: skip
+        self._listeners = Counter(
+            "talkspurt_listeners", "Times that somebody listened in to a call.", registry=registry
+        )
+        self._listener_drops = Counter(
+            "talkspurt_listener_drops", "Pieces of sound that listeners with slow connections lost.", registry=registry
+        )
         self._tokens_dropped = Counter(
             "talkspurt_stale_tokens", "Tokens dropped because their turn had been cut.", registry=registry
         )
@@ -234,6 +244,18 @@ class Metrics(Collector):
     def call_log_lost(self, reason: str) -> None:
         """Count an ended call whose record was lost."""
         self._call_log_lost.labels(reason).inc()
+
+    def recording_lost(self, reason: str) -> None:
+        """Note that a call is no longer recorded. ``reason``: ``disk_full`` or ``unwritable``."""
+        self._recordings_lost.labels(reason).inc()
+
+    def listener_joined(self) -> None:
+        """Note that somebody listens in to a call."""
+        self._listeners.inc()
+
+    def listener_dropped(self, count: int) -> None:
+        """Note how many pieces of sound a listener lost."""
+        self._listener_drops.inc(count)
 
     def tokens_dropped(self, count: int) -> None:
         """Note that tokens came for a turn that had been cut."""

@@ -216,12 +216,13 @@ class Gateway:
             on_rejected=self.metrics.call_rejected,
         )
 
-    def _recorder(self, call_id: str, route: str) -> Recorder | None:
+    def _recorder(self, call_id: str, route: str, rate: int) -> Recorder | None:
         config = self.config.recording
         if not self.config.routes[route].recording or not config.folder:
             return None
         path = Path(config.folder) / f"{call_id}.wav"
-        return Recorder(path, rate=8000, max_s=config.max_s, started=time.monotonic(), key=config.key)
+        rate = min(rate, config.max_rate)
+        return Recorder(path, rate=rate, max_s=config.max_s, started=time.monotonic(), key=config.key)
 
     def _sip_state(self) -> SipState:
         return self.sip.state if self.sip is not None else SipState()

@@ -154,6 +154,11 @@ class Detector:
         self._last_hop, self._last_energy, self._last_window = hop[-1], float(energy[-1]), window[-1]
         return "".join(digit for name in names if (digit := self._settle(name)))
 
+    @property
+    def sounding(self) -> bool:
+        """Whether a digit's tone is in the last audio, or was until some 25 ms before its end."""
+        return bool(self._digit)
+
     def _names(
         self, window: NDArray[np.complex64], before: NDArray[np.complex64], energy: NDArray[np.float64]
     ) -> list[str]:
@@ -189,3 +194,16 @@ class Detector:
             self._digit, self._missed = name, 0
             return name
         return ""
+
+
+class WaryDetector(Detector):
+    """Finds where touch tones may be, to hide them: also those that are too weak, too short, too noisy or too far off
+    to count as pressed. What looks like a digit in speech once in a while costs a syllable."""
+
+    _MIN_DBM0 = -42
+    _MAX_TWIST_DB = 9
+    _MIN_TWIST_DB = -13
+    _MIN_LEAD_DB = 4
+    _MIN_SHARE = 0.6
+    _MAX_OFFSET = 0.035
+    _WINDOWS = 2

@@ -5,8 +5,10 @@ It is told by the call's statistics and its messages, and decides nothing. Time 
 
 from __future__ import annotations
 
+from typing import Literal
+
 from gateway.call.turn_taking.turn import FirstPacket, Place, Turn
-from gateway.seams.call_record import CallRecord, Entry, Fault, Heard, Pressed, Said
+from gateway.seams.call_record import CallRecord, Entry, Fault, Heard, Listened, Pressed, Said
 from gateway.seams.leg import CallInfo
 from gateway.seams.messages import Dtmf, Error, Outbound, Prompt
 
@@ -57,6 +59,10 @@ class Journal:
                 self._add(Pressed(atMs=at_ms, digit=self._kept(message.digit)))
             case Error():
                 self._add(Fault(atMs=at_ms, code=message.code, description=self._kept(message.description)))
+
+    def listened(self, by: str, event: Literal["joined", "left"], now: float) -> None:
+        """Somebody with a key of tenant ``by`` began to listen in, or stopped."""
+        self._add(Listened(atMs=self._ms(now), by=by, event=event))
 
     def first_packet(self, measured: FirstPacket, now: float) -> None:
         """The first audible frame of a turn left."""

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import orjson
 
 from gateway.call.handoff import Handoff
 from gateway.call.hearing.caller import Caller
+from gateway.call.hearing.listeners import Listener
 from gateway.call.hearing.listening import Hearing
 from gateway.call.journal import Journal
 from gateway.call.settings import hearing_settings, hints_of, rules, shown, turn_settings, unused
@@ -41,6 +44,7 @@ from gateway.seams.messages import (
     Interruptible,
     Language,
     Outbound,
+    Record,
     Subscribe,
     Transfer,
 )
@@ -206,6 +210,27 @@ class Session:
     def _leave(self, reason: str, handoff_data: str | None, *, transfer_target: str = "") -> None:
         self.handoff = Handoff(self.call_id, reason, handoff_data, transfer_target, self.call.route)
 
+    @contextmanager
+    def listen_in(self, tenant: str) -> Iterator[Listener]:
+        """Let somebody with a key of ``tenant`` hear both sides while the context lasts; the journal knows of it.
+
+        Raises:
+            Rejected: 429, too many listen in already.
+        """
+        with self.caller.listeners.join() as listener:
+            self._meter.listener_joined()
+            self._note_listener(tenant, "joined")
+            try:
+                yield listener
+            finally:
+                self._meter.listener_dropped(listener.dropped)
+                self._note_listener(tenant, "left")
+
+    def _note_listener(self, tenant: str, event: Literal["joined", "left"]) -> None:
+        log.info("listening in", extra={"call": self.call_id, "tenant": tenant, "event": event})
+        if self.stats.journal is not None:
+            self.stats.journal.listened(tenant, event, self._now())
+
     # --- the media leg's side (CallEvents) -------------------------------------------------------------------------
 
     @property
@@ -272,11 +297,22 @@ class Session:
         if self._link is not None:
             self._link.send_audio(pcm)
 
+    def recording_lost(self, reason: str) -> None:
+        """The call is no longer recorded, because its file could not be written."""
+        self._meter.recording_lost(reason)
+        if not self._over.is_set():
+            self.tell(Error(description=f"the recording was given up: {reason}", code="recording_lost"))
+
     def on_message(self, message: Inbound) -> None:
         """A decoded message of the dialogue manager."""
         match message:
             case Subscribe():
                 self.caller.subscribe(message)
+            case Record():
+                if not self.caller.record(message.state):
+                    self.tell(
+                        Error(description="record: this call is not recorded", code="not_recording", field="state")
+                    )
             case Transfer():
                 self._begin_transfer(message)
             case Config():

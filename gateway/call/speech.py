@@ -62,8 +62,13 @@ class Means:
 class Ear(Protocol):
     """Listens to the caller while we speak."""
 
-    def spoke(self, frame: bytes, now: float) -> None:
-        """A frame of ours left at ``now``; its echo must not be taken for the caller."""
+    def spoke(self, frame: bytes, now: float, heard_at: float) -> None:
+        """A frame of ours left at ``now``, and is heard from ``heard_at`` on; its echo must not be taken for the
+        caller."""
+        ...
+
+    def unheard(self, seconds: float) -> None:
+        """So much of what left last was cut before anybody heard it."""
         ...
 
     def refresh(self, now: float) -> None:
@@ -167,7 +172,7 @@ class Speech:
         if on_hold != self.playout.on_hold:
             self.playout.on_hold = on_hold
             if on_hold:
-                self.playout.flushed(now)
+                self._flush_playout(now)
             self.wake(now)
 
     def playback(self, *, started: bool, now: float) -> None:
@@ -214,14 +219,18 @@ class Speech:
 
     def flush(self, since: float | None, now: float) -> None:
         """Fall silent now: empty the peer's buffer, then send the shortest fade that the codec allows."""
-        sounding = self.playout.flushed(now)
+        sounding = self._flush_playout(now)
         self._leg.send_clear()
         # The fade takes a whole frame: a long one would delay the next turn more than a click at the cut is worth.
         if sounding is not None and self._means.playout.fade_ms and self._leg.outbound.ptime_ms <= 60:
             tail = faded(self._leg.outbound, sounding, ms=self._means.playout.fade_ms)
-            if tail is not None:
-                self._leg.send_frame(tail, now)
+            if tail is not None and self._leg.send_frame(tail, now):
+                self.ear.spoke(tail, now, now)
         self._stats.fell_silent(since, now)
+
+    def _flush_playout(self, now: float) -> bytes | None:
+        self.ear.unheard(self.playout.unheard_s(now))
+        return self.playout.flushed(now)
 
     def wake(self, now: float) -> None:
         """Look at the playout again in the next slot."""
@@ -317,9 +326,10 @@ class Speech:
     def _send_frame(self, frame: bytes, now: float) -> bool:
         sent = self._leg.send_frame(frame, now)
         self.playout.frame_sent()
-        if not sent:
+        if sent:
+            self.ear.spoke(frame, now, self.playout.pacer.sounds_at())
+        else:
             self._stats.stalled()
-        self.ear.spoke(frame, now)
         return sent
 
     def settle(self, now: float) -> None:

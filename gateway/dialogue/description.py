@@ -311,6 +311,15 @@ FROM_MANAGER: tuple[Message, ...] = (
         "`VX` of the `sessionId`.",
     ),
     Message(
+        "record",
+        m.Record,
+        (Field("state", {"enum": ["pause", "resume", "stop"]}, "What becomes of it.", required=True, ours=True),),
+        {"type": "record", "state": "pause"},
+        ours=True,
+        notes="Without a recording, or after `stop`, the answer is an `error` with the code `not_recording`. A "
+        "recording whose file cannot be written is told as an `error` with the code `recording_lost`; calls go on.",
+    ),
+    Message(
         "transfer",
         m.Transfer,
         (
@@ -683,7 +692,7 @@ to begin within it, and for what should not come. `--sign-with ENV` signs the re
 | a second `setup` | never | after a reconnect, with `resumed: true` |
 | `interruptSensitivity` | `high` (default), `medium`, `low` | taken and logged, without effect: see `barge_in` |
 | `break`, `phoneme`, `prosody` | as the provider can | pauses of `engine.speech.pauses`; the content is spoken |
-| dial-in, `cancel`, `commit`, `discard`, `mark`, `subscribe`, `transfer` | not there | extensions |
+| dial-in, `cancel`, `commit`, `discard`, `mark`, `subscribe`, `record`, `transfer` | not there | extensions |
 """
 
 

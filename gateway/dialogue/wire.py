@@ -37,6 +37,8 @@ from gateway.seams.messages import (
     Outbound,
     Play,
     Prompt,
+    Record,
+    RecordState,
     SendDigits,
     Setup,
     Subscribe,
@@ -301,6 +303,16 @@ def _hint_list(f: _Fields, name: str = "hints") -> tuple[str, ...] | None:
     return hints
 
 
+_RECORD_STATES: Mapping[object, RecordState] = {"pause": "pause", "resume": "resume", "stop": "stop"}
+
+
+def _record(f: _Fields) -> Record:
+    state = f.string("state")
+    if state not in _RECORD_STATES:
+        raise f.bad("state", "pause, resume or stop")
+    return Record(state=_RECORD_STATES[state])
+
+
 _SETTINGS = (
     "interruptible preemptible dtmfDetection reportInputDuringAgentSpeech partialPrompts speechTimeout "
     "ignoreBackchannel echoPromptFiltering hints"
@@ -359,6 +371,7 @@ _READERS: Mapping[str, Callable[[_Fields], Inbound]] = {
     "discard": lambda f: Discard(turn=f.string("turn", empty=False)),
     "mark": lambda f: Mark(name=f.string("name")),
     "subscribe": _subscribe,
+    "record": _record,
     "transfer": lambda f: Transfer(
         target=f.string("target", max_chars=SOURCE_CHARS, empty=False), handoff_data=f.handoff()
     ),

@@ -22,6 +22,7 @@ class Pacer:
         """Number of frames sent since the call began."""
         self._anchor_s: float | None = None
         self._anchor_frame = 0
+        self._begun_delay_s = 0.0  # path_delay_s when the talkspurt began
 
     @property
     def running(self) -> bool:
@@ -32,6 +33,7 @@ class Pacer:
         """Start a talkspurt: the next frame is due at ``at``."""
         self._anchor_s = at
         self._anchor_frame = self.sent_frames
+        self._begun_delay_s = self.path_delay_s
 
     def end(self) -> None:
         """End the talkspurt. What was sent counts as played."""
@@ -66,6 +68,17 @@ class Pacer:
         if self._anchor_s is None:
             raise RuntimeError("time_of() outside a talkspurt")
         return self._anchor_s + (frame - self._anchor_frame) * self.ptime_s + self.path_delay_s
+
+    def sounds_at(self) -> float:
+        """Return when the caller begins to hear the frame that was sent last, by the path delay that was known when
+        its talkspurt began: the times of a talkspurt's frames are ``ptime_s`` apart, whatever is learnt meanwhile.
+
+        Raises:
+            RuntimeError: no talkspurt is running.
+        """
+        if self._anchor_s is None:
+            raise RuntimeError("sounds_at() outside a talkspurt")
+        return self._anchor_s + (self.sent_frames - 1 - self._anchor_frame) * self.ptime_s + self._begun_delay_s
 
     def played_frames(self, now: float) -> float:
         """Return how many frames of the call the caller has heard, with the part of the current one."""

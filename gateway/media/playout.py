@@ -318,6 +318,12 @@ class Playout:
             return 0.0
         return min(float(track.sent), max(0.0, self.pacer.played_frames(now) - track.first_frame))
 
+    def unheard_s(self, now: float) -> float:
+        """Seconds of sound that were sent, and that the caller will not have heard if ``flushed`` is called now."""
+        if not self._can_clear or not self.pacer.running:
+            return 0.0
+        return (self.pacer.sent_frames - self.pacer.played_frames(now)) * self.pacer.ptime_s
+
     def buffered_s(self) -> float:
         """Seconds of sound that wait here."""
         return sum(len(track.frames) for track in self._tracks) * self.pacer.ptime_s

@@ -65,7 +65,16 @@ class Fault(_Entry):
     description: str | None
 
 
-Entry = Annotated[Said | Heard | Pressed | Fault, Field(discriminator="kind")]
+class Listened(_Entry):
+    """Somebody began to listen in to the call, or stopped. Whoever is still there at the end leaves with the call."""
+
+    kind: Literal["listened"] = "listened"
+    by: str
+    """The tenant of the key."""
+    event: Literal["joined", "left"]
+
+
+Entry = Annotated[Said | Heard | Pressed | Fault | Listened, Field(discriminator="kind")]
 
 
 class CallSummary(BaseModel):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Interruptible = Literal["any", "speech", "dtmf", "none"]
+RecordState = Literal["pause", "resume", "stop"]
 
 # --- dialogue manager to gateway ---------------------------------------------------------------------------------
 
@@ -141,6 +142,13 @@ class Subscribe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """+ Pauses the recording of the call (both sides are silence in the file), goes on with it, or ends it."""
+
+    state: RecordState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
     """+ Hand the call to a SIP URI or number."""
 
@@ -149,7 +157,20 @@ class Transfer:
 
 
 Inbound = (
-    Text | Play | SendDigits | Language | Config | Hints | End | Cancel | Commit | Discard | Mark | Subscribe | Transfer
+    Text
+    | Play
+    | SendDigits
+    | Language
+    | Config
+    | Hints
+    | End
+    | Cancel
+    | Commit
+    | Discard
+    | Mark
+    | Subscribe
+    | Record
+    | Transfer
 )
 
 # --- gateway to dialogue manager ---------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from gateway.seams.messages import RecordState
 from voicecodecs.registry import AudioFormat
 
 
@@ -47,6 +48,14 @@ class UplinkEvents(Protocol):
         from a little before the onset on."""
         ...
 
+    def on_both(self, pcm: bytes) -> None:
+        """The next sound of the call for whoever listens in: s16le, the caller left, we right."""
+        ...
+
+    def on_recording_lost(self, reason: str) -> None:
+        """The recording was given up: ``disk_full``, ``unwritable``, or ``overloaded`` if workers fell behind."""
+        ...
+
 
 class UplinkStream(Protocol):
     """One call's audio on its way to the workers. All methods are synchronous, cheap and bounded."""
@@ -56,8 +65,21 @@ class UplinkStream(Protocol):
         counted."""
         ...
 
-    def spoke(self, frame: bytes, *, now: float) -> None:
-        """A frame of ours that went out: the echo guard's reference and the recording's other half."""
+    def spoke(self, frame: bytes, *, now: float, heard_at: float) -> None:
+        """A frame of ours that went out, and is heard from monotonic second ``heard_at`` on: the echo guard's reference
+        and the recording's other half."""
+        ...
+
+    def unheard(self, seconds: float) -> None:
+        """So much of what went out last was cut before it was heard: it is not in the recording."""
+        ...
+
+    def pressed(self, *, now: float) -> None:
+        """The leg says that the caller pressed a key, whose tone may be in the audio too: it is not recorded."""
+        ...
+
+    def record(self, state: RecordState, *, now: float) -> bool:
+        """Pause the recording, go on with it, or end it. False: there is none."""
         ...
 
     def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False, lulls: bool = False) -> None:
@@ -70,6 +92,15 @@ class UplinkStream(Protocol):
             speech: whether ``on_speech`` gets what is said; needs ``vad``.
             lulls: whether ``on_lull`` and ``on_speech_resumed`` are told.
         """
+        ...
+
+    @property
+    def rate(self) -> int:
+        """Sample rate for ``on_both``, hertz: the line's."""
+        ...
+
+    def listen(self, wanted: bool) -> None:
+        """Say whether ``on_both`` is wanted from now on."""
         ...
 
     def end_speech(self) -> None:

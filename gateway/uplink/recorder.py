@@ -4,6 +4,7 @@ thread.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import wave
 from pathlib import Path
@@ -12,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.uplink.sealing import SealedFile
-from voicecodecs.pcm import to_int16
-
-_BLOCK_S = 5.0
+from gateway.uplink.timeline import Samples, Timeline
 
 
-class Recorder:
-    """The file of one call. The time at which sound was heard decides its place. The rest is silence.
+class Recorder(Timeline):
+    """The file of one call.
 
     Args:
         path: the WAV file. It gets this name when the recording is complete; an encrypted one has ``.enc`` behind it.
@@ -31,19 +30,15 @@ class Recorder:
     """
 
     def __init__(self, path: Path, *, rate: int, max_s: float, started: float, key: bytes | None = None) -> None:
+        super().__init__(rate=rate, started=started, out=self._write)
         self._path = path if key is None else path.with_name(f"{path.name}.enc")
         self._part = path.with_suffix(".part")
         self._key = key
-        self.rate = rate
-        self._max_samples = int(max_s * rate)
-        self._started = started
-        self._block = np.zeros((int(_BLOCK_S * 2 * rate), 2), np.int16)
-        self._origin = 0  # sample of the recording at the block's first row
-        self._ends = [0, 0]
+        self._room = int(max_s * rate)
         self._file: wave.Wave_write | SealedFile | None = None
 
-    def _opened(self) -> wave.Wave_write | SealedFile:
-        """Return the file. The first sound makes it, in the uplink's thread: a full disk must not harm the call."""
+    def open(self) -> None:
+        """Make the file, if it is not there yet; in the uplink's thread, since a full disk must not harm the call."""
         if self._file is None:
             # Other accounts on this machine must not be able to hear it.
             os.close(os.open(self._part, os.O_WRONLY | os.O_CREAT, 0o600))
@@ -54,43 +49,36 @@ class Recorder:
                 self._file.setnchannels(2)
                 self._file.setsampwidth(2)
                 self._file.setframerate(self.rate)
-        return self._file
 
     def caller(self, pcm: NDArray[np.float32], *, at: float) -> None:
         """Add caller audio that was received at monotonic second ``at``."""
-        self._place(0, pcm, at - len(pcm) / self.rate)
+        self.open()
+        super().caller(pcm, at=at)
 
     def bot(self, pcm: NDArray[np.float32], *, at: float) -> None:
-        """Add the bot's audio, which is heard from monotonic second ``at`` on."""
-        self._place(1, pcm, at)
+        """Add audio of ours that is heard from monotonic second ``at`` on, or behind what was added before."""
+        self.open()
+        super().bot(pcm, at=at)
 
-    def _place(self, side: int, pcm: NDArray[np.float32], at: float) -> None:
-        self._opened()
-        start = max(round((at - self._started) * self.rate), 0)
-        # Packets come a little early or late. Sound that follows sound stays joined, and only real pauses are kept.
-        if abs(start - self._ends[side]) < self.rate // 10:
-            start = self._ends[side]
-        start = max(start, self._ends[side], self._origin)
-        end = min(start + len(pcm), self._max_samples)
-        if end <= start:
-            return
-        while end - self._origin > len(self._block):
-            self._write(len(self._block) // 2)
-        self._block[start - self._origin : end - self._origin, side] = to_int16(pcm[: end - start])
-        self._ends[side] = end
+    def _write(self, samples: Samples) -> None:
+        samples = samples[: self._room]
+        self._room -= len(samples)
+        if len(samples):
+            self.open()
+            assert self._file is not None
+            self._file.writeframes(samples.tobytes())
 
-    def _write(self, samples: int) -> None:
-        self._opened().writeframes(self._block[:samples].tobytes())
-        self._block[:-samples] = self._block[samples:].copy()
-        self._block[len(self._block) - samples :] = 0
-        self._origin += samples
-        self._ends = [max(end, self._origin) for end in self._ends]
-
-    def close(self) -> None:
-        """Write the rest and give the file its name."""
-        rest = max(self._ends) - self._origin
-        file = self._opened()
-        if rest > 0:
-            file.writeframes(self._block[:rest].tobytes())
-        file.close()
+    def close(self, *, at: float | None = None) -> None:
+        """Write the rest, or what lies before monotonic second ``at``, and give the file its name."""
+        self.finish(at)
+        self.open()
+        assert self._file is not None
+        self._file.close()
         self._part.rename(self._path)
+
+    def give_up(self) -> None:
+        """Let go of the file after an error. What was written stays, under the name of a recording that is not
+        complete."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()

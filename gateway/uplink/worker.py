@@ -11,6 +11,7 @@ speaks.
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib.util
 import logging
 import threading
@@ -24,9 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.config import BargeInConfig, RouteConfig
+from gateway.seams.messages import RecordState
 from gateway.seams.recogniser import SAMPLE_RATE as RECOGNISER_RATE
 from gateway.seams.uplink import UplinkEvents
 from gateway.uplink.recorder import Recorder
+from gateway.uplink.timeline import BOT, CALLER, Samples, Timeline
 from gateway.uplink.vad import (
     ECHO_WINDOW_SAMPLES,
     LULL_S,
@@ -38,7 +41,7 @@ from gateway.uplink.vad import (
     echo_correlation,
 )
 from voicecodecs.conceal import ConcealingDecoder
-from voicecodecs.dtmf import Detector
+from voicecodecs.dtmf import Detector, WaryDetector
 from voicecodecs.pcm import to_float32, to_int16
 from voicecodecs.registry import AudioFormat, Decoder, decoder
 from voicecodecs.resample import Resampler
@@ -55,6 +58,13 @@ _ECHO_FRAMES = 45  # frames in which an echo's original is sought: the tail, the
 _STALE_S = 1.0  # after so long without audio for the VAD, the caller no longer counts as speaking
 _MEMORY = 0.5  # share of the network's state that is kept after a window without speech
 _FLOOR = 1e-9
+_MAX_ORDERS = 1_000  # cuts, keys and pauses that wait for the thread; of more, the recording would be wrong
+_KEY_MARGIN_S = 0.06  # silence before and behind a touch tone that was found in the audio
+_KEY_TOLD_S = (0.5, 0.3)  # silence before and behind a key that the leg tells of; legs tell it late rather than early
+_KEYS_EVERY_S = 0.1  # so much audio is searched for touch tones at once, which costs a quarter of 20 ms at a time
+_LISTEN_DELAY_S = 0.16
+"""Behind what is said, for whoever listens in: jitter of the caller's packets, and the time to notice a touch tone."""
+_LISTEN_EVERY_S = 0.02
 
 Posted = Callable[[], None]
 
@@ -70,6 +80,51 @@ def silero_model() -> Path:
 
 def _at_rate(fmt: AudioFormat, rate: int) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
     return Resampler(fmt.sample_rate, rate).process if fmt.sample_rate != rate else lambda pcm: pcm
+
+
+def _why(exc: OSError) -> str:
+    return "disk_full" if exc.errno in (errno.ENOSPC, errno.EDQUOT) else "unwritable"
+
+
+def line_rate(inbound: AudioFormat, outbound: AudioFormat) -> int:
+    """Return the sample rate that holds both sides, Hz."""
+    return max(inbound.sample_rate, outbound.sample_rate)
+
+
+class _Tape:
+    """A timeline, and what brings both sides to its rate."""
+
+    def __init__(self, timeline: Timeline, inbound: AudioFormat, outbound: AudioFormat) -> None:
+        self.timeline = timeline
+        self._theirs, self._ours = _at_rate(inbound, timeline.rate), _at_rate(outbound, timeline.rate)
+
+    def caller(self, pcm: NDArray[np.float32], at: float) -> None:
+        self.timeline.caller(self._theirs(pcm), at=at)
+
+    def bot(self, pcm: NDArray[np.float32], at: float) -> None:
+        self.timeline.bot(self._ours(pcm), at=at)
+
+
+class _Keys:
+    """Finds the touch tones of one side, to hide them."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._detector = WaryDetector(rate)
+        self._waiting: list[NDArray[np.float32]] = []
+        self._waiting_s = 0.0
+
+    def found(self, pcm: NDArray[np.float32], *, at_once: bool) -> float:
+        """Take the next audio. Return how many of the last seconds may hold a tone, 0 for none."""
+        self._waiting.append(pcm)
+        self._waiting_s += len(pcm) / self._rate
+        if self._waiting_s < _KEYS_EVERY_S and not at_once:
+            return 0.0
+        searched_s, was_sounding = self._waiting_s, self._detector.sounding
+        digits = self._detector.process(np.concatenate(self._waiting))
+        self._waiting.clear()
+        self._waiting_s = 0.0
+        return searched_s + _KEY_MARGIN_S if digits or was_sounding or self._detector.sounding else 0.0
 
 
 class _Pieces:
@@ -137,9 +192,11 @@ class Stream:
         events: UplinkEvents,
         recorder: Recorder | None,
         *,
+        call_id: str,
         echo_correlation: float,
         max_hum_s: float,
     ) -> None:
+        self._call_id = call_id
         self._worker = worker
         self._inbound = inbound
         self._outbound = outbound
@@ -147,7 +204,14 @@ class Stream:
         self._kept_s = max_hum_s + _SURE_S + _LEAD_S
         self.events = events
         self.recorder = recorder
-        self.waiting: deque[tuple[bool, bytes, float]] = deque()
+        self.waiting: deque[tuple[int, bool, bytes, float, float]] = deque()
+        """Payloads: number, whether the caller's, bytes, when it came or left, when it is heard."""
+        self._number = 0
+        self._orders: deque[tuple[int, Callable[[_Tape], None]]] = deque()
+        """What is done with recording and listeners before the payload of that number."""
+        self._confused = False
+        self._record_over = recorder is None
+        self._listened = False
         self.dropped = 0
         self._credit_s = _CREDIT_S
         """Seconds of audio that may be queued now. They grow with time."""
@@ -166,8 +230,10 @@ class Stream:
         self.vad = _Vad(detector)
         self._to_vad = Resampler(inbound.sample_rate, SAMPLE_RATE) if inbound.sample_rate != SAMPLE_RATE else None
         self._to_subscriber: tuple[int, _Pieces | None] = (0, None)
-        self._recorded = [_at_rate(fmt, recorder.rate) for fmt in (inbound, outbound)] if recorder is not None else []
-        """Functions that bring the caller's audio and ours to the recording's rate."""
+        self._recording = None if recorder is None else _Tape(recorder, inbound, outbound)
+        self._tap: _Tape | None = None  # while somebody listens in
+        self._tapped: list[Samples] = []
+        self._keys = (_Keys(inbound.sample_rate), _Keys(outbound.sample_rate))
         self._to_recogniser: _Pieces | None = None  # while the caller speaks
         self._before: deque[tuple[float, NDArray[np.float32]]] = deque()
         """The last audio in which nobody spoke, with its times."""
@@ -183,7 +249,7 @@ class Stream:
             self.dropped += 1
             return
         self._credit_s -= seconds
-        self._put(True, payload, now)
+        self._put(True, payload, now, now)
 
     def _seconds(self, payload: bytes) -> float:
         """Return the length of a payload in seconds. An Opus packet counts as one frame, since its bytes do not
@@ -191,15 +257,49 @@ class Stream:
         frames = 1.0 if (size := self._inbound.frame_bytes) is None else len(payload) / size
         return frames * self._inbound.ptime_ms / 1000
 
-    def spoke(self, frame: bytes, *, now: float) -> None:
+    def spoke(self, frame: bytes, *, now: float, heard_at: float) -> None:
         """Queue a frame that we sent."""
-        self._put(False, frame, now)
+        self._put(False, frame, now, heard_at)
 
-    def _put(self, theirs: bool, payload: bytes, now: float) -> None:
+    def _put(self, theirs: bool, payload: bytes, now: float, heard_at: float) -> None:
         if len(self.waiting) >= _MAX_WAITING:
             self.waiting.popleft()
             self.dropped += 1
-        self.waiting.append((theirs, payload, now))
+        self._number += 1
+        self.waiting.append((self._number, theirs, payload, now, heard_at))
+        self._worker.notify(self)
+
+    def unheard(self, seconds: float) -> None:
+        """Queue that the last seconds that we sent were cut."""
+        self._order(lambda tape: tape.timeline.unheard(seconds))
+
+    def pressed(self, *, now: float) -> None:
+        """Queue that the caller pressed a key."""
+        before_s, after_s = _KEY_TOLD_S
+        self._order(lambda tape: tape.timeline.mute(CALLER, before_s=before_s, after_s=after_s, at=now))
+
+    def record(self, state: RecordState, *, now: float) -> bool:
+        """Queue what becomes of the recording. False: there is none."""
+        recorder = self.recorder
+        if recorder is None or self._record_over:
+            return False
+        self._record_over = state == "stop"
+        act = {"pause": recorder.pause, "resume": recorder.resume, "stop": self._stop_recording}[state]
+        self._order(lambda tape: act(now) if tape.timeline is recorder else None)
+        return True
+
+    def listen(self, wanted: bool) -> None:
+        """``on_both`` gets both sides from now on, or no longer."""
+        self._listened = wanted
+        self._worker.listen(self, wanted)
+
+    def _order(self, act: Callable[[_Tape], None]) -> None:
+        if self.recorder is None and not self._listened:
+            return
+        if len(self._orders) >= _MAX_ORDERS:
+            self._orders.clear()
+            self._confused = True
+        self._orders.append((self._number + 1, act))
         self._worker.notify(self)
 
     def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False, lulls: bool = False) -> None:
@@ -210,6 +310,11 @@ class Stream:
         self._lulls_wanted = lulls
         self._pcm_rate = pcm_rate
 
+    @property
+    def rate(self) -> int:
+        """Sample rate of what whoever listens in hears, Hz: the line's."""
+        return line_rate(self._inbound, self._outbound)
+
     def end_speech(self) -> None:
         """End the speech under way, as if the VAD had heard enough silence."""
         self._speech_is_over = True
@@ -218,10 +323,17 @@ class Stream:
     @property
     def needed(self) -> bool:
         """Is pushed audio used for anything now?"""
-        return self._vad_wanted or self._dtmf_wanted or self._pcm_rate > 0 or self.recorder is not None
+        return (
+            self._vad_wanted
+            or self._dtmf_wanted
+            or self._pcm_rate > 0
+            or self._listened
+            or (self.recorder is not None and not self._record_over)
+        )
 
     def close(self) -> None:
         """End the stream; there is no more audio."""
+        self.listen(False)
         self.closed = True
         self._worker.notify(self)
 
@@ -235,26 +347,38 @@ class Stream:
             self.vad.state[:] = 0  # the network would say "speech" for a while yet
             if self.vad.detector.speaking and (ended := self.vad.detector.end(self._last_now)) is not None:
                 self._report(*ended, post)
+        if not self._listened:
+            self._tap = None
+        if self._confused:
+            self._lose_recording("overloaded", post)
         while self.waiting:
-            theirs, payload, now = self.waiting.popleft()
+            number, theirs, payload, now, heard_at = self.waiting.popleft()
+            self._obey(number, post)
             try:
                 if theirs:
                     self._take(payload, now, post)
                 else:
-                    self._take_ours(payload, now)
+                    self._take_ours(payload, now, heard_at, post)
             except ValueError as exc:  # the payload is no audio of this codec
                 bad = exc
         if bad is not None:
             log.warning("caller audio cannot be decoded", extra={"why": str(bad)})
-        if self.closed and self.recorder is not None:
-            self._record(self.recorder.close)
-            self.recorder = None
+        self._obey(self._number + 1, post)
+        if self.closed and (recorder := self.recorder) is not None:
+            self._tape(lambda tape: recorder.close() if tape.timeline is recorder else None, post)
+            self.recorder = self._recording = None
+
+    def _obey(self, number: int, post: Callable[[Posted], None]) -> None:
+        """Do what was ordered before the payload of that number."""
+        while self._orders and self._orders[0][0] <= number:
+            self._tape(self._orders.popleft()[1], post)
 
     def _take(self, payload: bytes, now: float, post: Callable[[Posted], None]) -> None:
         pcm = to_float32(self._decoder.decode(payload))
         self._last_now = now
-        if (recorder := self.recorder) is not None:
-            self._record(lambda: recorder.caller(self._recorded[0](pcm), at=now))
+        if self._tap is not None or self._recording is not None:
+            self._tape(lambda tape: tape.caller(pcm, now), post)
+            self._hide_keys(CALLER, pcm, post)
         if self._vad_wanted:
             narrow = self._to_vad.process(pcm) if self._to_vad is not None else pcm
             if (ended := self.vad.hear(narrow, now)) is not None:
@@ -266,21 +390,52 @@ class Stream:
         if self._pcm_rate:
             self._subscribe(pcm, post)
 
-    def _take_ours(self, frame: bytes, now: float) -> None:
+    def _take_ours(self, frame: bytes, now: float, heard_at: float, post: Callable[[Posted], None]) -> None:
         # A frame plays after those before it, even if it was sent ahead.
         begins = max(now, self.vad.sent_until)
         self.vad.sent.append((begins, frame))
         self.vad.sent_until = begins + self._outbound.ptime_ms / 1000
-        if (recorder := self.recorder) is not None:
+        if self._tap is not None or self._recording is not None:
             pcm = to_float32(self._ours.decode(frame))
-            self._record(lambda: recorder.bot(self._recorded[1](pcm), at=now))
+            self._tape(lambda tape: tape.bot(pcm, heard_at), post)
+            self._hide_keys(BOT, pcm, post)
 
-    def _record(self, write: Callable[[], None]) -> None:
-        try:
-            write()
-        except OSError as exc:  # a full disk ends the recording, but not the call; what was written stays
-            log.error("a recording was given up", extra={"why": str(exc)})
-            self.recorder = None
+    def _tape(self, act: Callable[[_Tape], None], post: Callable[[Posted], None]) -> None:
+        """Do something with what is recorded, and with what is listened to."""
+        if self._tap is not None:
+            act(self._tap)
+        if self._recording is not None:
+            try:
+                act(self._recording)
+            except OSError as exc:  # it costs the recording, but not the call; what was written stays
+                log.error("a recording was given up", extra={"call": self._call_id, "why": str(exc)})
+                self._lose_recording(_why(exc), post)
+
+    def _lose_recording(self, reason: str, post: Callable[[Posted], None]) -> None:
+        recorder, self.recorder, self._recording = self.recorder, None, None
+        if recorder is not None:
+            recorder.give_up()
+            post(lambda: self.events.on_recording_lost(reason))
+
+    def _stop_recording(self, at: float) -> None:
+        assert self.recorder is not None
+        self.recorder.close(at=at)
+        self.recorder = self._recording = None
+
+    def _hide_keys(self, side: int, pcm: NDArray[np.float32], post: Callable[[Posted], None]) -> None:
+        seconds = self._keys[side].found(pcm, at_once=self._tap is not None)
+        if seconds:
+            self._tape(lambda tape: tape.timeline.mute(side, before_s=seconds, after_s=_KEY_MARGIN_S), post)
+
+    def tap(self, now: float, post: Callable[[Posted], None]) -> None:
+        """Report what is final of what whoever listens in hears."""
+        if self._tap is None:
+            timeline = Timeline(rate=self.rate, started=now, out=self._tapped.append)
+            self._tap = _Tape(timeline, self._inbound, self._outbound)
+        self._tap.timeline.release(now - _LISTEN_DELAY_S)
+        for pcm in self._tapped:
+            post(lambda pcm=pcm: self.events.on_both(pcm.tobytes()))  # type: ignore[misc]
+        self._tapped.clear()
 
     def _hear(self, pcm: NDArray[np.float32], now: float, post: Callable[[Posted], None]) -> None:
         if self._to_recogniser is None:
@@ -405,7 +560,8 @@ class UplinkWorker:
     """The thread. ``open`` gives each call its stream.
 
     Args:
-        recorder: makes a call's recorder, or returns None if the call is not recorded.
+        recorder: makes the recorder of a call (its id, its route, its line's sample rate), or returns None if the call
+            is not recorded.
         gather_s: seconds between the first payload and the batch, in which payloads of other calls come too.
     """
 
@@ -414,7 +570,7 @@ class UplinkWorker:
         routes: dict[str, RouteConfig],
         barge_in: BargeInConfig,
         *,
-        recorder: Callable[[str, str], Recorder | None] = lambda call_id, route: None,
+        recorder: Callable[[str, str, int], Recorder | None] = lambda call_id, route, rate: None,
         gather_s: float = 0.01,
     ) -> None:
         import onnxruntime
@@ -433,6 +589,7 @@ class UplinkWorker:
         self._loop = asyncio.get_running_loop()
         self._ready: deque[Stream] = deque()
         self._queued: set[int] = set()
+        self._listened: set[Stream] = set()
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="uplink", daemon=True)
@@ -457,7 +614,8 @@ class UplinkWorker:
             outbound,
             detector,
             events,
-            self._recorder(call_id, route),
+            self._recorder(call_id, route, line_rate(inbound, outbound)),
+            call_id=call_id,
             echo_correlation=common.echo_correlation,
             max_hum_s=common.max_hum_ms / 1000,
         )
@@ -470,6 +628,11 @@ class UplinkWorker:
             if not self._wake.is_set():
                 self._wake.set()
 
+    def listen(self, stream: Stream, wanted: bool) -> None:
+        """Somebody listens in to a stream, or nobody any more."""
+        (self._listened.add if wanted else self._listened.discard)(stream)
+        self.notify(stream)
+
     def close(self) -> None:
         """Stop the thread. Recordings of closed streams are completed. Nothing is reported any more."""
         self._stopping = True
@@ -480,7 +643,7 @@ class UplinkWorker:
 
     def _run(self) -> None:
         while True:
-            self._wake.wait()
+            self._wake.wait(_LISTEN_EVERY_S if self._listened else None)
             time.sleep(self._gather_s)
             self._wake.clear()
             stopping = self._stopping  # read after clear(), which may have removed the wake-up of close()
@@ -503,6 +666,8 @@ class UplinkWorker:
             self._queued.discard(id(stream))
             stream.drain(post)
             streams.append(stream)
+        for stream in list(self._listened):
+            stream.tap(time.monotonic(), post)
         while True:
             batch = [(stream, window) for stream in streams if (window := stream.take_window()) is not None]
             if not batch:

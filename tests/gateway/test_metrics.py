@@ -22,6 +22,9 @@ NAMES = {
     "talkspurt_cut_seconds": {"reason"},
     "talkspurt_turns_total": {"outcome"},
     "talkspurt_call_log_lost_total": {"reason"},
+    "talkspurt_recordings_lost_total": {"reason"},
+    "talkspurt_listeners_total": set(),
+    "talkspurt_listener_drops_total": set(),
     "talkspurt_dialogue_connected": {"route"},
     "talkspurt_dialogue_reconnects_total": set(),
     "talkspurt_dialogue_missed_total": {"outcome"},
@@ -49,6 +52,9 @@ def used() -> Metrics:
     metrics.cut(reason="dtmf", seconds=0.004)
     metrics.turn_ended(outcome="finished")
     metrics.call_log_lost("queue_full")
+    metrics.recording_lost("disk_full")
+    metrics.listener_joined()
+    metrics.listener_dropped(3)
     metrics.mark_delay(seconds=0.03)
     metrics.playout_buffer(seconds=0.4)
     metrics.stalled(transport="twilio")

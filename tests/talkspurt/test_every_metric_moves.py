@@ -46,6 +46,9 @@ OTHERWISE = {
     "talkspurt_text_normaliser_requests_total": "only CosyVoice takes this way, maybe in another test of this process",
     "talkspurt_send_stalls_total": "loopback takes every frame",
     "talkspurt_call_log_lost_total": "no call log is configured",
+    "talkspurt_recordings_lost_total": "no call is recorded",
+    "talkspurt_listeners_total": "nobody listens in",
+    "talkspurt_listener_drops_total": "nobody listens in",
     "talkspurt_moved_turns_total": "one engine has no other at which a turn could go on",
 }
 

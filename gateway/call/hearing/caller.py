@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from gateway.call.hearing.listeners import Listeners
 from gateway.call.hearing.listening import Hearing, Listening
 from gateway.call.turn_taking.barge_in import Event, State
 from gateway.call.turn_taking.turns import Turns
 from gateway.config import RouteConfig
-from gateway.seams.messages import Error, Info, Outbound, Subscribe
+from gateway.seams.messages import Error, Info, Outbound, RecordState, Subscribe
 from gateway.seams.recogniser import RecognitionError
 from gateway.seams.uplink import Uplink, UplinkStream
 from voicecodecs.registry import AudioFormat
@@ -25,6 +26,10 @@ class Manager(Protocol):
     def tell(self, message: Outbound) -> None: ...
 
     def send_audio(self, pcm: bytes) -> None: ...
+
+    def recording_lost(self, reason: str) -> None:
+        """The call is no longer recorded, because its file could not be written."""
+        ...
 
 
 class Caller:
@@ -48,6 +53,8 @@ class Caller:
             else None
         )
         self._uplink: UplinkStream | None = None
+        self.listeners = Listeners(self._listen)
+        """Those who listen in to the call."""
         self._leg_tells_dtmf = False
         self._subscribed_rate = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -76,6 +83,7 @@ class Caller:
 
     async def aclose(self) -> None:
         """Close the uplink stream and the recogniser: no audio and no words come after this."""
+        self.listeners.close()
         if self._uplink is not None:
             self._uplink.close()
         if self._listening is not None:
@@ -115,6 +123,16 @@ class Caller:
         if self._uplink is not None:
             self._uplink.end_speech()
 
+    @property
+    def listen_rate(self) -> int:
+        """Sample rate of what listeners hear, hertz. 0: nothing can be heard here."""
+        return 0 if self._uplink is None else self._uplink.rate
+
+    def _listen(self, wanted: bool) -> None:
+        if self._uplink is not None:
+            self._uplink.listen(wanted)
+            self.refresh(self._now())
+
     # --- the leg's side --------------------------------------------------------------------------------------------
 
     def on_audio(self, payload: bytes) -> None:
@@ -125,16 +143,23 @@ class Caller:
     def on_digit(self, digit: str) -> None:
         """The caller pressed a key, and the leg says so."""
         now = self._now()
+        if self._uplink is not None:
+            self._uplink.pressed(now=now)
         if not self._leg_tells_dtmf:
             self._leg_tells_dtmf = True  # the key's tone may be in the audio too, and must not count twice
             self.refresh(now)
         self._turns.on_digit(digit, now)
 
-    def spoke(self, frame: bytes, now: float) -> None:
+    def spoke(self, frame: bytes, now: float, heard_at: float) -> None:
         """A frame of ours left. The uplink gets it even before anybody listens, since the echo of a turn's first frames
         comes later."""
         if self._uplink is not None:
-            self._uplink.spoke(frame, now=now)
+            self._uplink.spoke(frame, now=now, heard_at=heard_at)
+
+    def unheard(self, seconds: float) -> None:
+        """So much of what left last was cut before anybody heard it."""
+        if self._uplink is not None:
+            self._uplink.unheard(seconds)
 
     # --- the manager's side ----------------------------------------------------------------------------------------
 
@@ -142,6 +167,10 @@ class Caller:
         """The manager wants the caller's audio, or does not want it any more."""
         self._subscribed_rate = message.sample_rate if message.media else 0
         self.refresh(self._now())
+
+    def record(self, state: RecordState) -> bool:
+        """The manager wants the recording to pause, to go on or to end. False: there is none."""
+        return self._uplink is not None and self._uplink.record(state, now=self._now())
 
     def configure(self, hearing: Hearing, hints: Mapping[str, tuple[str, ...]]) -> None:
         """Listen in another way from now on; ``hints`` are those of single languages."""
@@ -209,6 +238,14 @@ class Caller:
         """Audio for the dialogue manager that subscribed."""
         if self._subscribed_rate:
             self._manager.send_audio(pcm)
+
+    def on_both(self, pcm: bytes) -> None:
+        """Both sides, for those who listen in."""
+        self.listeners.put(pcm)
+
+    def on_recording_lost(self, reason: str) -> None:
+        """The file of the recording could not be written."""
+        self._manager.recording_lost(reason)
 
     def _tell_speaking(self, value: str) -> None:
         if self._tells_speaking:

@@ -51,7 +51,8 @@ MESSAGES: list[dict[str, Any]] = [
     {"type": "hints", "hints": ["a", "b"], "lang": "de"},
     {"type": "end", "handoffData": "{}"}, {"type": "cancel", "turn": "t1"}, {"type": "commit", "turn": "t1"},
     {"type": "discard", "turn": "t1"}, {"type": "mark", "name": "m"},
-    {"type": "subscribe", "media": True, "sampleRate": 16000}, {"type": "transfer", "target": "+49",
+    {"type": "subscribe", "media": True, "sampleRate": 16000}, {"type": "record", "state": "stop"},
+    {"type": "transfer", "target": "+49",
     "handoffData": None},
 ]  # fmt: skip
 WORDS = (

@@ -207,6 +207,11 @@ SCRIPTED = [f"{policy}: {script.__name__} {where}" for policy in POLICIES for sc
 
 async def scripted(name: str) -> list[str]:
     """The lines of one of ``SCRIPTED``."""
+    return await (await scripted_call(name)).finish()
+
+
+async def scripted_call(name: str) -> VirtualSession:
+    """One of ``SCRIPTED``, before the caller hangs up."""
     policy, _, rest = name.partition(": ")
     script_name, _, where = rest.partition(" ")
     call = VirtualSession(**POLICIES[policy], lead_ms=100, has_marks=True, seed=1)
@@ -217,7 +222,7 @@ async def scripted(name: str) -> list[str]:
     call.say(message)
     await call.run(wait_s)
     await next(script for script in SCRIPTS if script.__name__ == script_name)(call)
-    return await call.finish()
+    return call
 
 
 async def interleaved(seed: int) -> list[str]:

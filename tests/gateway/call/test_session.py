@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from gateway.seams.messages import Cancel, End, Text, Transfer
-from tests.gateway.call.interleavings import run_all, scripted
+from gateway.seams.messages import Cancel, End, Record, Text, Transfer
+from tests.gateway.call.interleavings import POLICIES, SCRIPTED, run_all, scripted, scripted_call
 from tests.gateway.call.virtual_session import VirtualSession
 
 
@@ -43,6 +45,26 @@ def test_a_story_that_streams_on_is_silent_while_the_caller_speaks_and_the_answe
     assert not [line for line in lines[cut:prompt] if " frame " in line], "nobody talks over the caller"
     finished = [line for line in lines if "event='finished'" in line]
     assert len(finished) == 1 and "turn='t2'" in finished[0]
+
+
+async def _recorded(name: str) -> list[str]:
+    """Milliseconds of a recording; those that the manager was told were heard; how much they may differ."""
+    call = await scripted_call(name)
+    lines = await call.finish()
+    told = [int(ms) for line in lines for ms in re.findall(r"'(?:heardMs|audioMs)': (\d+)", line)]
+    recorded = call.recorded
+    assert all(at + length_s <= after + 1e-6 for (at, length_s), (after, _) in pairwise(recorded))
+    # Where speech pauses and goes on, the frame under way is heard again. The manager is told whole frames.
+    cuts = sum("clear" in line for line in lines) + 3 * ("on_hold" in name)
+    made_ms = round(sum(length_s for _, length_s in recorded) * 1000)
+    return [str(made_ms), str(sum(told)), str(20 * (cuts + len(told)))]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_recording_has_what_the_caller_heard_and_nothing_that_was_cut(policy: str) -> None:
+    names = [name for name in SCRIPTED if name.startswith(f"{policy}: ") and "breaks" not in name]
+    for name, (made, told, apart) in zip(names, run_all(_recorded, names), strict=True):
+        assert abs(int(made) - int(told)) <= int(apart), name
 
 
 def lines_of(scene: Callable[[VirtualSession], Awaitable[None]], **fields: Any) -> list[str]:
@@ -102,6 +124,25 @@ def test_a_turn_whose_engine_breaks_fails_and_the_call_goes_on() -> None:
     lines = lines_of(scene)
     assert any("turn='t1', event='failed'" in line for line in lines)
     assert any("turn='t2', event='finished'" in line for line in lines)
+
+
+def test_a_manager_that_pauses_a_recording_which_is_not_there_is_told() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.say(Record(state="pause"))
+
+    assert any("code='not_recording'" in line and "field='state'" in line for line in lines_of(scene))
+
+
+def test_a_lost_recording_is_counted_and_told_and_the_call_goes_on() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.session.caller.on_recording_lost("disk_full")
+        call.say(Text(token="one", last=True))
+        await call.run(1.0)
+
+    lines = lines_of(scene)
+    assert "recording lost disk_full" in lines
+    assert any("code='recording_lost'" in line for line in lines)
+    assert any("turn='t1', event='finished'" in line for line in lines)
 
 
 def test_a_key_that_the_leg_tells_is_not_taken_from_the_audio_too() -> None:

@@ -22,7 +22,7 @@ from gateway.media.playout import StartPolicy
 from gateway.media.ticker import SLOT_S, Ticker
 from gateway.seams.dialogue import DialogueSink
 from gateway.seams.leg import CallInfo, TransferStart
-from gateway.seams.messages import Inbound, Outbound
+from gateway.seams.messages import Inbound, Outbound, RecordState
 from gateway.seams.recogniser import RecognitionError, RecognitionEvents
 from gateway.seams.uplink import UplinkEvents
 from gateway.uplink.vad import WINDOW_S, SpeechDetector, Window
@@ -190,6 +190,8 @@ class VirtualSession:
         self._marks: deque[asyncio.TimerHandle] = deque()
         self._asked = 0
         self._last_frame_at = 0.0
+        self.recorded: list[tuple[float, float]] = []
+        """What a recording has of us: when each frame is heard, and how much of it, seconds."""
         made = RouteConfig.model_validate({"recogniser": "external" if recogniser else "", **route})
         common = BargeInConfig.model_validate(barge_in or {})
         heard = hearing(made, _Recogniser(self), RecogniserConfig(), common) if recogniser else None
@@ -368,6 +370,15 @@ class VirtualSession:
     def stalled(self, *, transport: str) -> None:
         self.note("stalled")
 
+    def recording_lost(self, reason: str) -> None:
+        self.note(f"recording lost {reason}")
+
+    def listener_joined(self) -> None:
+        self.note("listener")
+
+    def listener_dropped(self, count: int) -> None:
+        self.note(f"listener dropped {count}")
+
 
 class _Manager:
     """The dialogue manager's line."""
@@ -421,6 +432,7 @@ class _Uplink:
     """The worker, and a call's stream to it."""
 
     needed = True
+    rate = 8000
 
     def __init__(self, world: VirtualSession) -> None:
         self._world = world
@@ -433,7 +445,23 @@ class _Uplink:
 
     def end_speech(self) -> None: ...
 
-    def spoke(self, frame: bytes, *, now: float) -> None: ...
+    def spoke(self, frame: bytes, *, now: float, heard_at: float) -> None:
+        self._world.recorded.append((heard_at, 0.02))
+
+    def unheard(self, seconds: float) -> None:
+        recorded = self._world.recorded
+        while seconds > 1e-9:
+            at, length_s = recorded.pop()
+            if length_s > seconds:
+                recorded.append((at, length_s - seconds))
+            seconds -= length_s
+
+    def pressed(self, *, now: float) -> None: ...
+
+    def record(self, state: RecordState, *, now: float) -> bool:
+        return False
+
+    def listen(self, wanted: bool) -> None: ...
 
     def push(self, payload: bytes, *, now: float) -> None: ...
 

@@ -185,6 +185,9 @@ def read(body: dict[str, Any]) -> m.Inbound:
         ({"type": "mark", "name": "m"}, m.Mark(name="m")),
         ({"type": "subscribe", "media": True, "sampleRate": 16000}, m.Subscribe(media=True, sample_rate=16000)),
         ({"type": "subscribe", "media": False}, m.Subscribe(media=False)),
+        ({"type": "record", "state": "pause"}, m.Record(state="pause")),
+        ({"type": "record", "state": "resume"}, m.Record(state="resume")),
+        ({"type": "record", "state": "stop"}, m.Record(state="stop")),
         ({"type": "transfer", "target": "sip:a@b"}, m.Transfer(target="sip:a@b")),
     ],
 )
@@ -217,6 +220,8 @@ def test_every_message_of_a_manager_is_read(body: dict[str, Any], message: m.Inb
         ({"type": "end", "handoffData": {"a": 1}}, "handoffData", "expected a string"),
         ({"type": "commit"}, "turn", "is missing"),
         ({"type": "subscribe"}, "media", "is missing"),
+        ({"type": "record"}, "state", "is missing"),
+        ({"type": "record", "state": "start"}, "state", "pause, resume or stop"),
         ({"type": "subscribe", "media": True, "sampleRate": 44100}, "sampleRate", "8000, 16000 or 24000"),
     ],
 )
@@ -242,7 +247,7 @@ JSON = st.recursive(
 FIELDS = (
     "token last lang interruptible preemptible turn voice speed instruct hold source loop digits name media".split()
 )
-TYPES = "text play sendDigits language end cancel commit discard mark subscribe transfer".split()
+TYPES = "text play sendDigits language end cancel commit discard mark subscribe record transfer".split()
 GARBAGE = (
     st.text()
     | st.binary()

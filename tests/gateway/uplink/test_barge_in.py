@@ -58,7 +58,7 @@ async def listen(
         now = (index + 1) * 0.02
         mine = ours[index * FRAME : (index + 1) * FRAME] if ours is not None else caller[:0]
         if len(mine) == FRAME and (np.any(mine) or not skip_silence):
-            stream.spoke(encode_ulaw(to_int16(mine)), now=now - 0.02)
+            stream.spoke(encode_ulaw(to_int16(mine)), now=now - 0.02, heard_at=now - 0.02)
         payload = encode_ulaw(to_int16(caller[index * FRAME : (index + 1) * FRAME]))
         stream.push(b"" if index in lost else payload, now=now)
         if index % 4 == 3:

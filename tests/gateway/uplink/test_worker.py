@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 
 from gateway.config import BargeInConfig, RouteConfig
 from gateway.uplink.recorder import Recorder
-from gateway.uplink.worker import UplinkWorker
+from gateway.uplink.worker import Stream, UplinkWorker
 from tests.gateway.uplink.uplink_fakes import HANG_S, PCMU, Heard, settled
 from tests.waiting import until
+from voicecodecs.dtmf import WaryDetector, tones
+from voicecodecs.pcm import to_float32, to_int16
 from voicecodecs.registry import AudioFormat, encoder
 
 L16 = AudioFormat("L16", 16000)
@@ -31,7 +33,7 @@ L16 = AudioFormat("L16", 16000)
 @contextmanager
 def running(recorders: dict[str, Recorder] | None = None) -> Iterator[UplinkWorker]:
     worker = UplinkWorker(
-        {"r": RouteConfig()}, BargeInConfig(), recorder=lambda call_id, route: (recorders or {}).get(call_id)
+        {"r": RouteConfig()}, BargeInConfig(), recorder=lambda call_id, route, rate: (recorders or {}).get(call_id)
     )
     try:
         yield worker
@@ -170,13 +172,139 @@ async def test_a_full_disk_ends_the_recording_and_not_the_call(
         heard = Heard()
         stream = worker.open("VX", L16, L16, "r", heard)
         stream.want(vad=False, pcm_rate=16000)
-        stream.spoke(frame(0), now=0.0)
+        stream.spoke(frame(0), now=0.0, heard_at=0.0)
         for index in range(3):
             stream.push(frame(index), now=0.02 * index)
         stream.close()
         await settled(worker)
     assert levels(heard) == [0, 1, 2]
     assert caplog.messages == ["a recording was given up"]
+    assert heard.lost == ["disk_full"]
+
+
+async def test_a_folder_that_is_gone_costs_the_recording_at_its_first_sound_and_is_told(tmp_path: Path) -> None:
+    recording = Recorder(tmp_path / "gone" / "VX.wav", rate=16000, max_s=10.0, started=0.0)
+    with running({"VX": recording}) as worker:
+        heard = Heard()
+        stream = worker.open("VX", L16, L16, "r", heard)
+        stream.want(vad=False, pcm_rate=16000)
+        stream.push(frame(1), now=0.0)
+        await until(lambda: heard.lost)
+        stream.push(frame(2), now=0.02)
+        await settled(worker)
+        assert not stream.record("pause", now=0.02), "there is none"
+    assert heard.lost == ["unwritable"]
+    assert levels(heard) == [1, 2]
+
+
+def sides(path: Path) -> NDArray[np.float32]:
+    with wave.open(str(path)) as file:
+        return to_float32(np.frombuffer(file.readframes(file.getnframes()), "<i2")).reshape(-1, 2)
+
+
+async def recorded(
+    path: Path,
+    fmt: AudioFormat,
+    theirs: NDArray[np.float32],
+    ours: NDArray[np.float32],
+    during: Callable[[Stream, float], None] = lambda stream, now: None,
+) -> NDArray[np.float32]:
+    """What the recording of a call has; both sides as long as each other. ``during`` is called before each frame."""
+    with running({"VX": Recorder(path, rate=fmt.sample_rate, max_s=60.0, started=0.0)}) as worker:
+        stream = worker.open("VX", fmt, fmt, "r", Heard())
+        encoders = encoder(fmt), encoder(fmt)
+        for index in range(len(theirs) // fmt.frame_samples):
+            part, at = slice(index * fmt.frame_samples, (index + 1) * fmt.frame_samples), 0.02 * index
+            during(stream, at)
+            stream.spoke(encoders[1].encode(to_int16(ours[part])), now=at, heard_at=at)
+            stream.push(encoders[0].encode(to_int16(theirs[part])), now=at + 0.02)
+            if index % 20 == 19:
+                await settled(worker)
+        stream.close()
+        await settled(worker)
+    return sides(path)
+
+
+CARD = "492917"
+
+
+@pytest.mark.parametrize(
+    ("fmt", "tone_ms", "pause_ms", "dbm0", "noise"),
+    [
+        (PCMU, 100, 100, -9, 0.0),
+        (PCMU, 40, 40, -9, 0.0),
+        (PCMU, 80, 60, -33, 0.0),
+        (PCMU, 100, 60, -12, 0.02),
+        (AudioFormat("G722", 16000), 80, 60, -25, 0.0),
+        (AudioFormat("OPUS", 48000), 80, 60, -9, 0.0),
+    ],
+    ids=["usual", "fastest", "weak", "noisy", "G722", "OPUS"],
+)
+async def test_no_touch_tone_of_either_side_is_left_in_a_recording(
+    fmt: AudioFormat, tone_ms: float, pause_ms: float, dbm0: float, noise: float, tmp_path: Path
+) -> None:
+    rate = fmt.sample_rate
+    speech = 0.1 * np.sin(2 * np.pi * 250 * np.arange(rate // 2) / rate).astype(np.float32)
+    keys = tones(CARD, rate, tone_ms=tone_ms, pause_ms=pause_ms, level_dbm0=dbm0)
+    keys = np.concatenate((speech, np.zeros(rate // 4, np.float32), keys, np.zeros(rate // 4, np.float32), speech))
+    keys += np.random.default_rng(1).normal(0, noise, len(keys)).astype(np.float32)
+    other = 0.1 * np.sin(2 * np.pi * 300 * np.arange(len(keys)) / rate).astype(np.float32)
+    for side, (theirs, ours) in enumerate(((keys, other), (other, keys))):
+        made = await recorded(tmp_path / f"{side}.wav", fmt, theirs, ours)
+        wary = WaryDetector(rate)
+        digits = wary.process(np.ascontiguousarray(made[:, side]))
+        assert digits == "", "a card's number could be read from the file"
+        if not noise:
+            assert np.abs(made[rate * 11 // 20 : -rate * 11 // 20, side]).max() < 0.004, "nor with a better ear"
+        level = np.abs(made[: rate // 4, side]).mean()
+        assert level > 0.03 and np.abs(made[-rate // 4 :, side]).mean() > 0.03, "speech before and behind is there"
+        assert np.abs(made[rate:, 1 - side]).mean() > 0.03, "and the other side"
+
+
+async def test_a_key_that_the_leg_tells_of_mutes_what_its_phone_lets_through(tmp_path: Path) -> None:
+    """Phones let the first 20 ms of a tone into the audio before they send the event; too short for any detector."""
+    rate = PCMU.sample_rate
+    said = np.zeros(4 * rate, np.float32)
+    said[2 * rate : 2 * rate + 160] = tones("5", rate)[:160]
+
+    def during(stream: Stream, now: float) -> None:
+        if round(now, 2) == 2.06:
+            stream.pressed(now=now)
+
+    made = await recorded(tmp_path / "VX.wav", PCMU, said, np.zeros_like(said), during)
+    assert not made.any()
+
+
+async def test_pause_resume_and_stop_of_the_manager(tmp_path: Path) -> None:
+    told: list[bool] = []
+
+    def during(stream: Stream, now: float) -> None:
+        state = {1.0: "pause", 2.0: "resume", 3.0: "stop", 3.5: "resume"}.get(round(now, 2))
+        if state is not None:
+            told.append(stream.record(state, now=now))  # type: ignore[arg-type]
+        if round(now, 2) == 3.6:
+            assert not stream.needed
+
+    tone = 0.5 * np.sin(2 * np.pi * 400 * np.arange(4 * 16000) / 16000).astype(np.float32)
+    made = await recorded(tmp_path / "VX.wav", L16, tone, tone, during)
+    assert told == [True, True, True, False]
+    assert len(made) == pytest.approx(3 * 16000, abs=320)
+    assert not made[16000 : 2 * 16000].any()
+    for side in (0, 1):
+        assert np.abs(made[:15900, side]).mean() > 0.2 and np.abs(made[2 * 16000 :, side]).mean() > 0.2
+
+
+async def test_a_recording_takes_back_what_was_cut(tmp_path: Path) -> None:
+    tone = np.full(2 * 16000, 0.5, np.float32)
+    path = tmp_path / "VX.wav"
+    with running({"VX": Recorder(path, rate=16000, max_s=60.0, started=0.0)}) as worker:
+        stream = worker.open("VX", L16, L16, "r", Heard())
+        for index in range(20):
+            stream.spoke(to_int16(tone[:320]).tobytes(), now=0.0, heard_at=0.02 * index)
+        stream.unheard(0.3)
+        stream.close()
+        await settled(worker)
+    assert len(sides(path)) == 0.1 * 16000
 
 
 def recorded_hz(path: Path) -> tuple[float, list[float]]:
@@ -195,12 +323,12 @@ async def test_a_recording_sounds_as_the_call_did_whatever_the_line_carries(fmt:
     with running({"VX": Recorder(path, rate=8000, max_s=60.0, started=0.0)}) as worker:
         stream = worker.open("VX", fmt, fmt, "r", Heard())
         at = np.arange(fmt.sample_rate) / fmt.sample_rate
-        tones = [np.round(8000 * np.sin(2 * np.pi * hz * at)).astype(np.int16) for hz in (440, 1000)]
+        sines = [np.round(8000 * np.sin(2 * np.pi * hz * at)).astype(np.int16) for hz in (440, 1000)]
         theirs, ours = encoder(fmt), encoder(fmt)
         for index in range(50):
             part = slice(index * fmt.frame_samples, (index + 1) * fmt.frame_samples)
-            stream.push(theirs.encode(tones[0][part]), now=0.02 * (index + 1))
-            stream.spoke(ours.encode(tones[1][part]), now=0.02 * index)
+            stream.push(theirs.encode(sines[0][part]), now=0.02 * (index + 1))
+            stream.spoke(ours.encode(sines[1][part]), now=0.02 * index, heard_at=0.02 * index)
         stream.close()
         await settled(worker)
     seconds, hz = recorded_hz(path)
@@ -214,7 +342,7 @@ async def test_a_call_that_ends_with_the_process_leaves_its_whole_recording(last
     worker = UplinkWorker(
         {"r": RouteConfig()},
         BargeInConfig(),
-        recorder=lambda call_id, route: Recorder(path, rate=16000, max_s=60.0, started=0.0),
+        recorder=lambda call_id, route, rate: Recorder(path, rate=16000, max_s=60.0, started=0.0),
     )
     stream = worker.open("VX", L16, L16, "r", Heard())
     for index in range(10):

@@ -24,6 +24,8 @@ class Heard:
         self.pcm: list[bytes] = []
         self.speech: list[bytes] = []
         self.dtmf = ""
+        self.both: list[bytes] = []
+        self.lost: list[str] = []
 
     def on_dtmf_heard(self, digit: str) -> None:
         self.dtmf += digit
@@ -51,6 +53,12 @@ class Heard:
 
     def on_speech(self, pcm: bytes) -> None:
         self.speech.append(pcm)
+
+    def on_both(self, pcm: bytes) -> None:
+        self.both.append(pcm)
+
+    def on_recording_lost(self, reason: str) -> None:
+        self.lost.append(reason)
 
 
 class _Behind(Heard):

@@ -1,0 +1,102 @@
+"""Who listens in to a call: they hear both sides and are heard by nobody. Each has a bounded queue, so that one with a
+slow connection loses sound and delays nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+
+from gateway.errors import Rejected
+
+PIECES = 50
+"""Longest queue of a listener: about a second. Of more, the oldest are dropped and counted."""
+
+LISTENERS = 8
+"""Most listeners of one call."""
+
+
+class Listener:
+    """One who listens in. Iterate over it to hear, until the call is over."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytes] = deque()
+        self._come = asyncio.Event()
+        self._over = False
+        self.dropped = 0
+        """Pieces that were lost because the listener's connection was too slow."""
+
+    def put(self, pcm: bytes) -> None:
+        """Queue sound; called on the loop that paces calls."""
+        if len(self._pieces) >= PIECES:
+            self._pieces.popleft()
+            self.dropped += 1
+        self._pieces.append(pcm)
+        self._come.set()
+
+    def end(self) -> None:
+        """The call is over: what is queued is the last."""
+        self._over = True
+        self._come.set()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the next sound: s16le, the caller left, the bot right."""
+        while True:
+            while self._pieces:
+                yield self._pieces.popleft()
+            if self._over:
+                return
+            self._come.clear()
+            await self._come.wait()
+
+
+class Listeners:
+    """Those of one call.
+
+    Args:
+        wanted: told whether there is anybody to hear.
+    """
+
+    def __init__(self, wanted: Callable[[bool], None]) -> None:
+        self._wanted = wanted
+        self._all: list[Listener] = []
+        self._over = False
+
+    @contextmanager
+    def join(self) -> Iterator[Listener]:
+        """Listen in while the context lasts.
+
+        Raises:
+            Rejected: 429, too many do already.
+        """
+        if len(self._all) >= LISTENERS:
+            raise Rejected(f"{LISTENERS} listen in to this call already", status=429, code="too_many_listeners")
+        listener = Listener()
+        if self._over:
+            listener.end()
+            yield listener
+            return
+        self._all.append(listener)
+        if len(self._all) == 1:
+            self._wanted(True)
+        try:
+            yield listener
+        finally:
+            if listener in self._all:
+                self._all.remove(listener)
+                if not self._all:
+                    self._wanted(False)
+
+    def put(self, pcm: bytes) -> None:
+        """Give sound to all."""
+        for listener in self._all:
+            listener.put(pcm)
+
+    def close(self) -> None:
+        """The call is over."""
+        self._over = True
+        for listener in self._all:
+            listener.end()
+        self._all.clear()
