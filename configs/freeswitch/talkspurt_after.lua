@@ -5,11 +5,12 @@ local function decoded(text)
 end
 
 local result = decoded(session:getVariable("talkspurt_handoff"))
-freeswitch.consoleLog("info", "the bot is done: " .. tostring(session:getVariable("talkspurt_reason")) .. "\n")
+local reason = tostring(session:getVariable("talkspurt_reason"))
+freeswitch.consoleLog("info", "the bot is done: " .. reason .. "\n")
 
 if result:find('"queue"%s*:%s*"billing"') then
   session:transfer("7201", "XML", "default")
-elseif result ~= "" then
+elseif result ~= "" or reason == "dialogue_failed" then  -- without a bot the caller gets a person
   session:transfer("7200", "XML", "default")
 else
   session:hangup("NORMAL_CLEARING")

@@ -15,6 +15,7 @@ if not session:ready() then return end
 local uuid = session:get_uuid()
 local url = "ws://127.0.0.1:8080/media/freeswitch/default?uuid=" .. uuid .. "&rate=8000"
 url = url .. "&talkspurt.From=" .. encoded(session:getVariable("caller_id_number"))
+url = url .. "&talkspurt.To=" .. encoded(session:getVariable("destination_number"))
 url = url .. "&account=" .. encoded(account)
 
 session:setVariable("STREAM_EXTRA_HEADERS",
@@ -28,5 +29,6 @@ if not answer or answer:sub(1, 3) ~= "+OK" then
   session:hangup("NORMAL_TEMPORARY_FAILURE")
   return
 end
+session:setVariable("send_silence_when_idle", "-1")  -- park sends nothing by itself
 -- The gateway moves the call to after_bot (talkspurt_after.lua) when the bot is done.
 session:execute("park")

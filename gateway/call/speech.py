@@ -126,7 +126,8 @@ class Speech:
         fmt = leg.outbound
         self.playout = Playout(
             ptime_s=fmt.ptime_ms / 1000,
-            lead_s=min(leg.max_lead_ms, means.playout.lead_ms) / 1000,
+            # A peer that plays long frames as wholes needs the next one before the last one ends.
+            lead_s=min(leg.max_lead_ms, max(means.playout.lead_ms, fmt.ptime_ms if fmt.ptime_ms > 60 else 0)) / 1000,
             start=means.start,
             has_marks=leg.has_marks,
             can_clear=leg.can_clear,

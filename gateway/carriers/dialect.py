@@ -17,11 +17,14 @@ class Dialect(Protocol):
     subprotocols: ClassVar[tuple[str, ...]]
     """Values of ``Sec-WebSocket-Protocol``. The first one that the peer offers is selected; if it offers none, none
     is."""
-    max_lead_ms: ClassVar[int]
-    """How far ahead of real time the peer lets us send. 0: never ahead."""
     call_outlives_stream: ClassVar[bool]
     """Does the call go on after its stream? The carrier then asks our ``…/after`` webhook, or the switch
     ``/v1/handoffs``."""
+
+    @property
+    def max_lead_ms(self) -> int:
+        """How far ahead of real time does the peer let us send? 0: never ahead."""
+        ...
 
     @property
     def has_marks(self) -> bool:

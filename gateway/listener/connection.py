@@ -311,7 +311,7 @@ class MediaConnection(WSListener):
             if session.wants_round_trip:
                 self._ping()
             if self._open_api is not None:
-                self._api = self._open_api(message, session.on_digit)
+                self._api = self._open_api(message, session)
         elif isinstance(message, Reply):
             self._send_text(message.data)
         elif isinstance(message, FlowControl):

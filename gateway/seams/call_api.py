@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
+from gateway.seams.leg import CallEvents
 from gateway.seams.media_messages import StreamStarted
 
 
@@ -36,9 +37,9 @@ class CallApi(Protocol):
         ...
 
 
-OpenCallApi = Callable[[StreamStarted, Callable[[str], None]], CallApi | None]
-"""Opens the API of the call behind a started stream. The second argument is told each key; None: the call has no
-API."""
+OpenCallApi = Callable[[StreamStarted, CallEvents], CallApi | None]
+"""Opens the API of the call behind a started stream. The second argument is told keys, and what was played where the
+stream does not tell it; None: the call has no API."""
 
 Attach = Callable[[str, str, Mapping[str, str]], Awaitable[None]]
 """Joins a call that is on a switch. Arguments: the switch's id of the call, the route, the custom parameters. Raises

@@ -49,6 +49,8 @@ def test_the_dialplan_names_streams_that_the_gateway_takes(extension: str, diale
     (started,) = [message for message in serializer(dialect, query).decode("{}") if isinstance(message, StreamStarted)]
     assert (started.call_sid, started.inbound.sample_rate) == ("u-1", rate)
     assert started.custom_parameters["talkspurt.From"] == "+15550100"
+    assert started.custom_parameters["talkspurt.To"] == "7100"
+    assert ("set", "send_silence_when_idle=-1") in steps, "park sends nothing by itself"
     assert len(words) in (5, 10), "the fork module counts its options only where all are given"
 
 
@@ -97,16 +99,17 @@ def run(script: str, variables: dict[str, str], *, digits: str = "", answer: str
 
 
 def test_the_ivr_hands_its_caller_over_with_what_it_knows() -> None:
-    done, variables = run("talkspurt_ivr.lua", {"caller_id_number": "+1 555"}, digits="4711")
+    known = {"caller_id_number": "+1 555", "destination_number": "7102"}
+    done, variables = run("talkspurt_ivr.lua", known, digits="4711")
     start = next(command for command in done if command.startswith("uuid_audio_stream"))
     words = start.split(" ")
     assert words[:3] == ["uuid_audio_stream", "u-1", "start"] and words[4:] == ["mono", "8k"]
     address = urlsplit(words[3])
     assert parse_qs(address.query) == {
-        "uuid": ["u-1"], "rate": ["8000"], "talkspurt.From": ["+1 555"], "account": ["4711"],
+        "uuid": ["u-1"], "rate": ["8000"], "talkspurt.From": ["+1 555"], "talkspurt.To": ["7102"], "account": ["4711"],
     }  # fmt: skip
     assert variables["STREAM_EXTRA_HEADERS"] == '{"Authorization":"Bearer t0ken"}'
-    assert done[-1] == "park"
+    assert done[-1] == "park" and variables["send_silence_when_idle"] == "-1"
 
 
 def test_the_ivr_says_so_when_there_is_no_bot() -> None:
@@ -115,15 +118,16 @@ def test_the_ivr_says_so_when_there_is_no_bot() -> None:
 
 
 @pytest.mark.parametrize(
-    ("handoff", "done"),
+    ("handoff", "reason", "done"),
     [
-        ("%7B%22queue%22%3A%20%22billing%22%7D", "transfer 7201 XML default"),
-        ("talk%20to%20somebody", "transfer 7200 XML default"),
-        ("", "hangup NORMAL_CLEARING"),
+        ("%7B%22queue%22%3A%20%22billing%22%7D", "end", "transfer 7201 XML default"),
+        ("talk%20to%20somebody", "end", "transfer 7200 XML default"),
+        ("", "dialogue_failed", "transfer 7200 XML default"),
+        ("", "end", "hangup NORMAL_CLEARING"),
     ],
 )
-def test_what_the_bot_left_decides(handoff: str, done: str) -> None:
-    assert run("talkspurt_after.lua", {"talkspurt_handoff": handoff, "talkspurt_reason": "end"})[0] == [done]
+def test_what_the_bot_left_decides(handoff: str, reason: str, done: str) -> None:
+    assert run("talkspurt_after.lua", {"talkspurt_handoff": handoff, "talkspurt_reason": reason})[0] == [done]
 
 
 # --- Asterisk; a real one runs these files in tests/peers/asterisk ---

@@ -16,6 +16,7 @@ CARRIER = Carrier(
         sample_rate=settings.sample_rate,
         playback=settings.playback,
         clear_message=settings.clear_message,
+        plays=settings.esl is not None,
         query=query,
     ),
     proof=PROOF,

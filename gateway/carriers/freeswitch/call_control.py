@@ -13,15 +13,16 @@ def switch(settings: FreeSwitchConfig, tools: SwitchTools) -> Switch | None:
     """Make the switch of the event socket; None if no event socket is configured."""
     if settings.esl is None:
         return None
-    binary = settings.playback == "binary"
+    files = settings.playback == "file"
     rate = settings.sample_rate
     calls = FreeSwitchCalls(
         settings.esl,
         "uuid_audio_stream",
         sample_rate=rate,
-        flush_command="uuid_audio_stream {uuid} break" if binary else "uuid_break {uuid} all",
+        flush_command="" if files else "uuid_audio_stream {uuid} break",
         start_options="",
-        variables={"STREAM_PLAYBACK": "true", "STREAM_SAMPLE_RATE": str(rate)} if binary else {},
+        variables={} if files else {"STREAM_PLAYBACK": "true", "STREAM_SAMPLE_RATE": str(rate)},
+        files=files,
         media_url=partial(tools.media_url, settings.esl.media_url),
     )
     return Switch(attach=calls.attach, open=calls.open, start=calls.esl.start, aclose=calls.esl.aclose)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 import orjson
 
 from gateway.carriers.freeswitch.esl import EslClient, EslError
+from gateway.carriers.freeswitch.file_queue import FileQueue
 from gateway.carriers.freeswitch.settings import EslConfig
 from gateway.errors import Rejected
+from gateway.seams.leg import CallEvents
 from gateway.seams.media_messages import StreamStarted
 
 log = logging.getLogger(__name__)
@@ -26,6 +28,7 @@ _NUMBER = re.compile(r"[A-Za-z0-9+*#_.-]{1,64}")
 _SIP = re.compile(r"sips?:[A-Za-z0-9+*#_.~%!$&=;?/:@\[\]-]{1,256}")
 _FILE = re.compile(r"/[A-Za-z0-9/_.-]{1,512}")
 _KEYS = frozenset("0123456789*#ABCD")
+_OF_FILES = ("PLAYBACK_START", "PLAYBACK_STOP", "CUSTOM", "mod_audio_stream::play", "mod_audio_stream::json")
 
 Module = Literal["uuid_audio_stream", "uuid_audio_fork"]
 
@@ -33,10 +36,13 @@ Module = Literal["uuid_audio_stream", "uuid_audio_fork"]
 class FreeSwitchCall:
     """One channel with a stream of ours."""
 
-    def __init__(self, switch: FreeSwitchCalls, uuid: str, on_digit: Callable[[str], None]) -> None:
-        self.on_digit = on_digit
+    def __init__(self, switch: FreeSwitchCalls, uuid: str, events: CallEvents) -> None:
+        self.on_digit = events.on_digit
         self._switch = switch
         self._uuid = uuid
+        self._files = FileQueue(events.on_mark, lambda: events.on_playback(started=True))
+        if switch.files:  # else a star of the caller would stop the file
+            switch.esl.run(f"uuid_setvar {uuid} playback_terminators none")
 
     def hang_up(self, reason: str, handoff_data: str | None) -> None:
         """Let the call go on at the extension ``after`` if one is configured, else end it."""
@@ -62,7 +68,7 @@ class FreeSwitchCall:
         told = ";".join(f"talkspurt_{name}={quote(value, safe='')}" for name, value in variables.items())
         self._switch.esl.run(
             f"uuid_setvar_multi {self._uuid} {told}",
-            f"{self._switch.module} {self._uuid} stop",
+            f"{self._switch.module} {self._uuid} stop {self._switch.stop_options}".rstrip(),
             f"uuid_transfer {self._uuid} {to}" if to else f"uuid_kill {self._uuid}",
         )
 
@@ -82,10 +88,27 @@ class FreeSwitchCall:
         if self._switch.flush_command:
             self._switch.esl.run(self._switch.flush_command.format(uuid=self._uuid))
 
-    def play(self, file: str) -> None:
-        """Play a file of audio that the module has written, after the files before it."""
-        if _FILE.fullmatch(file):
-            self._switch.esl.run(f"uuid_broadcast {self._uuid} {file} aleg")
+    def on_playback(self, name: str, file: str) -> None:
+        """The channel begins to play a file, or has played it."""
+        if name == "PLAYBACK_START":
+            self._files.began(file)
+        else:
+            self._files.ended(file)
+
+    def on_module(self, subclass: str, body: dict[str, Any]) -> None:
+        """The module has written a file of audio, which is played after the files before it, or passes on what our
+        dialect says to us."""
+        match subclass, body:
+            case "mod_audio_stream::play", {"file": str(file)} if _FILE.fullmatch(file):
+                self._files.add(file)
+                self._switch.esl.play(self._uuid, file)
+            case "mod_audio_stream::play", _:
+                log.warning("mod_audio_stream told of no file")
+            case "mod_audio_stream::json", {"type": "mark", "name": str(name)}:
+                self._files.mark(name)
+            case "mod_audio_stream::json", {"type": "clear"}:
+                if self._files.clear():
+                    self._switch.esl.stop_playing(self._uuid)
 
     def close(self) -> None:
         """The stream is over."""
@@ -100,6 +123,8 @@ class FreeSwitchCalls:
         sample_rate: rate of the streams that we start, Hz.
         flush_command: command that empties the queue, with ``{uuid}``. Empty: the stream has a message for that.
         start_options: what follows the rate in the start command.
+        stop_options: what follows the stop command.
+        files: whether the module writes our audio to files, which we then play.
         variables: channel variables that a stream needs before it starts.
         media_url: address of a route's stream, with its token and these parameters.
     """
@@ -114,29 +139,33 @@ class FreeSwitchCalls:
         start_options: str,
         variables: Mapping[str, str],
         media_url: Callable[[str, Mapping[str, str]], str],
+        stop_options: str = "",
+        files: bool = False,
     ) -> None:
         self.config = config
         self.module = module
         self.flush_command = flush_command
+        self.stop_options = stop_options
+        self.files = files
         self._sample_rate = sample_rate
         self._start_options = start_options
         self._variables = variables
         self._media_url = media_url
         self._calls: dict[str, FreeSwitchCall] = {}
-        self.esl = EslClient(config, ("DTMF", "CUSTOM", "mod_audio_stream::play"), self._on_event)
+        self.esl = EslClient(config, ("DTMF", *(_OF_FILES if files else ())), self._on_event)
 
     @property
     def connected(self) -> bool:
         """Whether the event socket is up."""
         return self.esl.connected
 
-    def open(self, started: StreamStarted, on_digit: Callable[[str], None]) -> FreeSwitchCall | None:
+    def open(self, started: StreamStarted, events: CallEvents) -> FreeSwitchCall | None:
         """Open the API of a call that has begun. None: its stream did not tell the channel's UUID."""
         uuid = started.call_sid
         if not _UUID.fullmatch(uuid):
             log.warning("stream tells no channel uuid: its call cannot be ended or transferred from here")
             return None
-        call = self._calls[uuid] = FreeSwitchCall(self, uuid, on_digit)
+        call = self._calls[uuid] = FreeSwitchCall(self, uuid, events)
         return call
 
     def forget(self, uuid: str) -> None:
@@ -171,12 +200,16 @@ class FreeSwitchCalls:
         call = self._calls.get(event.get("Unique-ID", ""))
         if call is None:
             return
-        if event.get("Event-Name") == "DTMF":
-            digit = event.get("DTMF-Digit", "").upper()
-            if digit in _KEYS:
-                call.on_digit(digit)
-        elif event.get("Event-Subclass") == "mod_audio_stream::play":
-            try:
-                call.play(str(orjson.loads(event.get("_body", "")).get("file", "")))
-            except (ValueError, AttributeError):
-                log.warning("mod_audio_stream told of no file")
+        match event.get("Event-Name"):
+            case "DTMF":
+                digit = event.get("DTMF-Digit", "").upper()
+                if digit in _KEYS:
+                    call.on_digit(digit)
+            case "PLAYBACK_START" | "PLAYBACK_STOP" as name:
+                call.on_playback(name, event.get("Playback-File-Path", ""))
+            case "CUSTOM":
+                try:
+                    body = orjson.loads(event.get("_body", ""))
+                except ValueError:
+                    body = None
+                call.on_module(event.get("Event-Subclass", ""), body if isinstance(body, dict) else {})

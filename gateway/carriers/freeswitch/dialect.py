@@ -3,9 +3,11 @@
 The first text message is the metadata of the start command, if there is any. The rate is not announced: it is
 configured, or stands in the address (``?rate=16000``). Audio goes back in one of two ways. ``binary`` (commercial 1.0.3
 and later, or its fork) begins with one ``rawAudio`` message. ``file`` sends ``streamAudio``, which the module writes to
-files for the ESL application to play. Neither has marks, and no message is documented that empties the queue, so we
-hardly send ahead. Keys do not reach the socket unless the ESL application forwards them: ``uuid_audio_stream <uuid>
-send_text {"event":"dtmf","digit":"5"}``.
+files for the ESL application to play. The module itself has no marks, and no message is documented that empties the
+queue, so we hardly send ahead. Where we are the ESL application, ``mark`` and ``clear`` go the same way as the audio,
+and so in its order: the module passes on texts that it does not know as events (``mod_audio_stream::json``). Keys do
+not reach the socket unless the ESL application forwards them: ``uuid_audio_stream <uuid> send_text
+{"event":"dtmf","digit":"5"}``.
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ from gateway.carriers.reading import Body, JsonEvents, WholeSamples, digit, inte
 from gateway.seams.media_messages import MediaReceived, Message, Reply, StreamStarted
 from voicecodecs.registry import AudioFormat
 
+FILE_MS = 200
+"""Sound of one file. Shorter files are heard sooner, but where one ends and the next begins a busy switch may lose a
+frame."""
+
 
 class FreeSwitch(JsonEvents):
     """The serializer of one stream.
@@ -29,13 +35,12 @@ class FreeSwitch(JsonEvents):
         sample_rate: rate of the start command, Hz.
         playback: how audio goes back, ``binary`` or ``file``.
         clear_message: text that empties the queue, for modules and ESL applications that know one.
+        plays: whether we are the ESL application that plays the files.
         query: parameters of the stream's address: ``rate``, ``mix``, and the call's own.
     """
 
     name: ClassVar[str] = "freeswitch"
     event_keys: ClassVar[tuple[str, ...]] = ("event", "type")
-    max_lead_ms: ClassVar[int] = 60
-    has_marks: ClassVar[bool] = False
     call_outlives_stream: ClassVar[bool] = False
     subprotocols: ClassVar[tuple[str, ...]] = ()
 
@@ -45,15 +50,19 @@ class FreeSwitch(JsonEvents):
         sample_rate: int = 8000,
         playback: Literal["binary", "file"] = "binary",
         clear_message: str = "",
+        plays: bool = False,
         query: Mapping[str, str] | None = None,
     ) -> None:
         self._query = dict(query or {})
         self._rate: int | str = self._query.pop("rate", sample_rate)
         self._stereo = self._query.pop("mix", "mono") == "stereo"
         self._playback = playback
-        self._clear = clear_message.encode()
-        self.has_clear = bool(clear_message)
         self.media_is_text = playback == "file"
+        self.has_marks = plays and self.media_is_text
+        self._clear = b'{"type":"clear"}' if self.has_marks else clear_message.encode()
+        self.has_clear = bool(self._clear)
+        # A file that is played needs the next one behind it before it ends.
+        self.max_lead_ms = 2 * FILE_MS if self.has_marks else 60
         self._media_head = b""
         self._started = False
         self._samples = WholeSamples()
@@ -83,11 +92,12 @@ class FreeSwitch(JsonEvents):
             return payload
         return self._media_head + b2a_base64(payload, newline=False) + b'"}}'
 
-    def mark(self, name: str) -> None:
-        """Return None, because there are no marks."""
+    def mark(self, name: str) -> bytes | None:
+        """Encode a mark for ourselves at the event socket. None: nobody there would report it."""
+        return orjson.dumps({"type": "mark", "name": name}) if self.has_marks else None
 
     def clear(self) -> bytes | None:
-        """Return the message that empties the queue, if the configuration names one."""
+        """Encode the message that empties the queue: our own, or the configuration's."""
         return self._clear or None
 
     def dtmf(self, digits: str) -> None:
@@ -112,7 +122,7 @@ class FreeSwitch(JsonEvents):
             from_=own.pop("from", ""),
             to=own.pop("to", ""),
             inbound=fmt,
-            outbound=AudioFormat("L16", rate, 200) if self.media_is_text else fmt,
+            outbound=AudioFormat("L16", rate, FILE_MS) if self.media_is_text else fmt,
             custom_parameters=own,
         )
         self._started = True

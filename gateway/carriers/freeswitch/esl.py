@@ -2,7 +2,8 @@
 
 This is our own code of two hundred lines, because the one library that is well maintained (Genesis, MIT) depends on a
 web framework, Redis and telemetry. Commands go as ``bgapi`` with our own job ids, so that a slow command does not delay
-the others.
+the others. Where the order counts (files of sound, and the command that stops them), they go as ``sendmsg`` and
+``api``, which the switch obeys one after another.
 """
 
 from __future__ import annotations
@@ -69,6 +70,29 @@ class EslClient:
         task = asyncio.create_task(self._run(commands), name="event socket commands")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+
+    def play(self, uuid: str, file: str) -> None:
+        """Queue a file on a channel, behind those queued before.
+
+        This is what ``uuid_broadcast`` does, except for the five frames that it lets pass before each file. A file for
+        a switch that is away is dropped: sound that comes late is worth nothing.
+        """
+        execute = "call-command: execute\nexecute-app-name: playback\nevent-lock: true"
+        self._in_order(f"sendmsg {uuid}\n{execute}\nexecute-app-arg: {file}")
+
+    def stop_playing(self, uuid: str) -> None:
+        """Stop the file that a channel plays, and drop those queued; files queued later are played."""
+        self._in_order(f"api uuid_break {uuid} all")
+
+    def _in_order(self, command: str) -> None:
+        if not self.connected or self._writer is None or len(self._replies) >= self.config.commands:
+            log.warning("sound for a switch that is away or does not answer")
+            return
+        name = command.partition(" ")[0]
+        answer: asyncio.Future[EslMessage] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(lambda done: _note(done, name))
+        self._replies.append(answer)
+        self._writer.write(f"{command}\n\n".encode())
 
     async def command(self, command: str) -> str:
         """Run one command (``uuid_kill …``), also across a short loss of the connection. Returns its answer.
@@ -171,7 +195,7 @@ class EslClient:
                 yield message
 
     def _received(self, message: EslMessage) -> None:
-        if message.kind == "command/reply":
+        if message.kind in ("command/reply", "api/response"):
             if self._replies and not (asked := self._replies.popleft()).done():
                 asked.set_result(message)
         elif message.kind == "text/event-json":
@@ -191,7 +215,14 @@ class EslClient:
         _check(await answer, command.partition(" ")[0])
 
 
+def _note(done: asyncio.Future[EslMessage], command: str) -> None:
+    try:
+        _check(done.result(), command)
+    except EslError as exc:
+        log.warning("switch command failed", extra={"why": str(exc)})
+
+
 def _check(answer: EslMessage, command: str) -> None:
-    text = answer.headers.get("Reply-Text", "")
+    text = answer.headers.get("Reply-Text", "") or answer.body.decode(errors="replace")
     if not text.startswith("+OK"):
         raise EslError(f"{command}: {text[:120]}")

@@ -56,7 +56,9 @@ class FreeSwitchConfig(CarrierSection):
     sample_rate: Annotated[Literal[8000, 16000, 24000, 32000, 48000], NUMBER] = 8000
     """Sample rate of the start command, hertz, unless the address says `?rate=`."""
     playback: Literal["binary", "file"] = "binary"
-    """How audio goes back: `rawAudio` with binary messages, or `streamAudio` files for an ESL application."""
+    """How audio goes back: `rawAudio` with binary messages (commercial edition), or `streamAudio` files (community
+    edition), which `esl` plays one behind the other; without `esl` an application of yours has to. With files let
+    `sample_rate` be the rate of the calls' codec."""
     clear_message: str = ""
     """Text message that empties the module's queue, if the module knows one. Empty: after a cut our voice is heard some
     60 ms longer."""

@@ -8,6 +8,9 @@ from gateway.carriers.freeswitch.calls import FreeSwitchCalls
 from gateway.carriers.freeswitch_fork.settings import FreeSwitchForkConfig
 from gateway.carriers.switch import Switch, SwitchTools
 
+_BUG = "talkspurt"
+"""Name of our media bug on a channel, as in the sample dialplan; without it the module does not find its stream."""
+
 
 def switch(settings: FreeSwitchForkConfig, tools: SwitchTools) -> Switch | None:
     """Make the switch of the event socket; None if no event socket is configured."""
@@ -20,7 +23,8 @@ def switch(settings: FreeSwitchForkConfig, tools: SwitchTools) -> Switch | None:
         sample_rate=settings.sample_rate,
         flush_command="",
         # The last three arguments count only if all ten are given.
-        start_options=f"talkspurt {{}} {both_ways}",
+        start_options=f"{_BUG} {{}} {both_ways}",
+        stop_options=_BUG,
         variables={},
         media_url=partial(tools.media_url, settings.esl.media_url),
     )

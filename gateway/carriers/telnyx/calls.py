@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -15,6 +15,7 @@ import aiohttp
 
 from gateway.carriers.caller import told_call_sid
 from gateway.carriers.telnyx.settings import TelnyxConfig
+from gateway.seams.leg import CallEvents
 from gateway.seams.media_messages import StreamStarted
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class TelnyxCalls:
         self._http: aiohttp.ClientSession | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def open(self, started: StreamStarted, on_digit: Callable[[str], None]) -> TelnyxCall | None:
+    def open(self, started: StreamStarted, events: CallEvents) -> TelnyxCall | None:
         """Open the API of a call that has begun. None: our TeXML leads the call, and goes on when the stream ends."""
         if not started.call_sid or told_call_sid(started):
             return None

@@ -6,7 +6,8 @@ import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import orjson
@@ -24,6 +25,7 @@ from gateway.config import ServerConfig
 from gateway.errors import ProtocolError, Rejected
 from gateway.listener.forwarded import Proxies, PublicUrl
 from gateway.listener.sites import Sites
+from gateway.seams.leg import CallEvents
 from gateway.seams.media_messages import MediaReceived, Message, StreamStarted
 from gateway.tokens import Tokens
 from tests.fuzz.target import Target, parts, pieces
@@ -206,11 +208,14 @@ def run_esl(data: bytes) -> None:
     assert whole == piecewise and bad == also
     calls = FreeSwitchCalls(
         EslConfig(host="127.0.0.1", password="x"), "uuid_audio_stream",  # type: ignore[arg-type]
-        sample_rate=8000, flush_command="", start_options="", variables={}, media_url=lambda route, given: "",
+        sample_rate=8000, flush_command="", start_options="", variables={}, files=True,
+        media_url=lambda route, given: "",
     )  # fmt: skip
     calls.esl.run = lambda *commands: [_single(command) for command in commands]  # type: ignore[method-assign,assignment]
+    calls.esl.play = lambda uuid, file: _single(file)  # type: ignore[method-assign]
     keys: list[str] = []
-    calls.open(StreamStarted(stream_id="u-1", call_sid="u-1"), keys.append)
+    call = SimpleNamespace(on_digit=keys.append, on_mark=lambda name: None, on_playback=lambda started: None)
+    calls.open(StreamStarted(stream_id="u-1", call_sid="u-1"), cast(CallEvents, call))
     for message in whole:
         with contextlib.suppress(ProtocolError):
             calls._on_event(message.event)
@@ -226,7 +231,10 @@ ESL = (
     b"Content-Length: 66\nContent-Type: text/event-json\n\n"
     b'{"Event-Name":"DTMF","Unique-ID":"u-1","DTMF-Digit":"5","_body":""}'
 )
-EVENT = b'{"Event-Subclass":"mod_audio_stream::play","Unique-ID":"u-1","_body":"{\\"file\\":\\"/tmp/a.wav\\"}"}'
+EVENT = (
+    b'{"Event-Name":"CUSTOM","Event-Subclass":"mod_audio_stream::play","Unique-ID":"u-1",'
+    b'"_body":"{\\"file\\":\\"/tmp/a.wav\\"}"}'
+)
 FRAMES = (
     b"\x05\x01\x00\x10" + bytes(range(16)) + b"\x10\x01\x40" + bytes(320) + b"\x03\x00\x015\xff\x00\x01\x02\x00\x00\x00"
 )

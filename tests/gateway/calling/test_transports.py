@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.call.session import Session
 from gateway.carriers.table import CARRIERS as SERVED
+from gateway.seams.leg import CallEvents
 from gateway.seams.media_messages import StreamStarted
 from gateway.seams.messages import Error, Outbound, Transfer
 from talkspurt.build import Gateway
@@ -51,7 +52,7 @@ class Api:
     def __init__(self) -> None:
         self.dialled: list[str] = []
 
-    def open(self, started: StreamStarted, on_digit: Callable[[str], None]) -> Any:
+    def open(self, started: StreamStarted, events: CallEvents) -> Any:
         return self
 
     def transfer(self, target: str, handoff_data: str | None) -> bool:

@@ -1,7 +1,8 @@
-"""FreeSWITCH's event socket as its documents describe it: auth, ``event json``, ``bgapi`` and its events.
+"""FreeSWITCH's event socket as its documents describe it: auth, ``event json``, ``bgapi``, ``api``, ``sendmsg`` and its
+events.
 
-Channels are real to the extent that matters: a stream that is started connects, and everything told about a channel is
-written down.
+Channels are real to the extent that matters: a stream that is started connects, files wait behind each other until they
+are played, and everything told about a channel is written down.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ class FreeSwitch:
         """Those that were carried out."""
         self.channels: dict[str, dict[str, str]] = {}
         """Variables of each channel, by UUID."""
+        self.queued: dict[str, list[str]] = {}
+        """Files that each channel has still to play; the first one is being played."""
+        self.executes: list[dict[str, str]] = []
+        """Headers of each ``sendmsg``."""
         self.subscribed: list[str] = []
         self.logins = 0
         self.mute = False
@@ -86,6 +91,12 @@ class FreeSwitch:
                 elif word == "event":
                     self.subscribed = rest.split()
                     self._reply(writer, "+OK event listener enabled json")
+                elif word == "sendmsg":
+                    self._reply(writer, self._execute(rest, dict(line.split(": ", 1) for line in headers)))
+                elif word == "api":
+                    self.commands.append(rest)
+                    answer = self._break(rest.split(" ")[1])
+                    writer.write(f"Content-Type: api/response\nContent-Length: {len(answer)}\n\n{answer}".encode())
                 elif word == "bgapi":
                     job = dict(line.split(": ", 1) for line in headers)["Job-UUID"]
                     self._reply(writer, f"+OK Job-UUID: {job}", job)
@@ -101,6 +112,35 @@ class FreeSwitch:
                 task.cancel()
             self._writers.discard(writer)
             writer.close()
+
+    def module(self, uuid: str, subclass: str, **body: object) -> None:
+        """Tell of an event of mod_audio_stream."""
+        self.event("CUSTOM", uuid, body=json.dumps(body), Event_Subclass=f"mod_audio_stream::{subclass}")
+
+    def played(self, uuid: str, status: str = "done") -> None:
+        """A channel has played a file to its end, and begins the next."""
+        file = self.queued[uuid].pop(0)
+        self.event("PLAYBACK_STOP", uuid, Playback_File_Path=file, Playback_Status=status)
+        if self.queued[uuid]:
+            self.event("PLAYBACK_START", uuid, Playback_File_Path=self.queued[uuid][0])
+
+    def _execute(self, uuid: str, headers: dict[str, str]) -> str:
+        if uuid not in self.channels:
+            return f"-ERR invalid session id [{uuid}]"
+        self.executes.append(headers)
+        files = self.queued.setdefault(uuid, [])
+        files.append(headers["execute-app-arg"])
+        if len(files) == 1:
+            self.event("PLAYBACK_START", uuid, Playback_File_Path=files[0])
+        return "+OK"
+
+    def _break(self, uuid: str) -> str:
+        if uuid not in self.channels:
+            return "-ERR No such channel!\n"
+        if files := self.queued.get(uuid):
+            del files[1:]
+            self.played(uuid, "break")
+        return "+OK\n"
 
     def _reply(self, writer: asyncio.StreamWriter, text: str, job: str = "") -> None:
         more = f"Job-UUID: {job}\n" if job else ""
@@ -121,6 +161,8 @@ class FreeSwitch:
         match name:
             case "uuid_setvar_multi":
                 self.channels[uuid] |= dict(pair.split("=", 1) for pair in arguments[1].split(";"))
+            case "uuid_setvar":
+                self.channels[uuid][arguments[1]] = arguments[2]
             case "uuid_kill":
                 del self.channels[uuid]
             case "uuid_transfer":
@@ -128,7 +170,7 @@ class FreeSwitch:
             case "uuid_audio_stream" | "uuid_audio_fork" if arguments[1] == "start":
                 assert self.on_start is not None
                 return await self.on_start(name, uuid, arguments[2:])
-            case "uuid_audio_stream" | "uuid_audio_fork" | "uuid_send_dtmf" | "uuid_broadcast" | "uuid_break":
+            case "uuid_audio_stream" | "uuid_audio_fork" | "uuid_send_dtmf":
                 pass
             case _:
                 return f"-USAGE: {name}\n"

@@ -604,6 +604,16 @@ def test_freeswitch_files() -> None:
     }
 
 
+def test_freeswitch_files_that_we_play_ourselves_have_marks() -> None:
+    dialect = serializer("freeswitch", playback="file", esl={"password": "x"})
+    dialect.decode("{}")
+    assert dialect.has_marks and dialect.has_clear and dialect.max_lead_ms >= 200, "one file is played, one waits"
+    assert json.loads(dialect.mark("0.1") or b"") == {"type": "mark", "name": "0.1"}
+    assert json.loads(dialect.clear() or b"") == {"type": "clear"}
+    other = serializer("freeswitch", playback="file")
+    assert not other.has_marks and other.mark("0.1") is None, "nobody would report them"
+
+
 def test_telnyx_client_state_comes_along_where_it_is_text() -> None:
     for state, expected in (("eyJhIjoxfQ==", {"clientState": '{"a":1}'}), ("/w==", {}), ("!", {}), ("", {})):
         start = {"start": {"client_state": state, "media_format": {"encoding": "PCMU", "sample_rate": 8000}}}

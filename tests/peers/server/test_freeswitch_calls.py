@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -156,6 +155,7 @@ async def test_where_calls_go_on_they_do(live: Live, switch: FreeSwitch) -> None
         call.send("end", handoffData="paid")
         assert (await channel.commanded("uuid_transfer")) == [f"{channel.uuid} after_bot XML ivr"]
         assert switch.channels[channel.uuid]["talkspurt_handoff"] == "paid"
+        assert f"uuid_audio_fork {channel.uuid} stop talkspurt" in switch.commands, "without its name none is found"
 
 
 @pytest.mark.parametrize(
@@ -192,16 +192,6 @@ async def test_digits_are_sent_by_the_switch(live: Live, switch: FreeSwitch) -> 
         call = await channel.answered()
         call.send("sendDigits", digits="12#")
         assert await channel.commanded("uuid_send_dtmf") == [f"{channel.uuid} 12#"]
-
-
-async def test_pieces_that_the_module_wrote_to_files_are_played(live: Live, switch: FreeSwitch) -> None:
-    async with Channel(live, switch, "freeswitch", 8) as channel:
-        await channel.answered()
-        for file in ("/tmp/a b.tmp", "/tmp/1.tmp.r8", "/tmp/2.tmp.r8"):
-            body = json.dumps({"audioDataType": "raw", "sampleRate": 8000, "file": file})
-            switch.event("CUSTOM", channel.uuid, Event_Subclass="mod_audio_stream::play", body=body)
-        await until(lambda: len([c for c in switch.commands if c.startswith("uuid_broadcast")]) == 2)
-        assert await channel.commanded("uuid_broadcast") == [f"{channel.uuid} /tmp/{n}.tmp.r8 aleg" for n in (1, 2)]
 
 
 async def test_a_channel_that_is_not_there_is_told(live: Live, switch: FreeSwitch) -> None:

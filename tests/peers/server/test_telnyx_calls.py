@@ -59,6 +59,9 @@ def config(rest: Rest, **more: Any) -> TelnyxConfig:
     return TelnyxConfig.model_validate({"api_key": "k3y", "api_url": rest.url, "api_timeout_s": PATIENCE_S, **more})
 
 
+NOBODY: Any = None
+
+
 def begun(**parameters: str) -> StreamStarted:
     return StreamStarted(stream_id="s", call_sid="v3:abc/def", custom_parameters=parameters)
 
@@ -66,7 +69,7 @@ def begun(**parameters: str) -> StreamStarted:
 async def test_what_may_have_been_lost_is_said_again_under_the_same_id() -> None:
     async with Rest() as rest:
         calls = TelnyxCalls(config(rest))
-        call = calls.open(begun(), lambda digit: None)
+        call = calls.open(begun(), NOBODY)
         assert call is not None
         rest.answers = [(503, ""), (429, "")]
         call.hang_up("end", "a result")
@@ -84,7 +87,7 @@ async def test_what_is_refused_is_not_repeated(
 ) -> None:
     async with Rest() as rest:
         calls = TelnyxCalls(config(rest))
-        call = calls.open(begun(), lambda digit: None)
+        call = calls.open(begun(), NOBODY)
         assert call is not None
         rest.answers = [(status, text)]
         call.hang_up("end", None)
@@ -96,7 +99,7 @@ async def test_what_is_refused_is_not_repeated(
 async def test_calls_that_our_texml_leads_are_left_to_it() -> None:
     async with Rest() as rest:
         calls = TelnyxCalls(config(rest))
-        assert calls.open(begun(**{"talkspurt.CallSid": "v3:abc"}), lambda digit: None) is None
+        assert calls.open(begun(**{"talkspurt.CallSid": "v3:abc"}), NOBODY) is None
         await calls.aclose()
 
 
