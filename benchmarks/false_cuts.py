@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import itertools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ class Caller:
 
     def __init__(self, seed: int = 1) -> None:
         self.rng = np.random.default_rng(seed)
-        self._voice = Hibari(threads=1)
+        self._voice = functools.cache(Hibari(threads=1))
 
     def speech(self, text: str, pitch: float = 0.85) -> Pcm:
         """A sentence at telephone rate and level, from its first sound to its last."""
@@ -160,11 +161,14 @@ class Monologues:
 
     def start(self, load: CallLoad) -> None:
         for call in load.calls:
-            if self.ambience is not None:
-                call.leg.ambience = self.ambience(call)
-            self._speak(load, call, load.rng.uniform(0, 2))
-            if self.clips:
-                self._say(load, call)
+            self.begin(load, call)
+
+    def begin(self, load: CallLoad, call: LoadedCall) -> None:
+        if self.ambience is not None:
+            call.leg.ambience = self.ambience(call)
+        self._speak(load, call, load.rng.uniform(0, 2))
+        if self.clips:
+            self._say(load, call)
 
     def turn_ended(self, load: CallLoad, call: LoadedCall) -> None:
         self._speak(load, call, 0.3)
@@ -207,24 +211,32 @@ async def measure(name: str, scene: Monologues, source: Load, args: argparse.Nam
     load = CallLoad(settings, source, scene)
     async with serving(args.config, overrides(route=ROUTE, calls=args.calls)) as server:
         await load.run(server.address, measured=lambda begins: None)
-    figures = load.figures()
-    legs = [call.leg for call in load.calls]
-    spoken_h = sum(sum(spurt.samples) for leg in legs for spurt in leg.spurts) / RATE / 3600
-    cuts = sum(turn.reported.get("reason") == "speech" for turn, _ in load.turns)
-    said = sum(leg.utterances for leg in legs)
+    found = heard(load.calls)
+    spoken_h, said, cuts = found["spoken_hours"], found["utterances"], found["cuts"]
     return {
         "scene": name,
         "calls": args.calls,
-        "spoken_hours": round(spoken_h, 4),
-        "utterances": said,
-        "cuts": cuts,
-        "hesitations": sum(leg.clears for leg in legs) - cuts,
+        **found,
         # For speech a cut is right, for all else it is wrong.
-        "onset_to_clear_ms": summary([ms for leg in legs for ms in leg.cuts_ms]) if name == "speech" else None,
+        "onset_to_clear_ms": found["onset_to_clear_ms"] if name == "speech" else None,
         "missed_share": round(1 - min(1.0, cuts / said), 3) if name == "speech" and said else None,
         "false_cuts_per_hour": round(cuts / spoken_h, 2) if name != "speech" and spoken_h else None,
         "false_cut_share": round(cuts / said, 3) if name == "mhm" and said else None,
-        "errors": figures["errors_by_kind"],
+        "errors": load.figures()["errors_by_kind"],
+    }
+
+
+def heard(calls: Sequence[LoadedCall]) -> dict[str, Any]:
+    """What was said, and what was cut, on some calls of a load."""
+    legs = [call.leg for call in calls]
+    turns = [turn for call in calls if call.call for turn in call.call.turns.values()]
+    cuts = sum(turn.reported.get("reason") == "speech" for turn in turns)
+    return {
+        "spoken_hours": round(sum(sum(spurt.samples) for leg in legs for spurt in leg.spurts) / RATE / 3600, 4),
+        "utterances": sum(leg.utterances for leg in legs),
+        "cuts": cuts,
+        "hesitations": sum(leg.clears for leg in legs) - cuts,
+        "onset_to_clear_ms": summary([ms for leg in legs for ms in leg.cuts_ms]),
     }
 
 

@@ -84,6 +84,7 @@ async def serving(
     """Run ``talkspurt serve`` on a free port until the block is left.
 
     Args:
+        environment: further variables. ``PYTHONPATH`` and ``PYTHONSAFEPATH`` make it the server of another checkout.
         program: what Python runs; it takes the arguments of ``talkspurt``.
         start_s: seconds until it has to be ready. A GPU engine compiles at its first start.
 
@@ -93,7 +94,7 @@ async def serving(
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *program, "serve", "--port", "0", *(["-c", str(config)] if config else [])),
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **environment},
     )
     try:
         address = await asyncio.wait_for(_ready(process), start_s)

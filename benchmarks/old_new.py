@@ -1,0 +1,343 @@
+"""Two trees measured in turn on one machine: is the new one as quick, as dense and as hard to cut by chance as the old?
+
+    git worktree add --detach build/old 1d3c667
+    python benchmarks/old_new.py build/old_new.jsonl --old build/old
+
+Each row is a fresh ``talkspurt serve`` of one tree, in the order old, new, new, old, and so on. Callers, manager and
+sounds are this tree's for both, over Twilio media streams. Rows that OUT already has are not taken again, so an
+interrupted run goes on where it stopped; ``--table`` only prints what is there.
+
+``call:N``      N calls in conversation, the standard load: first packet.
+``burst:N``     N whole turns in one instant, again and again: first packet.
+``cancel:N``    N calls of which every turn is cancelled: cut.
+``gateway:N``   N calls that speak all the time, the gateway alone on one core: gaps, pacing.
+``interrupt``   calls that speak all the time, while their callers send what ``false_cuts.py`` describes, each scene on
+                as many calls as the others: how soon sentences cut, and how often noise, echo or hums do.
+``interrupt+recogniser``  the same on a route with the embedded recogniser.
+
+With ``--speech DIR``, where ``end_of_thought.py`` says how to get it, there is one more scene, ``people``: recorded
+speakers of several languages, with the cuts that are right.
+"""
+
+# ruff: noqa: E402  # runs from a checkout without being installed
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+NEW = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(NEW), str(NEW / "codecs"), str(NEW / "benchmarks")]
+
+import uvloop
+from false_cuts import Caller, Monologues, frames, heard, scenes
+
+from talkspurt.bench.calls import ROUTE, CallLoad, CallLoadSettings, LoadedCall
+from talkspurt.bench.load import STANDARD, Load, read_load
+from talkspurt.bench.results import machine
+from talkspurt.bench.server_process import ServerFailed, ServerUnderTest, overrides, serving
+from talkspurt.simulator.peer_socket import PeerError
+
+Row = dict[str, Any]
+ROWS = "call:1,call:50,burst:50,cancel:20,gateway:200,interrupt,interrupt+recogniser"
+SECONDS = {"call": 12, "burst": 6, "cancel": 6, "gateway": 8, "interrupt": 28, "interrupt+recogniser": 28}
+"""For how long a row starts turns."""
+CALLS_A_SCENE = 6
+_PACKAGES = ("gateway", "sip_bridge", "talkspurt", "tts_engine", "voicecodecs")
+
+
+# --- the trees -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A checkout."""
+
+    name: str
+    root: Path
+    commit: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes Python, and the processes that it starts, run this tree and no other."""
+        return {"PYTHONPATH": f"{self.root}{os.pathsep}{self.root / 'codecs'}", "PYTHONSAFEPATH": "1"}
+
+
+def tree(name: str, root: Path) -> Tree:
+    """Return a checkout, if a server that runs from it is made of it alone."""
+    root = root.resolve()
+    described = ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+    found = Tree(name, root, subprocess.run(described, capture_output=True, text=True, check=True).stdout.strip())
+    code = (
+        f"import {', '.join(_PACKAGES)}; print(*({', '.join(f'{each}.__path__[0]' for each in _PACKAGES)}), sep='\\n')"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **found.environment}, capture_output=True, text=True
+    )
+    if loaded.returncode:
+        raise SystemExit(f"the {name} tree {root} does not run here: {loaded.stderr.strip().splitlines()[-1]}")
+    for path in loaded.stdout.split():
+        if not Path(path).is_relative_to(root):
+            raise SystemExit(f"the {name} tree would load {path}, expected a folder below {root}")
+    return found
+
+
+# --- the rows --------------------------------------------------------------------------------------------------------
+
+
+def bench(kind: str, calls: int, seconds: float) -> Callable[[ServerUnderTest], Any]:
+    """A row of ``talkspurt bench``: of this tree, in a process of its own."""
+    what, *more = {
+        "call": ["call"],
+        "burst": ["call", "--burst"],
+        "cancel": ["call", "--cancel-share", "1"],
+        "gateway": ["gateway"],
+    }[kind]
+
+    async def take(server: ServerUnderTest) -> Row:
+        cores = os.sched_getaffinity(0)
+        if kind == "gateway" and len(cores) > 1:  # as ``bench gateway`` does with a server of its own
+            first, *others = sorted(cores)
+            server.pin(gateway={first}, engine=set(others))
+            os.sched_setaffinity(0, others)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "talkspurt", "bench", what, *more, "--calls", str(calls)),
+                *("--seconds", str(seconds), "--server", server.address, "--json", "-"),
+                stdout=asyncio.subprocess.PIPE,
+                env={**os.environ, **Tree("new", NEW, "").environment},
+            )
+            told, _ = await process.communicate()
+        finally:
+            os.sched_setaffinity(0, cores)
+        try:
+            (step,) = json.loads(told)["steps"]
+        except ValueError:
+            raise PeerError(f"talkspurt bench {what} ended with code {process.returncode}; see above") from None
+        names = ("turns", "first_packet_ms", "pacing_error_ms", "gaps", "gap_free_share", "cut_ms", "errors_by_kind")
+        return {name: step[name] for name in names}
+
+    return take
+
+
+class FewTexts(Load):
+    """The same texts again and again, so that the engine has them: a voice at work would take cores from what cuts."""
+
+    def __init__(self) -> None:
+        source = read_load(STANDARD)
+        super().__init__(iter(()), source.name)
+        self._texts = itertools.cycle([source.long_text(300) for _ in range(12)])
+
+    def long_text(self, characters: int) -> str:
+        return next(self._texts)
+
+
+class Mixed:
+    """Every scene on as many calls as the others."""
+
+    outlasts = True
+    ramp_s = 0.0
+
+    def __init__(self, of: Mapping[str, Monologues]) -> None:
+        self._of = of
+        self._at: dict[LoadedCall, str] = {}
+
+    def start(self, load: CallLoad) -> None:
+        self._at = dict(zip(load.calls, itertools.cycle(self._of), strict=False))
+        for call, name in self._at.items():
+            self._of[name].begin(load, call)
+
+    def turn_ended(self, load: CallLoad, call: LoadedCall) -> None:
+        self._of[self._at[call]].turn_ended(load, call)
+
+    def figures(self) -> Row:
+        """What each scene has shown."""
+        return {name: heard([call for call, at in self._at.items() if at == name]) for name in self._of}
+
+
+def interrupt(sounds: Mapping[str, Monologues], seconds: float) -> Callable[[ServerUnderTest], Any]:
+    """A row of all scenes at once."""
+
+    async def take(server: ServerUnderTest) -> Row:
+        pattern = Mixed(sounds)
+        settings = CallLoadSettings(calls=CALLS_A_SCENE * len(sounds), seconds=seconds, tokens_per_s=0.0, record=True)
+        load = CallLoad(settings, FewTexts(), pattern)
+        await load.run(server.address, measured=lambda begins: None)
+        return {"scenes": pattern.figures(), "errors_by_kind": load.figures()["errors_by_kind"]}
+
+    return take
+
+
+def people(folder: Path) -> Monologues:
+    """Sentences of recorded speakers, a few of each."""
+    from end_of_thought import SENTENCES, sentence
+
+    voices = sorted(folder.glob("usr/share/asterisk/sounds/*_*"))
+    paths = [path for voice in voices for name in SENTENCES[::6] if (path := voice / f"{name}.wav").exists()]
+    clips = [frames(pcm) for path in paths if (pcm := sentence(path)) is not None]
+    if not clips:
+        raise SystemExit(f"{folder} has no recorded speech below usr/share/asterisk/sounds")
+    return Monologues(clips)
+
+
+# --- the run ---------------------------------------------------------------------------------------------------------
+
+
+def key(row: Row) -> tuple[str, int, str, str]:
+    """What tells a row from all others."""
+    return row["row"], row["round"], row["tree"], row["commit"]
+
+
+def plan(rows: Sequence[str], rounds: int, old: Tree, new: Tree) -> Iterator[Row]:
+    """Every row to take, in order: a drift of the machine's speed falls on both trees alike."""
+    turn = itertools.cycle([(old, new), (new, old)])
+    for number in range(1, rounds + 1):
+        for row in rows:
+            for each in next(turn):
+                yield {"row": row, "round": number, "tree": each.name, "commit": each.commit}
+
+
+async def take(row: Row, of: Tree, sounds: Mapping[str, Monologues], scale: float) -> Row:
+    """Take one row from a server of its own."""
+    kind, _, calls = row["row"].partition(":")
+    seconds = SECONDS[kind] * scale
+    more = {f"routes__{ROUTE}": '{"recogniser": "embedded"}'} if kind.endswith("+recogniser") else {}
+    measure = bench(kind, int(calls), seconds) if calls else interrupt(sounds, seconds)
+    room = int(calls or 0) or CALLS_A_SCENE * len(sounds)
+    environment = {**overrides(route=ROUTE, calls=room, **more), **of.environment}
+    async with serving(None, environment) as server:
+        return {**row, "machine": machine(), "seconds": seconds, **await measure(server)}
+
+
+async def run(args: argparse.Namespace, written: list[Row]) -> int:
+    """Take what is not written yet. Return how many rows failed."""
+    trees = {"old": tree("old", args.old), "new": tree("new", NEW)}
+    done = {key(row) for row in written}
+    wanted = [
+        row for row in plan(args.rows.split(","), args.rounds, trees["old"], trees["new"]) if key(row) not in done
+    ]
+    sounds: dict[str, Monologues] = {}
+    if any(row["row"].startswith("interrupt") for row in wanted):
+        sounds = scenes(Caller()) | ({"people": people(args.speech)} if args.speech else {})
+    failed = 0
+    for row in wanted:
+        begun = time.monotonic()
+        try:
+            row = await take(row, trees[row["tree"]], sounds, args.scale)
+        except (ServerFailed, PeerError) as exc:
+            failed += 1
+            print(f"{row['row']} of {row['commit']}: {exc}", file=sys.stderr, flush=True)
+            continue
+        written.append(row)
+        print(f"{row['row']} of {row['commit']}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+        with args.out.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+    return failed
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def _each(rows: Sequence[Row], figure: Callable[[Row], Any]) -> str:
+    """The figure of each round."""
+    return ", ".join("-" if (value := figure(row)) is None else f"{value:g}" for row in rows) or "-"
+
+
+def _of(figure: str, name: str) -> Callable[[Row], Any]:
+    return lambda row: (row.get(figure) or {}).get(name)
+
+
+def _errors(row: Row) -> int:
+    return sum(row["errors_by_kind"].values())
+
+
+def _right(rows: Sequence[Row], scene: str) -> str:
+    """How soon the sentences of each round cut, and how many did in all. A sentence may cut the next turn too."""
+    found = [row["scenes"][scene] for row in rows]
+    said = sum(each["utterances"] for each in found)
+    cuts = sum(each["onset_to_clear_ms"]["n"] for each in found if each["onset_to_clear_ms"])
+    middle = _each(found, _of("onset_to_clear_ms", "p50"))
+    return f"{middle} / {_each(found, _of('onset_to_clear_ms', 'p95'))}; {cuts} of {said}"
+
+
+def _wrong(rows: Sequence[Row], names: Sequence[str]) -> str:
+    """How often scenes cut that should not, over all rounds, with the 95 % bound where they never did."""
+    found = [row["scenes"][name] for row in rows for name in names]
+    hours, cuts = sum(each["spoken_hours"] for each in found), sum(each["cuts"] for each in found)
+    rate = f"{cuts / hours:.1f}" if cuts else f"below {3 / hours:.0f}"
+    return f"{cuts} in {hours:.3f} h: {rate}"
+
+
+_FIGURES: dict[str, tuple[tuple[str, Callable[[Sequence[Row]], str]], ...]] = {
+    "call": (
+        ("first packet p50, ms", lambda rows: _each(rows, _of("first_packet_ms", "p50"))),
+        ("first packet p95, ms", lambda rows: _each(rows, _of("first_packet_ms", "p95"))),
+        ("gaps", lambda rows: _each(rows, lambda row: row["gaps"])),
+    ),
+    "cancel": (
+        ("cut p50, ms", lambda rows: _each(rows, _of("cut_ms", "p50"))),
+        ("cut p99, ms", lambda rows: _each(rows, _of("cut_ms", "p99"))),
+    ),
+    "gateway": (
+        ("pacing error p99, ms", lambda rows: _each(rows, _of("pacing_error_ms", "p99"))),
+        ("gaps", lambda rows: _each(rows, lambda row: row["gaps"])),
+    ),
+    "interrupt": (
+        ("caller's sound to the flush p50 / p95, ms; sentences that cut", lambda rows: _right(rows, "speech")),
+        ("noise: false cuts an hour", lambda rows: _wrong(rows, ("white", "pink", "babble"))),
+        ("echo: false cuts an hour", lambda rows: _wrong(rows, ("echo",))),
+        ("hums: false cuts an hour", lambda rows: _wrong(rows, ("mhm",))),
+    ),
+}
+_PEOPLE = ("people: sound to the flush p50 / p95, ms; sentences that cut", lambda rows: _right(rows, "people"))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows for people, a line for each figure with the values of all rounds; false cuts are added up."""
+    lines = ["| row | figure | old | new |", "|---|---|---|---|"]
+    for name in dict.fromkeys(row["row"] for row in rows):
+        kind = name.partition(":")[0].partition("+")[0]
+        sides = [[row for row in rows if (row["row"], row["tree"]) == (name, side)] for side in ("old", "new")]
+        figures = [*_FIGURES["call" if kind == "burst" else kind]]
+        if all("people" in row.get("scenes", ()) for side in sides for row in side):
+            figures.append(_PEOPLE)
+        if any(map(_errors, (*sides[0], *sides[1]))):
+            figures.append(("errors", lambda rows: _each(rows, _errors)))
+        for label, figure in figures:
+            lines.append(f"| {name} | {label} | {' | '.join(figure(side) if side else '-' for side in sides)} |")
+    commits = {side: sorted({row["commit"] for row in rows if row["tree"] == side}) for side in ("old", "new")}
+    ends = "; ".join(f"{side} is {', '.join(found)}" for side, found in commits.items())
+    return "\n".join([*lines, "", f"{ends}; {sum(map(_errors, rows))} errors in {len(rows)} rows."])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--old", type=Path, metavar="DIR", help="a checkout of the older commit")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rows", default=ROWS, help=f"with commas between (default {ROWS})")
+    parser.add_argument("--speech", type=Path, metavar="DIR", help="recorded people, for one more scene")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the seconds of every row (default 1)")
+    parser.add_argument("--table", action="store_true", help="measure nothing")
+    args = parser.parse_args()
+    if unknown := [row for row in args.rows.split(",") if row.partition(":")[0] not in SECONDS]:
+        parser.error(f"--rows has {', '.join(unknown)}, expected some of {ROWS}")
+    if args.old is None and not args.table:
+        parser.error("--old DIR is needed: a checkout of the older commit")
+    written: list[Row] = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
+    failed = 0 if args.table else uvloop.run(run(args, written))
+    print(table(written))
+    raise SystemExit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
