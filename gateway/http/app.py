@@ -23,10 +23,10 @@ from gateway.listener.sites import Sites
 _DOCS = """<!doctype html><html lang="en"><meta charset="utf-8"><title>talkspurt API</title>
 <style>body{font:15px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}code{font-weight:600}
 summary{cursor:pointer}pre{overflow:auto;background:#8881;padding:.7rem}</style>
-<h1>talkspurt API</h1><p>Machine-readable: <a href="/openapi.json">/openapi.json</a></p><main></main><script>
+<main><h1>talkspurt API</h1><p>Machine-readable: <a href="/openapi.json">/openapi.json</a></p></main><script>
 fetch("/openapi.json").then(r=>r.json()).then(d=>{for(const[p,ms]of Object.entries(d.paths))for(const[m,o]of
 Object.entries(ms)){const e=document.createElement("details"),s=document.createElement("summary"),
-c=document.createElement("code"),x=document.createElement("pre");c.textContent=m.toUpperCase()+" "+p;
+c=document.createElement("code"),x=document.createElement("pre");x.tabIndex=0;c.textContent=m.toUpperCase()+" "+p;
 s.append(c," — "+o.summary);x.textContent=JSON.stringify(o,null,2);e.append(s,x);
 document.querySelector("main").append(e)}})</script></html>"""
 

@@ -49,7 +49,7 @@ const MARKUP = `
 <div class="phone-grid" data-state="idle">
   <div class="phone-head">
     <p class="phone-state" role="status"><span class="dot"></span><span data-part="state">Ready</span></p>
-    <p class="phone-time figure" data-part="time" aria-label="Length of the call"></p>
+    <p class="phone-time figure" data-part="time" role="timer" aria-label="Length of the call"></p>
   </div>
 
   <div class="phone-scope">
@@ -68,8 +68,8 @@ const MARKUP = `
   <div class="phone-notice" role="alert" data-part="notice" hidden></div>
 
   <div class="phone-talk">
-    <!-- Not a live region: who uses a screen reader hears the bot itself, and would hear each word twice. -->
-    <ol class="phone-rows" data-part="rows" role="log" aria-live="off" aria-label="What was said" tabindex="0"></ol>
+    <!-- No live region, and so no role "log": who uses a screen reader hears the bot itself, and would hear each word twice. -->
+    <ol class="phone-rows" data-part="rows" aria-label="What was said" tabindex="0"></ol>
     <p class="phone-empty" data-part="empty"><strong>Press Call and speak.</strong> The bot's words appear here as you hear them. Talk over it, or press a key, and it stops.</p>
     <form class="phone-say" data-part="say">
       <label class="visually-hidden" for="ID-say">Words for the bot to say</label>
