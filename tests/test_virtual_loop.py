@@ -1,6 +1,7 @@
 """The loop that other tests measure with."""
 
 import asyncio
+import socket
 import time
 
 import pytest
@@ -28,3 +29,18 @@ async def test_the_clock_stands_still_while_a_thread_works() -> None:
     async with asyncio.timeout(0.001):
         await asyncio.to_thread(time.sleep, 0.02)
     assert loop.time() == begun
+
+
+async def test_what_a_unix_socket_brings_comes_before_the_next_timer() -> None:
+    fired: list[str] = []
+    near, far = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=near)
+    _, peer = await asyncio.open_connection(sock=far)
+    asyncio.get_running_loop().call_later(0.001, fired.append, "timer")
+    for _ in range(10):
+        peer.write(b"question\n")
+        fired.append((await reader.readline()).decode())
+    await asyncio.sleep(1)
+    assert fired == ["question\n"] * 10 + ["timer"]
+    writer.close()
+    peer.close()

@@ -3,8 +3,9 @@
 A test marked ``virtual_time`` runs on this loop. ``loop.time()``, ``asyncio.sleep``, ``asyncio.timeout`` and
 ``call_later`` then take no time of this machine and do not depend on its load. ``await asyncio.sleep(5)`` returns after
 everything that happens within these five seconds has happened. The clock stands still while a job of
-``run_in_executor`` runs. The loop does not know of other threads and of bytes on their way through the kernel, so this
-loop is not for tests with sockets.
+``run_in_executor`` runs. What is written to a UNIX socket can be read at once, so both ends of such a connection may be
+on this loop. It does not know of other threads and of bytes on their way through a network, so it is not for tests with
+other sockets.
 """
 
 from __future__ import annotations
@@ -49,5 +50,7 @@ class _Selector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or self._loop.jobs:
             return super().select(None if timeout else timeout)
-        self._loop.now += timeout
-        return []
+        ready = super().select(0)
+        if not ready:
+            self._loop.now += timeout
+        return ready

@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -79,6 +80,12 @@ class Application:
 
     async def on_close(self, request: web.Request) -> None:
         pass
+
+
+class SlowToAnswer(Application):
+    async def answer(self, socket: web.WebSocketResponse, *, long: bool) -> None:
+        await asyncio.sleep(0.6)
+        await super().answer(socket, long=long)
 
 
 class StreamsOn(Application):
@@ -171,14 +178,18 @@ class AnswersWhole(Application):
 
 
 @asynccontextmanager
-async def serving(application: Application) -> AsyncIterator[str]:
-    """Serve an application on a port of its own; the address of its WebSocket."""
+async def serving(application: Application, path: Path | None = None) -> AsyncIterator[str]:
+    """Serve an application on a port of its own, or at the path of a UNIX socket; the address of its WebSocket."""
     app = web.Application()
     app.router.add_get("/relay", application.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.2)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        yield f"ws://127.0.0.1:{runner.addresses[0][1]}/relay"
+        if path is None:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            yield f"ws://127.0.0.1:{runner.addresses[0][1]}/relay"
+        else:
+            await web.UnixSite(runner, path).start()
+            yield "ws://application/relay"
     finally:
         await runner.cleanup()

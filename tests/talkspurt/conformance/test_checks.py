@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession, UnixConnector
 
+from talkspurt.conformance import checks
 from talkspurt.conformance.checks import CHECKS, Result, run_checks
 from talkspurt.conformance.session import CannotConnect, Plan
 from tests.talkspurt.conformance.applications import (
@@ -25,12 +26,13 @@ from tests.talkspurt.conformance.applications import (
     LeavesTheGreetingOpen,
     NeverClosesTurns,
     SendsWhatCannotBeRead,
+    SlowToAnswer,
     StreamsOn,
     serving,
 )
 
 LONG_S = 30.0
-"""A wait for what comes at once: its length bounds a hang."""
+"""A wait for what comes at once."""
 
 IN_VAIN_S = 2.0
 """A wait for what never comes."""
@@ -113,38 +115,53 @@ WRONG: list[tuple[Application, float, set[tuple[str, str, str]]]] = [
 ]
 
 
-async def checked(application: Application, wait_s: float) -> list[Result]:
-    async with serving(application) as url:
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The UNIX socket of the application, to which all checks connect: its bytes need no time."""
+    path = tmp_path / "application"
+    monkeypatch.setattr(checks, "client_session", lambda: ClientSession(connector=UnixConnector(str(path))))
+    return path
+
+
+async def checked(application: Application, path: Path, wait_s: float) -> list[Result]:
+    async with serving(application, path) as url:
         return await run_checks(Plan(url, wait_s=wait_s, quiet_s=1.0, slow_s=LONG_S, stop_s=2.0))
 
 
-async def test_a_right_application_passes_every_check() -> None:
+@pytest.mark.virtual_time
+async def test_a_right_application_passes_every_check(path: Path) -> None:
     application = Application()
-    results = await checked(application, LONG_S)
+    results = await checked(application, path, LONG_S)
     assert [(result.check, result.outcome) for result in results] == [(name, "pass") for name in (*CHECKS, "messages")]
     setups = [message for message in application.received if message["type"] == "setup"]
     resumed = [message["sessionId"] for message in setups if message.get("resumed")]
     assert len(resumed) == 1 and [message["sessionId"] for message in setups].count(resumed[0]) == 2
 
 
-async def test_each_wrong_application_is_told_what_is_wrong_and_nothing_else() -> None:
-    # All at once, since a check mostly waits.
-    found = await asyncio.gather(*(checked(application, wait_s) for application, wait_s, _ in WRONG))
-    for (application, _, expected), results in zip(WRONG, found, strict=True):
-        told = [result for result in results if result.outcome != "pass"]
-        assert len(told) == len(expected), (type(application).__name__, told)
-        for check, outcome, detail in expected:
-            assert any(
-                (result.check, result.outcome) == (check, outcome) and re.fullmatch(detail, result.detail)
-                for result in told
-            ), (type(application).__name__, check, told)
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("application", "wait_s", "expected"), WRONG, ids=[type(case[0]).__name__ for case in WRONG])
+async def test_a_wrong_application_is_told_what_is_wrong_and_nothing_else(
+    application: Application, wait_s: float, expected: set[tuple[str, str, str]], path: Path
+) -> None:
+    results = await checked(application, path, wait_s)
+    told = [result for result in results if result.outcome != "pass"]
+    assert len(told) == len(expected), told
+    for check, outcome, detail in expected:
+        assert any(
+            (result.check, result.outcome) == (check, outcome) and re.fullmatch(detail, result.detail)
+            for result in told
+        ), (check, told)
 
 
-async def test_a_late_first_token_is_a_warning() -> None:
-    async with serving(Application()) as url:
-        results = await run_checks(Plan(url, wait_s=LONG_S, quiet_s=0.3, slow_s=0.0))
+@pytest.mark.virtual_time
+async def test_a_late_first_token_is_a_warning(path: Path) -> None:
+    async with serving(SlowToAnswer(), path) as url:
+        results = await run_checks(Plan(url, wait_s=LONG_S, quiet_s=0.3, slow_s=0.5))
     prompt = next(result for result in results if result.check == "prompt")
-    assert prompt.outcome == "warn" and prompt.detail.endswith("expected at most 0 s; callers wait")
+    assert (prompt.outcome, prompt.detail) == (
+        "warn",
+        "the first token came after 0.6 s, expected at most 0.5 s; callers wait",
+    )
 
 
 async def test_nobody_there_is_said_at_once() -> None:
