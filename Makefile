@@ -11,15 +11,17 @@ run: $(VENV)/.run            ## serve the demo on the embedded voice
 
 test: test-hermetic test-peers  ## both halves; each says what it skipped and which ten tests were slowest
 
+# Three processes for two cores: some tests wait. conftest.py sorts the longest files to the front.
+XDIST = --numprocesses 3 --dist loadfile --no-loadscope-reorder
+
 test-hermetic: $(VENV)/.test ## what needs no other program
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations=10 --ignore=tests/peers
+	$(BIN)/python -m pytest $(XDIST) --durations=10 --ignore=tests/peers
 
 coverage: $(VENV)/.dev       ## branches that the hermetic half takes
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --cov --cov-report=term --ignore=tests/peers
+	$(BIN)/python -m pytest $(XDIST) --cov --cov-report=term --ignore=tests/peers
 
-# Three processes for two cores: these tests mostly wait for sound, which lasts as long as it lasts.
 test-peers: $(VENV)/.test    ## beside servers, browsers, phones and switches; skips what is not installed
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations=10 tests/peers
+	$(BIN)/python -m pytest $(XDIST) --durations=10 tests/peers
 
 test-gpu: $(VENV)/.test      ## the kernels at full size, on an NVIDIA GPU
 	$(BIN)/python -m pytest --durations=10 -m gpu

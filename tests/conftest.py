@@ -1,4 +1,5 @@
-"""A run ends with a list of the missing peers and how to get them. With CI=true a missing one fails the run.
+"""The longest files run first. A run ends with a list of the missing peers and how to get them. With CI=true a missing
+one fails the run.
 
 A test marked ``virtual_time`` gets its own kind of event loop.
 """
@@ -9,6 +10,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,18 @@ unstable only, which is another one every day."""
 
 _forbidden: list[str] = []
 """Tests that were skipped although this run has to have all that they need."""
+
+
+_NETWORKS = Path(__file__).parent / "tts_engine"
+"""Few tests that compute for long. Elsewhere a file takes the longer, the more tests it has."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the longest files to the front: with ``--dist loadfile`` a run ends when its last file does."""
+    tests = Counter(item.path for item in items)
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: (-slow[item.path], _NETWORKS not in item.path.parents, -tests[item.path]))
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
