@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from gateway.config import LimitsConfig
 from gateway.dialogue.hub import DialogueHub
 from gateway.errors import ProtocolError, Rejected
+from gateway.http import api_page
 from gateway.http.call_api.calls import AttemptView, CallList, Calls, CallView, MessageBody, PlaceCallBody
 from gateway.http.call_api.ended_calls import EndedCalls
 from gateway.http.health import Health, HealthView
@@ -19,17 +20,6 @@ from gateway.http.request.auth import WHO, Authenticator
 from gateway.http.request.routes import JSON, Handler, Route, openapi
 from gateway.http.webhooks import Webhooks
 from gateway.listener.sites import Sites
-
-_DOCS = """<!doctype html><html lang="en"><meta charset="utf-8"><title>talkspurt API</title>
-<style>body{font:15px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}code{font-weight:600}
-summary{cursor:pointer}pre{overflow:auto;background:#8881;padding:.7rem}</style>
-<main><h1>talkspurt API</h1><p>Machine-readable: <a href="/openapi.json">/openapi.json</a></p></main><script>
-fetch("/openapi.json").then(r=>r.json()).then(d=>{for(const[p,ms]of Object.entries(d.paths))for(const[m,o]of
-Object.entries(ms)){const e=document.createElement("details"),s=document.createElement("summary"),
-c=document.createElement("code"),x=document.createElement("pre");x.tabIndex=0;c.textContent=m.toUpperCase()+" "+p;
-s.append(c," — "+o.summary);x.textContent=JSON.stringify(o,null,2);e.append(s,x);
-document.querySelector("main").append(e)}})</script></html>"""
-
 
 ROUTES: web.AppKey[list[Route]] = web.AppKey("routes", list)
 """All routes of the application."""
@@ -176,26 +166,29 @@ def make_app(
                     )
                 )  # fmt: skip
     routes.sort(key=lambda route: route.path.count("{"))  # /webhooks/twilio/after before /webhooks/{dialect}/{route}
-    description = openapi(routes, version=version)
 
     async def show_description(request: web.Request) -> web.Response:
         return web.json_response(description)
 
     async def show_docs(request: web.Request) -> web.Response:
-        return web.Response(text=_DOCS, content_type="text/html")
+        return web.Response(text=to_read, content_type="text/html")
 
     async def show_metrics(request: web.Request) -> web.Response:
         assert metrics is not None
         return web.Response(body=await metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
-    routes.append(
-        Route(method="GET", path="/openapi.json", handler=show_description, scope="read", summary="API description")
-    )
-    routes.append(Route(method="GET", path="/docs", handler=show_docs, scope="read", summary="API description to read"))
+    routes += [
+        Route(method="GET", path="/openapi.json", handler=show_description, scope="read", summary="API description"),
+        Route(method="GET", path="/docs", handler=show_docs, scope="read", summary="API description to read",
+              content_type="text/html"),
+    ]  # fmt: skip
     if metrics is not None:
         routes.append(
-            Route(method="GET", path="/metrics", handler=show_metrics, scope="admin", summary="Prometheus metrics")
-        )
+            Route(method="GET", path="/metrics", handler=show_metrics, scope="admin", summary="Prometheus metrics",
+                  content_type="text/plain")
+        )  # fmt: skip
+    description = openapi(routes, version=version)
+    to_read = api_page.page(description)
 
     app = web.Application(
         middlewares=[errors.middleware, _plain_bodies_only, _guarded_by(sites, call_origins, on_call_rejected)],

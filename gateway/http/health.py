@@ -7,10 +7,10 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
-from pydantic import BaseModel
 
 from gateway.call.directory import LocalDirectory
 from gateway.call.session import Session
+from gateway.http.request.routes import ApiModel
 from gateway.seams.sip_state import RegistrationState, SipState, TrunkState
 from tts_engine.api import EngineStatus
 from tts_engine.errors import EngineError
@@ -24,7 +24,7 @@ _ENGINE_ANSWERS_S = 2.0
 _LOOK_S, _LOOK_WHILE_NOT_READY_S = 1.0, 0.2
 
 
-class HealthView(BaseModel):
+class HealthView(ApiModel):
     """The answer of ``/v1/health``."""
 
     status: str

@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from typing import Literal
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from gateway.call.directory import Directory
 from gateway.call.session import Session
 from gateway.config import AuthConfig, RouteConfig, Scope
 from gateway.errors import Rejected
 from gateway.http.request.auth import TENANT, WHO, Authenticator
-from gateway.http.request.routes import Route
+from gateway.http.request.routes import ApiModel, Route
 
 _WANTS: Mapping[str, Scope] = {"call": "browser", "read": "read", "lead": "calls"}
 """By the scope of a token: what the key that makes it has to have."""
 
 
-class TokenBody(BaseModel):
+class TokenBody(ApiModel):
     """Body of the POST."""
 
     model_config = ConfigDict(extra="forbid")
@@ -36,7 +36,7 @@ class TokenBody(BaseModel):
     """Life of the token, seconds. Default: ``auth.token_s``."""
 
 
-class TokenView(BaseModel):
+class TokenView(ApiModel):
     """A token for a browser, which shows it as it would an API key."""
 
     token: str

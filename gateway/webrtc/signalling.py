@@ -15,12 +15,12 @@ from typing import Annotated, Any, Literal
 from aiohttp import web
 from aiortc import RTCIceServer
 from aiortc.rtcicetransport import connection_kwargs
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from gateway.config import IceServerConfig, LimitsConfig, RouteConfig, WebRtcConfig
 from gateway.errors import ProtocolError, Rejected
 from gateway.http.request.auth import WHO
-from gateway.http.request.routes import Route
+from gateway.http.request.routes import ApiModel, Route
 from gateway.listener.forwarded import Proxies
 from gateway.principal import Principal
 from gateway.seams.leg import CallEvents
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _PATHS = ("/v1/webrtc/", "/whip/")
 
 
-class OfferBody(BaseModel):
+class OfferBody(ApiModel):
     """Body of ``POST /v1/webrtc/offer``."""
 
     sdp: str = Field(max_length=MAX_BYTES)
@@ -49,7 +49,7 @@ class OfferBody(BaseModel):
     """Id of a call of this browser that the new connection takes over."""
 
 
-class AnswerBody(BaseModel):
+class AnswerBody(ApiModel):
     """The answer to an offer."""
 
     sdp: str
@@ -59,7 +59,7 @@ class AnswerBody(BaseModel):
     """May the browser speak as the dialogue manager on its data channel?"""
 
 
-class IceServer(BaseModel):
+class IceServer(ApiModel):
     """An ICE server in the form that ``RTCPeerConnection`` takes."""
 
     urls: list[str]
@@ -67,7 +67,7 @@ class IceServer(BaseModel):
     credential: str = ""
 
 
-class IceServers(BaseModel):
+class IceServers(ApiModel):
     """ICE servers for a browser."""
 
     iceServers: list[IceServer]

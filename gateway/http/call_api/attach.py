@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from gateway.call.directory import Directory
 from gateway.call.session import Session
@@ -14,11 +14,11 @@ from gateway.errors import Rejected
 from gateway.http.call_api.expected import Parameters
 from gateway.http.request.auth import WHO
 from gateway.http.request.forms import read_form
-from gateway.http.request.routes import FORM, JSON, Route
+from gateway.http.request.routes import FORM, JSON, ApiModel, Route
 from gateway.seams.call_api import Attach
 
 
-class AttachBody(BaseModel):
+class AttachBody(ApiModel):
     """Body of the POST."""
 
     model_config = ConfigDict(extra="forbid")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import orjson
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from gateway.call.directory import Directory
 from gateway.call.handoff import Handoffs
@@ -21,14 +21,14 @@ from gateway.dialogue.wire import INBOUND_TYPES
 from gateway.errors import Rejected
 from gateway.http.call_api.ended_calls import EndedCalls
 from gateway.http.request.auth import TENANT, WHO
-from gateway.http.request.routes import Route
+from gateway.http.request.routes import ApiModel, Route
 from gateway.seams.originate import Attempt, CallOrder, Originator
 
 VIEWS_AT_ONCE = 50
 """Made in one go, in half a millisecond: no frame has to wait for a long list."""
 
 
-class MessageBody(BaseModel):
+class MessageBody(ApiModel):
     """A message of the dialogue protocol, as a dialogue manager sends it. The other fields depend on the type."""
 
     model_config = ConfigDict(extra="allow")
@@ -37,7 +37,7 @@ class MessageBody(BaseModel):
     """What the message does."""
 
 
-class CallView(BaseModel):
+class CallView(ApiModel):
     """One call as REST shows it. Times end in their unit."""
 
     callId: str
@@ -72,7 +72,7 @@ class CallView(BaseModel):
     """The first 500 characters of the text to come. Each turn has its own line."""
 
 
-class AttemptView(BaseModel):
+class AttemptView(ApiModel):
     """A call that was placed and has not been answered (yet)."""
 
     callId: str
@@ -89,7 +89,7 @@ class AttemptView(BaseModel):
     """Seconds since the epoch."""
 
 
-class CallList(BaseModel):
+class CallList(ApiModel):
     """All live calls of this process."""
 
     calls: list[CallView]
@@ -97,7 +97,7 @@ class CallList(BaseModel):
     """Calls of ours that nobody has answered yet."""
 
 
-class PlaceCallBody(BaseModel):
+class PlaceCallBody(ApiModel):
     """A call to be placed."""
 
     model_config = ConfigDict(extra="forbid")
@@ -126,7 +126,7 @@ class PlaceCallBody(BaseModel):
         return self
 
 
-class HandoffView(BaseModel):
+class HandoffView(ApiModel):
     """What a call left for the dialplan that continues it."""
 
     sessionId: str

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aiohttp import web
-from pydantic import BaseModel
 
 from gateway.call_log.log import CallLog, Query
 from gateway.config import RecordingConfig
 from gateway.errors import Rejected
 from gateway.http.request.auth import WHO
+from gateway.http.request.routes import ApiModel
 from gateway.principal import Principal
 from gateway.seams.call_record import CallRecord, CallSummary
 from gateway.uplink.sealing import Sealed
@@ -26,7 +26,7 @@ LIMIT = 1_000
 """Most calls of one answer."""
 
 
-class EndedCallList(BaseModel):
+class EndedCallList(ApiModel):
     """Ended calls, newest first."""
 
     calls: list[CallSummary]

@@ -7,14 +7,14 @@ from typing import Annotated
 from uuid import UUID
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from gateway.call.expected import ExpectedCall
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
 from gateway.http.request.auth import WHO
 from gateway.http.request.forms import read_form
-from gateway.http.request.routes import FORM, MULTIPART, Route
+from gateway.http.request.routes import FORM, MULTIPART, ApiModel, Route
 from gateway.listener.audiosocket import AudioSocketServer
 from gateway.principal import Principal
 
@@ -23,7 +23,7 @@ Parameters = Annotated[
 ]
 
 
-class ExpectedBody(BaseModel):
+class ExpectedBody(ApiModel):
     """Body of the PUT."""
 
     model_config = ConfigDict(extra="forbid")
@@ -32,7 +32,7 @@ class ExpectedBody(BaseModel):
     customParameters: Parameters = {}
 
 
-class ExpectedAnswer(BaseModel):
+class ExpectedAnswer(ApiModel):
     """Answer to the PUT."""
 
     uuid: str

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Literal
 
 from aiohttp import web
-from pydantic import BaseModel
 
 from gateway.config import RouteConfig
 from gateway.http.request.auth import WHO
-from gateway.http.request.routes import Route
+from gateway.http.request.routes import ApiModel, Route
 
 
-class RouteView(BaseModel):
+class RouteView(ApiModel):
     """A route as REST shows it."""
 
     name: str
@@ -24,7 +23,7 @@ class RouteView(BaseModel):
     """Does the route have a recogniser, so that callers' words are understood?"""
 
 
-class RouteListView(BaseModel):
+class RouteListView(ApiModel):
     """All routes, in the order of the configuration."""
 
     routes: list[RouteView]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from gateway.config import Scope
 from gateway.errors import Rejected
@@ -15,6 +15,12 @@ from gateway.errors import Rejected
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ApiModel(BaseModel):
+    """A body or an answer of the HTTP API. The docstrings of its fields stand in the API's description."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from gateway.errors import Rejected
-from gateway.http.request.routes import Route
+from gateway.http.request.routes import ApiModel, Route
 from tts_engine.api import SpeechEngine
 
 
-class ModelView(BaseModel):
+class ModelView(ApiModel):
     """A loaded model, in the form in which OpenAI lists models."""
 
     id: str
@@ -21,14 +21,14 @@ class ModelView(BaseModel):
     """Does this model speak new utterances?"""
 
 
-class ModelList(BaseModel):
+class ModelList(ApiModel):
     """``GET /v1/models``."""
 
     object: str = "list"
     data: list[ModelView]
 
 
-class ActiveModelBody(BaseModel):
+class ActiveModelBody(ApiModel):
     """Body of ``POST /v1/models/active``."""
 
     model_config = ConfigDict(extra="forbid")

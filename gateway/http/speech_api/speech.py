@@ -21,7 +21,7 @@ from gateway.config import LimitsConfig
 from gateway.errors import Rejected
 from gateway.http.request import request_id
 from gateway.http.request.auth import TENANT, WHO, Tenant
-from gateway.http.request.routes import Route
+from gateway.http.request.routes import ApiModel, Route
 from gateway.http.speech_api.audio_file import FORMATS, engine_format, writer
 from gateway.http.speech_api.usage import Usage
 from gateway.principal import Principal, sees_voice
@@ -59,7 +59,7 @@ def _speed(value: object, check: ValidatorFunctionWrapHandler) -> float:
 Speed = Annotated[float, Field(ge=0.25, le=4), WrapValidator(_speed)]
 
 
-class SpeechBody(BaseModel):
+class SpeechBody(ApiModel):
     """Body of ``POST /v1/tts`` and ``/v1/tts/stream``."""
 
     model_config = ConfigDict(extra="forbid")
@@ -78,13 +78,13 @@ class SpeechBody(BaseModel):
     """Style instruction, for models that take one."""
 
 
-class OpenAiVoice(BaseModel):
+class OpenAiVoice(ApiModel):
     """A custom voice, by its id."""
 
     id: str
 
 
-class OpenAiBody(BaseModel):
+class OpenAiBody(ApiModel):
     """Body of ``POST /v1/audio/speech``, as OpenAI defines it."""
 
     model: str

@@ -15,13 +15,13 @@ from typing import Any, Literal
 
 import orjson
 from aiohttp import WSCloseCode, WSMsgType, web
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from gateway.config import LimitsConfig
 from gateway.errors import ProtocolError, Rejected
 from gateway.http.request import errors as http_errors
 from gateway.http.request.auth import TENANT, Tenant
-from gateway.http.request.routes import Route
+from gateway.http.request.routes import ApiModel, Route
 from gateway.http.speech_api.audio_file import FORMATS, engine_format
 from gateway.http.speech_api.speech import Speed, voice_id
 from gateway.http.speech_api.usage import Usage
@@ -32,7 +32,7 @@ PING_S = 20.0
 """Time between WebSocket pings. A client that is silent for twice that time counts as gone."""
 
 
-class SpeechMessage(BaseModel):
+class SpeechMessage(ApiModel):
     """A message of a client. The message that begins an utterance decides its voice and manner."""
 
     model_config = ConfigDict(extra="forbid")

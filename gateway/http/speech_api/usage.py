@@ -7,16 +7,15 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from aiohttp import web
-from pydantic import BaseModel
 
 from gateway.http.request.auth import TENANT
-from gateway.http.request.routes import Route
+from gateway.http.request.routes import ApiModel, Route
 
 DAYS = 92
 """How many days are kept for each tenant. The oldest are dropped first."""
 
 
-class UsageDay(BaseModel):
+class UsageDay(ApiModel):
     """A tenant's use of the speech API on one day (UTC)."""
 
     day: str
@@ -25,7 +24,7 @@ class UsageDay(BaseModel):
     audioSeconds: float
 
 
-class UsageView(BaseModel):
+class UsageView(ApiModel):
     """``GET /v1/usage``: newest day first."""
 
     tenant: str

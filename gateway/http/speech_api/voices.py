@@ -10,13 +10,13 @@ from typing import Annotated
 
 import aiohttp
 from aiohttp import web
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from gateway.config import LimitsConfig
 from gateway.errors import Rejected
 from gateway.http.request.auth import WHO
 from gateway.http.request.forms import UNREADABLE, unreadable
-from gateway.http.request.routes import JSON, MULTIPART, Route
+from gateway.http.request.routes import JSON, MULTIPART, ApiModel, Route
 from gateway.principal import sees_voice
 from tts_engine.api import SpeechEngine, VoiceInfo
 from tts_engine.errors import NotFound
@@ -32,7 +32,7 @@ def _from_base64(value: object) -> object:
     return base64.b64decode(value, validate=True) if isinstance(value, str) else value
 
 
-class VoiceView(BaseModel):
+class VoiceView(ApiModel):
     """A voice. Its id can be a ``speaker``, the ``voice`` of a route, or the ``voice`` of a ``text`` message."""
 
     voice_id: str
@@ -43,13 +43,13 @@ class VoiceView(BaseModel):
     """Was this voice added by a user? Only such voices can be removed."""
 
 
-class VoiceList(BaseModel):
+class VoiceList(ApiModel):
     """``GET /v1/voices``: built-in voices first."""
 
     voices: list[VoiceView]
 
 
-class VoiceBody(BaseModel):
+class VoiceBody(ApiModel):
     """A voice to register: as JSON, or as a form (multipart/form-data) with the same fields and ``audio`` as a file."""
 
     model_config = ConfigDict(extra="forbid")

@@ -1,0 +1,65 @@
+"""The page of the metrics, from the registries of gateway and engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+
+from gateway.metrics import Metrics
+from talkspurt.reference.table import table
+from tts_engine.metrics import REGISTRY
+
+_HEAD = """# Metrics
+
+<!-- Written by `python -m talkspurt.reference docs`; change `gateway/metrics.py` and `tts_engine/metrics.py`. -->
+
+`GET /metrics` has all of these in the text format of Prometheus (scope `admin`), those of the engines included: there
+the label `worker` numbers the engines. Times are seconds, sizes bytes; a counter ends in `_total`. A histogram `NAME`
+has the series `NAME_bucket`, `NAME_sum` and `NAME_count`. No label has data of a caller.
+
+`configs/prometheus.yml` collects them, `configs/grafana/` draws them. These rules are worth an alarm:
+
+```text
+# callers wait; latency.md says where
+histogram_quantile(0.95, sum by (le) (rate(talkspurt_first_packet_seconds_bucket[5m]))) > 0.3
+# callers hear holes in sentences
+sum(rate(talkspurt_gaps_total[5m])) > 0
+# calls are refused, by reason
+sum by (reason) (increase(talkspurt_calls_rejected_total[5m])) > 0
+# nearly full
+sum(talkspurt_calls_active) / sum(talkspurt_calls_limit) > 0.9
+# dialogue managers drop their connections
+rate(talkspurt_dialogue_reconnects_total[5m]) > 0
+```
+"""
+
+
+def markdown() -> str:
+    """Return the page."""
+    gateway = Metrics()
+    parts = [_HEAD]
+    for title, registry in (("Gateway", gateway.registry), ("Engine", REGISTRY)):
+        rows = sorted(_rows(registry))
+        parts.append(f"## {title}\n\n" + table(("series", "kind", "labels", "meaning"), rows))
+    return "\n".join(parts)
+
+
+def _rows(registry: CollectorRegistry) -> Iterable[tuple[str, str, str, str]]:
+    labels = _labels(registry)
+    for family in registry.collect():
+        name = family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
+        shown = ", ".join(f"`{label}`" for label in labels.get(family.name) or _of_samples(family))
+        yield f"`{name}`", family.type, shown, family.documentation.rstrip(".")
+
+
+def _labels(registry: CollectorRegistry) -> dict[str, tuple[str, ...]]:
+    """Return the labels of each family. A family without series yet shows them only in its collector."""
+    names: dict[Any, list[str]] = registry._collector_to_names
+    return {name: getattr(collector, "_labelnames", ()) for collector, each in names.items() for name in each}
+
+
+def _of_samples(family: Metric) -> list[str]:
+    return sorted({label for sample in family.samples for label in sample.labels} - {"le"})
