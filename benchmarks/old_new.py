@@ -49,7 +49,7 @@ from talkspurt.simulator.peer_socket import PeerError
 
 Row = dict[str, Any]
 ROWS = "call:1,call:50,burst:50,cancel:20,gateway:200,interrupt,interrupt+recogniser"
-SECONDS = {"call": 12, "burst": 6, "cancel": 6, "gateway": 8, "interrupt": 28, "interrupt+recogniser": 28}
+SECONDS = {"call": 12, "burst": 6, "cancel": 6, "gateway": 8, "interrupt": 26, "interrupt+recogniser": 26}
 """For how long a row starts turns."""
 CALLS_A_SCENE = 6
 _PACKAGES = ("gateway", "sip_bridge", "talkspurt", "tts_engine", "voicecodecs")
