@@ -43,7 +43,12 @@ SECONDS ?= 600
 fuzz: $(VENV)/.fuzz          ## each parser for SECONDS under atheris; TARGETS=sip-message,dialogue for some of them
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --targets "$(TARGETS)"
 
-docs: $(VENV)/.docs          ## the API reference of the docstrings, in build/docs
+# A document of the site has the same place there as in the repository, so its links lead to the same documents.
+SITE = README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md docs benchmarks/README.md benchmarks/RESULTS.md examples
+docs: $(VENV)/.docs          ## the site in build/site, the API reference of the docstrings in build/docs
+	rm -rf build/docs-source && mkdir -p build/docs-source/benchmarks
+	for each in $(SITE); do ln -s $(CURDIR)/$$each build/docs-source/$$each || exit 1; done
+	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --clean
 	$(BIN)/python -m pdoc --docformat google --no-show-source -o build/docs \
 	    gateway tts_engine sip_bridge talkspurt voicecodecs '!tts_engine.proto' '!tts_engine.cosyvoice.vllm_plugin'
 

@@ -1,0 +1,80 @@
+"""The site of the documentation: whole, and without links that lead nowhere. `make docs` builds it."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted(path for folder in ("docs", "examples") for path in (ROOT / folder).glob("*.md")),
+    *sorted((ROOT / "benchmarks").glob("*.md")),
+]
+_CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.M | re.S)
+
+
+class _NavLoader(yaml.SafeLoader):
+    """Reads mkdocs.yml, which names a Python function."""
+
+
+_NavLoader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: None)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of a document's headings, as the site and code hosts make them."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S)
+    titles = re.findall(r"^#{1,6} (.*)$", text, flags=re.M)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_to_a_document_and_a_heading(path: Path) -> None:
+    for link in _LINK.findall(_CODE.sub("", path.read_text())):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_site_has_every_document_once() -> None:
+    nav = yaml.load((ROOT / "mkdocs.yml").read_text(), Loader=_NavLoader)["nav"]
+
+    def pages(part: object) -> list[str]:
+        if isinstance(part, str):
+            return [part]
+        return [page for each in (part.values() if isinstance(part, dict) else part) for page in pages(each)]
+
+    found = pages(nav)
+    assert sorted(found) == sorted(str(path.relative_to(ROOT)) for path in DOCUMENTS)
+
+
+def test_the_site_is_built_of_every_document() -> None:
+    line = re.search(r"^SITE = (.*)$", (ROOT / "Makefile").read_text(), flags=re.M)
+    assert line is not None
+    built = [ROOT / name for name in line[1].split()]
+    assert all(path in built or path.parent in built for path in DOCUMENTS)
+
+
+@pytest.mark.parametrize("name", ["sizing.md", "troubleshooting.md"])
+def test_keys_that_a_how_to_names_exist(name: str) -> None:
+    """``section.key`` in code, and every key is one of the reference."""
+    sections = set(re.findall(r"^## `([^`]+)`", (ROOT / "docs/configuration.md").read_text(), flags=re.M))
+    keys = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/configuration.md").read_text(), flags=re.M))
+    roots = {section.partition(".")[0] for section in sections}
+    named = re.findall(r"`(\w+)((?:\.\w+)+)`", (ROOT / "docs" / name).read_text())
+    ours = [(root, rest.split(".")[-1]) for root, rest in named if root in roots]
+    assert len(ours) >= 10
+    assert not [each for each in ours if each[1] not in keys]
+
+
+def test_figures_of_the_sizing_table_are_those_of_the_results() -> None:
+    """Numbers with a unit that the results measure; what is computed stands under its own heading."""
+    measured = (ROOT / "docs/sizing.md").read_text().partition("## Ports")[0]
+    results = (ROOT / "benchmarks/RESULTS.md").read_text()
+    for number, _ in re.findall(r"(\d+(?:\.\d+)?) (ms|MB|GiB|%)", measured):
+        assert number in results, number
