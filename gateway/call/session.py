@@ -424,6 +424,7 @@ class Session:
     def on_dialogue_failed(self, description: str) -> None:
         """No dialogue manager can be had for this call."""
         log.warning("dialogue manager lost", extra={"call": self.call_id, "why": description})
+        self._leave("dialogue_failed", None)  # the caller still waits: whoever goes on with the call has to know
         self.end("dialogue_failed", hang_up=True)
 
 

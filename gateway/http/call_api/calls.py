@@ -131,7 +131,8 @@ class HandoffView(ApiModel):
 
     sessionId: str
     reason: str
-    """``ended`` or ``transferred``."""
+    """``ended``, ``transferred``, or ``dialogue_failed``: no dialogue manager could be had, and the caller still
+    waits."""
     handoffData: str
     transferTarget: str
 

@@ -165,6 +165,16 @@ def test_the_end_comes_when_all_is_said_and_leaves_a_handoff() -> None:
     assert "hang_up end {}" in lines_of(scene)
 
 
+def test_a_call_without_a_manager_leaves_the_reason_to_whoever_goes_on_with_it() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.session.on_dialogue_failed("nobody answers")
+        await call.run(0.1)
+        assert call.session.handoff is not None
+        assert (call.session.handoff.reason, call.session.handoff.handoff_data) == ("dialogue_failed", None)
+
+    assert "hang_up dialogue_failed None" in lines_of(scene)
+
+
 def test_the_callers_audio_is_worked_on_until_the_caller_who_cut_us_has_finished() -> None:
     """Nothing is left to interrupt after the cut, but turns wait for the end of what the caller says."""
 

@@ -62,6 +62,8 @@ async def switch(live: Live, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
     sample = (SAMPLES / "extensions.conf").read_text()
     sample = sample.replace("127.0.0.1:8080", live.address).replace("127.0.0.1:9092", f"127.0.0.1:{TCP}")
     tests = f"""
+[globals]
+TALKSPURT_KEY=a key of ours
 [ear]
 exten => silent,1,Answer()
  same => n,Record({folder}/heard.wav,0,30,kqx)
@@ -95,6 +97,12 @@ exten => billing,1,Verbose(1,left: in the queue with account ${{ACCOUNT}})
 exten => agent-7,1,Verbose(1,left: with agent 7)
 {IVR}
 {WALK.replace("127.0.0.1:9092", f"127.0.0.1:{TCP}")}
+[nobody]
+exten => _[a-z].,1,Answer()
+ same => n,Set(TALKSPURT_HTTP=http://127.0.0.1:{free_port()})
+ same => n,Gosub(talkspurt,${{EXTEN}},1(default))
+ same => n,Verbose(1,left: reason=${{TALKSPURT_REASON}} and the caller is still there)
+ same => n,Hangup()
 [bot]
 exten => _[a-z].,1,Answer()
  same => n,Set(CALLERID(num)=+15550100)
@@ -105,7 +113,7 @@ exten => _[a-z].,1,Answer()
 """
     client = (SAMPLES / "websocket_client.conf").read_text().replace("127.0.0.1:8080", live.address)
     files = {
-        "extensions.conf": sample.replace("TALKSPURT_KEY=", "TALKSPURT_KEY=a key of ours") + tests,
+        "extensions.conf": sample + tests,
         "websocket_client.conf": client,
         "http.conf": (SAMPLES / "http.conf").read_text().replace("8088", str(HTTP)),
     }
@@ -171,6 +179,14 @@ async def test_a_sentence_is_understood_and_a_result_goes_back(
     assert left_by(switch) == 'reason=ended result={"balance": "12,50 & more"} target=.'
     heard = transcript(*recorded(switch))
     assert understood(SPOKEN, heard), heard
+
+
+async def test_without_a_gateway_the_dialplan_goes_on(live: Live, switch: Asterisk) -> None:
+    await switch.originate("silent@ear", "audiosocket@nobody")
+    await until(
+        lambda: "left: reason=unreachable and the caller is still there" in switch.log(), "the dialplan to go on"
+    )
+    await switch.over()
 
 
 async def test_the_extension_of_the_ten_minutes_is_answered_by_the_bot(live: Live, switch: Asterisk) -> None:
