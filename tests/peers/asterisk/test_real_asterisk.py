@@ -154,9 +154,9 @@ def recorded(switch: Asterisk) -> tuple[np.ndarray, int]:
     return to_float32(np.frombuffer(data, "<i2")), rate
 
 
-def left_by(switch: Asterisk) -> str:
-    """What the bot of the latest call left, as the dialplan saw it."""
-    return re.findall(r"app_verbose.c: left: (.*)", switch.log())[-1]
+async def left(switch: Asterisk, what: str) -> None:
+    """Wait until the dialplan has seen this left by the bot of the latest call; the log is written a little later."""
+    await until(lambda: re.findall(r"app_verbose.c: left: (.*)", switch.log())[-1:] == [what], f"left: {what}")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ async def test_a_sentence_is_understood_and_a_result_goes_back(
         assert turn.outcome == "finished"
         call.send("end", handoffData='{"balance": "12,50 & more"}')
         await switch.over()
-    assert left_by(switch) == 'reason=ended result={"balance": "12,50 & more"} target=.'
+    await left(switch, 'reason=ended result={"balance": "12,50 & more"} target=.')
     heard = transcript(*recorded(switch))
     assert understood(SPOKEN, heard), heard
 
@@ -254,7 +254,7 @@ async def test_a_key_interrupts_and_the_call_is_transferred(live: Live, switch: 
         assert [m["digit"] for m in bot.messages if m["type"] == "dtmf"] == ["7"]
         call.send("transfer", target="agent-7", handoffData="angry")
         await switch.over()
-    assert left_by(switch) == "reason=transferred result=angry target=agent-7."
+    await left(switch, "reason=transferred result=angry target=agent-7.")
 
 
 @pytest.mark.parametrize("way", ["audiosocket", "websocket", "incoming"])
@@ -287,7 +287,7 @@ async def test_an_ivr_asks_hands_over_and_goes_on(
         assert call.setup["customParameters"] == {"account": "4711"}
         call.send(**message)
         await switch.over()
-    assert left_by(switch) == where
+    await left(switch, where)
 
 
 async def test_marks_came_back_and_no_frame_was_lost(live: Live) -> None:
