@@ -73,6 +73,7 @@ from sip_bridge.incoming import incoming_call
 from talkspurt import __version__
 from talkspurt.config.settings import Config
 from talkspurt.greeting import greeting
+from talkspurt.prompts import with_greetings
 from talkspurt.recognisers import recognisers_for_gateway, turn_model_for_gateway
 from tts_engine.errors import EngineError
 from tts_engine.service.client import GrpcEngine
@@ -357,7 +358,7 @@ async def _serve(config: Config) -> int:
 
     loop.add_signal_handler(signal.SIGTERM, stop, 0)
     loop.add_signal_handler(signal.SIGINT, stop, 130)
-    async with engine_for_gateway(config.engine) as engine, gateway(config, engine) as made:
+    async with engine_for_gateway(with_greetings(config)) as engine, gateway(config, engine) as made:
         while not made.health.engine_is_ready and not stopping.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), 0.05)

@@ -82,7 +82,7 @@ def engine(args: argparse.Namespace) -> int:
     overrides = {} if args.port is None else {"engine.listen": f"127.0.0.1:{args.port}"}
     config = load(args.config, overrides=overrides)
     _configure_log(config)
-    return _job(lambda: _module("talkspurt.engines").run_engine(config.engine))
+    return _job(lambda: _module("talkspurt.engines").run_engine(_module("talkspurt.prompts").with_greetings(config)))
 
 
 def make_checkpoint(args: argparse.Namespace) -> int:

@@ -99,13 +99,16 @@ class AdmissionQueue:
     def __init__(self, config: AdmissionConfig, observer: AdmissionObserver | None = None) -> None:
         self._config, self._observer = config, observer
         self._waiting: list[Ticket] = []
+        self._asking: set[Ticket] = set()
+        """Who may ask now, but whose task has not run yet."""
         self._numbered = self._granted = 0
         self._next: asyncio.Handle | None = None
         self._refusal = Exhausted("no place is free", retry_after_s=1.0)
         """What the model said last."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        """Number of turns that a new one comes behind."""
+        return len(self._waiting) + len(self._asking)
 
     async def wait(self, ticket: Ticket) -> None:
         """Return when the turn may ask the model for a place, or when its clause is being made for another turn.
@@ -132,6 +135,7 @@ class AdmissionQueue:
             outcome = "refused"
             raise
         finally:
+            self._asking.discard(ticket)
             if ticket in self._waiting:
                 self._waiting.remove(ticket)
             self._count()
@@ -186,6 +190,7 @@ class AdmissionQueue:
                 first = min(awaited, key=lambda ticket: ticket.number)
             self._granted += 1
             self._let_go(first)
+            self._asking.add(first)
             # The turn's task runs before this: it asks, and ``refused`` puts the question to the next one off.
             self._ask_soon(loop.call_soon)
 

@@ -1,5 +1,5 @@
 """Remembers spoken clauses, so that greetings and prompts cost nothing the second time. An LRU cache, bounded in
-bytes."""
+bytes; prompts of the configuration are kept in it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ class SpokenClause:
     words: Sequence[WordSpan]
 
 
+_KEPT_SHARE = 0.5
+"""Largest share of the cache that prompts take. The rest stays for what is spoken."""
+
+
 class ClauseCache:
     """The cache. The least recently used clauses are dropped if there are more than ``max_bytes`` of sound."""
 
@@ -32,9 +36,13 @@ class ClauseCache:
         self.max_bytes = max_bytes
         self.bytes = 0
         self._clauses: OrderedDict[Hashable, SpokenClause] = OrderedDict()
+        self._kept: dict[Hashable, SpokenClause] = {}
+        self._kept_bytes = 0
 
     def get(self, key: Hashable) -> SpokenClause | None:
         """Return the clause of that key, which then is the most recently used one."""
+        if (kept := self._kept.get(key)) is not None:
+            return kept
         clause = self._clauses.get(key)
         if clause is not None:
             self._clauses.move_to_end(key)
@@ -42,7 +50,7 @@ class ClauseCache:
 
     def put(self, key: Hashable, clause: SpokenClause) -> None:
         """Keep a clause, unless it is larger than the bound."""
-        if clause.pcm.nbytes > self.max_bytes:
+        if clause.pcm.nbytes > self.max_bytes or key in self._kept:
             return
         if (old := self._clauses.pop(key, None)) is not None:
             self.bytes -= old.pcm.nbytes
@@ -51,3 +59,12 @@ class ClauseCache:
         while self.bytes > self.max_bytes:
             _, gone = self._clauses.popitem(last=False)
             self.bytes -= gone.pcm.nbytes
+
+    def keep(self, key: Hashable) -> bool:
+        """Never drop the clause of that key. Return whether it is kept: it is there, and half of the cache is not full
+        of such clauses."""
+        clause = self._clauses.get(key)
+        if clause is not None and self._kept_bytes + clause.pcm.nbytes <= _KEPT_SHARE * self.max_bytes:
+            self._kept[key] = self._clauses.pop(key)
+            self._kept_bytes += clause.pcm.nbytes
+        return key in self._kept

@@ -30,6 +30,7 @@ from tts_engine.pipeline.admission_queue import AdmissionConfig, AdmissionObserv
 from tts_engine.pipeline.clause_cache import ClauseCache, SpokenClause
 from tts_engine.pipeline.draft import Draft
 from tts_engine.pipeline.growing import GrowingText
+from tts_engine.pipeline.prompts import PromptConfig, warm
 from tts_engine.pipeline.shared_clause import ClauseInMaking, Piece
 from tts_engine.pipeline.silence import SilenceTrimmer
 from tts_engine.synthesizer import (
@@ -114,6 +115,14 @@ class SpeechConfig(BaseModel):
     """Bytes of memory for clauses that were spoken before. The default holds 35 minutes of sound at 8 kHz, or 11 at
     24 kHz. 0 remembers nothing; a clause that several calls ask for while it is made is still made once."""
 
+    prompts: tuple[PromptConfig, ...] = Field(default=(), max_length=1000)
+    """Texts that are made when the engine starts, one after the other and after everybody's turns, and then remembered
+    for good: half of `cache_bytes` at most. Greetings of routes (`welcome_greeting`) are added by themselves."""
+
+    prompts_before_ready: bool = False
+    """Is the engine ready only when its prompts are made? That takes part of `timeouts.start_s`. Else the first callers
+    may come before their greeting is made."""
+
     codec_threads: int = Field(default=1, ge=1, le=32)
     """How many threads resample and encode. One serves about 500 telephone calls."""
 
@@ -180,12 +189,33 @@ class Engine:
         """Keys of clauses that one utterance drafts, so that no second one does."""
         self.codec_pool = ThreadPoolExecutor(self.config.codec_threads, thread_name_prefix="talkspurt-codec")
         self._open: set[_Utterance] = set()
+        self._warming: asyncio.Task[None] | None = None
         self._closed = False
 
     async def start(self) -> None:
-        """Load and warm up the models one after the other, because each takes all of its device meanwhile."""
+        """Load and warm up the models one after the other, because each takes all of its device meanwhile. Then begin
+        to make the prompts."""
         for model in self.models.values():
             await model.start()
+        self._warm()
+        if self._warming is not None and self.config.prompts_before_ready:
+            await asyncio.wait({self._warming})
+
+    def _warm(self) -> None:
+        """Make the prompts with the active model."""
+        if self._warming is not None:
+            self._warming.cancel()
+        if self.config.prompts:
+            self._warming = asyncio.create_task(warm(self.config.prompts, self._make_prompt), name="prompts")
+
+    async def _make_prompt(self, request: UtteranceRequest, text: str) -> bool:
+        async with self.open(request) as utterance:
+            utterance.is_prompt = True
+            utterance.feed(text)
+            utterance.end_text()
+            async for _ in utterance:
+                pass
+        return utterance.kept
 
     def open(self, request: UtteranceRequest) -> _Utterance:
         """Begin an utterance.
@@ -265,6 +295,7 @@ class Engine:
         if model not in self.models:
             raise NotFound(f"model {model!r} is not loaded; there is {', '.join(self.models)}")
         self.active = model
+        self._warm()
 
     async def status(self) -> EngineStatus:
         """Return the status of the active model. ``ready``, ``active`` and ``queued`` are those of all models."""
@@ -281,6 +312,9 @@ class Engine:
     async def aclose(self) -> None:
         """Cancel all utterances, then close the models."""
         self._closed = True
+        if self._warming is not None:
+            self._warming.cancel()
+            await asyncio.wait({self._warming})
         for utterance in self._open:
             utterance.fail(Unavailable("the engine is closed"))
         await asyncio.gather(*(utterance.aclose() for utterance in list(self._open)))
@@ -374,6 +408,10 @@ class _Utterance:
         """Its beginning, until the clause has been spoken."""
         self._dropped: set[asyncio.Task[None]] = set()
         """Tasks that end dropped drafts."""
+        self.is_prompt = False
+        """Is this made to be remembered? Nobody hears it."""
+        self.kept = True
+        """Are all clauses of a prompt kept?"""
         self._growing: GrowingText | None = None
         """The first clause, if the model streams text and was given the clause's beginning."""
 
@@ -639,6 +677,8 @@ class _Utterance:
 
     def _excess_s(self) -> float:
         """Return the seconds of sound beyond what may be made ahead. Zero or less: go on."""
+        if self.is_prompt:
+            return 0.0
         ahead_s = self._engine.config.ahead_s
         playhead = self._playhead
         in_hand_s = self._untaken_s
@@ -695,6 +735,8 @@ class _Utterance:
                 await self._lead(key, clause, base, times, fed_at)
 
         await self._admitted(key, times, speak)
+        if self.is_prompt:
+            self.kept = engine.cache.keep(key) and self.kept
 
     async def _speak_growing(self, growing: GrowingText, fed_at: float) -> None:
         """Speak the first clause while its text comes. The result is remembered, but the cache is not asked for it."""

@@ -10,8 +10,9 @@ import pytest
 from tests.tts_engine.pipeline.test_engine import Counter
 from tts_engine.api import AudioChunk, UtteranceRequest
 from tts_engine.errors import EngineError, Exhausted
+from tts_engine.pipeline.admission_queue import AdmissionConfig, AdmissionQueue, Ticket
 from tts_engine.pipeline.engine import Engine, SpeechConfig
-from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk
+from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk, Playhead
 from tts_engine.tone import ToneSynthesizer
 from voicecodecs.registry import AudioFormat
 
@@ -108,6 +109,17 @@ async def test_calls_go_before_http_and_equals_by_arrival() -> None:
         await turns.ask(name, priority=priority)
     assert await turns.ended() == {}
     assert turns.begun == ["first", "dear", "call 1", "call 2", "http 1", "http 2"]
+
+
+async def test_nobody_takes_the_place_of_a_turn_that_has_just_been_called() -> None:
+    """Between the call and the moment at which its task runs, the queue looked empty."""
+    queue, lengths = AdmissionQueue(AdmissionConfig()), []
+    waiting = asyncio.create_task(queue.wait(Ticket(Playhead(), None, goes_on=False)))
+    await asyncio.sleep(0)
+    queue.freed()
+    asyncio.get_running_loop().call_soon(lambda: lengths.append(len(queue)))  # after the call, before the task
+    await waiting
+    assert lengths == [1] and len(queue) == 0
 
 
 async def test_low_priority_is_slowed_down_and_does_not_starve() -> None:

@@ -1,0 +1,73 @@
+"""Clauses that are made before anybody asks: the prompts of the configuration go into the clause cache at the start.
+
+One prompt is made after the other, as speech that nobody waits for, so every turn goes before it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tts_engine.api import UtteranceRequest
+from tts_engine.errors import EngineError
+from voicecodecs.registry import AudioFormat
+
+log = logging.getLogger(__name__)
+
+LEG_RATES = (8000, 16000, 48000)
+"""Sample rates that calls ask for, Hz: G.711; G.722; Opus, for which the voice speaks at its own rate."""
+
+
+class PromptConfig(BaseModel):
+    """A text that is made when the engine starts. A turn hears it if voice, language, speed and instruction are the
+    same."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    text: str = Field(min_length=1)
+    """What is spoken. Each of its clauses is remembered by itself."""
+
+    voice: str = ""
+    """Voice id, as routes and turns name it. Empty: the engine's default."""
+
+    language: str = "en-US"
+    """BCP 47 tag, as routes name it."""
+
+    speed: float = Field(default=1.0, ge=0.25, le=4)
+    """Speaking rate."""
+
+    instruct: str = ""
+    """Style instruction, for models that take one."""
+
+    rates: tuple[int, ...] = Field(default=LEG_RATES, min_length=1)
+    """Sample rates of the calls that it is made for, Hz. The default serves all. The embedded voice makes it once for
+    each, CosyVoice once for all."""
+
+
+async def warm(prompts: Sequence[PromptConfig], speak: Callable[[UtteranceRequest, str], Awaitable[bool]]) -> None:
+    """Have every prompt made. One that cannot be spoken is logged, without its text.
+
+    Args:
+        speak: makes a text, and returns whether all of it is kept.
+    """
+    kept = asked = 0
+    for number, prompt in enumerate(prompts):
+        for rate in dict.fromkeys(prompt.rates):
+            asked += 1
+            request = UtteranceRequest(
+                utterance_id=f"prompt.{number}.{rate}",
+                format=AudioFormat("L16", rate),
+                voice=prompt.voice,
+                language=prompt.language,
+                speed=prompt.speed,
+                instruct=prompt.instruct,
+                ahead=True,
+                priority=0,
+            )
+            try:
+                kept += await speak(request, prompt.text)
+            except EngineError as exc:
+                log.warning("a prompt cannot be spoken", extra={"prompt": number, "rate": rate, "code": exc.code})
+    log.info("prompts are warm", extra={"asked": asked, "kept": kept})
