@@ -12,10 +12,10 @@ import pytest
 import uvloop
 
 from gateway.media.srtp import Srtp
-from sip_bridge.io.ports import PortPool
 from sip_bridge.message.digest import ClientAuth, authorization
 from sip_bridge.message.sdp import parse as parse_sdp
 from sip_bridge.message.sip import Request, Response, parse, response_to
+from tests.peers.ports import free_port
 from tests.sip_bridge.phone import FAST, PATIENCE_S, Bridge, Phone, bridge, offer, until
 
 UNACKED = {"t1": 0.1, "t2": 0.4}
@@ -267,16 +267,9 @@ async def test_a_trunk_has_a_limit_of_its_own() -> None:
             await second.bye()
 
 
-def free_pair() -> str:
-    """Two ports, the first one even, that nobody has."""
-    pool = PortPool("127.0.0.1", 45000, 45999)
-    pair = pool.take()
-    pair.close()
-    return f"{pair.port}-{pair.port + 1}"
-
-
 async def test_without_a_free_port_the_call_is_refused_and_the_others_go_on() -> None:
-    async with bridge(rtp_ports=free_pair()) as made:
+    port = free_port()
+    async with bridge(rtp_ports=f"{port}-{port + 1}") as made:
         with phone_of(made) as first, phone_of(made) as second:
             await first.call()
             await second.invited(status=503)

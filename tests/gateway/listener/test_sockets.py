@@ -9,6 +9,7 @@ import pytest
 from gateway.config import LimitsConfig
 from gateway.listener.sockets import Sockets
 from tests.gateway.http.api_gateway import api_gateway
+from tests.waiting import PATIENCE_S
 
 
 class Socket:
@@ -87,7 +88,7 @@ def test_idle_connections_and_slow_bodies_have_a_deadline() -> None:
     assert held.sweep(now=1011.0) == 1 and used.aborted
 
 
-LIMITS = LimitsConfig(connections=20, setup_timeout_s=30, idle_s=30, body_s=30)
+LIMITS = LimitsConfig(connections=20, setup_timeout_s=PATIENCE_S, idle_s=PATIENCE_S, body_s=PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ LIMITS = LimitsConfig(connections=20, setup_timeout_s=30, idle_s=30, body_s=30)
 )
 async def test_sockets_that_are_left_open_lock_nobody_out(tmp_path: Path, beginning: bytes) -> None:
     """Silent, in mid-head, behind an answer, in mid-body: more than there may be, and all requests are answered."""
-    async with api_gateway(tmp_path, limits=LIMITS) as (made, _, url), asyncio.timeout(30):
+    async with api_gateway(tmp_path, limits=LIMITS) as (made, _, url), asyncio.timeout(PATIENCE_S):
         strangers = []
         for _ in range(50):
             strangers.append(await asyncio.open_connection("127.0.0.1", made.server.port))
@@ -115,10 +116,10 @@ async def test_sockets_that_are_left_open_lock_nobody_out(tmp_path: Path, beginn
 
 
 async def test_an_idle_connection_is_ended_and_a_stream_of_events_is_not(tmp_path: Path) -> None:
-    limits = LimitsConfig(idle_s=0.01)
-    async with api_gateway(tmp_path, limits=limits) as (made, _, url), asyncio.timeout(30):
+    async with api_gateway(tmp_path, limits=LIMITS) as (made, _, url), asyncio.timeout(PATIENCE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", made.server.port)
         async with aiohttp.ClientSession() as http, http.get(f"{url}/v1/events") as events:
+            made.server.sockets._idle_s = 0.0  # only now: before, the connection of the events waits for its request
             assert await reader.read() == b""  # closed by the server
             made.server.sockets.sweep(now=made.server.now() + 1000)
             assert not events.content.at_eof()

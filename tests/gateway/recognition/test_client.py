@@ -12,7 +12,7 @@ import aiohttp
 import numpy as np
 import pytest
 from aiohttp import WSMsgType, web
-from aiohttp.test_utils import TestServer, unused_port
+from aiohttp.test_utils import TestServer
 from numpy.typing import NDArray
 
 from gateway.config import EmbeddedRecogniserConfig, RecogniserConfig
@@ -22,6 +22,7 @@ from gateway.recognition.client import ListenRecogniser, ListenStream
 from gateway.recognition.server import ListenServer
 from gateway.seams.recogniser import FRAME_BYTES
 from tests.gateway.recognition.ear import Ear
+from tests.peers.ports import free_port
 from tests.waiting import until
 
 FRAME = bytes(FRAME_BYTES)
@@ -91,7 +92,7 @@ async def test_every_utterance_gets_one_final_in_order() -> None:
 
 async def test_what_is_said_before_the_recogniser_is_there_waits_for_it() -> None:
     ear = Ear()
-    port = unused_port()
+    port = free_port()
     async with stream(f"ws://127.0.0.1:{port}{listen.PATH}", config(), ear) as made:
         made.push(FRAME)
         made.finish()
@@ -227,7 +228,7 @@ async def test_recogniser_that_says_nothing_is_waited_for_so_long_and_its_connec
 
 async def test_queues_are_bounded() -> None:
     ear = Ear()
-    nobody = f"ws://127.0.0.1:{unused_port()}{listen.PATH}"
+    nobody = f"ws://127.0.0.1:{free_port()}{listen.PATH}"
     async with stream(nobody, config(max_utterance_s=1), ear) as made:
         for _ in range(200):
             made.push(FRAME)

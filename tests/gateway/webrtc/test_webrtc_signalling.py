@@ -5,7 +5,6 @@ import base64
 import hashlib
 import hmac
 import re
-import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +22,7 @@ from gateway.principal import ANYONE
 from gateway.webrtc.sdp import MAX_CANDIDATES, read_fragment, read_offer
 from gateway.webrtc.signalling import ice_server
 from tests.gateway.webrtc.webrtc_gateway import Phone, calling, gateway
+from tests.peers.ports import free_port
 from tests.waiting import until
 
 CHROMIUM = """v=0
@@ -206,9 +206,7 @@ async def test_an_offer_that_nobody_follows_up_is_dropped() -> None:
 
 
 async def test_ports_come_from_the_configured_range_and_run_out_with_503() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        low = probe.getsockname()[1]
+    low = free_port()
     config = WebRtcConfig(ports=f"{low}-{low + 1}", addresses=("127.0.0.1",))
     async with gateway(config) as made, aiohttp.ClientSession() as http:
         ports, statuses = [], []

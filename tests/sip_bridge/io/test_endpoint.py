@@ -18,6 +18,7 @@ from sip_bridge.message.sdp import parse as parse_sdp
 from sip_bridge.message.sip import Headers, Request, Response, parse, response_to
 from sip_bridge.transaction import Act, Key, Timing
 from sip_bridge.trunks import Standing
+from tests.peers.ports import free_port
 from tests.sip_bridge.sip_messages import request
 from tests.waiting import PATIENCE_S, until
 
@@ -333,7 +334,7 @@ async def test_two_endpoints_talk(transport: str) -> None:
 async def test_nobody_there(transport: str, reason: Act) -> None:
     async with listening(Timing(t1=0.01)) as user:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-            taken.bind(("127.0.0.1", 0))
+            taken.bind(("127.0.0.1", free_port()))
             user.endpoint.request(request("OPTIONS"), Peer(transport, "127.0.0.1", taken.getsockname()[1]))
             assert await asyncio.wait_for(user.responses.get(), PATIENCE_S) is reason
         assert user.endpoint.transactions == 0

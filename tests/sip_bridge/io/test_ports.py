@@ -6,6 +6,10 @@ import pytest
 
 from sip_bridge.errors import PortsExhausted
 from sip_bridge.io.ports import PortPool
+from tests.peers.ports import free_port
+
+LOW = free_port(24)
+"""Ports that the bridges of other tests, which run at the same time, do not take."""
 
 
 def bound(port: int) -> socket.socket:
@@ -15,44 +19,46 @@ def bound(port: int) -> socket.socket:
 
 
 def test_pairs_are_even_and_bound_and_the_longest_free_comes_first() -> None:
-    pool = PortPool("127.0.0.1", 42001, 42006)
+    pool = PortPool("127.0.0.1", LOW + 1, LOW + 6)
     first, second = pool.take(), pool.take()
-    assert (first.port, second.port, pool.in_use, pool.size) == (42002, 42004, 2, 2)
-    assert [pair.getsockname()[1] for pair in (first.rtp, first.rtcp)] == [42002, 42003]
+    assert (first.port, second.port, pool.in_use, pool.size) == (LOW + 2, LOW + 4, 2, 2)
+    assert [pair.getsockname()[1] for pair in (first.rtp, first.rtcp)] == [LOW + 2, LOW + 3]
     second.close()
     first.close()
     first.close()
     assert pool.in_use == 0
     again = pool.take()
-    assert again.port == 42004
+    assert again.port == LOW + 4
     again.close()
 
 
 def test_an_empty_pool_says_so_and_recovers() -> None:
-    pool = PortPool("127.0.0.1", 42010, 42013)
+    pool = PortPool("127.0.0.1", LOW + 10, LOW + 13)
     pairs = [pool.take(), pool.take()]
-    with pytest.raises(PortsExhausted, match=r"42010-42013 on 127\.0\.0\.1: 2 of 2 pairs carry calls") as raised:
+    with pytest.raises(
+        PortsExhausted, match=rf"{LOW + 10}-{LOW + 13} on 127\.0\.0\.1: 2 of 2 pairs carry calls"
+    ) as raised:
         pool.take()
     assert raised.value.status == 503
     pairs[0].close()
     pairs[0] = pool.take()
-    assert pairs[0].port == 42010
+    assert pairs[0].port == LOW + 10
     for pair in pairs:
         pair.close()
 
 
-@pytest.mark.parametrize("taken", [42020, 42021])
+@pytest.mark.parametrize("taken", [LOW + 20, LOW + 21], ids=["RTP", "RTCP"])
 def test_a_port_of_another_program_is_passed_over_and_nothing_stays_bound(taken: int) -> None:
-    pool = PortPool("127.0.0.1", 42020, 42023)
+    pool = PortPool("127.0.0.1", LOW + 20, LOW + 23)
     with bound(taken):
         pair = pool.take()
-        assert pair.port == 42022
+        assert pair.port == LOW + 22
         with pytest.raises(PortsExhausted, match="1 of 2 pairs"):
             pool.take()
-    bound(42020).close()
-    bound(42021).close()
+    bound(LOW + 20).close()
+    bound(LOW + 21).close()
     other = pool.take()
-    assert other.port == 42020
+    assert other.port == LOW + 20
     other.close()
     pair.close()
 
