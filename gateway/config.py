@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import ipaddress
 import re
 import string
@@ -17,6 +18,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationInfo,
+    field_validator,
     model_validator,
 )
 
@@ -614,6 +616,19 @@ class AuthConfig(Section):
         return bool(self.api_keys or self.keys_file or self.jwt)
 
 
+class TenantLimits(Section):
+    """What one tenant may use, by all its keys together. A limit that is left out is none."""
+
+    requests_per_minute: int | None = Field(None, gt=0)
+    """Most requests in any minute (a sliding window)."""
+    characters_per_minute: int | None = Field(None, gt=0)
+    """Most characters that the speech API takes in any minute (a sliding window). What a call speaks does not count."""
+    calls_at_once: int | None = Field(None, gt=0)
+    """Most live calls of the tenant's routes, however they came."""
+    streams_at_once: int | None = Field(None, gt=0)
+    """Most requests of the speech API that speak at a time."""
+
+
 class LimitsConfig(Section):
     """Bounds. What exceeds them is refused, never queued without end."""
 
@@ -641,6 +656,28 @@ class LimitsConfig(Section):
     """How long an HTTP connection may stay open without a request, seconds. More saves regular clients a handshake."""
     body_s: float = Field(60.0, gt=0)
     """How long the body of a request may take, seconds. More lets slow clients upload long reference audio."""
+    tenant: TenantLimits = TenantLimits()
+    """What each tenant may use that `tenants` does not name."""
+    tenants: dict[str, TenantLimits] = {}
+    """What single tenants may use, by name. Such an entry counts as a whole: what it leaves out is not limited."""
+    redis_url: SecretStr | None = None
+    """Redis in which several gateways count their tenants' limits together, `redis://:PASSWORD@HOST:6379/0` or
+    `rediss://` (TLS). Needs the extra `cluster`. Without it each process counts for itself."""
+    redis_timeout_s: float = Field(0.25, gt=0)
+    """How long Redis may take to answer, seconds. Then it counts as gone for a second."""
+    redis_outage: Literal["local", "refuse"] = "local"
+    """What happens while Redis does not answer. `local`: each gateway limits by what it counted itself, so a tenant may
+    get up to as many times its limit as there are gateways. `refuse`: whatever is limited is answered with 503."""
+
+    @field_validator("redis_url")
+    @classmethod
+    def _of_redis(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            if _scheme(url.get_secret_value()) not in ("redis", "rediss", "unix"):
+                raise ValueError("expected an address that begins with redis://, rediss:// or unix://")
+            if importlib.util.find_spec("redis") is None:
+                raise ValueError("wants Redis' client: pip install 'talkspurt[cluster]'")
+        return url
 
 
 class IceServerConfig(Section):

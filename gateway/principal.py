@@ -124,6 +124,11 @@ def principal_of(
     return Principal(tenant=tenant, scopes=held, routes=own, voices=_voices(tenant), leads="calls" in held)
 
 
+def tenants_of_routes(sole: str | None, routes: Mapping[str, RouteConfig]) -> dict[str, str]:
+    """Return whose each route is, by its name. Empty: nobody's, where there are several tenants."""
+    return {name: route.tenant or sole or "" for name, route in routes.items()}
+
+
 def voices_of_routes(sole: str | None, routes: Mapping[str, RouteConfig]) -> dict[str, str]:
     """Return what ids of the own voices begin with, by the name of each route that has a tenant among several."""
     return {} if sole else {name: _voices(route.tenant) for name, route in routes.items() if route.tenant}

@@ -40,6 +40,7 @@ from gateway.http.call_api.route_list import RouteList
 from gateway.http.exposition import Exposition
 from gateway.http.health import Health
 from gateway.http.pages import Pages
+from gateway.http.request import rate_limit
 from gateway.http.request.auth import Authenticator
 from gateway.http.speech_api.models import Models
 from gateway.http.speech_api.speech import Speech
@@ -48,6 +49,7 @@ from gateway.http.speech_api.usage import Usage
 from gateway.http.speech_api.voices import Voices
 from gateway.http.tokens import BrowserTokens
 from gateway.http.webhooks import Webhooks
+from gateway.limits.limiter import Limiter
 from gateway.listener.audiosocket import AudioSocketServer
 from gateway.listener.forwarded import PublicUrl
 from gateway.listener.server import GatewayServer, raise_open_files
@@ -56,7 +58,7 @@ from gateway.listener.stream_admission import StreamAdmission
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
-from gateway.principal import sole_tenant, voices_of_routes
+from gateway.principal import sole_tenant, tenants_of_routes, voices_of_routes
 from gateway.seams.recogniser import Recogniser
 from gateway.seams.sip_state import SipState
 from gateway.seams.tracing import Tracer
@@ -150,7 +152,9 @@ class Gateway:
                 lambda leg, call: self.calls.begin(call, leg),
                 on_rejected=self.metrics.call_rejected,
             )
-        own_voices = voices_of_routes(sole_tenant(config.auth.api_keys, config.routes), config.routes)
+        sole = sole_tenant(config.auth.api_keys, config.routes)
+        own_voices = voices_of_routes(sole, config.routes)
+        self.limiter = Limiter(config.limits)
         self.known_voices = KnownVoices(engine.list_voices, own_voices)
         self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
         self.tracer = _tracer(config.tracing, self.ticker.now) if config.tracing is not None else None
@@ -187,6 +191,8 @@ class Gateway:
             directory=self.directory,
             handoffs=self.handoffs,
             meter=self.metrics,
+            limiter=self.limiter,
+            tenants=tenants_of_routes(sole, config.routes),
         )
         self.health = Health(self.directory, engine.status, version=__version__, sip=self._sip_state)
         self.exposition = Exposition(
@@ -203,7 +209,7 @@ class Gateway:
         admission = StreamAdmission(
             self.carriers, config.routes, self.tokens, self.directory, self.public_url, self.calls.begin
         )
-        self.auth = Authenticator(config.auth, config.server, config.routes, self.tokens)
+        self.auth = Authenticator(config.auth, config.server, config.routes, self.tokens, self.limiter)
         self.app = self._app()
         self.server = GatewayServer(
             config.server,
@@ -269,6 +275,7 @@ class Gateway:
             ],
         )
         app.on_response_prepare.append(self.webrtc.add_cors)
+        app.on_response_prepare.append(rate_limit.add)
         return app
 
     async def drain(self) -> None:
@@ -300,6 +307,7 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         if made.tracer is not None:
             stack.push_async_callback(asyncio.to_thread, made.tracer.close)
         stack.callback(made.ticker.close)
+        stack.push_async_callback(made.limiter.aclose)
         stack.callback(made.uplink.close)
         if made.call_log is not None:
             made.call_log.start()
@@ -333,6 +341,7 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
             stack.push_async_callback(made.sip.aclose)
         watches = [
             made.auth.watch(),
+            made.limiter.watch(),
             made.health.watch(),
             made.known_voices.watch(),
             collect_between_calls(lambda: len(made.directory)),

@@ -44,6 +44,7 @@ PURE = [
     "gateway/call/hearing/echo.py",
     "gateway/call/journal.py",
     "gateway/call/settings.py",
+    "gateway/limits/quota.py",
     "gateway/listener/source_limit.py",
     "gateway/principal.py",
     "tts_engine/cosyvoice/token2wav/admission.py",

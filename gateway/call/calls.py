@@ -13,6 +13,8 @@ from gateway.call.directory import LocalDirectory
 from gateway.call.handoff import Handoffs
 from gateway.call.session import Services, Session, turn_defaults
 from gateway.config import BargeInConfig, LimitsConfig, RouteConfig
+from gateway.errors import Rejected
+from gateway.limits.limiter import Limiter
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import MediaLeg
 
@@ -42,7 +44,11 @@ class LiveCalls:
         directory: LocalDirectory[Session],
         handoffs: Handoffs,
         meter: CallMeter,
+        limiter: Limiter,
+        tenants: Mapping[str, str],
     ) -> None:
+        self._limiter = limiter
+        self._tenants = tenants
         self._routes = routes
         self._barge_in = barge_in
         self._limits = limits
@@ -56,9 +62,10 @@ class LiveCalls:
         """Make a call's session and let it run.
 
         Raises:
-            Rejected: 503, because the limit of calls is reached or the process drains.
+            Rejected: 503, because the limit of calls is reached or the process drains; 429, because the tenant's is.
         """
         self._directory.check_room()
+        self._limiter.check_room(self._tenants[incoming.route], "calls")
         route = self._routes[incoming.route]
         call = incoming.accepted(incoming.call_id or self._directory.new_call_id(), route.parameters)
         defaults = turn_defaults(
@@ -81,6 +88,9 @@ class LiveCalls:
         transport = session.call.transport
         self._meter.call_started(transport=transport)
         outcome = "failed"
+        counting = asyncio.create_task(self._count(session), name=f"count of call {session.call_id}")
+        self._tasks.add(counting)
+        counting.add_done_callback(self._tasks.discard)
         try:
             reason = await session.run()
             outcome = "completed"
@@ -88,6 +98,7 @@ class LiveCalls:
         except Exception:  # a bug in one call ends that call only
             log.exception("call failed", extra={"call": session.call_id})
         finally:
+            counting.cancel()
             self._directory.remove(session)
             self._meter.call_ended(transport=transport, outcome=outcome)
             record = session.record(failed=outcome == "failed")
@@ -95,6 +106,15 @@ class LiveCalls:
                 self._services.call_log.add(record)
             if session.handoff is not None:
                 self._handoffs.leave(transport, session.call.call_sid, session.handoff)
+
+    async def _count(self, session: Session) -> None:
+        """Count a call among its tenant's while it lasts. The call does not wait until it is counted."""
+        try:
+            async with self._limiter.held(self._tenants[session.call.route], "calls", session.call_id):
+                await asyncio.Event().wait()
+        except Rejected as exc:  # other gateways have the tenant's calls
+            log.info("call rejected", extra={"call": session.call_id, "why": exc.code})
+            session.end(exc.code, hang_up=True)
 
     async def drain(self, timeout_s: float) -> None:
         """Take no new calls, give live ones ``timeout_s`` seconds to finish, then hang up those that are left."""

@@ -7,9 +7,9 @@ import hashlib
 import hmac
 import ipaddress
 import time
-from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -23,7 +23,10 @@ from gateway.credentials.api_keys import StoredKey, digest
 from gateway.credentials.json_web_tokens import Claims, JsonWebTokens, looks_like_one
 from gateway.credentials.watched_file import WatchedFile
 from gateway.errors import Rejected
+from gateway.http.request.rate_limit import STANDINGS
 from gateway.http.request.routes import Handler, Route
+from gateway.limits.limiter import Limiter, LimitReached
+from gateway.limits.quota import Standing, Window
 from gateway.listener.forwarded import Proxies
 from gateway.listener.source_limit import SourceLimit
 from gateway.principal import ANYONE, Principal, principal_of, sole_tenant
@@ -63,39 +66,45 @@ class Tenant:
     """
 
     def __init__(
-        self, key: KeyRights, who: Principal, *, credential: bytes = b"-", expires_at: float | None = None
+        self,
+        key: KeyRights,
+        who: Principal,
+        *,
+        limiter: Limiter,
+        credential: bytes = b"-",
+        expires_at: float | None = None,
     ) -> None:
         self.name = key.tenant
         self.key = key
         self.who = who
         self.credential = credential
         self._expires_at = expires_at
-        self._per_minute = key.requests_per_minute
         self.allowance = Allowance(per_minute=key.calls_per_minute, at_once=key.concurrent_calls, whose="this key")
-        self._recent: deque[float] = deque()
+        self._recent = Window()
+        self._limiter = limiter
 
-    def admit(self, now: float) -> None:
-        """Count a request in the sliding window.
+    def admit(self, now: float) -> Standing:
+        """Count a request in the key's window, and return how that stands.
 
         Raises:
-            Rejected: 429, there were too many.
+            LimitReached: 429, there were too many.
         """
-        while self._recent and self._recent[0] <= now - 60:
-            self._recent.popleft()
-        if len(self._recent) >= self._per_minute:
-            raise Rejected(
-                f"{self._per_minute} requests a minute are allowed",
-                status=429, code="rate_limited", retry_after_s=self._recent[0] + 60 - now,
+        limit = self.key.requests_per_minute
+        if self._recent.used(now) >= limit:
+            raise LimitReached(
+                f"{limit} requests a minute are allowed", wait_s=self._recent.wait_s(1, now),
+                standings=(self._recent.standing("key", limit, now),),
             )  # fmt: skip
-        self._recent.append(now)
+        self._recent.take(1, now)
+        return self._recent.standing("key", limit, now)
 
     def check_expiry(self, now: float) -> None:
         """Raises ``Rejected`` (401) if the key has expired. ``now`` is seconds since the epoch."""
         if self._expires_at is not None and self._expires_at <= now:
             raise Rejected("the key has expired", status=401, code="expired_key")
 
-    @contextmanager
-    def occupied(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def occupied(self) -> AsyncIterator[None]:
         """Count a speech request while it lasts, beside the calls that the key has placed.
 
         Raises:
@@ -104,9 +113,18 @@ class Tenant:
         self.allowance.check_room()
         self.allowance.enter()
         try:
-            yield
+            async with self._limiter.held(self.name, "streams"):
+                yield
         finally:
             self.allowance.leave()
+
+    async def spend(self, characters: int) -> None:
+        """Count text that is to be spoken.
+
+        Raises:
+            Rejected: 429, the tenant had too much of it.
+        """
+        await self._limiter.take(self.name, characters=characters)
 
 
 TENANT: web.RequestKey[Tenant] = web.RequestKey("tenant", Tenant)
@@ -126,14 +144,20 @@ class Authenticator:
     """
 
     def __init__(
-        self, auth: AuthConfig, server: ServerConfig, routes: Mapping[str, RouteConfig], tokens: Tokens
+        self,
+        auth: AuthConfig,
+        server: ServerConfig,
+        routes: Mapping[str, RouteConfig],
+        tokens: Tokens,
+        limiter: Limiter,
     ) -> None:
+        self._limiter = limiter
         self._routes = routes
         self._tokens = tokens
         self._session_s = auth.session_s
         self._required = auth.required
         self._sole = sole_tenant(auth.api_keys, routes)
-        self._anyone = Tenant(KeyRights(), ANYONE)
+        self._anyone = Tenant(KeyRights(), ANYONE, limiter=limiter)
         self._configured = [self._tenant(key, digest(key.key.get_secret_value().encode())) for key in auth.api_keys]
         self._by_digest: dict[bytes, Tenant] = {}
         self._by_mark: dict[bytes, Tenant] = {}
@@ -172,7 +196,7 @@ class Authenticator:
 
     def _tenant(self, key: KeyRights, credential: bytes, expires_at: float | None = None) -> Tenant:
         who = principal_of(key.tenant, key.scopes, sole=self._sole, routes=self._routes)
-        return Tenant(key, who, credential=credential, expires_at=expires_at)
+        return Tenant(key, who, limiter=self._limiter, credential=credential, expires_at=expires_at)
 
     def check(self, request: web.Request) -> tuple[Tenant, Principal]:
         """Return the tenant of a request, and who asks. If no keys are required, all requests have the same tenant.
@@ -197,7 +221,7 @@ class Authenticator:
             if known is None:
                 raise Rejected("Authorization: Bearer KEY is missing or unknown", status=401, code="unauthorized")
             found, who = known
-        found.admit(time.monotonic())
+        request[STANDINGS] = (found.admit(time.monotonic()),)
         return found, who
 
     def session(self, given: str) -> str:
@@ -287,7 +311,8 @@ class Authenticator:
         who = principal_of(claims.tenant, claims.scopes, sole=self._sole, routes=self._routes)
         tenant = self._by_name.get(claims.tenant)
         if tenant is None:
-            tenant = self._by_name[claims.tenant] = Tenant(KeyRights(tenant=claims.tenant), who, credential=_SIGNED)
+            tenant = Tenant(KeyRights(tenant=claims.tenant), who, limiter=self._limiter, credential=_SIGNED)
+            self._by_name[claims.tenant] = tenant
         return tenant, replace(who, expires=claims.expires)
 
     def guard(self, route: Route) -> Handler:
@@ -299,6 +324,8 @@ class Authenticator:
 
         async def guarded(request: web.Request) -> web.StreamResponse:
             request[TENANT], request[WHO] = self.check(request)
+            standings = await self._limiter.take(request[WHO].tenant, requests=1)
+            request[STANDINGS] = (*request.get(STANDINGS, ()), *standings)
             request[WHO].check_scope(scope)
             route.check_type(request)
             return await handler(request)

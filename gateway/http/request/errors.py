@@ -10,7 +10,8 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from gateway.errors import ClipError, ProtocolError, Rejected
-from gateway.http.request import request_id
+from gateway.http.request import rate_limit, request_id
+from gateway.limits.limiter import LimitReached
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,10 @@ def of(exc: Exception) -> web.Response:
         Exception: ``exc`` itself, if the error is not the peer's.
     """
     match exc:
+        case LimitReached():
+            answer = failure(exc.status, exc.code, str(exc), param=exc.param, retry_after_s=exc.retry_after_s)
+            answer.headers.update(rate_limit.headers(exc.standings))
+            return answer
         case Rejected():
             return failure(exc.status, exc.code, str(exc), param=exc.param, retry_after_s=exc.retry_after_s)
         case ProtocolError():

@@ -155,7 +155,8 @@ class Speech:
     async def file(self, request: web.Request) -> web.StreamResponse:
         """Return the whole file."""
         order = await self._order(SpeechBody.model_validate_json(await request.read()), request[WHO])
-        with request[TENANT].occupied():
+        async with request[TENANT].occupied():
+            await request[TENANT].spend(len(order.text))
             pieces = [piece async for piece in self.spoken(order, request[TENANT], whole=True)]
         response = web.StreamResponse(headers={"Content-Type": FORMATS[order.format].content_type})
         response.content_length = sum(map(len, pieces))
@@ -279,7 +280,8 @@ class Speech:
             nonlocal audio_s
             audio_s = seconds
 
-        with request[TENANT].occupied():
+        async with request[TENANT].occupied():
+            await request[TENANT].spend(len(order.text))
             async with aclosing(self.spoken(order, request[TENANT], on_audio=on_audio)) as pieces:
                 # The status is certain to be 200 only when the first piece has been made.
                 first = await anext(pieces)

@@ -181,6 +181,14 @@ class _Client:
             raise ProtocolError(
                 f"text is {self._characters} characters, expected {most} or fewer (limits.turn_chars)", field="text"
             )
+        try:
+            if text:
+                await self._tenant.spend(len(text))
+        except Rejected:
+            await self.stop()
+            raise
+        if self._task is None:  # it has failed meanwhile, and that was told
+            return
         self._utterance.feed(text)
         if end:
             self._utterance.end_text()
@@ -190,7 +198,7 @@ class _Client:
         samples = 0
         try:
             async with utterance:
-                with self._tenant.occupied():
+                async with self._tenant.occupied():
                     async for chunk in utterance:
                         samples += chunk.samples
                         words = [

@@ -14,10 +14,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from gateway.config import ApiKey, AuthConfig, RouteConfig, ServerConfig
+from gateway.config import ApiKey, AuthConfig, LimitsConfig, RouteConfig, ServerConfig
 from gateway.credentials import api_keys
 from gateway.errors import CredentialsError, Rejected
 from gateway.http.request.auth import Authenticator
+from gateway.limits.limiter import Limiter
 from gateway.principal import Principal
 from gateway.tokens import Tokens
 from talkspurt.cli import main
@@ -40,7 +41,7 @@ def who(auth: Authenticator, key: str) -> Principal | str:
 def authenticator(path: Path, **fields: object) -> Authenticator:
     routes = {"a": RouteConfig(tenant="one"), "b": RouteConfig(tenant="two")}
     auth = AuthConfig.model_validate({"keys_file": str(path), "failures_burst": 1000, **fields})
-    return Authenticator(auth, ServerConfig(), routes, Tokens("a secret", lifetime_s=60))
+    return Authenticator(auth, ServerConfig(), routes, Tokens("a secret", lifetime_s=60), Limiter(LimitsConfig()))
 
 
 def test_a_file_keeps_the_digest_of_a_key_and_is_its_owners_only(tmp_path: Path) -> None:

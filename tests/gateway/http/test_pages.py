@@ -15,12 +15,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from gateway.config import ApiKey, AuthConfig, DialogueConfig, RouteConfig, ServerConfig
+from gateway.config import ApiKey, AuthConfig, DialogueConfig, LimitsConfig, RouteConfig, ServerConfig
 from gateway.credentials.api_keys import digest
 from gateway.http.call_api.route_list import RouteList
 from gateway.http.pages import PAGES, Pages
 from gateway.http.request import errors
 from gateway.http.request.auth import COOKIE, Authenticator
+from gateway.limits.limiter import Limiter
 from gateway.tokens import Tokens
 
 KEY = "a long random key"
@@ -41,6 +42,7 @@ async def site(
         ServerConfig(host=host, trusted_proxies=proxies),
         ROUTES,
         Tokens("a secret", lifetime_s=60),
+        Limiter(LimitsConfig()),
     )
     app = web.Application(middlewares=[errors.middleware])
     for route in (*Pages(auth, secure=secure).routes(), RouteList(ROUTES).route()):
@@ -204,6 +206,7 @@ async def test_what_is_remembered_of_guessers_is_bounded(monkeypatch: pytest.Mon
         ServerConfig(),
         ROUTES,
         Tokens(None, lifetime_s=60),
+        Limiter(LimitsConfig()),
     )
     request = make_mocked_request("GET", "/")
     assert [auth.holder(request, f"guess {number}") for number in range(100)] == [None] * 100

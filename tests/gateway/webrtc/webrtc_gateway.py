@@ -37,6 +37,7 @@ from gateway.dialogue.line import DialogueStats
 from gateway.dialogue.observers import Observers
 from gateway.http.request import errors
 from gateway.http.request.auth import Authenticator
+from gateway.limits.limiter import Limiter
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metrics import Metrics
@@ -119,7 +120,7 @@ async def gateway(
             start=StartPolicy(quantile=0.98, max_delay_s=0.4), calling=CallingPolicy(CallingConfig(), routes),
         )  # fmt: skip
         app = web.Application(middlewares=[errors.middleware], client_max_size=1_000_000)
-        auth = Authenticator(AuthConfig(), ServerConfig(), routes, made.tokens)
+        auth = Authenticator(AuthConfig(), ServerConfig(), routes, made.tokens, Limiter(LimitsConfig()))
         for route in made.webrtc.routes():
             app.router.add_route(route.method, route.path, auth.guard(route))
         app.on_response_prepare.append(made.webrtc.add_cors)

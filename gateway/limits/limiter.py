@@ -1,0 +1,201 @@
+"""Keeps tenants to their limits, alone or together with other gateways, and says what a lost Redis means.
+
+While Redis does not answer, this process decides by what it has counted itself (``limits.redis_outage: local``), or
+refuses whatever is limited (``refuse``). It counts along all the time, so what one gateway lets in passes no limit;
+several gateways may then let in as many times the limit. After a fault Redis is left alone for ``PAUSE_S``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Literal
+
+from gateway.config import LimitsConfig, TenantLimits
+from gateway.errors import Rejected
+from gateway.limits.quota import Ask, LocalQuotas, Standing, Verdict, What
+
+if TYPE_CHECKING:
+    from gateway.limits.shared import SharedQuotas
+
+log = logging.getLogger(__name__)
+
+PAUSE_S = 1.0
+RENEW_S = 20.0
+"""A third of a lease."""
+
+
+class LimitReached(Rejected):
+    """There is not enough left (429). ``standings`` tells how the windows stand that were asked."""
+
+    def __init__(
+        self, message: str, *, code: str = "rate_limited", wait_s: float, standings: tuple[Standing, ...]
+    ) -> None:
+        super().__init__(message, status=429, code=code, retry_after_s=wait_s)
+        self.standings = standings
+
+
+AtOnce = Literal["calls", "streams"]
+
+_MESSAGES = {
+    "requests": "{limit} requests a minute are allowed to this tenant",
+    "characters": "{limit} characters a minute are allowed to this tenant",
+    "calls": "{limit} calls at a time are allowed to this tenant",
+    "streams": "{limit} streams of speech at a time are allowed to this tenant",
+}
+_CODES = {"requests": "rate_limited", "characters": "rate_limited", "calls": "too_many_calls",
+          "streams": "too_many_streams"}  # fmt: skip
+
+
+class Limiter:
+    """Knows each tenant's limits and counts.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, config: LimitsConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config = config
+        self._clock = clock
+        self._local = LocalQuotas()
+        self._held: set[Ask] = set()
+        self._shared: SharedQuotas | None = None
+        if config.redis_url is not None:
+            from gateway.limits.shared import SharedQuotas  # redis-py, of the extra [cluster]
+
+            self._shared = SharedQuotas(config.redis_url.get_secret_value(), timeout_s=config.redis_timeout_s)
+        self._down_until = 0.0
+        self._is_down = False
+
+    async def take(self, tenant: str, *, requests: int = 0, characters: int = 0) -> tuple[Standing, ...]:
+        """Take of a tenant's windows, of all or of none. Return how those stand that are limited.
+
+        Raises:
+            Rejected: 429, there is not enough left; 413, it is more than a minute's limit; 503, Redis does not answer.
+        """
+        limits = self._limits(tenant)
+        wanted: list[tuple[What, int, int | None]] = [
+            ("requests", requests, limits.requests_per_minute),
+            ("characters", characters, limits.characters_per_minute),
+        ]
+        asks = [
+            Ask(tenant=tenant, what=what, limit=limit, amount=amount)
+            for what, amount, limit in wanted
+            if amount and limit is not None
+        ]
+        for ask in asks:
+            if ask.amount > ask.limit:
+                raise Rejected(
+                    f"{ask.amount} {ask.what} are more than the {ask.limit} a minute of this tenant",
+                    status=413, code="text_too_long", param="text",
+                )  # fmt: skip
+        return (await self._decided(asks)).standings if asks else ()
+
+    @asynccontextmanager
+    async def held(self, tenant: str, what: AtOnce, holder: str = "") -> AsyncIterator[None]:
+        """Hold one of a tenant's calls or streams.
+
+        Raises:
+            Rejected: 429, all are held; 503, Redis does not answer.
+        """
+        ask = self._at_once(tenant, what, holder or secrets.token_hex(8))
+        if ask is None:
+            yield
+            return
+        await self._decided([ask])
+        self._held.add(ask)
+        try:
+            yield
+        finally:
+            self._held.discard(ask)
+            self._local.release(ask)
+            if self._shared is not None and not self._pausing():
+                with suppress(*self._faults()):  # a name that stays is forgotten with its lease
+                    await self._shared.release(ask)
+
+    def check_room(self, tenant: str, what: AtOnce) -> None:
+        """Check that this process may hold one more, by its own counts.
+
+        Raises:
+            Rejected: 429.
+        """
+        ask = self._at_once(tenant, what, "")
+        if ask is not None and not self._local.has_room(ask):
+            raise _refusal(ask, 1.0)
+
+    async def watch(self) -> None:
+        """Keep what is held in Redis, until cancelled."""
+        while self._shared is not None:
+            await asyncio.sleep(RENEW_S)
+            if self._held and not self._pausing():
+                try:
+                    await self._shared.renew(list(self._held))
+                except self._faults() as exc:
+                    self._lost(exc)
+
+    async def aclose(self) -> None:
+        """Close the connections to Redis."""
+        if self._shared is not None:
+            with suppress(*self._faults()):
+                await self._shared.aclose()
+
+    # --- deciding --------------------------------------------------------------------------------------------------
+
+    async def _decided(self, asks: Sequence[Ask]) -> Verdict:
+        verdict = await self._by_redis(asks) if self._shared is not None and not self._pausing() else None
+        if verdict is None:
+            if self._shared is not None and self._config.redis_outage == "refuse":
+                raise Rejected(
+                    "limits cannot be checked now", status=503, code="limits_unavailable", retry_after_s=PAUSE_S
+                )
+            verdict = self._local.decide(asks, self._clock())
+        elif verdict.refused is None:
+            self._local.count(asks, self._clock())
+        if verdict.refused is not None:
+            raise _refusal(verdict.refused, verdict.wait_s, verdict.standings)
+        return verdict
+
+    async def _by_redis(self, asks: Sequence[Ask]) -> Verdict | None:
+        assert self._shared is not None
+        try:
+            verdict = await self._shared.decide(asks)
+        except self._faults() as exc:
+            self._lost(exc)
+            return None
+        if self._is_down:
+            self._is_down = False
+            log.warning("Redis answers again, limits are shared")
+            with suppress(*self._faults()):
+                await self._shared.renew(list(self._held))
+        return verdict
+
+    def _pausing(self) -> bool:
+        return self._is_down and self._clock() < self._down_until
+
+    def _lost(self, exc: BaseException) -> None:
+        if not self._is_down:
+            log.error("Redis does not answer", extra={"why": type(exc).__name__, "then": self._config.redis_outage})
+        self._is_down = True
+        self._down_until = self._clock() + PAUSE_S
+
+    def _faults(self) -> tuple[type[BaseException], ...]:
+        from gateway.limits.shared import FAULTS
+
+        return FAULTS
+
+    def _limits(self, tenant: str) -> TenantLimits:
+        return self._config.tenants.get(tenant, self._config.tenant)
+
+    def _at_once(self, tenant: str, what: AtOnce, holder: str) -> Ask | None:
+        limits = self._limits(tenant)
+        limit = limits.calls_at_once if what == "calls" else limits.streams_at_once
+        return None if limit is None or not tenant else Ask(tenant=tenant, what=what, limit=limit, holder=holder)
+
+
+def _refusal(ask: Ask, wait_s: float, standings: tuple[Standing, ...] = ()) -> LimitReached:
+    message, code = _MESSAGES[ask.what].format(limit=ask.limit), _CODES[ask.what]
+    return LimitReached(message, code=code, wait_s=wait_s, standings=standings)

@@ -1,0 +1,137 @@
+"""The counts of several gateways, in Redis. One Lua script decides on all asks of a request at once, so that no two
+gateways take the same rest, and by the clock of Redis, so that theirs need not agree.
+
+A window is a sorted set, by the time of each taking. A member begins with the sum of all takings up to it: what it
+holds is the difference of its ends. A count at once is a sorted set of names by the time at which each is forgotten, if
+its gateway does not renew it (``LEASE_S``): so a gateway that died holds nothing for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+from urllib.parse import quote
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from gateway.limits.quota import WINDOW_S, Ask, Standing, Verdict
+
+LEASE_S = 60.0
+"""How long a name counts that nobody renews."""
+
+FAULTS = (RedisError, OSError, TimeoutError)
+"""What a Redis that is gone, slow or no Redis raises."""
+
+_DECIDE = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local answer, refused, wait = {}, 0, 0
+local tops = {}
+for i = 1, #KEYS do
+  local key, limit, amount, span, holder =
+    KEYS[i], tonumber(ARGV[i * 4 - 3]), tonumber(ARGV[i * 4 - 2]), tonumber(ARGV[i * 4 - 1]), ARGV[i * 4]
+  if holder ~= '' then
+    redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+    if refused == 0 and not redis.call('ZSCORE', key, holder) and redis.call('ZCARD', key) >= limit then
+      refused, wait = i, 1000
+    end
+    answer[i] = {0, 0}
+  else
+    redis.call('ZREMRANGEBYSCORE', key, '-inf', now - span)
+    local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+    local last = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+    local before, top, oldest, newest = 0, 0, now, now
+    if first[1] then
+      local sum, own = string.match(first[1], '^(%d+):(%d+)')
+      before, oldest = sum - own, tonumber(first[2])
+      top, newest = tonumber(string.match(last[1], '^(%d+)')), math.max(now, tonumber(last[2]))
+    end
+    local used = top - before
+    if refused == 0 and used + amount > limit then
+      refused, wait = i, span
+      local wanted, from = before + used + amount - limit, 0
+      while wait == span do
+        local some = redis.call('ZRANGE', key, from, from + 63, 'WITHSCORES')
+        if #some == 0 then break end
+        for j = 1, #some, 2 do
+          if tonumber(string.match(some[j], '^(%d+)')) >= wanted then
+            wait = math.max(1, tonumber(some[j + 1]) + span - now)
+            break
+          end
+        end
+        from = from + 64
+      end
+    end
+    tops[i] = {top, newest}
+    answer[i] = {used, oldest + span - now}
+  end
+end
+if refused == 0 then
+  for i = 1, #KEYS do
+    local key, amount, span, holder =
+      KEYS[i], tonumber(ARGV[i * 4 - 2]), tonumber(ARGV[i * 4 - 1]), ARGV[i * 4]
+    if holder ~= '' then
+      redis.call('ZADD', key, now + span, holder)
+    else
+      local sum = tops[i][1] + amount
+      redis.call('ZADD', key, tops[i][2], string.format('%016d:%d', sum, amount))
+      answer[i][1] = answer[i][1] + amount
+    end
+    redis.call('PEXPIRE', key, span * 2)
+  end
+end
+return {refused, wait, answer}
+"""
+
+
+class SharedQuotas:
+    """The counts that several gateways keep together.
+
+    Args:
+        url: ``redis://`` or ``rediss://`` (TLS), with the number of the database that is ours.
+        timeout_s: how long an answer may take.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float) -> None:
+        self._redis: Redis = Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
+        self._script = self._redis.register_script(_DECIDE)
+
+    async def decide(self, asks: Sequence[Ask]) -> Verdict:
+        """Count all asks, or none. One of ``FAULTS`` is raised if Redis does not answer."""
+        arguments: list[Any] = []
+        for ask in asks:
+            span_ms = round((LEASE_S if ask.holder else WINDOW_S) * 1000)
+            arguments += [ask.limit, ask.amount, span_ms, ask.holder]
+        refused, wait_ms, counts = cast(
+            "tuple[int, int, list[list[int]]]", await self._script([_key(ask) for ask in asks], arguments)
+        )
+        standings = tuple(
+            Standing(what=ask.what, limit=ask.limit, left=max(0, ask.limit - used), reset_s=reset_ms / 1000)
+            for ask, (used, reset_ms) in zip(asks, counts, strict=True)
+            if not ask.holder
+        )
+        return Verdict(standings=standings, refused=asks[refused - 1] if refused else None, wait_s=wait_ms / 1000)
+
+    async def renew(self, asks: Sequence[Ask]) -> None:
+        """Hold what is held for ``LEASE_S`` more, also where Redis has forgotten it."""
+        seconds, microseconds = await cast("Any", self._redis.time())
+        until_ms = seconds * 1000 + microseconds // 1000 + round(LEASE_S * 1000)
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for ask in asks:
+                pipeline.zadd(_key(ask), {ask.holder: until_ms})
+                pipeline.pexpire(_key(ask), round(LEASE_S * 2000))
+            await pipeline.execute()
+
+    async def release(self, ask: Ask) -> None:
+        """Hold one less."""
+        await self._redis.zrem(_key(ask), ask.holder)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._redis.aclose()
+
+
+def _key(ask: Ask) -> str:
+    # What is in braces decides the node of a cluster: all keys of a tenant lie on one, so one script reaches them.
+    return f"talkspurt:limits:{{{quote(ask.tenant, safe='')}}}:{ask.what}"
