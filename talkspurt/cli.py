@@ -215,7 +215,10 @@ def parser() -> argparse.ArgumentParser:
         "doctor",
         delegated("talkspurt.doctor"),
         "show what works on this machine",
-        "talkspurt doctor -c configs/demo.yaml --json",
+        "talkspurt doctor -c configs/demo.yaml --json\ntalkspurt doctor --model models/Fun-CosyVoice3-0.5B-2512",
+    )
+    p.add_argument(
+        "--model", type=Path, metavar="DIR", help="check a CosyVoice model directory instead, and let it speak"
     )
     _add_config(p)
     _add_json(p)

@@ -21,8 +21,8 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +30,7 @@ import numpy as np
 
 from gateway.http.health import SERVICE
 from talkspurt.config.settings import Config, load
+from talkspurt.doctor_finding import Finding
 from tts_engine.api import UtteranceRequest, VoiceInfo
 from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError
@@ -39,16 +40,6 @@ _LATE_P99_MS = 5.0
 """Pacing error that the gateway promises at p99. A machine whose timer alone is later cannot keep the promise."""
 _FILES_PER_CALL = 4
 """File descriptors of a call: media socket, dialogue socket, a clip and a recording."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report."""
-
-    name: str
-    state: Literal["ok", "warn", "fail", "none"]
-    """``fail``: `serve` will not work. ``warn``: it will work, but not well. ``none``: an option is not installed."""
-    detail: str
 
 
 Check = Callable[[Config], Finding]
@@ -319,18 +310,24 @@ CHECKS: tuple[Check, ...] = (
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run ``talkspurt doctor``. Return 1 if something that `serve` needs is missing."""
+    """Run ``talkspurt doctor``. Return 1 if something that `serve`, or the model, needs is missing."""
     config = load(args.config)
+    subject = "serve"
+    checks: Iterator[Finding] = (check(config) for check in CHECKS)
+    if args.model is not None:
+        from talkspurt import doctor_model
+
+        subject, checks = "the model", doctor_model.findings(args.model, config.engine)
     findings = []
-    for check in CHECKS:
-        findings.append(check(config))
+    for finding in checks:
+        findings.append(finding)
         if not args.json:
-            _print(findings[-1])
+            _print(finding)
     works = all(finding.state != "fail" for finding in findings)
     if args.json:
         print(json.dumps({"ok": works, "findings": [asdict(finding) for finding in findings]}))
     else:
-        print("serve works here" if works else "serve does not work here, see `fail`")
+        print(f"{subject} works here" if works else f"{subject} does not work here, see `fail`")
     return 0 if works else 1
 
 

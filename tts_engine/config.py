@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Annotated, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
@@ -184,10 +185,12 @@ class ModelConfig(EngineModel):
     """A voice model, and the device that it computes on."""
 
     kind: Literal["embedded", "tone", "cosyvoice2", "cosyvoice3"] = "embedded"
-    """Which voice model speaks (default ``embedded``: no GPU, no download). ``tone`` is a test signal."""
+    """Which voice model speaks (default ``embedded``: no GPU, no download; with ``model_folder`` the one that is in the
+    folder). ``tone`` is a test signal."""
 
     model_folder: str = ""
-    """Model directory of a CosyVoice engine, in the official layout."""
+    """Model directory of a CosyVoice engine, in the official layout (``docs/models.md``). It is all that a
+    configuration needs: the folder says which version it is, and has voices if it has ``spk2info.pt``."""
 
     device: Device = "cuda"
     """Where a CosyVoice engine computes (default ``cuda``, the first GPU; ``cuda:1`` the second); ``cpu`` is for tiny
@@ -195,6 +198,20 @@ class ModelConfig(EngineModel):
 
     cosyvoice: CosyVoiceConfig = CosyVoiceConfig()
     """Settings of a CosyVoice engine; others ignore them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kind_is_what_the_folder_holds(cls, data: Any) -> Any:
+        folder = data.get("model_folder") if isinstance(data, dict) else None
+        if not folder or not isinstance(folder, str) or "kind" in data:
+            return data
+        for kind in ("cosyvoice2", "cosyvoice3"):
+            if (Path(folder) / f"{kind}.yaml").is_file():
+                return {**data, "kind": kind}
+        raise ValueError(
+            f"model_folder {folder} holds neither cosyvoice2.yaml nor cosyvoice3.yaml, expected a CosyVoice model "
+            "directory; where the folder is not on this machine, name the engine's kind"
+        )
 
 
 def is_local(address: str) -> bool:

@@ -62,8 +62,7 @@ class DirectoryVoices:
 
     def features(self, voice_id: str) -> tuple[object, VoiceFeatures]:
         """See ``VoiceSource``; an empty id is the first voice. Raises NotFound."""
-        if not voice_id and self._builtin:
-            voice_id = next(iter(self._builtin))
+        voice_id = voice_id or self._first()
         if voice_id in self._builtin:
             return ("builtin", voice_id), self._builtin[voice_id]
         if self._registry is None:
@@ -97,9 +96,19 @@ class DirectoryVoices:
 
     def revision(self, voice_id: str) -> str:
         """See ``VoiceEditor``."""
-        if self._registry is None or not voice_id or voice_id in self._builtin:
+        voice_id = voice_id or self._first()
+        if self._registry is None or voice_id in self._builtin:
             return ""
         return self._registry.get(voice_id).revision
+
+    def _first(self) -> str:
+        """Return the id of the voice that speaks if none is named. Raises NotFound."""
+        if not self._builtin and not (voices := self.infos()):
+            raise NotFound(
+                "there is no voice yet: the model directory has no spk2info.pt, and none is registered; "
+                "`talkspurt voices add` makes one of a recording"
+            )
+        return next(iter(self._builtin)) if self._builtin else voices[0].voice_id
 
 
 class Observer(StepObserver, NormaliserObserver, Protocol):

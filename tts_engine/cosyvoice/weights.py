@@ -321,14 +321,8 @@ def load(
     Raises:
         CheckpointError: lists everything that is missing, unexpected or of another shape.
     """
-    faults: list[str] = []
-    config = _read_config(directory, faults)
     stems: dict[Part, str] = {"llm": llm_weights, "flow": "flow", "hift": "hift"}
-    files = {part: _weight_file(directory, stems[part], faults) for part in parts}
-    version = 2 if config is None else config.version
-    for name in (f"{TOKENIZER_FOLDER}/merges.txt", "campplus.onnx", f"speech_tokenizer_v{version}.onnx"):
-        if not (directory / name).is_file():
-            faults.append(f"missing: {name}")
+    config, files, faults = read_layout(directory, {part: stems[part] for part in parts})
     if config is None or faults and any("expected" in fault for fault in faults):
         raise CheckpointError(directory, faults)  # without sizes the weights cannot be compared
     if steps is not None:
@@ -339,19 +333,57 @@ def load(
     for part, path in files.items():
         if path is None:
             continue
-        network = make_network(config, part, noise_seconds=noise_seconds)
-        try:
-            state = official_state(part, read_state(path), version=config.version)
-        except Exception as exc:  # torch and safetensors raise a dozen kinds for a broken file
-            faults.append(f"{path.name}: not readable as weights: {str(exc).splitlines()[0]}")
-            continue
-        differences = _compare(network, state)
-        faults += [f"{path.name}: {difference}" for difference in differences]
-        if not differences and not faults:
+        network, state, differences = read_part(config, part, path, noise_seconds=noise_seconds)
+        faults += differences
+        if not faults:
             networks[part] = _fill(network, state, device, dtypes[part])
     if faults:
         raise CheckpointError(directory, faults)
     return Model(config, networks.get("llm"), networks.get("flow"), networks.get("hift"))
+
+
+def read_layout(
+    directory: Path, stems: Mapping[Part, str]
+) -> tuple[ModelConfig | None, dict[Part, Path | None], list[str]]:
+    """Read the configuration, and look for the files of weights (by their names without an ending) and of the front
+    end.
+
+    Returns:
+        The configuration (None: it is missing), the file of each part (None: it is missing), and all faults.
+    """
+    faults: list[str] = []
+    config = _read_config(directory, faults)
+    files = {part: _weight_file(directory, stem, faults) for part, stem in stems.items()}
+    version = 2 if config is None else config.version
+    for name in (f"{TOKENIZER_FOLDER}/merges.txt", "campplus.onnx", f"speech_tokenizer_v{version}.onnx"):
+        if not (directory / name).is_file():
+            faults.append(f"missing: {name}")
+    return config, files, faults
+
+
+def read_part(
+    config: ModelConfig, part: Part, path: Path, *, noise_seconds: int = NOISE_SECONDS
+) -> tuple[nn.Module, dict[str, Tensor], list[str]]:
+    """Map a file of weights, and compare names and shapes with those of its network, which has no values yet.
+
+    Returns:
+        The network, the weights by our names, and what is wrong with them.
+    """
+    network = make_network(config, part, noise_seconds=noise_seconds)
+    try:
+        state = official_state(part, read_state(path), version=config.version)
+    except Exception as exc:  # torch and safetensors raise a dozen kinds for a broken file
+        return network, {}, [f"{path.name}: {_unreadable(path, exc)}"]
+    return network, state, [f"{path.name}: {difference}" for difference in _compare(network, state)]
+
+
+def _unreadable(path: Path, exc: Exception) -> str:
+    with path.open("rb") as file:
+        pointer = file.read(40).startswith(b"version https://git-lfs")
+    size = path.stat().st_size
+    if pointer:
+        return f"is a Git LFS pointer of {size} bytes, expected weights; `git lfs pull` brings them"
+    return f"not readable as weights ({size} bytes; is it whole?): {str(exc).splitlines()[0]}"
 
 
 def _weight_file(directory: Path, stem: str, faults: list[str]) -> Path | None:

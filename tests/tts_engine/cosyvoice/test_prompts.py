@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import wave
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -15,6 +16,8 @@ from talkspurt.engines import make_engine
 from tts_engine.api import UtteranceRequest
 from tts_engine.config import CosyVoiceConfig, EngineConfig
 from tts_engine.cosyvoice.checkpoint import VOICE, make
+from tts_engine.cosyvoice.frontend.frontend import Frontend
+from tts_engine.cosyvoice.loading import DirectoryVoices
 from tts_engine.errors import InvalidRequest, NotFound
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.server import SpeechServer
@@ -125,3 +128,23 @@ async def test_registered_voices_outlive_the_engine(folder: Path, tmp_path: Path
     engine = await make_engine(config)
     assert [voice.name for voice in await engine.list_voices()] == [VOICE, "Amy"]
     await engine.aclose()
+
+
+def test_without_a_voice_of_its_own_a_model_has_the_first_registered_one(folder: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(folder, bare, ignore=shutil.ignore_patterns("spk2info.pt", "*.pt"))
+    voices = DirectoryVoices(bare, Frontend(bare, version=3), tmp_path / "voices")
+    with pytest.raises(NotFound, match="no spk2info.pt.*talkspurt voices add"):
+        voices.features("")
+    for voice_id in ("zoe", "amy"):
+        voices.add(voice_id=voice_id, name="", wav=recording(200), transcript="mmm", language="")
+    key, _ = voices.features("")
+    assert key == ("amy", voices.revision("")) == ("amy", voices.revision("amy"))
+
+
+def test_the_folder_alone_says_which_engine_it_is(folder: Path, tmp_path: Path) -> None:
+    assert EngineConfig(model_folder=str(folder)).kind == "cosyvoice3"
+    assert EngineConfig(more_models={"two": {"model_folder": str(folder)}}).more_models["two"].kind == "cosyvoice3"
+    assert EngineConfig(kind="cosyvoice2", model_folder="elsewhere").kind == "cosyvoice2"
+    with pytest.raises(ValueError, match=f"model_folder {tmp_path} holds neither cosyvoice2.yaml nor cosyvoice3.yaml"):
+        EngineConfig(model_folder=str(tmp_path))
