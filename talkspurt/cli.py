@@ -222,6 +222,17 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_config(p)
     _add_json(p)
+
+    p = _add(
+        commands,
+        "completion",
+        delegated("talkspurt.completion"),
+        "print what makes a shell complete commands and options",
+        'eval "$(talkspurt completion bash)"    # in ~/.bashrc\n'
+        "talkspurt completion zsh > ~/.zfunc/_talkspurt    # a folder of fpath, before compinit\n"
+        "talkspurt completion fish > ~/.config/fish/completions/talkspurt.fish",
+    )
+    p.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
     return root
 
 
@@ -410,7 +421,9 @@ def _add_bench(commands: argparse._SubParsersAction[_Parser]) -> None:
         metavar="X",
         help="share of turns cancelled in mid-speech (default 0)",
     )
-    p.add_argument("--load", type=Path, metavar="FILE", help="turns to speak (default benchmarks/load/standard.jsonl)")
+    p.add_argument(
+        "--load", type=Path, metavar="FILE", help="turns to speak, a JSON object a line (default: the standard load)"
+    )
     p.add_argument("--server", metavar="HOST:PORT", help="measure this one instead of starting one (route `bench`)")
     _add_config(p)
     p.add_argument("--json", metavar="FILE", help="write the result as one JSON object; - for standard output")
