@@ -33,7 +33,7 @@ from talkspurt.bench.calls import (
     Talking,
 )
 from talkspurt.bench.engine import EngineLoad, engine_step
-from talkspurt.bench.load import STANDARD, Load, LoadError, read_load
+from talkspurt.bench.load import Load, LoadError, read_load, standard_load
 from talkspurt.bench.results import write
 from talkspurt.bench.server_metrics import Buckets, counted, histograms, quantiles_ms
 from talkspurt.bench.server_process import ServerFailed, ServerUnderTest, machine_cpu_s, overrides, serving
@@ -120,7 +120,7 @@ def settings_of(args: argparse.Namespace) -> tuple[Settings, list[int], Load]:
     except ValueError as exc:
         raise UsageError(f"--calls has to be whole numbers above 0 with commas, got {args.calls!r}") from exc
     try:
-        load = read_load(args.load or STANDARD)
+        load = read_load(args.load) if args.load else standard_load()
     except LoadError as exc:
         raise UsageError(str(exc)) from exc
     settings = Settings(

@@ -1,14 +1,18 @@
-"""The load: turns that a simulated dialogue manager sends, read from ``benchmarks/load/*.jsonl``."""
+"""The load: turns that a simulated dialogue manager sends. The standard ones are made, others are read from a file."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from talkspurt.bench import standard_load as standard
 
 STANDARD = Path(__file__).parents[2] / "benchmarks" / "load" / "standard.jsonl"
+"""The standard load as a file, for who has the repository. An installed package makes it (``standard_load``)."""
 
 
 class LoadError(ValueError):
@@ -67,6 +71,12 @@ class Load:
         return " ".join(texts)
 
 
+def standard_load() -> Load:
+    """Return the standard load, the same as that of ``STANDARD``."""
+    made = standard.turns(standard.TURNS, standard.SEED)
+    return Load((_turn(body) for body in made), STANDARD.stem)
+
+
 def read_load(path: Path) -> Load:
     """Read a load file.
 
@@ -80,8 +90,11 @@ def read_load(path: Path) -> Load:
     turns = []
     for number, line in enumerate(lines, 1):
         try:
-            body = json.loads(line)
-            turns.append(LoadTurn(tuple(map(str, body["clauses"])), float(body["pause_ms"]) / 1000))
+            turns.append(_turn(json.loads(line)))
         except (ValueError, KeyError, TypeError) as exc:
             raise LoadError(f'{path}:{number}: expected {{"clauses": [...], "pause_ms": N}}, got {exc!r}') from exc
     return Load(itertools.chain(turns), path.stem)
+
+
+def _turn(body: Mapping[str, Any]) -> LoadTurn:
+    return LoadTurn(tuple(map(str, body["clauses"])), float(body["pause_ms"]) / 1000)

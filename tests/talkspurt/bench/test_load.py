@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from talkspurt.bench.load import STANDARD, Load, LoadError, LoadTurn, read_load
+from talkspurt.bench.load import STANDARD, Load, LoadError, LoadTurn, read_load, standard_load
 
 TURN = LoadTurn(("One two three four five,", "six seven."), 2.5)
 
@@ -13,6 +13,13 @@ def test_the_committed_load_is_what_its_generator_writes() -> None:
     script = STANDARD.parent / "generate.py"
     written = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
     assert written == STANDARD.read_text()
+
+
+def test_an_installed_package_has_the_same_load_without_the_file() -> None:
+    made, read = standard_load(), read_load(STANDARD)
+    assert [made.next() for _ in range(3000)] == [read.next() for _ in range(3000)]
+    with pytest.raises(LoadError, match="standard has 3000 turns and all are used"):
+        made.next()
 
 
 def test_no_text_of_the_standard_load_comes_twice_and_its_lengths_are_as_stated() -> None:
