@@ -1,4 +1,7 @@
-"""The pages that are made of the program are those that it makes now."""
+"""The pages that ``talkspurt.reference`` writes are those that it writes now.
+
+This lies beside the test of the configuration's page, since who changes what one says often changes the others.
+"""
 
 from pathlib import Path
 
