@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+
+import aiohttp
 
 from gateway.carriers.freeswitch.calls import FreeSwitchCalls
 from gateway.carriers.freeswitch.file_queue import FileQueue
 from gateway.carriers.freeswitch.settings import EslConfig
 from gateway.seams.leg import CallEvents
 from gateway.seams.media_messages import StreamStarted
+from talkspurt.simulator.manager import ManagedCall, Manager
 from tests.gateway.carriers.freeswitch_peer import FreeSwitch, kept
+from tests.gateway.http.api_gateway import api_gateway
 from tests.waiting import until
 
 UUID = "0f0c2c4e-0000-4000-8000-000000000001"
@@ -129,3 +137,81 @@ async def test_a_channel_that_is_gone_is_logged_and_the_socket_goes_on(caplog: A
         await until(lambda: any("invalid session" in vars(each).get("why", "") for each in caplog.records), "the error")
         switch.event("DTMF", UUID, DTMF_Digit="5")
         await until(lambda: told == ["5"])
+
+
+class Switch:
+    """FreeSWITCH with the community edition of mod_audio_stream: writes what comes to files, and tells of them."""
+
+    def __init__(self, esl: FreeSwitch) -> None:
+        self.esl = esl
+        self.files: dict[str, bytes] = {}
+        self.texts: list[str] = []
+        """Kinds of the texts that the module did not know and passed on."""
+        self.heard = b""
+
+    async def module(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        """Take what the gateway sends, until the stream ends."""
+        async for message in socket:
+            body = json.loads(message.data)
+            if body["type"] == "streamAudio":
+                path = f"/tmp/{UUID}_{len(self.files)}.tmp.r8"
+                self.files[path] = base64.b64decode(body["data"]["audioData"])
+                self.esl.module(UUID, "play", audioDataType="raw", sampleRate=8000, file=path)
+            else:
+                self.texts.append(body["type"])
+                self.esl.module(UUID, "json", **body)
+
+    def play(self) -> None:
+        """Play the file whose turn it is."""
+        self.heard += self.files[self.esl.queued[UUID][0]]
+        self.esl.played(UUID)
+
+
+async def test_a_call_is_heard_whole_ends_when_it_was_heard_and_is_cut_at_once(tmp_path: Path) -> None:
+    async with FreeSwitch() as esl:
+        esl.channels[UUID] = {}
+        section = {"verify": False, "playback": "file", "esl": kept(port=esl.port)}
+        carriers, playout = {"freeswitch": section}, {"mark_timeout_s": 600}
+        calls: list[ManagedCall] = []
+        async with (
+            api_gateway(tmp_path, carriers=carriers, playout=playout) as (_, _, url),
+            aiohttp.ClientSession(url) as http,
+        ):
+            manager = Manager(calls.append)
+            await manager.dial_in(f"{url.replace('http', 'ws')}/v1/dialogue?route=default")
+            switch = Switch(esl)
+            async with http.ws_connect(f"/media/freeswitch/default?uuid={UUID}") as socket:
+                await socket.send_str("{}")
+                module = asyncio.create_task(switch.module(socket))
+                await until(lambda: calls and "playback_terminators" in esl.channels[UUID], "the call")
+                queued = esl.queued.setdefault(UUID, [])
+
+                turn = calls[0].speak("One two three.")
+                await until(lambda: switch.texts == ["mark"] and len(queued) == len(switch.files), "all that is said")
+                assert len(queued) > 2 and not turn.outcome, "nobody has heard anything yet"
+                while len(queued) > 1:
+                    switch.play()
+                assert not turn.outcome
+                switch.play()
+                await until(lambda: turn.outcome, "the end")
+                assert turn.outcome == "finished"
+                assert switch.heard == b"".join(switch.files.values()), "in order, nothing lost"
+
+                turn = calls[0].speak("One two three four five six seven.")
+                await until(lambda: queued, "its beginning")
+                calls[0].send("cancel")
+                await until(lambda: "clear" in switch.texts and not queued and turn.outcome, "the cut")
+                cut = set(switch.files)
+                turn = calls[0].speak("Yes.")
+                await until(lambda: switch.texts[-1] == "mark" and queued, "the next turn")
+                assert not cut & set(queued), "nothing of before the cut"
+
+                def played() -> str:
+                    if queued:
+                        switch.play()
+                    return turn.outcome
+
+                assert await until(played, "its end") == "finished"
+                await socket.close()
+                await module
+            await manager.aclose()
