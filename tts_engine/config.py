@@ -6,7 +6,7 @@ import ipaddress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from tts_engine.pipeline.engine import SpeechConfig
 
@@ -170,6 +170,11 @@ class CosyVoiceConfig(EngineModel):
     vllm_cache_gb: float = Field(default=4.0, gt=0)
     """Device memory for vLLM's keys and values, GB (default 4: 128 clauses of 2048 positions)."""
 
+    vllm: dict[str, bool | int | float | str] = {}
+    """Further settings of vLLM under vLLM's own names (default none), such as ``quantization: fp8``,
+    ``max_num_batched_tokens: 16384`` (no less than ``max_positions``) or ``gpu_memory_utilization: 0.3`` (share of the
+    GPU's memory, in the place of ``vllm_cache_gb``). Those that talkspurt has to set itself are refused."""
+
     first_chunk_s: Seconds = Field(default=1.0, gt=0)
     """Expected wait for a first chunk above which a new turn is refused, seconds (default 1). Less refuses earlier in a
     burst; more lets callers hear silence."""
@@ -179,6 +184,43 @@ class CosyVoiceConfig(EngineModel):
     refused (default 0.9). More fills the device; less leaves room for a burst of first chunks. Above 1 no turn is
     refused for the load or for chunks that came late. Turns that nobody waits for yet are admitted up to three quarters
     of this share."""
+
+    @field_validator("vllm")
+    @classmethod
+    def _vllm_leaves_ours_alone(cls, settings: dict[str, bool | int | float | str]) -> object:
+        for name, instead in _VLLM_OURS.items():
+            if name in settings:
+                raise ValueError(f"{name} cannot be set here: {instead}")
+        if settings.get("tensor_parallel_size", 1) != 1:
+            got = settings["tensor_parallel_size"]
+            raise ValueError(
+                f"tensor_parallel_size is {got}, expected 1: an engine's process sees one GPU; engine.devices starts "
+                "an engine on each"
+            )
+        return settings
+
+    @model_validator(mode="after")
+    def _vllm_takes_a_whole_prompt(self) -> Self:
+        tokens = self.vllm.get("max_num_batched_tokens", self.max_positions)
+        if not isinstance(tokens, int) or tokens < self.max_positions:
+            raise ValueError(
+                f"vllm.max_num_batched_tokens is {tokens}, expected {self.max_positions} (max_positions) or more: "
+                "prompts are not split"
+            )
+        return self
+
+
+_VLLM_OURS = {
+    "model": "it is engine.model_folder",
+    "tokenizer": "talkspurt tokenises",
+    "skip_tokenizer_init": "talkspurt tokenises",
+    "logits_processors": "the sampler is talkspurt's",
+    "enable_chunked_prefill": "the sampler needs whole prompts",
+    "max_model_len": "it is max_positions",
+    "max_num_seqs": "it follows from max_clauses",
+    "kv_cache_memory_bytes": "it is vllm_cache_gb",
+}
+"""Fields of vLLM's ``AsyncEngineArgs`` that cannot be set, and why."""
 
 
 class ModelConfig(EngineModel):

@@ -235,6 +235,7 @@ def _vllm_config(settings: CosyVoiceConfig) -> VllmConfig:
         max_model_len=settings.max_positions,
         max_num_seqs=min(settings.max_clauses, 128),
         kv_cache_bytes=round(settings.vllm_cache_gb * 1e9),
+        extra=dict(settings.vllm),
     )
 
 

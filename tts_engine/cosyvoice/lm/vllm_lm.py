@@ -52,7 +52,8 @@ class VllmConfig:
     compiled."""
     logits_processors: Sequence[str] = (SAMPLER,)
     extra: dict[str, Any] = field(default_factory=dict)
-    """Further fields of ``AsyncEngineArgs``."""
+    """Further fields of ``AsyncEngineArgs``, or others in the place of ours. With ``gpu_memory_utilization`` vLLM takes
+    that share of the GPU's memory, and ``kv_cache_bytes`` does not count."""
 
 
 def export_model(model: SpeechLanguageModel, folder: Path) -> None:
@@ -291,23 +292,25 @@ def _make_engine(folder: Path, config: VllmConfig) -> Any:
     from vllm.platforms import current_platform
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    # The second is the share of memory that vLLM wants to be free when it starts. It may then take less.
-    gpu = {"kv_cache_memory_bytes": config.kv_cache_bytes, "gpu_memory_utilization": 0.05}
-    device = {} if current_platform.is_cpu() else gpu
-    return AsyncLLM.from_engine_args(
-        AsyncEngineArgs(
-            model=str(folder),
-            skip_tokenizer_init=True,
-            dtype=config.dtype,
-            max_model_len=config.max_model_len,
-            max_num_seqs=config.max_num_seqs,
-            # A prompt is never split, because a row that is sampled and dropped would spoil the sampler's history.
-            enable_chunked_prefill=False,
-            max_num_batched_tokens=max(8192, config.max_model_len),
-            enforce_eager=config.enforce_eager,
-            stream_interval=config.stream_interval,
-            logits_processors=list(config.logits_processors),
-            **device,
-            **config.extra,
-        )
-    )
+    return AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_args(folder, config, cpu=current_platform.is_cpu())))
+
+
+def engine_args(folder: Path, config: VllmConfig, *, cpu: bool) -> dict[str, Any]:
+    """Return the fields of vLLM's ``AsyncEngineArgs``. Those of ``config.extra`` go before ours."""
+    args: dict[str, Any] = {
+        "model": str(folder),
+        "skip_tokenizer_init": True,
+        "dtype": config.dtype,
+        "max_model_len": config.max_model_len,
+        "max_num_seqs": config.max_num_seqs,
+        # A prompt is never split, because a row that is sampled and dropped would spoil the sampler's history.
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(8192, config.max_model_len),
+        "enforce_eager": config.enforce_eager,
+        "stream_interval": config.stream_interval,
+        "logits_processors": list(config.logits_processors),
+    }
+    if not cpu and "gpu_memory_utilization" not in config.extra:
+        # The second is the share of memory that vLLM wants to be free when it starts. It may then take less.
+        args |= {"kv_cache_memory_bytes": config.kv_cache_bytes, "gpu_memory_utilization": 0.05}
+    return args | config.extra
