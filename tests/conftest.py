@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,15 @@ from tests.virtual_loop import VirtualLoop
 
 # Read when torch and numpy are loaded: the machine's cores are shared by the processes that run the tests.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+if find_spec("hypothesis"):  # vLLM's environment has none
+    from hypothesis import HealthCheck, settings
+
+    # The same examples in every run, of any machine, and no verdict on its speed. tests/fuzz searches further.
+    settings.register_profile(
+        "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("repeatable")
 
 _OWN_ENVIRONMENT = ("vllm", "gpu", "asterisk")
 """Markers of tests that may be skipped: vLLM has an environment of its own, kernels want a GPU, Asterisk is in Debian's
