@@ -62,7 +62,7 @@ def tensors() -> tuple[int, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("version", "cancels"), [(2, 320), (3, 640)])
+@pytest.mark.parametrize(("version", "cancels"), [(2, 240), (3, 320)])
 async def test_cancelled_clauses_leave_nothing_behind(version: Version, cancels: int, tmp_path: Path) -> None:
     folder = tmp_path / "tiny"
     make(folder, version)

@@ -45,15 +45,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def targets(folder: Path, tmp_path: Path) -> AsyncIterator[list[str]]:
-    """Two engines with one folder of voices."""
-    config = EngineConfig(
+def config(folder: Path, tmp_path: Path) -> EngineConfig:
+    """A small engine: the room for many clauses alone takes seconds to make."""
+    return EngineConfig(
         kind="cosyvoice3",
         model_folder=str(folder),
         device="cpu",
         voices_folder=str(tmp_path / "voices"),
         cosyvoice=CosyVoiceConfig(max_clauses=4, busy_share=100, first_chunk_s=100),
     )
+
+
+@pytest.fixture
+async def targets(config: EngineConfig, tmp_path: Path) -> AsyncIterator[list[str]]:
+    """Two engines with one folder of voices."""
     async with AsyncExitStack() as stack:
         targets = []
         for number in range(2):
@@ -98,11 +103,8 @@ async def test_a_registered_voice_speaks_on_every_engine_until_it_is_removed(tar
 
 
 async def test_a_new_recording_under_the_same_id_is_not_spoken_from_memory(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = EngineConfig(
-        kind="cosyvoice3", model_folder=str(folder), device="cpu", voices_folder=str(tmp_path / "voices")
-    )
     engine = await make_engine(config)
     lookups: list[str] = []
     monkeypatch.setattr(engine.observer, "text_cache", lambda outcome, cache_bytes: lookups.append(outcome))  # type: ignore[attr-defined]
@@ -118,10 +120,7 @@ async def test_a_new_recording_under_the_same_id_is_not_spoken_from_memory(
     await engine.aclose()
 
 
-async def test_registered_voices_outlive_the_engine(folder: Path, tmp_path: Path) -> None:
-    config = EngineConfig(
-        kind="cosyvoice3", model_folder=str(folder), device="cpu", voices_folder=str(tmp_path / "voices")
-    )
+async def test_registered_voices_outlive_the_engine(config: EngineConfig) -> None:
     engine = await make_engine(config)
     await engine.add_voice(voice_id="amy", name="Amy", wav=recording(200), transcript="mmm", language="")
     await engine.aclose()

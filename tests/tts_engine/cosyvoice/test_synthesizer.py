@@ -116,7 +116,8 @@ def test_a_directory_without_weights_says_what_is_missing(folder: Path, tmp_path
 
 def test_the_configuration_reaches_the_engine(folder: Path) -> None:
     kind = "cosyvoice2" if folder.name == "tiny2" else "cosyvoice3"
-    settings = {"finalize": "causal", "first_hop": 15, "euler_steps": 5, "text_streaming": True, "max_positions": 256}
+    settings = {"finalize": "causal", "first_hop": 15, "euler_steps": 5, "text_streaming": True, "max_positions": 256,
+                "max_clauses": 3}  # fmt: skip
     config = EngineConfig(kind=kind, model_folder=str(folder), device="cpu", cosyvoice=settings)
     model = make_synthesizer(config, config)
     assert isinstance(model, CosyVoiceSynthesizer)
