@@ -528,7 +528,7 @@ class KeyRights(Section):
     tenant: str = Field("default", min_length=1)
     """Whose key this is. Tenants do not see each other's routes (`routes.NAME.tenant`), calls, events and usage."""
     scopes: tuple[Scope, ...] | None = None
-    """What the key may do. `speak`: speech API, voices, models, usage. `calls`: place, lead and end calls,
+    """What the key may do. `speak`: speech API, voices, models, usage. `calls`: place, lead, hear and end calls,
     `/v1/dialogue`. `read`: calls, events, routes. `browser`: calls from browsers, and tokens for them. `admin`:
     `/metrics`, `/v1/models/active`, and the routes of all tenants. Default: all of them; if there are several tenants,
     all but `admin`."""

@@ -36,6 +36,7 @@ from gateway.http.call_api.attach import AttachRoutes
 from gateway.http.call_api.calls import Calls, Left
 from gateway.http.call_api.ended_calls import EndedCalls
 from gateway.http.call_api.expected import ExpectedRoutes
+from gateway.http.call_api.listen import Listen
 from gateway.http.call_api.route_list import RouteList
 from gateway.http.exposition import Exposition
 from gateway.http.health import Health
@@ -262,6 +263,7 @@ class Gateway:
             more=[
                 *self.webrtc.routes(),
                 *Left(self.handoffs).routes(),
+                Listen(self.directory).route(),
                 *AttachRoutes(self.switches.attach, config.routes, self.directory).routes(),
                 *(ExpectedRoutes(self.audiosocket, config.routes).routes() if self.audiosocket is not None else ()),
                 *Pages(self.auth, secure=secure).routes(),

@@ -563,6 +563,7 @@ class UplinkWorker:
         recorder: makes the recorder of a call (its id, its route, its line's sample rate), or returns None if the call
             is not recorded.
         gather_s: seconds between the first payload and the batch, in which payloads of other calls come too.
+        clock: the monotonic seconds of all times that streams are told.
     """
 
     def __init__(
@@ -572,6 +573,7 @@ class UplinkWorker:
         *,
         recorder: Callable[[str, str, int], Recorder | None] = lambda call_id, route, rate: None,
         gather_s: float = 0.01,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         import onnxruntime
 
@@ -586,6 +588,7 @@ class UplinkWorker:
         self._barge_in = barge_in
         self._recorder = recorder
         self._gather_s = gather_s
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._ready: deque[Stream] = deque()
         self._queued: set[int] = set()
@@ -667,7 +670,7 @@ class UplinkWorker:
             stream.drain(post)
             streams.append(stream)
         for stream in list(self._listened):
-            stream.tap(time.monotonic(), post)
+            stream.tap(self._clock(), post)
         while True:
             batch = [(stream, window) for stream in streams if (window := stream.take_window()) is not None]
             if not batch:

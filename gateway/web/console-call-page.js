@@ -66,6 +66,7 @@ const ENTRY = {
   },
   heard: ({text, lang}) => ["Caller", words({text, heardChars: Infinity, what: "text"}), element("p", {className: "small muted", text: lang})],
   pressed: ({digit}) => ["Caller", element("p", {className: "text", text: digit === null ? "pressed a key" : `pressed ${digit}`})],
+  listened: ({by, event}) => ["Supervisor", element("p", {className: "text", text: event === "joined" ? `began to listen in (${by})` : `stopped listening in (${by})`})],
   fault: ({code, description}) => ["Error", element("p", {className: "text bad", text: [code, description].filter(Boolean).join(": ")})],
 };
 

@@ -1,6 +1,7 @@
 /** The live calls: a table, the box that speaks into one of them, and what happened in it. */
 
 import {ask, repeat} from "./console-api.js";
+import {makeListener} from "./console-listen.js";
 import {STAGES, byId, cell, duration, element, ms, shortId} from "./console-parts.js";
 
 const MANY = 50; // calls above which they are asked for less often
@@ -44,7 +45,7 @@ export function describe(message) {
 
 /** A row of the table. */
 class Row {
-  constructor(call, {choose, hangUp}) {
+  constructor(call, {choose, hangUp, listen}) {
     this.row = element("tr", {role: "row"});
     this.row.dataset.call = call.callId;
     this.choose = element("button", {className: "choose", type: "button", title: call.callId, "aria-pressed": "false"});
@@ -71,7 +72,10 @@ class Row {
     const end = cell("end");
     const button = element("button", {className: "plain hangup", type: "button", "aria-label": `Hang up call ${shortId(call.callId)}`, title: "Hang up", text: "✕"});
     button.addEventListener("click", () => hangUp(call.callId));
-    end.append(button);
+    this.listen = element("button", {className: "plain listen", type: "button", "aria-pressed": "false", title: "Listen in"});
+    this.listen.setAttribute("aria-label", `Listen in to call ${shortId(call.callId)}`);
+    this.listen.addEventListener("click", () => listen(call.callId));
+    end.append(this.listen, button);
     this.row.addEventListener("click", ({target}) => {
       if (!target.closest("button")) choose(call.callId);
     });
@@ -113,6 +117,12 @@ export function showCalls({announce, problem, own, ended}) {
     }
   };
 
+  const listener = makeListener({
+    changed(heard) {
+      for (const [id, {listen}] of rows) listen.setAttribute("aria-pressed", String(id === heard));
+    },
+    problem,
+  });
   const hangUp = guarded(id => ask(`/v1/calls/${id}`, {method: "DELETE"}));
   const send = (id, message) => ask(`/v1/calls/${id}/messages`, {json: message});
 
@@ -152,7 +162,7 @@ export function showCalls({announce, problem, own, ended}) {
     for (const call of calls) {
       let row = rows.get(call.callId);
       if (!row) {
-        row = new Row(call, {choose, hangUp});
+        row = new Row(call, {choose, hangUp, listen: listener.toggle});
         rows.set(call.callId, row);
         body.append(row.row);
         options.append(new Option(`${call.transport} ${shortId(call.callId)} (${call.route})`, call.callId));

@@ -168,6 +168,19 @@ class Left:
         return web.json_response(view.model_dump())
 
 
+def live_call(directory: Directory[Session], request: web.Request) -> Session:
+    """Return the call that the address names.
+
+    Raises:
+        Rejected: 404, there is no such live call for whoever asks.
+    """
+    call_id = request.match_info["id"]
+    session = directory.get(call_id)
+    if session is None or not request[WHO].sees_call(session.call.route, call_id):
+        raise Rejected(f"no live call {call_id[:40]!r}", status=404, code="unknown_call", param="id")
+    return session
+
+
 class Calls:
     """Handlers of ``/v1/calls``."""
 
@@ -186,11 +199,7 @@ class Calls:
         self._originator = originator
 
     def _call(self, request: web.Request) -> Session:
-        call_id = request.match_info["id"]
-        session = self._directory.get(call_id)
-        if session is None or not request[WHO].sees_call(session.call.route, call_id):
-            raise Rejected(f"no live call {call_id[:40]!r}", status=404, code="unknown_call", param="id")
-        return session
+        return live_call(self._directory, request)
 
     async def list(self, request: web.Request) -> web.Response:
         """All live calls that whoever asks may see, and those that ring; with ``ended=true`` those of the call log."""

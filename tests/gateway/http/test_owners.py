@@ -101,6 +101,11 @@ HIDES = {
 }  # fmt: skip
 """Lists: answered, without anything of the other tenant's."""
 
+ONCE_OR_UPGRADED = {
+    "/v1/handoffs/{callSid}", "/v1/dialogue", "/ws/tts", "/v1/calls/{id}/listen", "/v1/calls/{id}/recording",
+}  # fmt: skip
+"""Is taken once; are no upgrades; the call is not over."""
+
 SHARED = {
     ("GET", "/v1/health"), ("GET", "/v1/models"), ("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/v1/webrtc/ice"),
     ("GET", "/ws/tts"),  # a message names the voice; see the test of sockets
@@ -217,8 +222,8 @@ async def test_the_owner_and_an_admin_reach_what_others_do_not(house: House, sho
     reads = [route for route in wanted(house.made.app[ROUTES]) if route.method == "GET"]
     for key in ("one", "office"):
         for route in reads:
-            if route.path in ("/v1/handoffs/{callSid}", "/v1/dialogue", "/ws/tts", "/v1/calls/{id}/recording"):
-                continue  # is taken once; are no upgrades; the call is not over
+            if route.path in ONCE_OR_UPGRADED:
+                continue
             status, text, error = await house.ask(route, shown_by(key, shown))
             assert status == (403 if route.scope == "admin" and key == "one" else 200), (key, route.path, error)
             if (route.method, route.path) in HIDES - {("GET", "/v1/usage")}:

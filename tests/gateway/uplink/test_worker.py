@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 import wave
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from gateway.uplink.worker import Stream, UplinkWorker
 from tests.gateway.uplink.uplink_fakes import HANG_S, PCMU, Heard, settled
 from tests.waiting import until
 from voicecodecs.dtmf import WaryDetector, tones
+from voicecodecs.g711 import encode_ulaw
 from voicecodecs.pcm import to_float32, to_int16
 from voicecodecs.registry import AudioFormat, encoder
 
@@ -31,9 +33,14 @@ L16 = AudioFormat("L16", 16000)
 
 
 @contextmanager
-def running(recorders: dict[str, Recorder] | None = None) -> Iterator[UplinkWorker]:
+def running(
+    recorders: dict[str, Recorder] | None = None, *, clock: Callable[[], float] = time.monotonic
+) -> Iterator[UplinkWorker]:
     worker = UplinkWorker(
-        {"r": RouteConfig()}, BargeInConfig(), recorder=lambda call_id, route, rate: (recorders or {}).get(call_id)
+        {"r": RouteConfig()},
+        BargeInConfig(),
+        recorder=lambda call_id, route, rate: (recorders or {}).get(call_id),
+        clock=clock,
     )
     try:
         yield worker
@@ -386,3 +393,39 @@ async def test_what_a_network_held_back_is_heard_when_it_comes_at_once() -> None
         await settled(worker)
     assert stream.dropped == 0
     assert len(heard.pcm) == 151
+
+
+async def test_who_listens_in_hears_both_sides_soon_without_what_was_cut_and_without_keys() -> None:
+    rate, heard, now = 8000, Heard(), 100.0
+    whistle = 0.2 * np.sin(2 * np.pi * 500 * np.arange(2 * rate) / rate).astype(np.float32)
+    theirs = whistle.copy()
+    theirs[rate // 2 : rate // 2 + 3 * 960] = tones("492", rate, tone_ms=60, pause_ms=60)
+    with running(clock=lambda: now) as worker:
+        stream = worker.open("VX", PCMU, PCMU, "r", heard)
+        for index in range(100):
+            now = 100.0 + 0.02 * (index + 1)
+            if index == 5:
+                stream.listen(True)
+                await settled(worker)
+                assert stream.needed
+            part = slice(160 * index, 160 * (index + 1))
+            stream.push(encode_ulaw(to_int16(theirs[part])), now=now)
+            if index < 80:  # sent a tenth of a second ahead
+                stream.spoke(encode_ulaw(to_int16(whistle[part])), now=now, heard_at=now + 0.1)
+            if index == 80:
+                stream.unheard(0.1)
+            if index % 3 == 2:
+                await settled(worker)
+        stream.listen(False)
+        await settled(worker)
+        assert not stream.needed
+    pcm = to_float32(np.frombuffer(b"".join(heard.both), "<i2")).reshape(-1, 2)
+    assert len(pcm) / rate == pytest.approx(1.88 - 0.16, abs=0.03), (
+        "all that began after the first, but the last 160 ms"
+    )
+    assert WaryDetector(rate).process(np.ascontiguousarray(pcm[:, 0])) == ""
+    began_s = 0.12  # after the beginning of the call
+    told = [(0.3, 0), (1.2, 0), (0.5, 1), (1.5, 1)]
+    for at, side in told:
+        assert np.abs(pcm[round((at - began_s) * rate) :, side][:400]).mean() > 0.05, (at, side)
+    assert not pcm[round((1.62 + 0.02 - began_s) * rate) :, 1].any(), "cut"

@@ -277,6 +277,41 @@ async def test_a_voice_from_the_microphone_and_an_engine_that_takes_none(
         await page.until_text("#voice-problem", "cannot clone", "cosyvoice")
 
 
+WATCH = """
+const connect = AudioNode.prototype.connect;
+AudioNode.prototype.connect = function (...to) {
+  window.ears = [0, 1].map(channel => {
+    const [split, ear] = [new ChannelSplitterNode(this.context), new AnalyserNode(this.context)];
+    connect.call(this, split);
+    connect.call(split, ear, channel);
+    return ear;
+  });
+  return connect.apply(this, to);
+};"""
+HEARD = """return (window.ears ?? []).map(ear => {
+  const sound = new Float32Array(ear.fftSize);
+  ear.getFloatTimeDomainData(sound);
+  return Math.max(...sound.map(Math.abs));
+})"""
+
+
+async def test_a_supervisor_listens_in_by_keyboard_and_stops(driver: webdriver.Chrome, tmp_path: Path) -> None:
+    calls = {"folder": str(tmp_path / "calls")}
+    async with console(driver, tmp_path, calls=calls) as page, TestCall(page.live, "talk") as call:
+        await page.do(WATCH)
+        await page.until_text(row(call, ".call"), "talk")
+        pressed = "return document.querySelector(args[0]).ariaPressed"
+        await page.tab_to(row(call, ".listen"))
+        assert await page.do(pressed, row(call, ".listen")) == "false"
+        await page.press(Keys.SPACE)
+        assert await page.do(pressed, row(call, ".listen")) == "true"
+        call.call.speak(LONG)
+        await page.until(lambda ears: ears and ears[1] > 0.02, HEARD)
+        await page.press(Keys.SPACE)
+        assert await page.do(pressed, row(call, ".listen")) == "false"
+        assert not await page.errors()
+
+
 async def test_everything_works_by_keyboard(driver: webdriver.Chrome, tmp_path: Path) -> None:
     async with (
         console(driver, tmp_path) as page,

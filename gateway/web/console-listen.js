@@ -1,0 +1,61 @@
+/** Listens in to one live call at a time: the caller left, the bot right. */
+
+const PLAYER = "/web/console-listen-player.js";
+
+/**
+ * @param {{changed: (id: string) => void, problem: (error: Error) => void}} page `changed`: the call that is heard now, or "".
+ * @returns {{toggle: (id: string) => void}} `toggle`: listen in to this call instead of another, or to none if it is this one.
+ */
+export function makeListener({changed, problem}) {
+  let current = null;
+
+  function stop() {
+    const {socket, context} = current ?? {};
+    current = null;
+    socket?.close();
+    context?.close();
+    changed("");
+  }
+
+  async function play(mine, {sampleRate}) {
+    const context = (mine.context = new AudioContext({sampleRate})); // the browser brings it to its own rate
+    if (!context.audioWorklet) throw new Error("To listen in, open the console over https or on localhost.");
+    await context.audioWorklet.addModule(PLAYER);
+    if (current !== mine) return;
+    mine.player = new AudioWorkletNode(context, "listen", {numberOfInputs: 0, outputChannelCount: [2]});
+    mine.player.connect(context.destination);
+    await context.resume();
+  }
+
+  function start(id) {
+    const socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}/v1/calls/${encodeURIComponent(id)}/listen`);
+    socket.binaryType = "arraybuffer";
+    const mine = (current = {id, socket, context: null, player: null});
+    const failed = error => {
+      if (current !== mine) return;
+      stop();
+      problem(error);
+    };
+    socket.addEventListener("message", ({data}) => {
+      if (typeof data !== "string") {
+        mine.player?.port.postMessage(data, [data]);
+        return;
+      }
+      const told = JSON.parse(data);
+      if (told.type === "listening") play(mine, told).catch(failed);
+    });
+    socket.addEventListener("close", ({code}) => {
+      if (code !== 1000) failed(new Error("This call cannot be heard: it is over, too many listen in, or the key has no scope calls."));
+      else if (current === mine) stop();
+    });
+    changed(id);
+  }
+
+  return {
+    toggle(id) {
+      const was = current?.id;
+      if (current) stop();
+      if (was !== id) start(id);
+    },
+  };
+}
