@@ -66,6 +66,21 @@ BATCH_SIZE = Histogram(
     registry=REGISTRY,
 )
 CACHE_BYTES = Gauge("talkspurt_engine_cache_bytes", "Memory in the engine's caches", ["cache"], registry=REGISTRY)
+GPU_MEMORY_USED = Gauge(
+    "talkspurt_gpu_memory_used_bytes",
+    "Memory in use on the engine's GPU, by all processes (NVML)",
+    ["gpu"],
+    registry=REGISTRY,
+)
+GPU_MEMORY_TOTAL = Gauge(
+    "talkspurt_gpu_memory_total_bytes", "Memory of the engine's GPU (NVML)", ["gpu"], registry=REGISTRY
+)
+GPU_UTILISATION = Gauge(
+    "talkspurt_gpu_utilisation_ratio",
+    "Share of the latest sample period in which any kernel ran on the engine's GPU (NVML)",
+    ["gpu"],
+    registry=REGISTRY,
+)
 TEXT_CACHE_REQUESTS = Counter(
     "talkspurt_text_cache_requests",
     "Look-ups in the text cache; shared: the clause was being made for another utterance",
@@ -120,6 +135,12 @@ class PrometheusObserver:
         """See ``tts_engine.cosyvoice.synthesizer.StepObserver``. May be called in any thread."""
         BATCH_SIZE.observe(rows)
         CACHE_BYTES.labels(cache).set(cache_bytes)
+
+    def gpu(self, name: str, *, used_bytes: int, total_bytes: int, utilisation: float) -> None:
+        """See ``tts_engine.cosyvoice.gpu_sampler.GpuObserver``. Called in its thread."""
+        GPU_MEMORY_USED.labels(name).set(used_bytes)
+        GPU_MEMORY_TOTAL.labels(name).set(total_bytes)
+        GPU_UTILISATION.labels(name).set(utilisation)
 
     def draft(self, *, kept: bool) -> None:
         DRAFTS.labels("kept" if kept else "dropped").inc()

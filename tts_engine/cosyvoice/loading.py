@@ -21,6 +21,7 @@ from tts_engine.cosyvoice.frontend.features import FeatureExtractor, VoiceFeatur
 from tts_engine.cosyvoice.frontend.frontend import Frontend
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser, NormaliserObserver
 from tts_engine.cosyvoice.frontend.spk2info import read_spk2info
+from tts_engine.cosyvoice.gpu_sampler import GpuObserver, GpuSampler
 from tts_engine.cosyvoice.lm.eager_steps import EagerLm
 from tts_engine.cosyvoice.lm.quantised import round_linear_layers
 from tts_engine.cosyvoice.lm.torch_lm import LmSteps, TorchLm
@@ -111,7 +112,7 @@ class DirectoryVoices:
         return next(iter(self._builtin)) if self._builtin else voices[0].voice_id
 
 
-class Observer(StepObserver, NormaliserObserver, Protocol):
+class Observer(StepObserver, NormaliserObserver, GpuObserver, Protocol):
     """Counts what a CosyVoice engine does."""
 
 
@@ -203,7 +204,13 @@ def load_synthesizer(
         admission=Admission(settings),
         observer=observer,
         block_bytes=block_bytes,
+        gpu_sampler=_gpu_sampler(place, observer) if gpu and observer is not None else None,
     )
+
+
+def _gpu_sampler(place: torch.device, observer: GpuObserver) -> GpuSampler | None:
+    uuid = getattr(torch.cuda.get_device_properties(place), "uuid", None)
+    return None if uuid is None else GpuSampler(f"GPU-{uuid}", observer)
 
 
 def _text_processes(settings: CosyVoiceConfig) -> int:

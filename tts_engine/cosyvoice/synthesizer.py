@@ -22,6 +22,7 @@ from tts_engine.cosyvoice.frontend.frontend import Clause, LmPrompt
 from tts_engine.cosyvoice.frontend.normalise import Normalised
 from tts_engine.cosyvoice.frontend.normaliser import Normaliser
 from tts_engine.cosyvoice.frontend.words import SYLLABLE_S
+from tts_engine.cosyvoice.gpu_sampler import GpuSampler
 from tts_engine.cosyvoice.lm.api import LmBackend, Reader, StreamedLm
 from tts_engine.cosyvoice.models.config import FRAME_SAMPLES, FRAMES_PER_TOKEN, SAMPLE_RATE
 from tts_engine.cosyvoice.silent_tokens import SilenceFilter
@@ -97,6 +98,7 @@ class CosyVoiceSynthesizer:
         admission: Admission,
         observer: StepObserver | None = None,
         block_bytes: int = 0,
+        gpu_sampler: GpuSampler | None = None,
     ) -> None:
         """
         Args:
@@ -106,13 +108,14 @@ class CosyVoiceSynthesizer:
             filter_silence: are long runs of silent codes dropped, as upstream does for CosyVoice3?
             admission: decides which clauses are let in.
             observer: counts batches and caches. block_bytes: memory of one of the worker's blocks.
+            gpu_sampler: samples the GPU from start to close.
         """
         self.name = name
         self._frontend, self._normaliser = frontend, normaliser
         self._lm, self._worker, self._voices = lm, worker, voices
         self._start_lm, self._filter_silence, self._gpu = start_lm, filter_silence, gpu
         self._admission, self._first_chunk = admission, FirstChunk()
-        self._observer, self._block_bytes = observer, block_bytes
+        self._observer, self._block_bytes, self._gpu_sampler = observer, block_bytes, gpu_sampler
         self._scheduler = worker.scheduler
         self._waiting = 0
         worker.on_batch = self._on_batch
@@ -126,6 +129,8 @@ class CosyVoiceSynthesizer:
         """Capture the graphs, then bring the built-in voices' prompts to the device."""
         # Three threads share the interpreter. With the default of 5 ms, one would wait that long for another's loop.
         sys.setswitchinterval(0.0005)
+        if self._gpu_sampler is not None:
+            self._gpu_sampler.start()
         await self._normaliser.start()
         if self._start_lm is not None:
             await self._start_lm()  # type: ignore[misc]
@@ -164,6 +169,8 @@ class CosyVoiceSynthesizer:
 
     async def aclose(self) -> None:
         self._ready = False
+        if self._gpu_sampler is not None:
+            self._gpu_sampler.stop()
         await self._lm.aclose()
         await self._worker.aclose()
         await self._normaliser.aclose()
