@@ -42,6 +42,9 @@ NUMBER = BeforeValidator(_as_number)
 """Makes a number of the text that the file's scalars come as, because a Literal of numbers does not take text."""
 
 
+_SQLITE = "sqlite:///"
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address, or a listener on ``host``, is reached from this machine only."""
     if host == "localhost":
@@ -500,6 +503,33 @@ class CallsConfig(Section):
     """Most calls in the log; beyond that the oldest are deleted. With text, a call of ten turns takes some 6 kB."""
     keep_text: bool = False
     """Whether the log keeps what was said, and the keys that were pressed. Tell callers where the law asks for it."""
+
+
+class RecordsConfig(Section):
+    """Records of calls and requests, one each: what tenants are billed by. `/v1/records` and `/v1/usage` show them."""
+
+    database_url: str = ""
+    """SQLite database of the records, `sqlite:////var/lib/talkspurt/records.sqlite3`; with three slashes the path is
+    relative to this file. Empty: `/v1/usage` counts in memory and begins again with the process."""
+    numbers: bool = False
+    """Whether a record has the numbers of a call. Off, there is nothing in it of who called whom."""
+    keep_days: int = Field(400, ge=1)
+    """Days after which a record is deleted. Usage by day is kept for 400 days."""
+
+    @field_validator("database_url")
+    @classmethod
+    def _of_sqlite(cls, url: str, info: ValidationInfo) -> str:
+        if not url:
+            return url
+        path = url.removeprefix(_SQLITE)
+        if path in (url, ""):
+            raise ValueError(f"expected {_SQLITE}PATH, other databases are not available")
+        return _SQLITE + _beside_the_file(path, info)
+
+    @property
+    def path(self) -> str:
+        """The database's file."""
+        return self.database_url.removeprefix(_SQLITE)
 
 
 class ClipsConfig(Section):

@@ -58,6 +58,7 @@ from gateway.listener.sites import Sites
 from gateway.listener.stream_admission import StreamAdmission
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
+from gateway.metering.store import Records
 from gateway.metrics import Metrics
 from gateway.principal import sole_tenant, tenants_of_routes, voices_of_routes
 from gateway.seams.recogniser import Recogniser
@@ -181,7 +182,8 @@ class Gateway:
                 for name, recogniser in recognisers.items()
             },
         )
-        self.usage = Usage()
+        self.records = Records(config.records)
+        self.usage = Usage(self.records)
         self.speech = Speech(engine, config.limits, self.usage)
         self.speech_socket = SpeechSocket(engine, config.limits, self.usage)
         self.calls = LiveCalls(
@@ -194,6 +196,7 @@ class Gateway:
             meter=self.metrics,
             limiter=self.limiter,
             tenants=tenants_of_routes(sole, config.routes),
+            records=self.records,
         )
         self.health = Health(self.directory, engine.status, version=__version__, sip=self._sip_state)
         self.exposition = Exposition(
@@ -309,6 +312,8 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         if made.tracer is not None:
             stack.push_async_callback(asyncio.to_thread, made.tracer.close)
         stack.callback(made.ticker.close)
+        await made.records.start()
+        stack.push_async_callback(made.records.aclose)
         stack.push_async_callback(made.limiter.aclose)
         stack.callback(made.uplink.close)
         if made.call_log is not None:

@@ -15,6 +15,7 @@ from gateway.call.session import Services, Session, turn_defaults
 from gateway.config import BargeInConfig, LimitsConfig, RouteConfig
 from gateway.errors import Rejected
 from gateway.limits.limiter import Limiter
+from gateway.metering.store import Records
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import MediaLeg
 
@@ -46,7 +47,9 @@ class LiveCalls:
         meter: CallMeter,
         limiter: Limiter,
         tenants: Mapping[str, str],
+        records: Records,
     ) -> None:
+        self._records = records
         self._limiter = limiter
         self._tenants = tenants
         self._routes = routes
@@ -88,6 +91,8 @@ class LiveCalls:
         transport = session.call.transport
         self._meter.call_started(transport=transport)
         outcome = "failed"
+        metered = session.metered(self._tenants[session.call.route], numbers=self._records.keeps_numbers)
+        self._records.begin(metered)
         counting = asyncio.create_task(self._count(session), name=f"count of call {session.call_id}")
         self._tasks.add(counting)
         counting.add_done_callback(self._tasks.discard)
@@ -101,6 +106,7 @@ class LiveCalls:
             counting.cancel()
             self._directory.remove(session)
             self._meter.call_ended(transport=transport, outcome=outcome)
+            self._records.end(session.metered_to_its_end(metered, failed=outcome == "failed"))
             record = session.record(failed=outcome == "failed")
             if record is not None and self._services.call_log is not None:
                 self._services.call_log.add(record)

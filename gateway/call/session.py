@@ -29,6 +29,7 @@ from gateway.call.turn_taking.speakable import lexicon
 from gateway.call.turn_taking.turn import TurnDefaults
 from gateway.config import BargeInConfig, DialogueConfig, PlayoutConfig, RouteConfig
 from gateway.errors import Rejected
+from gateway.metering.record import MeterRecord
 from gateway.seams.call_record import CallLogSink, CallRecord
 from gateway.seams.calling import TransferPolicy
 from gateway.seams.dialogue import DialogueLink, Dialogues
@@ -56,6 +57,9 @@ LANGUAGES_DECLARED = 100
 """Most languages that a manager may declare in a call."""
 
 log = logging.getLogger(__name__)
+
+NUMBER_CHARS = 500
+"""Most characters that a record keeps of a number or a reason."""
 
 
 @dataclass(kw_only=True)
@@ -181,6 +185,39 @@ class Session:
             return None
         return self.stats.journal.record(
             self.call, started_at=self.stats.started_at, reason=self._reason, failed=failed, now=self._now()
+        )
+
+    def metered(self, tenant: str, *, numbers: bool) -> MeterRecord:
+        """Return the call's record, as the call begins."""
+        call = self.call
+        return MeterRecord(
+            id=call.call_id,
+            kind="call",
+            tenant=tenant,
+            startedAt=self.stats.started_at,
+            route=call.route,
+            transport=call.transport,
+            direction=call.direction,
+            from_=call.from_[:NUMBER_CHARS] if numbers else "",
+            to=call.to[:NUMBER_CHARS] if numbers else "",
+        )
+
+    def metered_to_its_end(self, record: MeterRecord, *, failed: bool) -> MeterRecord:
+        """Return the call's record, as the call is over."""
+        stats = self.stats
+        return record.model_copy(
+            update={
+                "endedAt": record.startedAt + self._now() - self._begun,
+                "outcome": "failed" if failed else "completed",
+                "reason": self._reason[:NUMBER_CHARS],
+                "characters": stats.characters,
+                "audioSeconds": stats.frames * self._leg.outbound.ptime_ms / 1000,
+                "turns": stats.turns,
+                "cuts": stats.cuts,
+                "gaps": stats.gaps,
+                "gapMs": round(stats.gap_s * 1000),
+                "firstPacketMs": stats.longest_first_packet_ms,
+            }
         )
 
     async def _finish(self) -> None:

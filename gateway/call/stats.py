@@ -65,6 +65,12 @@ class CallStats:
     turns: int = 0
     gaps: int = 0
     gap_s: float = 0.0
+    characters: int = 0
+    """Characters of the turns that had a sound."""
+    frames: int = 0
+    """Frames of sound that were sent."""
+    cuts: int = 0
+    longest_first_packet_ms: float | None = None
     first_packet_ms: list[float] = field(default_factory=list)
     stages_ms: dict[str, float] = field(default_factory=dict)
     """Where the time of the latest of these went."""
@@ -84,6 +90,7 @@ class CallStats:
         if not measured.follows:
             self.first_packet_ms.append(round(measured.total_s * 1000, 1))
             del self.first_packet_ms[:-100]
+            self.longest_first_packet_ms = max(self.first_packet_ms[-1], self.longest_first_packet_ms or 0.0)
             self.stages_ms = measured.stages_ms
             self.meter.first_packet(
                 transport=self.transport,
@@ -113,7 +120,10 @@ class CallStats:
 
     def ended(self, turn: Turn, reason: str, since: float | None, *, heard_chars: int, now: float) -> None:
         """A turn is over; ``reason`` is empty unless the turn was cut."""
+        self.frames += turn.track.sent
+        self.cuts += reason in ("speech", "dtmf", "cancel")
         if turn.track.sent:
+            self.characters += len(turn.text) if turn.kind == "text" else 0
             heard = len(turn.text) if turn.state.place is Place.FINISHED else heard_chars
             self.last_turn, self.last_outcome = turn.id, turn.state.place.value
             self.last_heard = _tail(turn.text[:heard]) if turn.kind == "text" else ""

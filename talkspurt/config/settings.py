@@ -27,6 +27,7 @@ from gateway.config import (
     PlayoutConfig,
     RecogniserConfig,
     RecordingConfig,
+    RecordsConfig,
     RouteConfig,
     Section,
     ServerConfig,
@@ -77,6 +78,8 @@ class Config(Section):
     """Stereo recordings of calls."""
     calls: CallsConfig = CallsConfig()
     """The log of ended calls."""
+    records: RecordsConfig = RecordsConfig()
+    """Records of calls and requests."""
     clips: ClipsConfig = ClipsConfig()
     """Sources of `play`."""
     auth: AuthConfig = AuthConfig()

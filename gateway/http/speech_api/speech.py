@@ -239,11 +239,12 @@ class Speech:
         """
         fmt = engine_format(order.format, order.rate)
         asked = UtteranceRequest(
-            utterance_id=f"api.{uuid.uuid4().hex[:12]}", format=fmt, voice=order.voice, language=order.language,
+            utterance_id=f"api.{uuid.uuid4().hex}", format=fmt, voice=order.voice, language=order.language,
             speed=order.speed, instruct=order.instruct, priority=tenant.key.priority,
         )  # fmt: skip
         samples = 0
-        try:
+        with self._usage.request(tenant.name, asked.utterance_id) as tally:
+            tally.characters = len(order.text)
             file = await self._in_thread(lambda: writer(order.format, order.rate, whole=whole))
             async with self._engine.open(asked) as utterance:
                 utterance.feed(order.text)
@@ -252,6 +253,7 @@ class Speech:
                     if not chunk.frames:
                         continue
                     samples += chunk.samples
+                    tally.heard(samples / order.rate)
                     on_audio(samples / order.rate)
                     if piece := await self._in_thread(file.write, chunk.frames):
                         yield piece
@@ -259,8 +261,6 @@ class Speech:
                 yield piece
             if piece := await self._in_thread(file.close):
                 yield piece
-        finally:
-            self._usage.count(tenant.name, characters=len(order.text), audio_s=samples / order.rate)
 
     async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)

@@ -197,20 +197,26 @@ class _Client:
         """Pass the sound on as it comes. A slow client slows the engine down."""
         samples = 0
         try:
-            async with utterance:
-                async with self._tenant.occupied():
-                    async for chunk in utterance:
-                        samples += chunk.samples
-                        words = [
-                            {"start": span.start_char, "end": span.end_char, "at_ms": span.first_sample * 1000 // rate}
-                            for span in chunk.spans
-                        ]
-                        data = base64.b64encode(b"".join(chunk.frames)).decode()
-                        await self.send(type="audio_chunk", data=data, sample_rate=rate, words=words)
+            with self._usage.request(self._tenant.name, f"api.{uuid.uuid4().hex}") as tally:
+                try:
+                    async with utterance, self._tenant.occupied():
+                        async for chunk in utterance:
+                            samples += chunk.samples
+                            tally.heard(samples / rate)
+                            words = [
+                                {
+                                    "start": span.start_char,
+                                    "end": span.end_char,
+                                    "at_ms": span.first_sample * 1000 // rate,
+                                }
+                                for span in chunk.spans
+                            ]
+                            data = base64.b64encode(b"".join(chunk.frames)).decode()
+                            await self.send(type="audio_chunk", data=data, sample_rate=rate, words=words)
+                finally:
+                    tally.characters = self._characters
             self._task = None
             await self.send(type="done", cancelled=False, audio_ms=samples * 1000 // rate)
         except (EngineError, Rejected) as exc:
             self._task = None
             await self.send(type="error", error=error_of(exc))
-        finally:
-            self._usage.count(self._tenant.name, characters=self._characters, audio_s=samples / rate)

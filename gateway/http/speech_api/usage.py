@@ -1,74 +1,142 @@
-"""Counts what each tenant had spoken, day by day. The counts are in memory and start again with the process."""
+"""Counts requests of the speech API, and shows a tenant its use by day and its records one by one."""
 
 from __future__ import annotations
 
-import datetime
-from collections import OrderedDict
-from dataclasses import dataclass
+import csv
+import io
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from aiohttp import web
+from pydantic import BaseModel
 
-from gateway.http.request.auth import TENANT
-from gateway.http.request.routes import ApiModel, Route
+from gateway.errors import Rejected
+from gateway.http.request.auth import WHO
+from gateway.http.request.routes import Route
+from gateway.metering.record import MeterRecord, UsageDay
+from gateway.metering.store import Records
 
-DAYS = 92
-"""How many days are kept for each tenant. The oldest are dropped first."""
-
-
-class UsageDay(ApiModel):
-    """A tenant's use of the speech API on one day (UTC)."""
-
-    day: str
-    requests: int
-    characters: int
-    audioSeconds: float
+LIMIT = 10_000
+"""Most records of one answer."""
 
 
-class UsageView(ApiModel):
+class UsageView(BaseModel):
     """``GET /v1/usage``: newest day first."""
 
     tenant: str
     days: list[UsageDay]
 
 
-@dataclass(slots=True)
-class _Day:
-    requests: int = 0
-    characters: int = 0
-    audio_s: float = 0.0
+class RecordsView(BaseModel):
+    """``GET /v1/records``: oldest first."""
+
+    records: list[MeterRecord]
+    next: float | None
+    """Value of ``since`` for the records behind these, whose first ones may be among these. None: there are no more."""
+
+
+class Tally:
+    """What is counted of a request while it goes on."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+        self.audio_s = 0.0
+        self.first_packet_ms: float | None = None
+        self._begun = time.monotonic()
+
+    def heard(self, audio_s: float) -> None:
+        """So many seconds of sound were made so far."""
+        if self.first_packet_ms is None:
+            self.first_packet_ms = round((time.monotonic() - self._begun) * 1000, 1)
+        self.audio_s = audio_s
 
 
 class Usage:
     """Counts, and shows a tenant its own counts."""
 
-    def __init__(self) -> None:
-        self._tenants: dict[str, OrderedDict[str, _Day]] = {}
+    def __init__(self, records: Records) -> None:
+        self._records = records
 
-    def count(self, tenant: str, *, characters: int, audio_s: float) -> None:
-        """Count a request that was answered in full or in part."""
-        days = self._tenants.setdefault(tenant, OrderedDict())
-        day = days.setdefault(datetime.datetime.now(datetime.UTC).date().isoformat(), _Day())
-        day.requests += 1
-        day.characters += characters
-        day.audio_s += audio_s
-        while len(days) > DAYS:
-            days.popitem(last=False)
+    @contextmanager
+    def request(self, tenant: str, request_id: str) -> Iterator[Tally]:
+        """Count a request, also one that was answered in part. An error makes it a failed one."""
+        record = MeterRecord(id=request_id, kind="request", tenant=tenant, startedAt=time.time(), transport="http")
+        self._records.begin(record)
+        tally, failed = Tally(), False
+        try:
+            yield tally
+        except Exception:
+            failed = True
+            raise
+        finally:
+            ended = {
+                "endedAt": time.time(),
+                "outcome": "failed" if failed else "completed",
+                "characters": tally.characters if tally.audio_s or not failed else 0,
+                "audioSeconds": tally.audio_s,
+                "firstPacketMs": tally.first_packet_ms,
+            }
+            self._records.end(record.model_copy(update=ended))
 
     async def show(self, request: web.Request) -> web.Response:
-        """Return the usage of the tenant that asks."""
-        tenant = request[TENANT].name
+        """Return the days of the tenant that asks, as JSON or (``format=csv``) as CSV."""
+        tenant = request[WHO].tenant
         days = [
-            UsageDay(day=day, requests=d.requests, characters=d.characters, audioSeconds=round(d.audio_s, 2))
-            for day, d in reversed(self._tenants.get(tenant, OrderedDict()).items())
+            day.model_copy(
+                update={"audioSeconds": round(day.audioSeconds, 2), "callSeconds": round(day.callSeconds, 2)}
+            )
+            for day in await self._records.usage(tenant)
         ]
+        if request.query.get("format") == "csv":
+            return _csv(UsageDay, days)
         return web.json_response(UsageView(tenant=tenant, days=days).model_dump())
+
+    async def records(self, request: web.Request) -> web.Response:
+        """Return the records of the tenant that asks, as JSON or (``format=csv``) as CSV."""
+        if not self._records.keeps_records:
+            raise Rejected("records are not kept: records.database_url is not set", status=404, code="not_configured")
+        since, until = (_seconds(request, name, default) for name, default in (("since", 0.0), ("until", 1e12)))
+        found = await self._records.find(request[WHO].tenant, since=since, until=until, limit=LIMIT)
+        if request.query.get("format") == "csv":
+            return _csv(MeterRecord, found)
+        following = found[-1].startedAt if len(found) == LIMIT else None
+        view = RecordsView(records=list(found), next=following)
+        return web.Response(text=view.model_dump_json(by_alias=True), content_type="application/json")
 
     def routes(self) -> list[Route]:
         """For ``make_app``."""
         return [
             Route(
                 method="GET", path="/v1/usage", handler=self.show, scope="speak",
-                summary="Speech of the tenant, by day",
+                summary="What the tenant used, by day", content_type=("application/json", "text/csv"),
                 answer=UsageView, tags=["speech"],
-            )
+            ),
+            Route(
+                method="GET", path="/v1/records", handler=self.records, scope="read",
+                summary="The tenant's records of calls and requests", content_type=("application/json", "text/csv"),
+                answer=RecordsView, tags=["calls"],
+            ),
         ]  # fmt: skip
+
+
+def _seconds(request: web.Request, name: str, default: float) -> float:
+    text = request.query.get(name, "")
+    try:
+        seconds = float(text) if text else default
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 1e12:
+        raise Rejected(f"{name} is {text[:40]!r}, expected seconds since 1970", status=422, code="invalid", param=name)
+    return seconds
+
+
+def _csv(model: type[BaseModel], rows: Sequence[BaseModel]) -> web.Response:
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow([field.alias or name for name, field in model.model_fields.items()])
+    for row in rows:
+        values = row.model_dump().values()
+        # A cell that begins like a formula is one to a spreadsheet, and callers choose what their number looks like.
+        writer.writerow([f"'{v}" if isinstance(v, str) and v[:1] in ("=", "+", "-", "@", "\t") else v for v in values])
+    return web.Response(text=out.getvalue(), content_type="text/csv", charset="utf-8")

@@ -97,7 +97,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
 
 HIDES = {
     ("GET", "/v1/calls"), ("GET", "/v1/routes"), ("GET", "/v1/voices"), ("GET", "/v1/audio/voices"),
-    ("GET", "/v1/usage"),
+    ("GET", "/v1/usage"), ("GET", "/v1/records"),
 }  # fmt: skip
 """Lists: answered, without anything of the other tenant's."""
 
@@ -162,7 +162,11 @@ class House:
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with api_gateway(tmp_path, **SECTIONS) as (made, engine, url), aiohttp.ClientSession(url) as http:
+    records = {"database_url": f"sqlite:///{tmp_path}/records.sqlite3"}
+    async with (
+        api_gateway(tmp_path, records=records, **SECTIONS) as (made, engine, url),
+        aiohttp.ClientSession(url) as http,
+    ):
         session = made.calls.begin(replace(CALL, route="a"), Leg())
         leg, _ = await made.webrtc.answer(CHROMIUM, ANYONE, route="a")
         assert made.audiosocket is not None
@@ -226,7 +230,7 @@ async def test_the_owner_and_an_admin_reach_what_others_do_not(house: House, sho
                 continue
             status, text, error = await house.ask(route, shown_by(key, shown))
             assert status == (403 if route.scope == "admin" and key == "one" else 200), (key, route.path, error)
-            if (route.method, route.path) in HIDES - {("GET", "/v1/usage")}:
+            if (route.method, route.path) in HIDES - {("GET", "/v1/usage"), ("GET", "/v1/records")}:
                 assert any(own in text for own in ('"a"', "one--anna", house.call_id))
     for method, path, status in (
         ("GET", "/v1/handoffs/{callSid}", 200), ("POST", "/v1/calls/expected/{uuid}", 404),

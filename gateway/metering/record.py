@@ -1,0 +1,66 @@
+"""The record of one call or one request of the speech API: what a tenant is billed by."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Outcome = Literal["open", "completed", "failed", "crashed"]
+
+
+class MeterRecord(BaseModel):
+    """One call or request. Times are seconds since the epoch."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    id: str
+    """The call's id, or the request's. A record of the same id is written once."""
+    kind: Literal["call", "request"]
+    tenant: str
+    startedAt: float
+    endedAt: float | None = None
+    """None: it goes on, or the process died before its end."""
+    outcome: Outcome = "open"
+    """``failed``: a fault of ours ended it. ``crashed``: the process died before its end."""
+    reason: str = ""
+    """How a call ended."""
+    route: str = ""
+    transport: str = ""
+    direction: str = ""
+    from_: str = Field("", alias="from")
+    """Empty unless ``records.numbers`` is on; so is ``to``."""
+    to: str = ""
+    characters: int = 0
+    """Characters of text that had a sound."""
+    audioSeconds: float = 0.0
+    """Sound that was made for the caller, or for the client."""
+    turns: int = 0
+    cuts: int = 0
+    gaps: int = 0
+    gapMs: int = 0
+    firstPacketMs: float | None = None
+    """The longest wait for a first packet. None: nobody waited."""
+
+
+class UsageDay(BaseModel):
+    """A tenant's use on one day (UTC), by what ended on that day."""
+
+    day: str
+    requests: int
+    characters: int
+    audioSeconds: float
+    calls: int
+    callSeconds: float
+
+
+class RecordSink(Protocol):
+    """Takes records. It never blocks and never raises."""
+
+    def begin(self, record: MeterRecord) -> None:
+        """Write that something goes on, so that a crash does not lose it."""
+        ...
+
+    def end(self, record: MeterRecord) -> None:
+        """Write how it ended, and count it."""
+        ...

@@ -1,0 +1,80 @@
+"""``/v1/usage`` and ``/v1/records`` at a whole gateway: calls and requests of a tenant, also after a restart."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from gateway.seams.messages import Text
+from tests.gateway.call.test_calls import CALL, Leg
+from tests.gateway.http.api_gateway import api_gateway
+from tests.waiting import until
+
+KEYS = [{"key": "one", "tenant": "one"}, {"key": "two", "tenant": "two"}]
+ROUTES = {"a": {"tenant": "one"}, "b": {"tenant": "two"}, "default": {}}
+
+
+async def got(http: aiohttp.ClientSession, path: str, key: str = "one", **query: str) -> Any:
+    async with http.get(path, params=query, headers={"Authorization": f"Bearer {key}"}) as answer:
+        assert answer.status == 200, await answer.text()
+        return await (answer.json() if answer.content_type == "application/json" else answer.text())
+
+
+async def test_calls_and_requests_are_recorded_and_outlive_the_process(tmp_path: Path) -> None:
+    sections: dict[str, Any] = {
+        "auth": {"api_keys": KEYS}, "routes": ROUTES,
+        "records": {"database_url": f"sqlite:///{tmp_path}/records.sqlite3", "numbers": True},
+    }  # fmt: skip
+    async with api_gateway(tmp_path, **sections) as (made, _, url), aiohttp.ClientSession(url) as http:
+        call = replace(CALL, route="a", from_="+4930123", to="+4989")
+        session = made.calls.begin(call, Leg())
+        await until(lambda: session.call_id in made.observers._sinks, "a call that can be watched")
+        (going_on,) = (await got(http, "/v1/records"))["records"]
+        assert (going_on["id"], going_on["outcome"]) == (session.call_id, "open")
+        session.on_message(Text(token="Hello there.", last=True))
+        await until(lambda: session.stats.frames, "a turn that is over")
+        session.end("over", hang_up=True)
+        await until(lambda: not len(made.directory), "the end of the call")
+        headers = {"Authorization": "Bearer one"}
+        async with http.post("/v1/tts", json={"text": "Hello."}, headers=headers) as answer:
+            assert answer.status == 200 and await answer.read()
+        async with http.post("/v1/tts", json={"text": "No.", "speaker": "nobody"}, headers=headers) as answer:
+            assert answer.status == 404
+
+    async with api_gateway(tmp_path, **sections) as (_, _, url), aiohttp.ClientSession(url) as http:
+        (day,) = (await got(http, "/v1/usage"))["days"]
+        assert (day["calls"], day["requests"]) == (1, 2) and day["callSeconds"] > 0
+        assert day["characters"] == len("Hello there.") + len("Hello.")
+        called, asked, failed = (await got(http, "/v1/records"))["records"]
+        assert (called["kind"], called["outcome"], called["reason"]) == ("call", "completed", "over")
+        assert (called["from"], called["to"], called["route"]) == ("+4930123", "+4989", "a")
+        assert called["audioSeconds"] > 0 and called["characters"] == 12 and called["firstPacketMs"] > 0
+        assert (asked["kind"], asked["characters"]) == ("request", 6) and asked["firstPacketMs"] > 0
+        assert (failed["outcome"], failed["characters"], failed["audioSeconds"]) == ("failed", 0, 0)
+        assert day["audioSeconds"] == round(called["audioSeconds"] + asked["audioSeconds"], 2)
+        assert (await got(http, "/v1/records", since=str(called["startedAt"] + 1e6)))["records"] == []
+
+        rows = list(csv.DictReader((await got(http, "/v1/records", format="csv")).splitlines()))
+        assert [row["id"] for row in rows] == [called["id"], asked["id"], failed["id"]]
+        assert rows[0]["from"] == "'+4930123", "a spreadsheet takes it for a formula"
+        (row,) = csv.DictReader((await got(http, "/v1/usage", format="csv")).splitlines())
+        assert row["calls"] == "1" and row["day"] == day["day"]
+
+        assert (await got(http, "/v1/usage", "two"))["days"] == []
+        assert (await got(http, "/v1/records", "two"))["records"] == []
+
+
+async def test_without_a_database_there_are_days_and_no_records_and_no_numbers(tmp_path: Path) -> None:
+    async with api_gateway(tmp_path) as (made, _, url), aiohttp.ClientSession(url) as http:
+        made.calls.begin(replace(CALL, from_="+4930123"), Leg()).end("over", hang_up=True)
+        await until(lambda: not len(made.directory), "the end of the call")
+        (day,) = (await got(http, "/v1/usage"))["days"]
+        assert (day["calls"], day["requests"]) == (1, 0)
+        async with http.get("/v1/records") as answer:
+            assert (answer.status, (await answer.json())["error"]["code"]) == (404, "not_configured")
+        async with http.get("/v1/records", params={"since": "yesterday"}) as answer:
+            assert answer.status == 404
