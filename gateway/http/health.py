@@ -86,7 +86,8 @@ class Health:
         logged = ""
         while True:
             try:
-                self._status = await asyncio.wait_for(self._engine_status(), _ENGINE_ANSWERS_S)
+                async with asyncio.timeout(_ENGINE_ANSWERS_S):  # Python 3.11's wait_for can lose a cancellation
+                    self._status = await self._engine_status()
                 logged = ""
             except (EngineError, TimeoutError) as exc:
                 self._status = None

@@ -55,3 +55,20 @@ async def test_an_engine_that_cannot_speak_a_full_house_and_a_drain_keep_calls_a
         assert health.why_not_ready() == "draining"
     finally:
         watch.cancel()
+
+
+@pytest.mark.virtual_time
+async def test_a_watch_that_is_ended_in_the_moment_of_an_answer_ends() -> None:
+    """It went on, and asked an engine whose connection was closed."""
+    answer: asyncio.Future[EngineStatus] = asyncio.get_running_loop().create_future()
+
+    async def status() -> EngineStatus:
+        return await answer
+
+    watch = asyncio.create_task(Health(LocalDirectory(limit=1), status, version="1").watch())
+    await asyncio.sleep(0.1)  # it waits for the answer
+    answer.set_result(EngineStatus(ready=True, engine="tone", model="hum"))
+    await asyncio.sleep(0)  # the answer is there, and nobody has looked at it
+    watch.cancel()
+    await asyncio.wait([watch], timeout=60)
+    assert watch.cancelled()
