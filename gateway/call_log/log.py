@@ -184,24 +184,29 @@ def _open(folder: Path) -> Engine:
     return database
 
 
+_COLUMNS = {
+    "callId": "call_id",
+    "callSid": "call_sid",
+    "route": "route",
+    "transport": "transport",
+    "direction": "direction",
+    "from_": "from_number",
+    "to": "to_number",
+    "startedAt": "started_at",
+    "durationMs": "duration_ms",
+    "reason": "reason",
+    "outcome": "outcome",
+    "turns": "turns",
+    "gaps": "gaps",
+    "gapMs": "gap_ms",
+    "firstPacketMs": "first_packet_ms",
+}
+"""The column of each field that a summary has."""
+
+
 def _columns(record: CallRecord) -> dict[str, object]:
     said = [entry.text for entry in record.entries if isinstance(entry, (Said, Heard)) and entry.text]
-    return {
-        "call_id": record.callId,
-        "call_sid": record.callSid,
-        "route": record.route,
-        "transport": record.transport,
-        "direction": record.direction,
-        "from_number": record.from_,
-        "to_number": record.to,
-        "started_at": record.startedAt,
-        "duration_ms": record.durationMs,
-        "reason": record.reason,
-        "outcome": record.outcome,
-        "turns": record.turns,
-        "gaps": record.gaps,
-        "gap_ms": record.gapMs,
-        "first_packet_ms": record.firstPacketMs,
+    return {column: getattr(record, field) for field, column in _COLUMNS.items()} | {
         "words": "\n".join(said),
         "entries": orjson.dumps([entry.model_dump() for entry in record.entries]).decode(),
         "entries_lost": record.entriesLost,
@@ -209,23 +214,7 @@ def _columns(record: CallRecord) -> dict[str, object]:
 
 
 def _fields(row: Row[Any]) -> dict[str, Any]:
-    return {
-        "callId": row.call_id,
-        "callSid": row.call_sid,
-        "route": row.route,
-        "transport": row.transport,
-        "direction": row.direction,
-        "from_": row.from_number,
-        "to": row.to_number,
-        "startedAt": row.started_at,
-        "durationMs": row.duration_ms,
-        "reason": row.reason,
-        "outcome": row.outcome,
-        "turns": row.turns,
-        "gaps": row.gaps,
-        "gapMs": row.gap_ms,
-        "firstPacketMs": row.first_packet_ms,
-    }
+    return {field: getattr(row, column) for field, column in _COLUMNS.items()}
 
 
 def _summary(row: Row[Any]) -> CallSummary:
