@@ -69,7 +69,7 @@ async def test_console_with_live_and_past_calls_and_the_page_of_one(driver: webd
 async def test_pages(driver: webdriver.Chrome, tmp_path: Path, path: str) -> None:
     async with console(driver, tmp_path) as page:
         await page.open(f"{page.live.http}{path}")
-        await page.until(bool, "return document.querySelector('main summary, main button')")
+        await page.until(bool, "return document.querySelector('main table, main button')")
         assert await violations(page) == {}
 
 
