@@ -28,12 +28,16 @@ class HealthView(ApiModel):
     """The answer of ``/v1/health``."""
 
     status: str
-    """``ready``, or what is missing."""
+    """``ok``, or what is missing; the answer's HTTP status is 503 then."""
     version: str
     engine: str
     model: str
-    gpu: str
-    vllm: str
+    gpu: bool
+    """Whether the engine works on one."""
+    gpuName: str
+    vllm: bool
+    """Whether vLLM runs the language model."""
+    vllmVersion: str
     calls: int
     callsLimit: int
     active: int
@@ -99,14 +103,16 @@ class Health:
 
     async def show(self, request: web.Request) -> web.Response:
         """Answer with the state of gateway and engine."""
-        status, sip = self._status, self._sip()
+        status, sip, why = self._status, self._sip(), self.why_not_ready()
         view = HealthView(
-            status=self.why_not_ready() or "ready",
+            status=why or "ok",
             version=self._version,
             engine=status.engine if status else "",
             model=status.model if status else "",
-            gpu=status.gpu if status else "",
-            vllm=status.vllm if status else "",
+            gpu=bool(status and status.gpu),
+            gpuName=status.gpu if status else "",
+            vllm=bool(status and status.vllm),
+            vllmVersion=status.vllm if status else "",
             calls=len(self._directory),
             callsLimit=self._directory.limit,
             active=status.active if status else 0,
@@ -114,7 +120,7 @@ class Health:
             registrations=list(sip.registrations),
             trunks=list(sip.trunks),
         )
-        return web.json_response(view.model_dump())
+        return web.json_response(view.model_dump(), status=503 if why else 200)
 
     async def live(self, request: web.Request) -> web.Response:
         """Answer, to show that the process lives."""

@@ -11,10 +11,11 @@ export class Refused extends Error {
 /**
  * Ask, and have what is wrong thrown.
  * @param {string} path
- * @param {RequestInit & {json?: object}} [options] `json` is sent as the body.
+ * @param {RequestInit & {json?: object, also?: number}} [options] `json` is sent as the body; `also` is one more status
+ *   that is an answer.
  * @returns {Promise<Response>}
  */
-export async function ask(path, {json, ...options} = {}) {
+export async function ask(path, {json, also, ...options} = {}) {
   if (json !== undefined) {
     options = {method: "POST", body: JSON.stringify(json), headers: {"Content-Type": "application/json"}, ...options};
   }
@@ -24,7 +25,7 @@ export async function ask(path, {json, ...options} = {}) {
   } catch {
     throw new Refused(0, {code: "unreachable", message: "the server cannot be reached"});
   }
-  if (response.ok) return response;
+  if (response.ok || response.status === also) return response;
   if (response.status === 401) location.reload(); // the key is gone: the page asks for it
   const {error} = await response.json().catch(() => ({}));
   throw new Refused(response.status, error);

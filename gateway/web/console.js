@@ -107,13 +107,14 @@ const PLOTS = [
 byId("plots").append(...PLOTS.map(({plot}) => plot.element));
 
 async function figures() {
-  const health = await askJson("/v1/health").catch(error => {
+  const answer = await ask("/v1/health", {also: 503}).catch(error => {
     status("unreachable", error.message);
     throw error;
   });
-  status(health.status === "ready" ? "ready" : "waiting", health.status);
+  const health = await answer.json();
+  status(answer.ok ? "ready" : "waiting", answer.ok ? "ready" : health.status);
   byId("calls-live").textContent = `${health.calls} / ${health.callsLimit}`;
-  byId("engine").textContent = [...new Set([health.engine, health.model, health.gpu])].filter(Boolean).join(" · ") || "–";
+  byId("engine").textContent = [...new Set([health.engine, health.model, health.gpuName])].filter(Boolean).join(" · ") || "–";
   byId("engine-active").textContent = health.active;
   byId("engine-queued").textContent = health.queued;
   document.title = health.calls ? `${health.calls} live – talkspurt console` : "talkspurt console";

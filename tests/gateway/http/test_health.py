@@ -44,15 +44,19 @@ async def test_an_engine_that_cannot_speak_a_full_house_and_a_drain_keep_calls_a
         directory.limit = 1
         assert health.why_not_ready() == "engine is not ready"
         assert (await health.ready(None)).status == 503  # type: ignore[arg-type]  # the request is not looked at
-        engine.answer = EngineStatus(ready=True, engine="tone", model="hum")
+        engine.answer = EngineStatus(ready=True, engine="tone", model="hum", gpu="NVIDIA H200")
         await until(lambda: health.engine_is_ready)
         assert health.why_not_ready() == ""
-        shown = json.loads((await health.show(None)).body)  # type: ignore[arg-type]
-        assert (shown["status"], shown["engine"], shown["callsLimit"]) == ("ready", "tone", 1)
+        answer = await health.show(None)  # type: ignore[arg-type]
+        shown = json.loads(answer.body)
+        assert (answer.status, shown["status"], shown["engine"], shown["callsLimit"]) == (200, "ok", "tone", 1)
+        assert (shown["gpu"], shown["gpuName"]) == (True, "NVIDIA H200") and shown["vllm"] is False
         directory.limit = 0
         assert health.why_not_ready() == "full"
         directory.draining = True
         assert health.why_not_ready() == "draining"
+        answer = await health.show(None)  # type: ignore[arg-type]
+        assert (answer.status, json.loads(answer.body)["status"]) == (503, "draining")
     finally:
         watch.cancel()
 
