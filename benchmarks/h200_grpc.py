@@ -22,7 +22,8 @@ from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
 from tts_engine.config import EngineConfig, EngineTimeouts
 from tts_engine.errors import Unavailable
 from tts_engine.metrics import PrometheusObserver
-from tts_engine.pipeline.engine import Engine, SpeechConfig
+from tts_engine.pipeline.engine import Engine
+from tts_engine.pipeline.settings import SpeechConfig
 from tts_engine.service import runner
 from tts_engine.service.client import GrpcEngine
 from tts_engine.synthesizer import Playhead

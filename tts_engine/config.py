@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from tts_engine.pipeline.engine import SpeechConfig
+from tts_engine.pipeline.settings import SpeechConfig
 
 Seconds = float
 

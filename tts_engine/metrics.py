@@ -102,7 +102,7 @@ NORMALISER_REQUESTS = Counter(
 
 
 class PrometheusObserver:
-    """A ``tts_engine.pipeline.engine.EngineObserver`` that counts into ``REGISTRY``."""
+    """A ``tts_engine.pipeline.observer.EngineObserver`` that counts into ``REGISTRY``."""
 
     def first_chunk(self, engine: str, seconds: float) -> None:
         FIRST_CHUNK.labels(engine).observe(seconds)

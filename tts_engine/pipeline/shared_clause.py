@@ -8,14 +8,17 @@ The work goes on as long as anybody listens, even when the leader was cancelled,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tts_engine.errors import EngineError, SynthesisFailed, Unavailable
-from tts_engine.synthesizer import Playhead, WordSpan
+from tts_engine.pipeline.observer import EngineObserver
+from tts_engine.pipeline.silence import SilenceTrimmer
+from tts_engine.synthesizer import PcmChunk, Playhead, WordSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +128,36 @@ class ClauseInMaking:
     def _wake(self) -> None:
         self._changed.set()
         self._changed.clear()
+
+
+async def audible_pieces(
+    made: AsyncGenerator[PcmChunk, None], rate: int, model: str, observer: EngineObserver | None
+) -> AsyncGenerator[Piece, None]:
+    """Yield the sound that the model makes of a clause, without the silence at its ends."""
+    trimmer = SilenceTrimmer(rate)
+    words: list[WordSpan] = []
+    engine_ms, samples = 0.0, 0
+    async with aclosing(made) as chunks:
+        async for chunk in chunks:
+            engine_ms += chunk.engine_ms
+            if observer is not None:
+                observer.queued(chunk.queue_ms / 1e3)
+            words += chunk.words
+            pcm = trimmer.push(chunk.pcm)
+            audible: list[WordSpan] = []
+            if len(pcm):
+                audible, words = _moved(words, trimmer.trimmed or 0), []
+                samples += len(pcm)
+            yield Piece(pcm, audible, chunk.text_ms, chunk.queue_ms, chunk.engine_ms)
+    tail = trimmer.finish()
+    samples += len(tail)
+    if samples and observer is not None:
+        observer.realtime_factor(model, engine_ms * rate / 1e3 / samples)
+    yield Piece(tail, last=True)
+
+
+def _moved(words: Sequence[WordSpan], lead: int) -> list[WordSpan]:
+    """Return words whose samples count behind the first ``lead`` ones, which were trimmed."""
+    return [
+        replace(w, first_sample=max(0, w.first_sample - lead), end_sample=max(0, w.end_sample - lead)) for w in words
+    ]

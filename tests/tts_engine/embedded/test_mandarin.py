@@ -17,7 +17,8 @@ from tts_engine.api import AudioChunk, SpeechEngine, UtteranceRequest
 from tts_engine.config import EmbeddedConfig, EngineConfig, MandarinConfig
 from tts_engine.embedded.synthesizer import EmbeddedSynthesizer
 from tts_engine.errors import Exhausted, InvalidRequest, NotFound, Unavailable
-from tts_engine.pipeline.engine import Engine, SpeechConfig
+from tts_engine.pipeline.engine import Engine
+from tts_engine.pipeline.settings import SpeechConfig
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.server import SpeechServer
 from tts_engine.synthesizer import ClauseRequest, Playhead

@@ -20,7 +20,8 @@ from tts_engine.embedded.hibari import HibariVoice, Waveform, band
 from tts_engine.embedded.hibari_text import Reader
 from tts_engine.embedded.synthesizer import EmbeddedSynthesizer
 from tts_engine.errors import InvalidRequest, NotFound
-from tts_engine.pipeline.engine import Engine, SpeechConfig
+from tts_engine.pipeline.engine import Engine
+from tts_engine.pipeline.settings import SpeechConfig
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead, WordSpan
 from voicecodecs.pcm import dbov, to_float32
 from voicecodecs.registry import AudioFormat, decoder

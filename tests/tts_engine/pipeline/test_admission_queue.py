@@ -11,7 +11,8 @@ from tests.tts_engine.pipeline.test_engine import Counter
 from tts_engine.api import AudioChunk, UtteranceRequest
 from tts_engine.errors import EngineError, Exhausted
 from tts_engine.pipeline.admission_queue import AdmissionConfig, AdmissionQueue, Ticket
-from tts_engine.pipeline.engine import Engine, SpeechConfig
+from tts_engine.pipeline.engine import Engine
+from tts_engine.pipeline.settings import SpeechConfig
 from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk, Playhead
 from tts_engine.tone import ToneSynthesizer
 from voicecodecs.registry import AudioFormat

@@ -11,7 +11,8 @@ import pytest
 
 from tts_engine.api import AudioChunk, TextSpan, UtteranceRequest
 from tts_engine.errors import Exhausted, InvalidRequest, SynthesisFailed, Unavailable
-from tts_engine.pipeline.engine import Engine, PauseConfig, SpeechConfig
+from tts_engine.pipeline.engine import Engine
+from tts_engine.pipeline.settings import PauseConfig, SpeechConfig
 from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk
 from tts_engine.tone import LETTER_MS, ToneSynthesizer, tone_hz
 from voicecodecs.registry import AudioFormat

@@ -12,7 +12,8 @@ import pytest
 from tests.tts_engine.pipeline.test_engine import Counter
 from tts_engine.api import AudioChunk, TextSpan, UtteranceRequest
 from tts_engine.errors import EngineError, Exhausted, SynthesisFailed
-from tts_engine.pipeline.engine import Engine, SpeechConfig
+from tts_engine.pipeline.engine import Engine
+from tts_engine.pipeline.settings import SpeechConfig
 from tts_engine.pipeline.shared_clause import ClauseInMaking, Piece, SharedPlayhead
 from tts_engine.synthesizer import ClauseRequest, Hearing, PcmChunk, Playhead
 from tts_engine.tone import ToneSynthesizer
