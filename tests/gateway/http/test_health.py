@@ -48,7 +48,7 @@ async def test_an_engine_that_cannot_speak_a_full_house_and_a_drain_keep_calls_a
         await until(lambda: health.engine_is_ready)
         assert health.why_not_ready() == ""
         answer = await health.show(None)  # type: ignore[arg-type]
-        shown = json.loads(answer.body)
+        shown = json.loads(answer.body)  # type: ignore[arg-type]
         assert (answer.status, shown["status"], shown["engine"], shown["callsLimit"]) == (200, "ok", "tone", 1)
         assert (shown["gpu"], shown["gpuName"]) == (True, "NVIDIA H200") and shown["vllm"] is False
         directory.limit = 0
@@ -56,7 +56,7 @@ async def test_an_engine_that_cannot_speak_a_full_house_and_a_drain_keep_calls_a
         directory.draining = True
         assert health.why_not_ready() == "draining"
         answer = await health.show(None)  # type: ignore[arg-type]
-        assert (answer.status, json.loads(answer.body)["status"]) == (503, "draining")
+        assert (answer.status, json.loads(answer.body)["status"]) == (503, "draining")  # type: ignore[arg-type]
     finally:
         watch.cancel()
 
