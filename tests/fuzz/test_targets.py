@@ -23,6 +23,7 @@ PARSERS = (
     "gateway/carriers/asterisk/audiosocket.py",
     "gateway/carriers/freeswitch/esl_messages.py",
     "gateway/clips/clips.py",
+    "gateway/credentials/json_web_tokens.py",
     "gateway/dialogue/wire.py",
     "gateway/http/**/*.py",
     "gateway/listener/connection.py",
@@ -49,7 +50,6 @@ READS = re.compile(
 
 TRUSTED = {
     "gateway/credentials/api_keys.py": "the file of keys that `talkspurt keys` wrote",
-    "gateway/credentials/json_web_tokens.py": "the operator's file of public keys; PyJWT reads the tokens",
     "gateway/dialogue/script.py": "the operator's scripts",
     "gateway/uplink/sealing.py": "recordings that this server sealed",
     "gateway/recognition/server.py": "the embedded recogniser's socket, whose only client is this gateway",
