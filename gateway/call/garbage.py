@@ -6,7 +6,7 @@ collected automatically, the second one more often than by default, because its 
 
 A server with calls at all hours has no such moment, and what it has to collect grows meanwhile: beside 100 calls and
 attackers, eight minutes of it took 622 ms. So a full collection also comes when there is enough to make it about twice
-as long as it has to be: 7 to 15 ms there, every 10 to 20 s under attack.
+as long as it has to be: 30 to 43 ms there, every 10 to 20 s under attack.
 """
 
 from __future__ import annotations
