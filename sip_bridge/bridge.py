@@ -24,9 +24,10 @@ from gateway.seams.originate import CallOrder
 from gateway.seams.sip_state import RegistrationState, SipState, TrunkState
 from sip_bridge.call import IncomingCall, SipCall
 from sip_bridge.config import SipConfig, TrunkConfig
-from sip_bridge.dialog import Dialog, DialogId, Refusal, dialog_id
+from sip_bridge.dialog.dialog import Dialog, DialogId, Refusal, dialog_id
+from sip_bridge.dialog.invite import Invitation, invitation_of
+from sip_bridge.dialog.transaction import Act, Key, Timing
 from sip_bridge.errors import NotAcceptable, PortsExhausted, ProtocolError
-from sip_bridge.invite import Invitation, invitation_of
 from sip_bridge.io.client import Client
 from sip_bridge.io.endpoint import Endpoint, Limits
 from sip_bridge.io.pings import Pings
@@ -38,7 +39,6 @@ from sip_bridge.message.sip import Request, Response, Uri, response_to
 from sip_bridge.outgoing import Outgoing
 from sip_bridge.registration import Registration
 from sip_bridge.targets import read_target
-from sip_bridge.transaction import Act, Key, Timing
 from sip_bridge.trunks import Standing, Trunk, Trunks
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from gateway.media.latch import Latch
 from gateway.media.timer import DeadlineTimer
 from gateway.seams.leg import CallEvents, TransferStart
 from sip_bridge.config import SipConfig, TrunkConfig
-from sip_bridge.dialog import Dialog, Refusal
-from sip_bridge.effects import (
+from sip_bridge.dialog.dialog import Dialog, Refusal
+from sip_bridge.dialog.effects import (
     Acknowledge,
     Ask,
     Begin,
@@ -36,9 +36,10 @@ from sip_bridge.effects import (
     Trouble,
     Waits,
 )
+from sip_bridge.dialog.invite import InviteDialog, State, invitation_of
+from sip_bridge.dialog.invite_server import InviteServer
+from sip_bridge.dialog.transaction import Act, Key
 from sip_bridge.errors import ProtocolError
-from sip_bridge.invite import InviteDialog, State, invitation_of
-from sip_bridge.invite_server import InviteServer
 from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.io.ports import PortPair
 from sip_bridge.io.rtp_leg import RtpLeg
@@ -47,7 +48,6 @@ from sip_bridge.message.parameters import Caller, caller_of, route_of, user_to_u
 from sip_bridge.message.sdp import Agreed
 from sip_bridge.message.sip import Request, Response, Uri
 from sip_bridge.targets import domain_of
-from sip_bridge.transaction import Act, Key
 from voicecodecs.registry import AudioFormat
 
 log = logging.getLogger(__name__)

@@ -18,9 +18,10 @@ from gateway.seams.calling import Allowed
 from gateway.seams.originate import Attempt, AttemptState, CallOrder
 from sip_bridge.call import Host, SipCall
 from sip_bridge.config import SipConfig, TrunkConfig
-from sip_bridge.effects import Effect, Invite, Left, Outcome, Progress, Settled
+from sip_bridge.dialog.effects import Effect, Invite, Left, Outcome, Progress, Settled
+from sip_bridge.dialog.invite_client import InviteClient
+from sip_bridge.dialog.transaction import Act, Key
 from sip_bridge.errors import ProtocolError, Unreachable
-from sip_bridge.invite_client import InviteClient
 from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.io.locate import locate
 from sip_bridge.io.ports import PortPair
@@ -28,7 +29,6 @@ from sip_bridge.local import Peer
 from sip_bridge.message.parameters import Caller, headers_of, is_own, number_of
 from sip_bridge.message.sip import REASONS, Address, Response, Uri
 from sip_bridge.targets import domain_of, read_target
-from sip_bridge.transaction import Act, Key
 
 log = logging.getLogger(__name__)
 

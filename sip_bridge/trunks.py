@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gateway.listener.source_limit import SourceLimit
-from sip_bridge.dialog import Refusal
+from sip_bridge.dialog.dialog import Refusal
 from sip_bridge.errors import ProtocolError
 from sip_bridge.message.digest import ServerAuth, Verdict
 from sip_bridge.message.sip import Request

@@ -58,20 +58,10 @@ PURE = [
     "tts_engine/pipeline/clause_cache.py",
     "codecs/voicecodecs",
     "sip_bridge/message",
-    "sip_bridge/transaction.py",
-    "sip_bridge/dialog.py",
-    "sip_bridge/invite.py",
-    "sip_bridge/invite_client.py",
-    "sip_bridge/invite_server.py",
-    "sip_bridge/awaited_ack.py",
-    "sip_bridge/session_modification.py",
-    "sip_bridge/session_refresh.py",
-    "sip_bridge/own_requests.py",
-    "sip_bridge/effects.py",
+    "sip_bridge/dialog",
     "sip_bridge/local.py",
     "sip_bridge/trunks.py",
     "sip_bridge/targets.py",
-    "sip_bridge/transfer.py",
 ]
 """Bytes in, messages out; time is an argument."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from sip_bridge.dialog.transaction import Act, Key
 from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.local import HeaderItems, Peer
 from sip_bridge.message.digest import ClientAuth, authorization, wants_fresh_nonce
 from sip_bridge.message.sip import Request, Response, response_to
-from sip_bridge.transaction import Act, Key
 
 
 class Client:

@@ -16,6 +16,18 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gateway.listener.source_limit import SourceLimit
+from sip_bridge.dialog.transaction import (
+    Act,
+    Deliver,
+    Effect,
+    Failed,
+    Key,
+    Send,
+    State,
+    Timing,
+    Transactions,
+    server_key,
+)
 from sip_bridge.errors import ProtocolError
 from sip_bridge.io.tls import names_of
 from sip_bridge.local import EXTENSIONS, METHODS, SUPPORTED, Peer
@@ -32,7 +44,6 @@ from sip_bridge.message.sip import (
     parse,
     response_to,
 )
-from sip_bridge.transaction import Act, Deliver, Effect, Failed, Key, Send, State, Timing, Transactions, server_key
 from sip_bridge.trunks import Standing
 
 log = logging.getLogger(__name__)

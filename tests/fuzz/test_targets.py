@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[2]
 
 PARSERS = (
     "sip_bridge/message/*.py",
-    "sip_bridge/dialog.py",
+    "sip_bridge/dialog/dialog.py",
     "sip_bridge/targets.py",
-    "sip_bridge/transfer.py",
+    "sip_bridge/dialog/transfer.py",
     "gateway/carriers/*/dialect.py",
     "gateway/carriers/*/call_control.py",
     "gateway/carriers/*/proof.py",

@@ -16,10 +16,10 @@ from gateway.errors import Rejected
 from sip_bridge.bridge import SipBridge
 from sip_bridge.call import SipCall
 from sip_bridge.config import SipConfig
+from sip_bridge.dialog.transaction import failure_ack
 from sip_bridge.message.sdp import Media
 from sip_bridge.message.sdp import parse as parse_sdp
 from sip_bridge.message.sip import Headers, Message, Request, Response, parse, response_to
-from sip_bridge.transaction import failure_ack
 from tests.waiting import PATIENCE_S as PATIENCE_S
 
 FAST = {"t1": 0.03, "t2": 0.12, "t4": 0.1}

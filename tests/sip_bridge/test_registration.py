@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sip_bridge.config import RegistrationConfig
+from sip_bridge.dialog.transaction import Act, Key
 from sip_bridge.io.client import Client
 from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.local import LocalAddress, Peer
 from sip_bridge.message.digest import ServerAuth, Verdict
 from sip_bridge.message.sip import Headers, Request, Response, Uri, response_to
 from sip_bridge.registration import Registration, granted
-from sip_bridge.transaction import Act, Key
 from sip_bridge.trunks import Standing
 from tests.virtual_loop import VirtualLoop
 from tests.waiting import until

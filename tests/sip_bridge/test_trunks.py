@@ -5,7 +5,7 @@ import ipaddress
 import pytest
 
 from gateway.listener.source_limit import SourceLimit
-from sip_bridge.dialog import Refusal
+from sip_bridge.dialog.dialog import Refusal
 from sip_bridge.message.digest import ClientAuth, ServerAuth
 from sip_bridge.message.sip import Request
 from sip_bridge.trunks import Standing, Trunk, Trunks

@@ -18,9 +18,9 @@ from gateway.errors import Rejected
 from gateway.seams.originate import Attempt, CallOrder
 from sip_bridge.bridge import SipBridge
 from sip_bridge.config import SipConfig
+from sip_bridge.dialog.transaction import failure_ack
 from sip_bridge.message.sdp import Agreed
 from sip_bridge.message.sip import Headers, Message, Request, Response, parse, response_to
-from sip_bridge.transaction import failure_ack
 from tests.sip_bridge.phone import policy
 
 US, FAR = ("127.0.0.1", 5060), ("127.0.0.9", 7000)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import random
 
-from sip_bridge.dialog import Dialog, dialog_id, min_session_s, session_agreed, session_answer
+from sip_bridge.dialog.dialog import Dialog, dialog_id, min_session_s, session_agreed, session_answer
+from sip_bridge.dialog.transfer import fragment_status
 from sip_bridge.errors import NotAcceptable, ProtocolError
 from sip_bridge.message import sdp
 from sip_bridge.message.body import description_of, digit_of
@@ -26,7 +27,6 @@ from sip_bridge.message.sip import (
 )
 from sip_bridge.registration import granted
 from sip_bridge.targets import read_target
-from sip_bridge.transfer import fragment_status
 from tests.fuzz.target import Target, pieces
 
 REALM = "talkspurt"
@@ -252,8 +252,8 @@ TARGETS = [
     ),
     Target(
         name="sip-headers", run=run_headers, words=WORDS, seeds=(INVITE, MULTIPART, ANSWER, CHALLENGE),
-        covers=("sip_bridge/message/body.py", "sip_bridge/message/parameters.py", "sip_bridge/dialog.py",
-                "sip_bridge/transfer.py"),
+        covers=("sip_bridge/message/body.py", "sip_bridge/message/parameters.py", "sip_bridge/dialog/dialog.py",
+                "sip_bridge/dialog/transfer.py"),
     ),
     Target(
         name="sip-stream", run=run_stream, covers=_MESSAGE, words=WORDS,

@@ -9,16 +9,16 @@ from typing import Any
 from pydantic import SecretStr
 
 from sip_bridge.config import SipTimeouts, TrunkConfig
-from sip_bridge.dialog import Refusal
-from sip_bridge.effects import Acknowledge, Ask, Begin, Invite, Left, Post, Respond
+from sip_bridge.dialog.dialog import Refusal
+from sip_bridge.dialog.effects import Acknowledge, Ask, Begin, Invite, Left, Post, Respond
+from sip_bridge.dialog.invite import InviteDialog, State
+from sip_bridge.dialog.invite_client import InviteClient
+from sip_bridge.dialog.invite_server import InviteServer
+from sip_bridge.dialog.own_requests import key_of
+from sip_bridge.dialog.transaction import server_key
 from sip_bridge.errors import NotAcceptable, ProtocolError
-from sip_bridge.invite import InviteDialog, State
-from sip_bridge.invite_client import InviteClient
-from sip_bridge.invite_server import InviteServer
 from sip_bridge.local import LocalAddress, Peer
 from sip_bridge.message.sip import Address, Request, Uri, parse, response_to
-from sip_bridge.own_requests import key_of
-from sip_bridge.transaction import server_key
 from tests.fuzz.target import Target, joined, parts
 from tests.fuzz.targets.sip import OFFER, SECURE
 from tests.fuzz.targets.sip import WORDS as SIP_WORDS
@@ -191,9 +191,12 @@ _UP = (b"\x01\x01", b"\x01\x00\x00\x00")
 TARGETS = [
     Target(
         name="sip-call", run=run_call,
-        covers=("sip_bridge/invite.py", "sip_bridge/invite_client.py", "sip_bridge/invite_server.py",
-                "sip_bridge/awaited_ack.py", "sip_bridge/session_modification.py", "sip_bridge/session_refresh.py",
-                "sip_bridge/own_requests.py", "sip_bridge/transfer.py"),
+        covers=(
+            "sip_bridge/dialog/invite.py", "sip_bridge/dialog/invite_client.py", "sip_bridge/dialog/invite_server.py",
+            "sip_bridge/dialog/awaited_ack.py", "sip_bridge/dialog/session_modification.py",
+            "sip_bridge/dialog/session_refresh.py", "sip_bridge/dialog/own_requests.py",
+            "sip_bridge/dialog/transfer.py",
+        ),
         seeds=(
             joined(*_UP, b"\x01\x02\x01\x01", b"\x01\x00\x00\x00", b"\x01\x01\x00\x01"),
             joined(b"\x41\x01", b"\x01\x00\x00\x00", b"\x00\xf0", b"\x01\x03\x01\x01Supported: timer", b"\x07\x00"),

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from sip_bridge.dialog import Dialog, DialogId, dialog_id
+from sip_bridge.dialog.dialog import Dialog, DialogId, dialog_id
+from sip_bridge.dialog.transaction import Act, Key, Timing
 from sip_bridge.errors import SipError
 from sip_bridge.io.endpoint import Endpoint, Limits
 from sip_bridge.local import Peer
 from sip_bridge.message.sdp import Negotiation
 from sip_bridge.message.sdp import parse as parse_sdp
 from sip_bridge.message.sip import Headers, Request, Response, parse, response_to
-from sip_bridge.transaction import Act, Key, Timing
 from sip_bridge.trunks import Standing
 from tests.peers.ports import free_port
 from tests.sip_bridge.sip_messages import request

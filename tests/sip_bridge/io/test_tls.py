@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import trustme
 
+from sip_bridge.dialog.transaction import Act, Timing
 from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.io.tls import client_context, names_of, server_context
 from sip_bridge.local import Peer
 from sip_bridge.message.sip import Headers, Request, Response
-from sip_bridge.transaction import Act, Timing
 from tests.sip_bridge.io.test_endpoint import RFC_TIMES, Answerer
 from tests.waiting import PATIENCE_S, until
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from gateway.seams.originate import AttemptState
+from sip_bridge.dialog.transaction import Key
 from sip_bridge.local import Peer
 from sip_bridge.message.sdp import Agreed
 from sip_bridge.message.sip import Request, Response, Uri
-from sip_bridge.transaction import Key
 
 
 @dataclass(frozen=True, slots=True)

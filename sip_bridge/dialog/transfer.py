@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from urllib.parse import quote
 
-from sip_bridge.dialog import Dialog, Refusal
-from sip_bridge.effects import Effect, Follow, Respond
+from sip_bridge.dialog.dialog import Dialog, Refusal
+from sip_bridge.dialog.effects import Effect, Follow, Respond
+from sip_bridge.dialog.own_requests import OwnRequests
+from sip_bridge.dialog.transaction import Key
 from sip_bridge.message.parameters import USER_TO_USER, user_to_user
 from sip_bridge.message.sip import Address, Request, Response, Uri, response_to
-from sip_bridge.own_requests import OwnRequests
-from sip_bridge.transaction import Key
 
 _STATUS = re.compile(rb"\s*SIP/2\.0\s+([1-6][0-9]{2})(?:[ \t]+([^\r\n]*))?")
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 import secrets
 
 from sip_bridge.config import SipTimeouts, TrunkConfig
-from sip_bridge.dialog import Dialog, Refusal, SessionTimer
-from sip_bridge.effects import Begin, Waits
+from sip_bridge.dialog.dialog import Dialog, Refusal, SessionTimer
+from sip_bridge.dialog.effects import Begin, Waits
+from sip_bridge.dialog.invite import InviteDialog, State, Timer
+from sip_bridge.dialog.transaction import Key
 from sip_bridge.errors import ProtocolError
-from sip_bridge.invite import InviteDialog, State, Timer
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.body import SDP, description_of
 from sip_bridge.message.sip import Request, Response
-from sip_bridge.transaction import Key
 
 
 class InviteServer(InviteDialog):

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sip_bridge.dialog import Dialog
-from sip_bridge.effects import Acknowledge, Ask, Effect
+from sip_bridge.dialog.dialog import Dialog
+from sip_bridge.dialog.effects import Acknowledge, Ask, Effect
+from sip_bridge.dialog.transaction import Key
 from sip_bridge.local import HeaderItems, LocalAddress, Peer
 from sip_bridge.message.digest import ClientAuth, authorization
 from sip_bridge.message.sip import Request, Response
-from sip_bridge.transaction import Key
 
 Done: TypeAlias = Callable[[Response | None, float], None]
 """Is told the final response, and the time. None: no response came, or the request could not be sent."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sip_bridge.dialog import (
+from sip_bridge.dialog.dialog import (
     Dialog,
     Refusal,
     SessionTimer,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 
-from sip_bridge.dialog import (
+from sip_bridge.dialog.dialog import (
     MIN_SESSION_S,
     Refusal,
     SessionTimer,

@@ -12,17 +12,17 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from sip_bridge.awaited_ack import AwaitedAck
-from sip_bridge.dialog import Dialog, Refusal
-from sip_bridge.effects import Effect, MediaAgreed, Respond, Trouble
+from sip_bridge.dialog.awaited_ack import AwaitedAck
+from sip_bridge.dialog.dialog import Dialog, Refusal
+from sip_bridge.dialog.effects import Effect, MediaAgreed, Respond, Trouble
+from sip_bridge.dialog.own_requests import OwnRequests
+from sip_bridge.dialog.session_refresh import Next, SessionRefresh
+from sip_bridge.dialog.transaction import Key
 from sip_bridge.errors import ProtocolError, SipError
 from sip_bridge.local import ALLOW, SUPPORTED
 from sip_bridge.message.body import SDP, description_of
 from sip_bridge.message.sdp import Negotiation
 from sip_bridge.message.sip import Request, Response, response_to
-from sip_bridge.own_requests import OwnRequests
-from sip_bridge.session_refresh import Next, SessionRefresh
-from sip_bridge.transaction import Key
 
 
 class SessionModification:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sip_bridge.dialog import SessionTimer
+from sip_bridge.dialog.dialog import SessionTimer
+from sip_bridge.dialog.session_refresh import Due, Next, SessionRefresh
 from sip_bridge.errors import ProtocolError
-from sip_bridge.session_refresh import Due, Next, SessionRefresh
 from tests.sip_bridge.sip_messages import answer, request
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from sip_bridge.dialog import Dialog
-from sip_bridge.effects import Effect, Respond
+from sip_bridge.dialog.dialog import Dialog
+from sip_bridge.dialog.effects import Effect, Respond
+from sip_bridge.dialog.transaction import Key
 from sip_bridge.message.sip import Request, Response
-from sip_bridge.transaction import Key
 
 
 @dataclass(slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from sip_bridge.awaited_ack import AwaitedAck
-from sip_bridge.dialog import Dialog
-from sip_bridge.effects import Effect, Respond
-from sip_bridge.transaction import server_key
+from sip_bridge.dialog.awaited_ack import AwaitedAck
+from sip_bridge.dialog.dialog import Dialog
+from sip_bridge.dialog.effects import Effect, Respond
+from sip_bridge.dialog.transaction import server_key
 from tests.sip_bridge.sip_messages import answer, request
 
 INVITE = request()

@@ -9,8 +9,8 @@ import pytest
 from pydantic import SecretStr
 
 from sip_bridge.config import SipTimeouts, TrunkConfig
-from sip_bridge.dialog import Refusal, SessionTimer
-from sip_bridge.effects import (
+from sip_bridge.dialog.dialog import Refusal, SessionTimer
+from sip_bridge.dialog.effects import (
     Acknowledge,
     Ask,
     Begin,
@@ -25,13 +25,13 @@ from sip_bridge.effects import (
     Silence,
     Transferred,
 )
-from sip_bridge.invite import InviteDialog, State
-from sip_bridge.invite_client import InviteClient
-from sip_bridge.invite_server import InviteServer
+from sip_bridge.dialog.invite import InviteDialog, State
+from sip_bridge.dialog.invite_client import InviteClient
+from sip_bridge.dialog.invite_server import InviteServer
+from sip_bridge.dialog.own_requests import key_of
+from sip_bridge.dialog.transaction import server_key
 from sip_bridge.local import LocalAddress, Peer
 from sip_bridge.message.sip import Address, Headers, Request, Response, Uri, response_to
-from sip_bridge.own_requests import key_of
-from sip_bridge.transaction import server_key
 from tests.sip_bridge.sip_messages import request
 from tests.sip_bridge.virtual_bridge import description
 

@@ -8,8 +8,8 @@ import pytest
 from gateway.errors import Rejected
 from gateway.seams.leg import TransferStart
 from gateway.seams.originate import CallOrder
+from sip_bridge.dialog.transfer import fragment_status
 from sip_bridge.message.sip import Address, Request, Uri
-from sip_bridge.transfer import fragment_status
 from tests.sip_bridge.phone import Bridge, Phone, Told, bridge, offer, until
 from tests.sip_bridge.test_outgoing import fresh, next_of, reply
 

@@ -7,8 +7,8 @@ import copy
 import secrets
 
 from sip_bridge.config import SipTimeouts, TrunkConfig
-from sip_bridge.dialog import Dialog, SessionTimer, session_agreed
-from sip_bridge.effects import (
+from sip_bridge.dialog.dialog import Dialog, SessionTimer, session_agreed
+from sip_bridge.dialog.effects import (
     Acknowledge,
     Begin,
     Invite,
@@ -21,15 +21,15 @@ from sip_bridge.effects import (
     Trouble,
     Waits,
 )
+from sip_bridge.dialog.invite import InviteDialog, State, Timer
+from sip_bridge.dialog.own_requests import key_of
+from sip_bridge.dialog.transaction import Key, cancel_of
 from sip_bridge.errors import NotAcceptable, ProtocolError, SipError
-from sip_bridge.invite import InviteDialog, State, Timer
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.body import SDP, description_of
 from sip_bridge.message.digest import authorization, wants_fresh_nonce
 from sip_bridge.message.sdp import SessionDescription
 from sip_bridge.message.sip import Address, Headers, Request, Response, Uri
-from sip_bridge.own_requests import key_of
-from sip_bridge.transaction import Key, cancel_of
 
 _MAX_TRIES = 4
 """Tries of one INVITE: bare, with credentials for the target, for a proxy too, and once more for a stale nonce or a

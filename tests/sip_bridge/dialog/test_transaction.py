@@ -5,8 +5,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from sip_bridge.message.sip import Request, Response, parse
-from sip_bridge.transaction import (
+from sip_bridge.dialog.transaction import (
     INVITE_CLIENT,
     INVITE_SERVER,
     NON_INVITE_CLIENT,
@@ -25,6 +24,7 @@ from sip_bridge.transaction import (
     cancel_of,
     server_key,
 )
+from sip_bridge.message.sip import Request, Response, parse
 from tests.sip_bridge.sip_messages import answer, request
 
 MACHINES = {

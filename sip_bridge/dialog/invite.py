@@ -23,10 +23,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TypeAlias
 
-from sip_bridge.awaited_ack import AwaitedAck
 from sip_bridge.config import SipTimeouts, TrunkConfig
-from sip_bridge.dialog import Dialog, Refusal
-from sip_bridge.effects import (
+from sip_bridge.dialog.awaited_ack import AwaitedAck
+from sip_bridge.dialog.dialog import Dialog, Refusal
+from sip_bridge.dialog.effects import (
     Digit,
     Effect,
     Left,
@@ -36,17 +36,17 @@ from sip_bridge.effects import (
     Transferred,
     Trouble,
 )
+from sip_bridge.dialog.own_requests import OwnRequests
+from sip_bridge.dialog.session_modification import SessionModification
+from sip_bridge.dialog.session_refresh import Due, SessionRefresh
+from sip_bridge.dialog.transaction import Key
+from sip_bridge.dialog.transfer import Transfers
 from sip_bridge.errors import NotAcceptable, ProtocolError, SipError
 from sip_bridge.local import ALLOW, SUPPORTED, HeaderItems, LocalAddress, Peer
 from sip_bridge.message.body import DIGIT_TYPES, description_of, digit_of
 from sip_bridge.message.digest import ClientAuth
 from sip_bridge.message.sdp import Agreed, Negotiation
 from sip_bridge.message.sip import Request, Response, response_to
-from sip_bridge.own_requests import OwnRequests
-from sip_bridge.session_modification import SessionModification
-from sip_bridge.session_refresh import Due, SessionRefresh
-from sip_bridge.transaction import Key
-from sip_bridge.transfer import Transfers
 
 USER = "talkspurt"
 """The user part of our contacts. It may be the same for all, since a request in a dialog is matched by the dialog."""
