@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import orjson
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Engine, Row, Select, and_, create_engine, delete, event, func, insert, or_, select
+from sqlalchemy import Connection, Engine, Row, Select, create_engine, delete, event, func, insert, select, tuple_
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.call_log.schema import VERSION, calls, metadata, schema
@@ -245,7 +245,5 @@ def _select(query: Query) -> Select[Any]:
     if query.until is not None:
         statement = statement.where(calls.c.started_at <= query.until)
     if query.before is not None:
-        at, call_id = query.before
-        older = and_(calls.c.started_at == at, calls.c.call_id < call_id)
-        statement = statement.where(or_(calls.c.started_at < at, older))
+        statement = statement.where(tuple_(calls.c.started_at, calls.c.call_id) < query.before)
     return statement.order_by(calls.c.started_at.desc(), calls.c.call_id.desc()).limit(query.limit)

@@ -34,6 +34,7 @@ from sqlalchemy import (
     delete,
     event,
     select,
+    tuple_,
     update,
 )
 from sqlalchemy.dialects.sqlite import insert
@@ -149,8 +150,13 @@ class Records:
             for row in await self._read(lambda connection: connection.execute(wanted).mappings().all())
         ]
 
-    async def find(self, tenant: str, *, since: float, until: float, limit: int) -> Sequence[MeterRecord]:
+    async def find(
+        self, tenant: str, *, since: float, until: float, limit: int, after: tuple[float, str] | None = None
+    ) -> Sequence[MeterRecord]:
         """Return a tenant's records that began in a time, oldest first.
+
+        Args:
+            after: start and id of a record: only those behind it in this order.
 
         Raises:
             Rejected: 503, the database cannot be read.
@@ -158,6 +164,8 @@ class Records:
         wanted = select(*(column for column in records.c if column.name != "owner")).where(
             records.c.tenant == tenant, records.c.startedAt >= since, records.c.startedAt < until
         )
+        if after is not None:
+            wanted = wanted.where(tuple_(records.c.startedAt, records.c.id) > after)
         wanted = wanted.order_by(records.c.startedAt, records.c.id).limit(limit)
         rows = await self._read(lambda connection: connection.execute(wanted).mappings().all())
         return [MeterRecord(**row) for row in rows]

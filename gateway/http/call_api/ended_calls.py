@@ -17,6 +17,7 @@ from gateway.call_log.log import CallLog, Query
 from gateway.config import RecordingConfig
 from gateway.errors import Rejected
 from gateway.http.request.auth import WHO
+from gateway.http.request.paging import place_text, read_limit, read_place
 from gateway.http.request.routes import ApiModel
 from gateway.principal import Principal
 from gateway.seams.call_record import CallRecord, CallSummary
@@ -61,7 +62,7 @@ class EndedCalls:
         found = await self._log.find(query)
         if request.query.get("format") == "csv":
             return web.Response(text=_csv(found), content_type="text/csv", charset="utf-8")
-        following = f"{found[-1].startedAt!r},{found[-1].callId}" if len(found) == query.limit else ""
+        following = place_text((found[-1].startedAt, found[-1].callId)) if len(found) == query.limit else ""
         answer = EndedCallList(calls=list(found), next=following)
         return web.Response(text=answer.model_dump_json(by_alias=True), content_type="application/json")
 
@@ -117,13 +118,6 @@ def read_query(query: Mapping[str, str], who: Principal) -> Query:
     Raises:
         Rejected: 422, a value is bad.
     """
-    limit = query.get("limit", "100")
-    if not limit.isdecimal() or not 1 <= int(limit) <= LIMIT:
-        raise Rejected(f"limit is {limit[:20]!r}, expected 1 to {LIMIT}", status=422, code="invalid", param="limit")
-    before = None
-    if text := query.get("before"):
-        at, _, call_id = text.partition(",")
-        before = (_seconds(at, "before"), call_id)
     return Query(
         from_number=query.get("from", ""),
         to_number=query.get("to", ""),
@@ -133,8 +127,8 @@ def read_query(query: Mapping[str, str], who: Principal) -> Query:
         text=query.get("text", ""),
         since=_seconds(query["since"], "since") if query.get("since") else None,
         until=_seconds(query["until"], "until") if query.get("until") else None,
-        before=before,
-        limit=int(limit),
+        before=read_place(query.get("before", ""), "before"),
+        limit=read_limit(query.get("limit", ""), default=100, most=LIMIT),
     )
 
 

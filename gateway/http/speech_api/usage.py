@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from gateway.errors import Rejected
 from gateway.http.request.auth import WHO
+from gateway.http.request.paging import place_text, read_limit, read_place
 from gateway.http.request.routes import Route
 from gateway.metering.record import MeterRecord, UsageDay
 from gateway.metering.store import Records
@@ -32,8 +33,8 @@ class RecordsView(BaseModel):
     """``GET /v1/records``: oldest first."""
 
     records: list[MeterRecord]
-    next: float | None
-    """Value of ``since`` for the records behind these, whose first ones may be among these. None: there are no more."""
+    next: str
+    """Value of ``after`` for the records behind these. Empty: there are none."""
 
 
 class Tally:
@@ -97,10 +98,12 @@ class Usage:
         if not self._records.keeps_records:
             raise Rejected("records are not kept: records.database_url is not set", status=404, code="not_configured")
         since, until = (_seconds(request, name, default) for name, default in (("since", 0.0), ("until", 1e12)))
-        found = await self._records.find(request[WHO].tenant, since=since, until=until, limit=LIMIT)
+        after = read_place(request.query.get("after", ""), "after")
+        limit = read_limit(request.query.get("limit", ""), default=LIMIT, most=LIMIT)
+        found = await self._records.find(request[WHO].tenant, since=since, until=until, after=after, limit=limit)
         if request.query.get("format") == "csv":
             return _csv(MeterRecord, found)
-        following = found[-1].startedAt if len(found) == LIMIT else None
+        following = place_text((found[-1].startedAt, found[-1].id)) if len(found) == limit else ""
         view = RecordsView(records=list(found), next=following)
         return web.Response(text=view.model_dump_json(by_alias=True), content_type="application/json")
 
@@ -114,8 +117,8 @@ class Usage:
             ),
             Route(
                 method="GET", path="/v1/records", handler=self.records, scope="read",
-                summary="The tenant's records of calls and requests", content_type=("application/json", "text/csv"),
-                answer=RecordsView, tags=["calls"],
+                summary="The tenant's records of calls and requests (since until after limit format)",
+                content_type=("application/json", "text/csv"), answer=RecordsView, tags=["calls"],
             ),
         ]  # fmt: skip
 

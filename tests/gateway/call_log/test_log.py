@@ -65,6 +65,16 @@ async def test_calls_are_found_newest_first_page_by_page(kept: CallLog) -> None:
     assert [call.from_ for call in (*first, *rest)] == [f"+4930{number}" for number in range(9, -1, -1)]
 
 
+async def test_pages_lose_and_double_no_call_that_began_at_one_moment(kept: CallLog) -> None:
+    await written(kept, *(record(number) for number in range(5)))
+    seen: list[str] = []
+    before = None
+    while page := await kept.find(Query(before=before, limit=2)):
+        seen += [call.callId for call in page]
+        before = (page[-1].startedAt, page[-1].callId)
+    assert seen == [record(number).callId for number in range(4, -1, -1)]
+
+
 @pytest.mark.parametrize(
     ("query", "found"),
     [

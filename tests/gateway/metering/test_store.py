@@ -77,6 +77,18 @@ async def test_days_end_at_midnight_and_are_newest_first(tmp_path: Path) -> None
         assert days[1].characters == 45
 
 
+async def test_pages_lose_and_double_nothing_of_what_began_at_one_moment(tmp_path: Path) -> None:
+    async with opened(tmp_path) as records:
+        for number in (3, 1, 4, 0, 2):
+            records.begin(call(number).model_copy(update={"startedAt": NOON + 0.1}))
+        seen: list[str] = []
+        after = None
+        while page := await records.find("shop", since=0, until=1e12, after=after, limit=2):
+            seen += [record.id for record in page]
+            after = (page[-1].startedAt, page[-1].id)
+        assert seen == [call(number).id for number in range(5)]
+
+
 async def test_old_records_go_and_their_days_stay(tmp_path: Path) -> None:
     async with opened(tmp_path) as records:
         records.end(ended(call(1)))

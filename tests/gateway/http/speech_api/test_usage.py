@@ -57,6 +57,12 @@ async def test_calls_and_requests_are_recorded_and_outlive_the_process(tmp_path:
         assert (failed["outcome"], failed["characters"], failed["audioSeconds"]) == ("failed", 0, 0)
         assert day["audioSeconds"] == round(called["audioSeconds"] + asked["audioSeconds"], 2)
         assert (await got(http, "/v1/records", since=str(called["startedAt"] + 1e6)))["records"] == []
+        first = await got(http, "/v1/records", limit="2")
+        rest = await got(http, "/v1/records", limit="2", after=first["next"])
+        assert ([*first["records"], *rest["records"]], rest["next"]) == ([called, asked, failed], "")
+        for query in ({"after": "1795000000"}, {"after": "nan,VX1"}, {"limit": "0"}):
+            async with http.get("/v1/records", params=query, headers=headers) as answer:
+                assert (answer.status, (await answer.json())["error"]["param"]) == (422, *query)
 
         rows = list(csv.DictReader((await got(http, "/v1/records", format="csv")).splitlines()))
         assert [row["id"] for row in rows] == [called["id"], asked["id"], failed["id"]]
