@@ -128,7 +128,8 @@ class DialogueConfig(Section):
     reconnect: bool = True
     """Dial again when the connection breaks (not after a close with 1000 or 1001)."""
     reconnect_first_s: float = Field(0.25, gt=0)
-    """Pause before the first new attempt, seconds; it doubles after each attempt."""
+    """Pause before the first new attempt, seconds. It doubles after each attempt, until a connection has lived for
+    longer than `reconnect_max_s`."""
     reconnect_max_s: float = Field(5.0, gt=0)
     """Longest pause between attempts, seconds."""
     give_up_s: float = Field(30.0, ge=0)

@@ -107,8 +107,6 @@ class Line:
         refuse: Callable[[str | bytes, ProtocolError], None],
     ) -> None:
         self.limit = queue_messages
-        self.healthy = False
-        """True once a good message has arrived."""
         self._websocket = websocket
         self._errors_in_a_row = errors_in_a_row
         self._stats = stats
@@ -241,7 +239,6 @@ class Line:
             return False
         except Exception:  # after a bug of ours in one call, the line and its other calls go on
             log.exception("dialogue message not handled")
-        self.healthy = True
         return True
 
     async def _write(self) -> Ending:

@@ -35,9 +35,9 @@ def client_session() -> aiohttp.ClientSession:
 class Relay:
     """A ``DialogueLink`` that dials. Call ``start`` once; ``aclose`` ends its one task.
 
-    A line that broke before any good message came over it belongs to the same outage as the break before it. The pauses
-    go on growing and ``give_up_s`` goes on running, so an application that dies on every ``setup`` is not dialled for
-    ever.
+    A line that lived no longer than ``reconnect_max_s`` belongs to the same outage as the break before it, whatever it
+    said. The pauses go on growing and ``give_up_s`` goes on running, so an application that dies on every ``setup``, or
+    on a message that it is sent again, is neither dialled in a storm nor for ever.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Relay:
                 if ending is not Ending.LOST or self._link.closed:
                     return
                 reason = "the connection broke"
-                if line.healthy or loop.time() - up_since > self._config.reconnect_max_s:
+                if loop.time() - up_since > self._config.reconnect_max_s:
                     pause_s, down_since = self._config.reconnect_first_s, loop.time()
             waited_s = loop.time() - down_since
             if not self._config.reconnect or waited_s + pause_s > self._config.give_up_s:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -195,6 +196,52 @@ async def test_application_that_dies_on_every_setup_is_given_up(dial: Callable[.
     await asyncio.sleep(2.0)
     assert call_.sink.events[-1].startswith("failed")
     assert call_.stats.reconnects > 2
+
+
+class PoisonedManager(Relay):
+    """It answers what it is sent, and a second later dies of a message that the next connection brings again."""
+
+    def __init__(self, *args: Any, **config: Any) -> None:
+        super().__init__(*args, **config, jitter=lambda: 1.0)
+        self.dialled_at: list[float] = []
+        self.lives_s = 1.0
+
+    async def _connect(self) -> aiohttp.ClientWebSocketResponse:
+        self.dialled_at.append(asyncio.get_running_loop().time())
+        return cast(Any, None)
+
+    async def _serve(self, line: Line) -> Ending:
+        line._took('{"type":"text","token":"Yes?","last":true}')
+        await asyncio.sleep(self.lives_s)
+        return Ending.LOST
+
+
+def poisoned(dial: Callable[..., Dialled], **config: Any) -> tuple[Dialled, PoisonedManager]:
+    made = dial("ws://manager/", kind=PoisonedManager, **{"reconnect_first_s": 0.25, "reconnect_max_s": 5.0, **config})
+    assert isinstance(made.relay, PoisonedManager)
+    return made, made.relay
+
+
+@pytest.mark.virtual_time
+async def test_application_that_a_message_kills_is_dialled_ever_more_seldom_and_given_up(
+    dial: Callable[..., Dialled],
+) -> None:
+    call_, relay = poisoned(dial, give_up_s=30.0)
+    await asyncio.sleep(60)
+    pauses = [round(later - earlier - 1, 2) for earlier, later in itertools.pairwise(relay.dialled_at)]
+    assert pauses == [0.25, 0.5, 1, 2, 4, 5, 5]
+    assert len(call_.sink.messages) == len(relay.dialled_at), "it was no dead application: it answered each time"
+    assert call_.sink.events[-1].startswith("failed: dialogue manager of route demo lost for 2")
+
+
+@pytest.mark.virtual_time
+async def test_a_connection_that_lived_makes_the_next_pause_short_again(dial: Callable[..., Dialled]) -> None:
+    call_, relay = poisoned(dial, give_up_s=30.0)
+    relay.lives_s = 6.0
+    await asyncio.sleep(60)
+    pauses = [round(later - earlier - 6, 2) for earlier, later in itertools.pairwise(relay.dialled_at)]
+    assert set(pauses) == {0.25}
+    assert "failed" not in str(call_.sink.events)
 
 
 async def test_silent_address_times_out(dial: Callable[..., Dialled]) -> None:

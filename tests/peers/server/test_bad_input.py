@@ -34,7 +34,9 @@ routes:
   left: {{dialogue: {{give_up_s: 0.5}}}}
   bystander: {{}}
   slow: {{dialogue: {{ping_s: 600}}}}  # its manager does not read while others are tested
-  out: {{dialogue: {{url: "URL", reconnect_first_s: 0.05, give_up_s: 60, extensions: true}}, fallback: One moment.}}
+  out:
+    dialogue: {{url: "URL", reconnect_first_s: 0.05, reconnect_max_s: 0.2, give_up_s: 300, extensions: true}}
+    fallback: One moment.
 limits: {{setup_timeout_s: 5.0, message_bytes: {MESSAGE_BYTES}, turn_chars: 20000, errors_in_a_row: 10}}
 log: {{json_lines: true}}
 """
