@@ -516,6 +516,10 @@ class RecordsConfig(Section):
     """Whether a record has the numbers of a call. Off, there is nothing in it of who called whom."""
     keep_days: int = Field(400, ge=1)
     """Days after which a record is deleted. Usage by day is kept for 400 days."""
+    write_ahead_s: float = Field(5.0, gt=0)
+    """How often what is known of live calls and requests is written, seconds. After a crash their records end with what
+    was written last, so a call's length is short of the truth by this much at most. Less costs a sync of the disk each
+    time."""
 
     @field_validator("database_url")
     @classmethod

@@ -95,6 +95,12 @@ class Metrics(Collector):
             ["reason"],
             registry=registry,
         )
+        self._records_lost = Counter(
+            "talkspurt_records_lost",
+            "Beginnings and ends of calls and requests that could not be written: queue_full, not_written, closed.",
+            ["reason"],
+            registry=registry,
+        )
         self._recordings_lost = Counter(
             "talkspurt_recordings_lost", "Recordings whose file could not be written, by why.", ["reason"],
             registry=registry,
@@ -244,6 +250,10 @@ class Metrics(Collector):
     def call_log_lost(self, reason: str) -> None:
         """Count an ended call whose record was lost."""
         self._call_log_lost.labels(reason).inc()
+
+    def record_lost(self, reason: str) -> None:
+        """Count a beginning or an end of a call or request that the database does not have."""
+        self._records_lost.labels(reason).inc()
 
     def recording_lost(self, reason: str) -> None:
         """Note that a call is no longer recorded. ``reason``: ``disk_full`` or ``unwritable``."""

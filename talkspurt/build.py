@@ -182,7 +182,7 @@ class Gateway:
                 for name, recogniser in recognisers.items()
             },
         )
-        self.records = Records(config.records)
+        self.records = Records(config.records, self.metrics)
         self.usage = Usage(self.records)
         self.speech = Speech(engine, config.limits, self.usage)
         self.speech_socket = SpeechSocket(engine, config.limits, self.usage)
@@ -349,6 +349,7 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         watches = [
             made.auth.watch(),
             made.limiter.watch(),
+            made.records.watch(),
             made.health.watch(),
             made.known_voices.watch(),
             collect_between_calls(lambda: len(made.directory)),

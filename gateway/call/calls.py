@@ -92,7 +92,7 @@ class LiveCalls:
         self._meter.call_started(transport=transport)
         outcome = "failed"
         metered = session.metered(self._tenants[session.call.route], numbers=self._records.keeps_numbers)
-        self._records.begin(metered)
+        self._records.begin(metered, lambda: session.metered_so_far(metered))
         counting = asyncio.create_task(self._count(session), name=f"count of call {session.call_id}")
         self._tasks.add(counting)
         counting.add_done_callback(self._tasks.discard)

@@ -202,14 +202,12 @@ class Session:
             to=call.to[:NUMBER_CHARS] if numbers else "",
         )
 
-    def metered_to_its_end(self, record: MeterRecord, *, failed: bool) -> MeterRecord:
-        """Return the call's record, as the call is over."""
+    def metered_so_far(self, record: MeterRecord) -> MeterRecord:
+        """Return the call's record with what is known now; turns that are not over are not in it."""
         stats = self.stats
         return record.model_copy(
             update={
                 "endedAt": record.startedAt + self._now() - self._begun,
-                "outcome": "failed" if failed else "completed",
-                "reason": self._reason[:NUMBER_CHARS],
                 "characters": stats.characters,
                 "audioSeconds": stats.frames * self._leg.outbound.ptime_ms / 1000,
                 "turns": stats.turns,
@@ -219,6 +217,11 @@ class Session:
                 "firstPacketMs": stats.longest_first_packet_ms,
             }
         )
+
+    def metered_to_its_end(self, record: MeterRecord, *, failed: bool) -> MeterRecord:
+        """Return the call's record, as the call is over."""
+        ended = {"outcome": "failed" if failed else "completed", "reason": self._reason[:NUMBER_CHARS]}
+        return self.metered_so_far(record).model_copy(update=ended)
 
     async def _finish(self) -> None:
         now = self._now()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,9 +20,10 @@ class MeterRecord(BaseModel):
     tenant: str
     startedAt: float
     endedAt: float | None = None
-    """None: it goes on, or the process died before its end."""
+    """None: it goes on. Where the process died, when the call or request was last known to go on."""
     outcome: Outcome = "open"
-    """``failed``: a fault of ours ended it. ``crashed``: the process died before its end."""
+    """``failed``: a fault of ours ended it. ``crashed``: the process died before its end, so the counts are those of
+    the last time that they were written ahead."""
     reason: str = ""
     """How a call ended."""
     route: str = ""
@@ -52,15 +53,3 @@ class UsageDay(BaseModel):
     audioSeconds: float
     calls: int
     callSeconds: float
-
-
-class RecordSink(Protocol):
-    """Takes records. It never blocks and never raises."""
-
-    def begin(self, record: MeterRecord) -> None:
-        """Write that something goes on, so that a crash does not lose it."""
-        ...
-
-    def end(self, record: MeterRecord) -> None:
-        """Write how it ended, and count it."""
-        ...

@@ -1,15 +1,14 @@
 """Keeps records and usage in SQLite, each exactly once over crashes. One thread writes and reads, never the event loop.
 
-A record is written when its call or request begins, and becomes an ended one in the transaction that adds it to its
-day. So it is counted once, however often it is told, and a day never holds more or less than its records. What a
-process leaves open when it dies, the next one that opens the file ends as ``crashed``: it knows who is dead by a lock
-that the system takes from a dead process.
+A record is written when its call or request begins, written ahead while it goes on, and becomes an ended one in the
+transaction that adds it to its day. So it is counted once, however often it is told, and a day never holds more or less
+than its records. What a process leaves open when it dies, another one that has the file open ends as ``crashed``: it
+knows who is dead by a lock that the system takes from a dead process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import datetime
 import fcntl
 import logging
 import os
@@ -18,76 +17,33 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Engine,
-    Float,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    create_engine,
-    delete,
-    event,
-    select,
-    tuple_,
-    update,
-)
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from gateway.config import RecordsConfig
 from gateway.errors import Rejected
+from gateway.metering import ledger
 from gateway.metering.record import MeterRecord, UsageDay
+from gateway.metering.schema import bring_up_to_date
 
 log = logging.getLogger(__name__)
 
 WAITING = 10_000
-"""Writes that wait for the disk. When so many wait, a further one is lost and logged."""
-
-USAGE_DAYS = 400
-"""Days of usage that are kept."""
+"""Writes that wait for the disk. When so many wait, a further one is lost, counted and logged."""
 
 _BUSY_S = 5.0
 _TIDY_S = 3_600.0
 
 T = TypeVar("T")
 
-metadata = MetaData()
 
-_TEXTS = ("outcome", "reason", "route", "transport", "direction", "from_", "to")
-_NUMBERS = ("characters", "turns", "cuts", "gaps", "gapMs")
+class RecordsMeter(Protocol):
+    """Counts what happens to records."""
 
-records = Table(
-    "records",
-    metadata,
-    Column("id", String(64), primary_key=True),
-    Column("kind", String(16), nullable=False),
-    Column("tenant", String(200), nullable=False),
-    Column("startedAt", Float, nullable=False),
-    Column("endedAt", Float),
-    *(Column(name, String(500), nullable=False) for name in _TEXTS),
-    *(Column(name, Integer, nullable=False) for name in _NUMBERS),
-    Column("audioSeconds", Float, nullable=False),
-    Column("firstPacketMs", Float),
-    Column("owner", String(32), nullable=False),  # the process that writes it; never shown
-    Index("records_by_tenant", "tenant", "startedAt", "id"),
-    Index("records_by_owner", "outcome", "owner"),
-)
-
-usage = Table(
-    "usage",
-    metadata,
-    Column("tenant", String(200), primary_key=True),
-    Column("day", String(10), primary_key=True),
-    *(Column(name, Integer, nullable=False) for name in ("requests", "characters", "calls")),
-    *(Column(name, Float, nullable=False) for name in ("audioSeconds", "callSeconds")),
-)
+    def record_lost(self, reason: str) -> None: ...
 
 
 class Records:
@@ -98,14 +54,16 @@ class Records:
         clock: seconds since the epoch.
     """
 
-    def __init__(self, config: RecordsConfig, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, config: RecordsConfig, meter: RecordsMeter, *, clock: Callable[[], float] = time.time) -> None:
         self.keeps_numbers = config.numbers
         self.keeps_records = bool(config.database_url)
         self._config = config
+        self._meter = meter
         self._clock = clock
         self._owner = secrets.token_hex(8)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="records")
         self._waiting = 0
+        self._going_on: dict[str, Callable[[], MeterRecord]] = {}
         self._database: Engine | None = None
         self._lock_file: int | None = None
         self._tidied_at = 0.0
@@ -121,34 +79,54 @@ class Records:
         except SQLAlchemyError as exc:
             raise OSError(f"records.database_url cannot be used: {type(exc).__name__}") from None
 
+    async def watch(self) -> None:
+        """Every ``records.write_ahead_s``, write how far open records have come, and end those of processes that died.
+        Never returns."""
+        while self.keeps_records:
+            await asyncio.sleep(self._config.write_ahead_s)
+            self.write_ahead()
+
     async def aclose(self) -> None:
         """Write what waits, and close the database."""
         await self._run(self._close)
         self._thread.shutdown()
 
-    def begin(self, record: MeterRecord) -> None:
-        """Write that a call or request goes on. Never blocks, never raises."""
+    def begin(self, record: MeterRecord, so_far: Callable[[], MeterRecord]) -> None:
+        """Write that a call or request goes on. Never blocks, never raises.
+
+        Args:
+            so_far: returns the record with what is known of it now, ``endedAt`` the present time. It is called until
+                the record is ended.
+        """
         if self.keeps_records:
-            self._write(lambda connection: connection.execute(_new(record, self._owner)))
+            self._going_on[record.id] = so_far
+            self._write(lambda connection: ledger.begin(connection, record, self._owner))
 
     def end(self, record: MeterRecord) -> None:
         """Write how it ended, and count it. Never blocks, never raises."""
+        self._going_on.pop(record.id, None)
         if self.keeps_records:
-            self._write(lambda connection: _ended(connection, record, self._owner))
+            self._write(lambda connection: ledger.end(connection, record, self._owner))
         else:
-            self._write(lambda connection: _count(connection, record))
+            self._write(lambda connection: ledger.count(connection, record))
 
-    async def usage(self, tenant: str) -> list[UsageDay]:
+    def write_ahead(self) -> None:
+        """Write how far open records have come, and end those of processes that died. Never blocks, never raises."""
+        so_far = [told() for told in self._going_on.values()]
+
+        def writing(connection: Connection) -> None:
+            ledger.write_ahead(connection, so_far)
+            self._end_of_the_dead(connection)
+
+        self._write(writing, of_records=False)
+
+    async def usage(self, tenant: str) -> Sequence[UsageDay]:
         """Return a tenant's days, newest first.
 
         Raises:
             Rejected: 503, the database cannot be read.
         """
-        wanted = select(usage).where(usage.c.tenant == tenant).order_by(usage.c.day.desc())
-        return [
-            UsageDay(**{name: value for name, value in row.items() if name != "tenant"})
-            for row in await self._read(lambda connection: connection.execute(wanted).mappings().all())
-        ]
+        return await self._read(lambda connection: ledger.days(connection, tenant))
 
     async def find(
         self, tenant: str, *, since: float, until: float, limit: int, after: tuple[float, str] | None = None
@@ -161,14 +139,9 @@ class Records:
         Raises:
             Rejected: 503, the database cannot be read.
         """
-        wanted = select(*(column for column in records.c if column.name != "owner")).where(
-            records.c.tenant == tenant, records.c.startedAt >= since, records.c.startedAt < until
+        return await self._read(
+            lambda connection: ledger.find(connection, tenant, since=since, until=until, limit=limit, after=after)
         )
-        if after is not None:
-            wanted = wanted.where(tuple_(records.c.startedAt, records.c.id) > after)
-        wanted = wanted.order_by(records.c.startedAt, records.c.id).limit(limit)
-        rows = await self._read(lambda connection: connection.execute(wanted).mappings().all())
-        return [MeterRecord(**row) for row in rows]
 
     # --- the thread ------------------------------------------------------------------------------------------------
 
@@ -187,9 +160,10 @@ class Records:
             log.error("records cannot be read", extra={"why": type(exc).__name__})
             raise Rejected("records cannot be read now", status=503, code="records_unavailable") from None
 
-    def _write(self, work: Callable[[Connection], object]) -> None:
+    def _write(self, work: Callable[[Connection], object], *, of_records: bool = True) -> None:
+        """Let the thread write. What cannot be written is lost, if it was of records, or else done the next time."""
         if self._waiting >= WAITING:
-            log.error("record is lost", extra={"why": "queue_full"})
+            self._lost("queue_full", of_records)
             return
         self._waiting += 1
 
@@ -200,7 +174,8 @@ class Records:
                     work(connection)
                     self._tidy(connection)
             except (SQLAlchemyError, OSError) as exc:
-                log.error("record is lost", extra={"why": type(exc).__name__})
+                log.error("records cannot be written", extra={"why": type(exc).__name__})
+                self._lost("not_written", of_records)
             finally:
                 self._waiting -= 1
 
@@ -208,13 +183,19 @@ class Records:
             self._thread.submit(writing)
         except RuntimeError:
             self._waiting -= 1
-            log.error("record is lost", extra={"why": "closed"})
+            self._lost("closed", of_records)
+
+    def _lost(self, reason: str, of_records: bool) -> None:
+        if of_records:
+            log.error("record is lost", extra={"why": reason})
+            self._meter.record_lost(reason)
 
     def _open(self) -> None:
         url = self._config.database_url
         if not url:
             self._database = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-            metadata.create_all(self._database)
+            with self._database.begin() as connection:
+                bring_up_to_date(connection)
             return
         path = Path(self._config.path)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -226,23 +207,25 @@ class Records:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")  # on the disk before the next one: bills are made of this
 
-        metadata.create_all(self._database)
-        self._lock_file = _locked(_lock_path(path, self._owner))
-        self._end_of_the_dead(path)
-
-    def _end_of_the_dead(self, path: Path) -> None:
-        assert self._database is not None
-        is_open = records.c.outcome == "open"
         with self._database.begin() as connection:
-            for (owner,) in connection.execute(select(records.c.owner).where(is_open).distinct()).all():
-                lock = _lock_path(path, owner)
-                held = None if owner == self._owner else _locked(lock)
-                if held is None:
-                    continue  # it lives
-                left = records.update().where(is_open, records.c.owner == owner).values(outcome="crashed")
-                count = connection.execute(left).rowcount
-                log.warning("records of a process that died are ended", extra={"count": count})
+            bring_up_to_date(connection)
+        self._lock_file = _locked(_lock_path(path, self._owner))
+        with self._database.begin() as connection:
+            self._end_of_the_dead(connection)
+
+    def _end_of_the_dead(self, connection: Connection) -> None:
+        for owner in ledger.open_owners(connection):
+            lock = _lock_path(Path(self._config.path), owner)
+            held = None if owner == self._owner else _locked(lock)
+            if held is None:
+                continue  # it lives
+            try:
+                left = ledger.left_open(connection, owner)
+                for record in left:
+                    ledger.end(connection, record, owner)
+                log.warning("records of a process that died are ended", extra={"count": len(left)})
                 lock.unlink(missing_ok=True)
+            finally:
                 os.close(held)
 
     def _close(self) -> None:
@@ -257,45 +240,7 @@ class Records:
         if now - self._tidied_at < _TIDY_S:
             return
         self._tidied_at = now
-        if self.keeps_records:
-            old = now - self._config.keep_days * 86_400
-            connection.execute(delete(records).where(records.c.startedAt < old, records.c.outcome != "open"))
-        connection.execute(delete(usage).where(usage.c.day < _day(now - USAGE_DAYS * 86_400)))
-
-
-def _values(record: MeterRecord, owner: str) -> dict[str, object]:
-    return record.model_dump() | {"owner": owner}
-
-
-def _new(record: MeterRecord, owner: str) -> Any:
-    return insert(records).values(**_values(record, owner)).on_conflict_do_nothing(index_elements=["id"])
-
-
-def _ended(connection: Connection, record: MeterRecord, owner: str) -> None:
-    """Write the end of a record and count it, unless that was done."""
-    connection.execute(_new(record.model_copy(update={"outcome": "open"}), owner))  # its beginning may have been lost
-    was_open = update(records).where(records.c.id == record.id, records.c.outcome == "open")
-    if connection.execute(was_open.values(**_values(record, owner))).rowcount:
-        _count(connection, record)
-
-
-def _count(connection: Connection, record: MeterRecord) -> None:
-    ended_at = record.startedAt if record.endedAt is None else record.endedAt
-    is_call = record.kind == "call"
-    more = {
-        "requests": 0 if is_call else 1,
-        "characters": record.characters,
-        "calls": 1 if is_call else 0,
-        "audioSeconds": record.audioSeconds,
-        "callSeconds": ended_at - record.startedAt if is_call else 0.0,
-    }
-    added = insert(usage).values(tenant=record.tenant, day=_day(ended_at), **more)
-    sums = {name: usage.c[name] + added.excluded[name] for name in more}
-    connection.execute(added.on_conflict_do_update(index_elements=["tenant", "day"], set_=sums))
-
-
-def _day(at: float) -> str:
-    return datetime.datetime.fromtimestamp(at, datetime.UTC).date().isoformat()
+        ledger.delete_old(connection, keep_days=self._config.keep_days, now=now)
 
 
 def _lock_path(path: Path, owner: str) -> Path:

@@ -22,6 +22,7 @@ NAMES = {
     "talkspurt_cut_seconds": {"reason"},
     "talkspurt_turns_total": {"outcome"},
     "talkspurt_call_log_lost_total": {"reason"},
+    "talkspurt_records_lost_total": {"reason"},
     "talkspurt_recordings_lost_total": {"reason"},
     "talkspurt_listeners_total": set(),
     "talkspurt_listener_drops_total": set(),
@@ -52,6 +53,7 @@ def used() -> Metrics:
     metrics.cut(reason="dtmf", seconds=0.004)
     metrics.turn_ended(outcome="finished")
     metrics.call_log_lost("queue_full")
+    metrics.record_lost("not_written")
     metrics.recording_lost("disk_full")
     metrics.listener_joined()
     metrics.listener_dropped(3)

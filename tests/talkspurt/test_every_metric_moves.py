@@ -49,6 +49,7 @@ OTHERWISE = {
     "talkspurt_gpu_utilisation_ratio": "the same",
     "talkspurt_send_stalls_total": "loopback takes every frame",
     "talkspurt_call_log_lost_total": "no call log is configured",
+    "talkspurt_records_lost_total": "the disk takes every record",
     "talkspurt_recordings_lost_total": "no call is recorded",
     "talkspurt_listeners_total": "nobody listens in",
     "talkspurt_listener_drops_total": "nobody listens in",

@@ -63,22 +63,25 @@ class Usage:
     def request(self, tenant: str, request_id: str) -> Iterator[Tally]:
         """Count a request, also one that was answered in part. An error makes it a failed one."""
         record = MeterRecord(id=request_id, kind="request", tenant=tenant, startedAt=time.time(), transport="http")
-        self._records.begin(record)
         tally, failed = Tally(), False
+
+        def so_far() -> MeterRecord:
+            counted = {
+                "endedAt": time.time(),
+                "characters": tally.characters if tally.audio_s or not failed else 0,
+                "audioSeconds": tally.audio_s,
+                "firstPacketMs": tally.first_packet_ms,
+            }
+            return record.model_copy(update=counted)
+
+        self._records.begin(record, so_far)
         try:
             yield tally
         except Exception:
             failed = True
             raise
         finally:
-            ended = {
-                "endedAt": time.time(),
-                "outcome": "failed" if failed else "completed",
-                "characters": tally.characters if tally.audio_s or not failed else 0,
-                "audioSeconds": tally.audio_s,
-                "firstPacketMs": tally.first_packet_ms,
-            }
-            self._records.end(record.model_copy(update=ended))
+            self._records.end(so_far().model_copy(update={"outcome": "failed" if failed else "completed"}))
 
     async def show(self, request: web.Request) -> web.Response:
         """Return the days of the tenant that asks, as JSON or (``format=csv``) as CSV."""

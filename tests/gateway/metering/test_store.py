@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,8 @@ import pytest
 
 from gateway.config import RecordsConfig
 from gateway.metering.record import MeterRecord
-from gateway.metering.store import Records
+from gateway.metering.schema import VERSION
+from gateway.metering.store import Records, RecordsMeter
 
 DAY_S = 86_400
 NOON = 1_800_014_400.0  # 2027-01-15, 12:00 UTC
@@ -27,10 +29,26 @@ def ended(record: MeterRecord, **fields: Any) -> MeterRecord:
     return record.model_copy(update={**said, "audioSeconds": 1.5, **fields})
 
 
+class Lost:
+    """Counts as the metrics do."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def record_lost(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+def begun(records: Records, record: MeterRecord) -> None:
+    records.begin(record, lambda: record)
+
+
 @asynccontextmanager
-async def opened(folder: Path, *, now: float = NOON, **fields: Any) -> AsyncIterator[Records]:
+async def opened(
+    folder: Path, *, now: float = NOON, meter: RecordsMeter | None = None, **fields: Any
+) -> AsyncIterator[Records]:
     config = RecordsConfig.model_validate({"database_url": f"sqlite:///{folder}/new/records.sqlite3", **fields})
-    records = Records(config, clock=lambda: now)
+    records = Records(config, meter or Lost(), clock=lambda: now)
     await records.start()
     try:
         yield records
@@ -45,7 +63,7 @@ async def found(records: Records, tenant: str = "shop") -> list[MeterRecord]:
 async def test_a_record_comes_back_as_it_was_and_its_day_counts_it(tmp_path: Path) -> None:
     over = ended(call(1), cuts=1, gaps=2, gapMs=300, turns=4, firstPacketMs=88.5, from_="+4930", to="+4989")
     async with opened(tmp_path) as records:
-        records.begin(call(1))
+        begun(records, call(1))
         (going_on,) = await found(records)
         assert (going_on.outcome, going_on.endedAt) == ("open", None)
         records.end(over)
@@ -60,8 +78,9 @@ async def test_a_record_comes_back_as_it_was_and_its_day_counts_it(tmp_path: Pat
 
 async def test_what_is_told_again_counts_once_and_in_any_order(tmp_path: Path) -> None:
     async with opened(tmp_path) as records:
-        for told in (records.end, records.begin, records.end):
-            told(ended(call(1)))
+        records.end(ended(call(1)))
+        begun(records, ended(call(1)))
+        records.end(ended(call(1)))
         assert [record.outcome for record in await found(records)] == ["completed"]
         assert [day.calls for day in await records.usage("shop")] == [1]
 
@@ -80,7 +99,7 @@ async def test_days_end_at_midnight_and_are_newest_first(tmp_path: Path) -> None
 async def test_pages_lose_and_double_nothing_of_what_began_at_one_moment(tmp_path: Path) -> None:
     async with opened(tmp_path) as records:
         for number in (3, 1, 4, 0, 2):
-            records.begin(call(number).model_copy(update={"startedAt": NOON + 0.1}))
+            begun(records, call(number).model_copy(update={"startedAt": NOON + 0.1}))
         seen: list[str] = []
         after = None
         while page := await records.find("shop", since=0, until=1e12, after=after, limit=2):
@@ -92,18 +111,18 @@ async def test_pages_lose_and_double_nothing_of_what_began_at_one_moment(tmp_pat
 async def test_old_records_go_and_their_days_stay(tmp_path: Path) -> None:
     async with opened(tmp_path) as records:
         records.end(ended(call(1)))
-        records.begin(call(2))
+        begun(records, call(2))
     async with opened(tmp_path, now=NOON + 3 * DAY_S, keep_days=2) as records:
         records.end(ended(call(3 * DAY_S)))
         assert [record.startedAt - NOON for record in await found(records)] == [3 * DAY_S]
-        assert [day.calls for day in await records.usage("shop")] == [1, 1]
+        assert [day.calls for day in await records.usage("shop")] == [1, 2]  # one of them had crashed
 
 
 async def test_without_a_database_usage_is_counted_in_memory_and_no_record_is_kept() -> None:
-    records = Records(RecordsConfig(), clock=lambda: NOON)
+    records = Records(RecordsConfig(), Lost(), clock=lambda: NOON)
     await records.start()
     for number in range(3):
-        records.begin(call(number))
+        begun(records, call(number))
         records.end(ended(call(number)))
     assert [day.calls for day in await records.usage("shop")] == [3] and await found(records) == []
     await records.aclose()
@@ -112,7 +131,7 @@ async def test_without_a_database_usage_is_counted_in_memory_and_no_record_is_ke
 
 async def test_another_living_process_keeps_what_it_has_open(tmp_path: Path) -> None:
     async with opened(tmp_path) as one:
-        one.begin(call(1))
+        begun(one, call(1))
         await found(one)
         async with opened(tmp_path) as two:
             assert [record.outcome for record in await found(two)] == ["open"]
@@ -122,14 +141,58 @@ async def test_another_living_process_keeps_what_it_has_open(tmp_path: Path) -> 
         assert [day.calls for day in await one.usage("shop")] == [2]
 
 
-async def test_a_full_or_lost_disk_costs_the_record_and_nothing_else(tmp_path: Path) -> None:
+async def test_a_process_that_died_leaves_calls_as_long_as_they_were_written_ahead(tmp_path: Path) -> None:
+    async with opened(tmp_path) as dead, opened(tmp_path) as alive:
+        so_far = call(1).model_copy(update={"endedAt": NOON + 8, "characters": 7, "audioSeconds": 0.5})
+        dead.begin(call(1), lambda: so_far)
+        begun(dead, call(2))
+        del dead._going_on[call(2).id]  # it died before it wrote anything ahead
+        dead.write_ahead()
+        assert [(record.outcome, record.endedAt) for record in await found(dead)] == [("open", None)] * 2
+        assert dead._lock_file is not None
+        os.close(dead._lock_file)
+        dead._lock_file = None
+        alive.write_ahead()
+        one, two = await found(alive)
+        assert one == so_far.model_copy(update={"outcome": "crashed"})
+        assert (two.outcome, two.endedAt) == ("crashed", two.startedAt)
+        (day,) = await alive.usage("shop")
+        assert (day.calls, day.callSeconds, day.characters) == (2, 7.0, 7)
+        dead.end(ended(call(1)))  # a late word of it changes nothing
+        assert await found(dead) == [one, two]
+
+
+async def test_a_file_of_the_first_version_is_brought_up_to_date_and_a_later_one_is_refused(tmp_path: Path) -> None:
     async with opened(tmp_path) as records:
+        begun(records, call(1))
+        await found(records)
+        assert records._database is not None
+        with records._database.begin() as connection:
+            connection.exec_driver_sql("DROP TABLE records_schema")
+            connection.exec_driver_sql("UPDATE records SET outcome = 'crashed'")
+    async with opened(tmp_path) as records:
+        (crashed,) = await found(records)
+        assert crashed.endedAt == crashed.startedAt
+        assert records._database is not None
+        with records._database.begin() as connection:
+            assert connection.exec_driver_sql("SELECT version FROM records_schema").scalars().all() == [VERSION]
+            connection.exec_driver_sql("UPDATE records_schema SET version = 99")
+    with pytest.raises(OSError, match=f"schema 99, expected {VERSION}"):
+        async with opened(tmp_path):
+            pass
+
+
+async def test_a_full_or_lost_disk_costs_the_record_and_nothing_else(tmp_path: Path) -> None:
+    lost = Lost()
+    async with opened(tmp_path, meter=lost) as records:
         await found(records)
         assert records._database is not None
         with records._database.begin() as connection:
             connection.exec_driver_sql("DROP TABLE usage")
         records.end(ended(call(1)))
         assert await found(records) == [], "half of it is there"
+    records.end(ended(call(2)))
+    assert lost.reasons == ["not_written", "closed"]
 
 
 @pytest.mark.parametrize("url", ["postgresql://host/db", "sqlite://", "sqlite:///", "records.sqlite3"])

@@ -1,0 +1,88 @@
+"""The tables of records and usage, for any database of SQLAlchemy, and how an older one becomes one of today.
+
+A database says in ``records_schema`` which version it has. Whoever opens an older one changes it step by step, in one
+transaction. A newer one is refused, since an older process would count wrongly in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    func,
+    insert,
+    inspect,
+    select,
+    update,
+)
+
+metadata = MetaData()
+
+_TEXTS = ("outcome", "reason", "route", "transport", "direction", "from_", "to")
+_NUMBERS = ("characters", "turns", "cuts", "gaps", "gapMs")
+
+records = Table(
+    "records",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("tenant", String(200), nullable=False),
+    Column("startedAt", Float, nullable=False),
+    Column("endedAt", Float),  # of an open record: until when it is known to have gone on
+    *(Column(name, String(500), nullable=False) for name in _TEXTS),
+    *(Column(name, Integer, nullable=False) for name in _NUMBERS),
+    Column("audioSeconds", Float, nullable=False),
+    Column("firstPacketMs", Float),
+    Column("owner", String(32), nullable=False),  # the process that writes it; never shown
+    Index("records_by_tenant", "tenant", "startedAt", "id"),
+    Index("records_by_owner", "outcome", "owner"),
+)
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("tenant", String(200), primary_key=True),
+    Column("day", String(10), primary_key=True),
+    *(Column(name, Integer, nullable=False) for name in ("requests", "characters", "calls")),
+    *(Column(name, Float, nullable=False) for name in ("audioSeconds", "callSeconds")),
+)
+
+schema = Table("records_schema", metadata, Column("version", Integer, primary_key=True))
+
+STEPS: Mapping[int, Sequence[str]] = {
+    # What a crash left had no length, and was in no day; what was written ahead of it is not known any more.
+    2: ("""UPDATE records SET "endedAt" = "startedAt" WHERE outcome = 'crashed' AND "endedAt" IS NULL""",),
+}
+"""What makes each version of the one before it, in SQL. New tables are made anyway. Version 1 said no version."""
+
+VERSION = max(STEPS)
+
+
+def bring_up_to_date(connection: Connection) -> None:
+    """Make the tables, or change those that are there to this version.
+
+    Raises:
+        OSError: the database is of a later version.
+    """
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # or each statement would be a transaction of its own
+    is_new = not inspect(connection).has_table(records.name)
+    metadata.create_all(connection)
+    version = connection.execute(select(func.max(schema.c.version))).scalar()
+    if version is None:
+        version = VERSION if is_new else 1
+        connection.execute(insert(schema).values(version=version))
+    if version > VERSION:
+        raise OSError(f"the database of records has schema {version}, expected {VERSION} at most")
+    for step in range(version + 1, VERSION + 1):
+        for statement in STEPS[step]:
+            connection.exec_driver_sql(statement)
+        connection.execute(update(schema).values(version=step))
