@@ -664,6 +664,15 @@ class TenantLimits(Section):
     """Most requests of the speech API that speak at a time."""
 
 
+def _of_redis(url: SecretStr | None) -> SecretStr | None:
+    if url is not None:
+        if _scheme(url.get_secret_value()) not in ("redis", "rediss", "unix"):
+            raise ValueError("expected an address that begins with redis://, rediss:// or unix://")
+        if importlib.util.find_spec("redis") is None:
+            raise ValueError("wants Redis' client: pip install 'talkspurt[cluster]'")
+    return url
+
+
 class LimitsConfig(Section):
     """Bounds. What exceeds them is refused, never queued without end."""
 
@@ -704,15 +713,21 @@ class LimitsConfig(Section):
     """What happens while Redis does not answer. `local`: each gateway limits by what it counted itself, so a tenant may
     get up to as many times its limit as there are gateways. `refuse`: whatever is limited is answered with 503."""
 
-    @field_validator("redis_url")
-    @classmethod
-    def _of_redis(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is not None:
-            if _scheme(url.get_secret_value()) not in ("redis", "rediss", "unix"):
-                raise ValueError("expected an address that begins with redis://, rediss:// or unix://")
-            if importlib.util.find_spec("redis") is None:
-                raise ValueError("wants Redis' client: pip install 'talkspurt[cluster]'")
-        return url
+    _redis_can_be_asked = field_validator("redis_url")(_of_redis)
+
+
+class DirectoryConfig(Section):
+    """What several gateways know together: which stream tokens have begun a call, and what ended calls left for the
+    webhook `…/after` or a dialplan."""
+
+    redis_url: SecretStr | None = None
+    """Redis that all gateways share, `redis://:PASSWORD@HOST:6379/0` or `rediss://` (TLS). Needs the extra `cluster`,
+    and `server.stream_token_secret`, the same for all. Without it each gateway knows its own calls only. While Redis
+    does not answer, calls begin and go on; what a call of another gateway left is answered with 503."""
+    redis_timeout_s: float = Field(0.5, gt=0)
+    """How long Redis may take to answer, seconds. More rides out a slow Redis; less answers 503 sooner."""
+
+    _redis_can_be_asked = field_validator("redis_url")(_of_redis)
 
 
 class IceServerConfig(Section):

@@ -56,12 +56,14 @@ from gateway.listener.forwarded import PublicUrl
 from gateway.listener.server import GatewayServer, raise_open_files
 from gateway.listener.sites import Sites
 from gateway.listener.stream_admission import StreamAdmission
+from gateway.listener.stream_claims import StreamClaims
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metering.store import Records
 from gateway.metrics import Metrics
 from gateway.principal import sole_tenant, tenants_of_routes, voices_of_routes
 from gateway.seams.recogniser import Recogniser
+from gateway.seams.shared_state import SharedState
 from gateway.seams.sip_state import SipState
 from gateway.seams.tracing import Tracer
 from gateway.seams.turn_model import TurnModel
@@ -82,6 +84,9 @@ from talkspurt.recognisers import recognisers_for_gateway, turn_model_for_gatewa
 from tts_engine.errors import EngineError
 from tts_engine.service.client import GrpcEngine
 
+CLAIMS_KEPT_S = 3600.0
+"""How long other processes remember a stream token beyond its time."""
+
 
 class Gateway:
     """The parts of a gateway, put together."""
@@ -92,13 +97,22 @@ class Gateway:
         engine: GrpcEngine,
         recognisers: Mapping[str, Recogniser],
         turn_model: TurnModel | None = None,
+        shared: SharedState | None = None,
     ) -> None:
         self.config = config
         self.engine = engine
         self.carriers = config.carriers.configured()
         self.metrics = Metrics(version=__version__, calls_limit=config.limits.calls)
         self.directory: LocalDirectory[Session] = LocalDirectory(limit=config.limits.calls)
-        self.handoffs = Handoffs()
+        redis = config.directory.redis_url
+        if redis is not None:
+            from gateway.cluster.redis_state import RedisState  # redis-py, of the extra [cluster]
+
+            shared = RedisState(redis.get_secret_value(), timeout_s=config.directory.redis_timeout_s)
+        self.shared = shared
+        self.handoffs = Handoffs(shared=shared)
+        # A webhook that is repeated after its call asks for the same token, so tokens are remembered beyond their time.
+        self.claims = StreamClaims(self.directory, shared, keep_s=config.server.stream_token_s + CLAIMS_KEPT_S)
         self.observers = Observers(limits=config.limits)
         self.dialogue_stats = DialogueStats()
         secret = config.server.stream_token_secret
@@ -211,7 +225,7 @@ class Gateway:
             self.carriers, config.server, self.tokens, lambda *stream: self.server.open_stream(*stream)
         )
         admission = StreamAdmission(
-            self.carriers, config.routes, self.tokens, self.directory, self.public_url, self.calls.begin
+            self.carriers, config.routes, self.tokens, self.directory, self.public_url, self.calls.begin, self.claims
         )
         self.auth = Authenticator(config.auth, config.server, config.routes, self.tokens, self.limiter)
         self.app = self._app()
@@ -254,7 +268,7 @@ class Gateway:
             ),
             ended=ended,
             webhooks=Webhooks(
-                self.public_url, self.carriers, config.routes, self.tokens, self.handoffs, self.directory.is_spent
+                self.public_url, self.carriers, config.routes, self.tokens, self.handoffs, self.claims.is_spent
             ),
             hub=self.hub,
             limits=config.limits,
@@ -316,6 +330,10 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         stack.push_async_callback(made.records.aclose)
         stack.push_async_callback(made.limiter.aclose)
         stack.callback(made.uplink.close)
+        if made.shared is not None:
+            stack.push_async_callback(made.shared.aclose)
+            stack.push_async_callback(made.handoffs.shared)
+            stack.push_async_callback(made.claims.asked)
         if made.call_log is not None:
             made.call_log.start()
             stack.push_async_callback(made.call_log.aclose)

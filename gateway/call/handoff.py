@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from gateway.errors import Rejected
+from gateway.seams.shared_state import Handoff, SharedState
 
-@dataclass(frozen=True, slots=True)
-class Handoff:
-    """How a session ended, for whoever goes on with the call."""
-
-    session_id: str
-    reason: str
-    handoff_data: str | None = None
-    transfer_target: str = ""
-    route: str = ""
+log = logging.getLogger(__name__)
 
 
 class Handoffs:
     """The handoffs of ended calls, by dialect and the carrier's call id, until somebody asks for them. Of more than
-    ``limit`` the oldest is dropped."""
+    ``limit`` the oldest is dropped.
 
-    def __init__(self, *, limit: int = 10_000) -> None:
+    Args:
+        shared: where other processes look for them; None: this process is the only one. What cannot be shared, because
+            nothing answers there, stays here.
+    """
+
+    def __init__(self, *, limit: int = 10_000, shared: SharedState | None = None) -> None:
         self._limit = limit
+        self._shared = shared
         self._by_call: OrderedDict[tuple[str, str], Handoff] = OrderedDict()
+        self._sharing: set[asyncio.Task[None]] = set()
 
     def leave(self, dialect: str, call_sid: str, handoff: Handoff) -> None:
         """Remember a call's end."""
@@ -32,15 +34,40 @@ class Handoffs:
         self._by_call.move_to_end((dialect, call_sid))
         while len(self._by_call) > self._limit:
             self._by_call.popitem(last=False)
+        if self._shared is not None:
+            task = asyncio.create_task(self._share(self._shared, dialect, call_sid, handoff), name="share a handoff")
+            self._sharing.add(task)
+            task.add_done_callback(self._sharing.discard)
 
-    def take(self, dialect: str, call_sid: str) -> Handoff | None:
-        """Return what a call left and forget it. None: the call left nothing, or somebody has taken it."""
-        return self._by_call.pop((dialect, call_sid), None)
+    async def _share(self, shared: SharedState, dialect: str, call_sid: str, handoff: Handoff) -> None:
+        try:
+            await shared.leave(dialect, call_sid, handoff)
+        except Rejected as exc:
+            log.warning("a handoff is known to this process only", extra={"call": handoff.session_id, "why": exc.code})
+            return
+        if self._by_call.get((dialect, call_sid)) is handoff:
+            del self._by_call[dialect, call_sid]
 
-    def take_of_any(self, call_sid: str, sees: Callable[[str], bool]) -> Handoff | None:
+    async def take(self, dialect: str, call_sid: str) -> Handoff | None:
+        """Return what a call left and forget it. None: the call left nothing, or somebody has taken it.
+
+        Raises:
+            Rejected: 503, it may have been left where nothing answers now.
+        """
+        await self.shared()
+        here = self._by_call.pop((dialect, call_sid), None)
+        return here if here is not None or self._shared is None else await self._shared.take(dialect, call_sid)
+
+    async def take_of_any(self, call_sid: str, sees: Callable[[str], bool]) -> Handoff | None:
         """The same without a dialect, of the routes that somebody sees. If two dialects have calls with this id, the
         later call counts."""
-        found = next(
-            (key for key, left in reversed(self._by_call.items()) if key[1] == call_sid and sees(left.route)), None
-        )
-        return None if found is None else self._by_call.pop(found)
+        await self.shared()
+        here = [(key[0], left) for key, left in reversed(self._by_call.items()) if key[1] == call_sid]
+        there = () if here or self._shared is None else await self._shared.left(call_sid)
+        dialect = next((dialect for dialect, left in (*here, *there) if sees(left.route)), None)
+        return None if dialect is None else await self.take(dialect, call_sid)
+
+    async def shared(self) -> None:
+        """Return when all that was left is where the others look, or cannot be put there."""
+        if self._sharing:
+            await asyncio.wait(set(self._sharing))

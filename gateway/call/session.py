@@ -15,7 +15,6 @@ from typing import Literal
 
 import orjson
 
-from gateway.call.handoff import Handoff
 from gateway.call.hearing.caller import Caller
 from gateway.call.hearing.listeners import Listener
 from gateway.call.hearing.listening import Hearing
@@ -49,6 +48,7 @@ from gateway.seams.messages import (
     Subscribe,
     Transfer,
 )
+from gateway.seams.shared_state import Handoff
 from gateway.seams.tracing import Tracer
 from gateway.seams.uplink import Uplink
 from voicecodecs.registry import AudioFormat

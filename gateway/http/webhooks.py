@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -62,7 +62,7 @@ class Webhooks:
         routes: Mapping[str, RouteConfig],
         tokens: Tokens,
         handoffs: Handoffs,
-        is_spent: Callable[[bytes], bool],
+        is_spent: Callable[[bytes], Awaitable[bool]],
     ) -> None:
         self._public_url = public_url
         self._carriers = carriers
@@ -100,7 +100,7 @@ class Webhooks:
             # call has begun gets no second stream.
             head = f"{dialect} {request.method} {public}{request.raw_path}\n"
             token_id = self._tokens.id_of(head.encode() + asked.body)
-            if self._is_spent(token_id):
+            if await self._is_spent(token_id):
                 raise Rejected(
                     "this request has begun its call before; a call that comes back to us needs another address, "
                     "for example with ?again=1",
@@ -125,7 +125,7 @@ class Webhooks:
         call_sid = request.query.get("call") or next(
             (form[name] for name in control.caller_fields["CallSid"] if form.get(name)), ""
         )
-        handoff = self._handoffs.take(asked.dialect, call_sid)
+        handoff = await self._handoffs.take(asked.dialect, call_sid)
         following = Next()
         after_url = control.after_address(asked.carrier.settings)
         if handoff is not None and handoff.transfer_target:

@@ -17,6 +17,7 @@ from gateway.config import RouteConfig
 from gateway.errors import Rejected
 from gateway.listener.connection import MediaConnection
 from gateway.listener.forwarded import PublicUrl
+from gateway.listener.stream_claims import StreamClaims
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import MediaLeg
 from gateway.tokens import StreamToken, Tokens
@@ -37,6 +38,7 @@ class StreamAdmission:
         directory: LocalDirectory[Session],
         public_url: PublicUrl,
         begin: Callable[[IncomingCall, MediaLeg], Session],
+        claims: StreamClaims,
     ) -> None:
         self._carriers = carriers
         self._routes = routes
@@ -44,6 +46,7 @@ class StreamAdmission:
         self._directory = directory
         self._public_url = public_url
         self._begin = begin
+        self._claims = claims
 
     def check(self, dialect: str, route: str, request: WSUpgradeRequest, peer: str) -> StreamToken | None:
         """Return our token that an upgrade brings. None: the carrier proves itself, or need not.
@@ -86,4 +89,7 @@ class StreamAdmission:
             token.check_call(call.call_sid)
             self._directory.check_room()
             self._directory.spend(token, now=time.time())
-        return self._begin(call, connection)
+        session = self._begin(call, connection)
+        if token is not None:
+            self._claims.begun(token, session)
+        return session

@@ -21,6 +21,7 @@ from gateway.config import (
     CallingConfig,
     CallsConfig,
     ClipsConfig,
+    DirectoryConfig,
     LimitsConfig,
     LogConfig,
     MetricsConfig,
@@ -86,6 +87,8 @@ class Config(Section):
     """Who may use the console, the API and the metrics."""
     limits: LimitsConfig = LimitsConfig()
     """Bounds of everything that comes from outside."""
+    directory: DirectoryConfig = DirectoryConfig()
+    """What several gateways know together."""
     metrics: MetricsConfig = MetricsConfig()
     """Prometheus."""
     tracing: TracingConfig | None = None
@@ -119,6 +122,11 @@ class Config(Section):
         if self.auth.token_s > self.auth.token_max_s:
             raise ValueError(
                 f"auth.token_s is {self.auth.token_s}, more than auth.token_max_s ({self.auth.token_max_s})"
+            )
+        if self.directory.redis_url is not None and server.stream_token_secret is None:
+            raise ValueError(
+                "directory.redis_url wants server.stream_token_secret: with a random key each, no gateway knows the "
+                "stream tokens of another"
             )
         engine = self.engine
         if engine.speech.max_chars < self.limits.turn_chars and not engine.targets:

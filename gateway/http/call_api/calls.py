@@ -156,7 +156,7 @@ class Left:
     async def take(self, request: web.Request) -> web.Response:
         """Return what the call left, once. 404: the call left nothing (the caller hung up), or it was asked before."""
         call_sid = request.match_info["callSid"]
-        left = self._handoffs.take_of_any(call_sid, request[WHO].sees)
+        left = await self._handoffs.take_of_any(call_sid, request[WHO].sees)
         if left is None:
             raise Rejected(f"call {call_sid[:64]!r} left nothing", status=404, code="unknown_call", param="callSid")
         view = HandoffView(

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 import gateway.http
 import gateway.webrtc
+from gateway.call.directory import LocalDirectory
 from gateway.call.handoff import Handoffs
 from gateway.carriers.table import CARRIERS, CarriersConfig
 from gateway.config import LimitsConfig, RouteConfig, ServerConfig
@@ -28,6 +29,7 @@ from gateway.http.request.auth import WHO
 from gateway.http.speech_api.voices import Voices
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
+from gateway.listener.stream_claims import StreamClaims
 from gateway.principal import ANYONE
 from gateway.recognition import listen
 from gateway.tokens import Tokens
@@ -139,7 +141,7 @@ _WEBHOOKS = Webhooks(
     {"default": RouteConfig()},
     Tokens(None, lifetime_s=60),
     Handoffs(),
-    lambda token_id: False,
+    StreamClaims(LocalDirectory(limit=1), None, keep_s=60).is_spent,
 )
 _VOICES = Voices(_Engine(), LIMITS)  # type: ignore[arg-type]
 _ATTACH = AttachRoutes({"asterisk": _attach}, {"default": RouteConfig()}, [])  # type: ignore[arg-type]

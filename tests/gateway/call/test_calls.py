@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.call.handoff import Handoff
 from gateway.errors import Rejected
 from gateway.seams.incoming import IncomingCall
+from gateway.seams.shared_state import Handoff
 from talkspurt.build import Gateway
 from tests.gateway.http.api_gateway import api_gateway
 from tests.waiting import until
@@ -85,8 +85,8 @@ async def test_what_a_call_leaves_is_kept_for_its_own_carrier(made: Gateway) -> 
     session.handoff = Handoff(session.call_id, "ended", "data")
     session.end("over", hang_up=True)
     await until(lambda: not len(made.directory), "the call's end")
-    assert made.handoffs.take("twilio", "c1") is None
-    assert made.handoffs.take("telnyx", "c1") == session.handoff
+    assert await made.handoffs.take("twilio", "c1") is None
+    assert await made.handoffs.take("telnyx", "c1") == session.handoff
 
 
 async def test_a_bug_in_one_call_ends_that_call_only(made: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from gateway.call.handoff import Handoff, Handoffs
+from gateway.call.directory import LocalDirectory
+from gateway.call.handoff import Handoffs
 from gateway.carriers.proof import Upgrade
 from gateway.carriers.table import CARRIERS, CarriersConfig
 from gateway.config import RouteConfig, ServerConfig
@@ -21,6 +22,8 @@ from gateway.errors import ProtocolError, Rejected
 from gateway.http.request import errors
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
+from gateway.listener.stream_claims import StreamClaims
+from gateway.seams.shared_state import Handoff
 from gateway.tokens import Tokens
 from tests.gateway.carriers.made import configured, serializer
 
@@ -79,7 +82,7 @@ async def asked(dialect: str, hook: Json) -> Json:
         {"default": RouteConfig(), "sales": RouteConfig()},
         FixedTokens(None, lifetime_s=60),
         handoffs,
-        lambda token_id: False,
+        StreamClaims(LocalDirectory(limit=1), None, keep_s=60).is_spent,
     )
     app = web.Application(middlewares=[errors.middleware])
     for path, handler in (("/after", hooks.after), ("/status", hooks.status), ("", hooks.start)):

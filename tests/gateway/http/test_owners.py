@@ -17,12 +17,12 @@ import jwt
 import pytest
 
 from gateway.call.expected import ExpectedCall
-from gateway.call.handoff import Handoff
 from gateway.config import SCOPES
 from gateway.http.app import ROUTES
 from gateway.http.request.routes import Route
 from gateway.principal import ANYONE
 from gateway.seams.messages import Text
+from gateway.seams.shared_state import Handoff
 from talkspurt.build import Gateway
 from tests.gateway.call.test_calls import CALL, Leg
 from tests.gateway.http.api_gateway import api_gateway

@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from gateway.call.directory import LocalDirectory
-from gateway.call.handoff import Handoff, Handoffs
+from gateway.call.handoff import Handoffs
 from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.carriers.plivo.call_control import plivo_headers
 from gateway.carriers.plivo.dialect import Plivo
@@ -28,7 +28,9 @@ from gateway.config import RouteConfig, ServerConfig
 from gateway.errors import Rejected
 from gateway.http.webhooks import Webhooks
 from gateway.listener.forwarded import PublicUrl
+from gateway.listener.stream_claims import StreamClaims
 from gateway.seams.media_messages import StreamStarted
+from gateway.seams.shared_state import Handoff
 from gateway.tokens import StreamToken, Tokens
 from talkspurt.config.settings import load
 from tests.talkspurt.config.test_settings import EXAMPLES, SECRETS
@@ -48,7 +50,8 @@ class Harness:
 
     async def open(self, carriers: Mapping[str, ConfiguredCarrier], server: ServerConfig) -> None:
         routes = {"default": RouteConfig()}
-        hooks = Webhooks(PublicUrl(server), carriers, routes, self.tokens, self.handoffs, self.directory.is_spent)
+        claims = StreamClaims(self.directory, None, keep_s=60)
+        hooks = Webhooks(PublicUrl(server), carriers, routes, self.tokens, self.handoffs, claims.is_spent)
 
         def answering(handler: Any) -> Any:
             async def handle(request: web.Request) -> web.StreamResponse:
@@ -167,7 +170,7 @@ async def test_vonage_events_that_ask_nothing_are_only_heard(harness: Harness) -
     harness.handoffs.leave("vonage", "c1", Handoff("VX", "transferred", None, "+4930000003"))
     answer = await harness.client.post("/webhooks/vonage/default/after?call=c1", json={"status": "started"})
     assert answer.status == 204
-    assert harness.handoffs.take("vonage", "c1") is not None
+    assert await harness.handoffs.take("vonage", "c1") is not None
 
 
 @pytest.mark.parametrize("form", ["a=b&" * 300, "a=" + "b" * 70_000], ids=["fields", "bytes"])
@@ -199,7 +202,7 @@ async def test_an_unsigned_request_is_refused_where_a_secret_is_configured(diale
     async with serving(PROVEN, server) as harness:
         harness.handoffs.leave(dialect, "c1", Handoff("VX", "transferred", None, "+4930000003"))
         assert await statuses(harness, dialect) == [403, 403, 403]
-        assert harness.handoffs.take(dialect, "c1") is not None
+        assert await harness.handoffs.take(dialect, "c1") is not None
 
 
 @every
@@ -239,7 +242,7 @@ async def test_no_shipped_configuration_gives_a_stranger_a_token_or_a_secret(exa
                 assert not any(
                     secret in text for secret in (*SECRETS.values(), "/media/", "secret data", "+4930000003")
                 )
-        assert harness.handoffs.take(dialect, "c1") is not None
+        assert await harness.handoffs.take(dialect, "c1") is not None
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "Via"])

@@ -1,0 +1,88 @@
+"""The shared state in Redis, for gateways on several machines.
+
+A claimed token is a key that was set if it was not there. What calls with one id left is a hash by dialect, and Redis
+forgets it after ``KEEP_S``. The clock of Redis orders what two dialects left, so that those of gateways need not agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import asdict
+from typing import Any, TypeVar, cast
+from urllib.parse import quote
+
+import orjson
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from gateway.errors import Rejected
+from gateway.seams.shared_state import Handoff
+
+KEEP_S = 3600
+"""How long a handoff waits for whoever asks for it."""
+
+_FAULTS = (RedisError, OSError, TimeoutError)
+
+T = TypeVar("T")
+
+
+class RedisState:
+    """A ``SharedState``.
+
+    Args:
+        url: ``redis://``, ``rediss://`` (TLS) or ``unix://``.
+        timeout_s: how long an answer may take.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float) -> None:
+        self._redis: Redis = Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
+
+    async def claim(self, token_id: bytes, *, keep_s: float) -> bool:
+        return bool(await _asked(self._redis.set(_token(token_id), 1, nx=True, px=max(1, round(keep_s * 1000)))))
+
+    async def is_claimed(self, token_id: bytes) -> bool:
+        return bool(await _asked(self._redis.exists(_token(token_id))))
+
+    async def leave(self, dialect: str, call_sid: str, handoff: Handoff) -> None:
+        pipeline = self._redis.pipeline(transaction=True)
+        # The time of Redis orders what two dialects left. It is read first, since a transaction has no results inside.
+        seconds, micros = await _asked(cast("Awaitable[tuple[int, int]]", self._redis.time()))
+        kept = orjson.dumps({"at": seconds + micros / 1e6, "handoff": asdict(handoff)})
+        pipeline.hset(_calls(call_sid), dialect, kept)  # type: ignore[arg-type]  # bytes are a value too
+        pipeline.expire(_calls(call_sid), KEEP_S)
+        await _asked(pipeline.execute())
+
+    async def left(self, call_sid: str) -> Sequence[tuple[str, Handoff]]:
+        kept = await _asked(cast("Awaitable[dict[bytes, bytes]]", self._redis.hgetall(_calls(call_sid))))
+        read = [(dialect.decode(), orjson.loads(value)) for dialect, value in kept.items()]
+        read.sort(key=lambda entry: -entry[1]["at"])
+        return [(dialect, Handoff(**value["handoff"])) for dialect, value in read]
+
+    async def take(self, dialect: str, call_sid: str) -> Handoff | None:
+        pipeline = self._redis.pipeline(transaction=True)
+        pipeline.hget(_calls(call_sid), dialect)
+        pipeline.hdel(_calls(call_sid), dialect)
+        value, _ = await _asked(cast("Awaitable[list[Any]]", pipeline.execute()))
+        return None if value is None else Handoff(**orjson.loads(value)["handoff"])
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._redis.aclose()
+
+
+def _token(token_id: bytes) -> str:
+    return f"talkspurt:claimed:{token_id.hex()}"
+
+
+def _calls(call_sid: str) -> str:
+    return f"talkspurt:left:{quote(call_sid, safe='')}"
+
+
+async def _asked(answer: Awaitable[T]) -> T:
+    try:
+        return await answer
+    except _FAULTS as exc:
+        raise Rejected(
+            f"Redis (directory.redis_url) does not answer: {type(exc).__name__}",
+            status=503, code="directory_unavailable", retry_after_s=1.0,
+        ) from None  # fmt: skip
