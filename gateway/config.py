@@ -473,6 +473,9 @@ class RecordingConfig(Section):
     max_rate: int = Field(48_000, ge=8000)
     """Highest sample rate, hertz. A recording has its line's: 8000 for mu-law and A-law, 16000 for G.722, 48000 for
     Opus. It takes 4 bytes a sample: 115, 230, 691 MB an hour. 16000 is enough for words."""
+    hang_s: float = Field(10.0, gt=0)
+    """Seconds for which the disk may not answer; then recordings that wait for it are given up. More survives longer
+    stalls, and holds so much more sound in memory."""
     keep_days: int | None = Field(None, ge=1)
     """Days after which a recording is deleted, at start and once a day; other files there stay. Default: never."""
     encrypt: SecretStr | None = None

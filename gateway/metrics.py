@@ -256,7 +256,8 @@ class Metrics(Collector):
         self._records_lost.labels(reason).inc()
 
     def recording_lost(self, reason: str) -> None:
-        """Note that a call is no longer recorded. ``reason``: ``disk_full`` or ``unwritable``."""
+        """Note that a call is no longer recorded. ``reason``: ``disk_full``, ``unwritable``, ``hung`` or
+        ``overloaded``."""
         self._recordings_lost.labels(reason).inc()
 
     def listener_joined(self) -> None:

@@ -172,7 +172,9 @@ class Gateway:
         own_voices = voices_of_routes(sole, config.routes)
         self.limiter = Limiter(config.limits)
         self.known_voices = KnownVoices(engine.list_voices, own_voices)
-        self.uplink = UplinkWorker(dict(config.routes), config.barge_in, recorder=self._recorder)
+        self.uplink = UplinkWorker(
+            dict(config.routes), config.barge_in, recorder=self._recorder, hang_s=config.recording.hang_s
+        )
         self.tracer = _tracer(config.tracing, self.ticker.now) if config.tracing is not None else None
         self.call_log = CallLog(config.calls, on_lost=self.metrics.call_log_lost) if config.calls.folder else None
         self.services = Services(

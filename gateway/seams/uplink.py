@@ -53,7 +53,8 @@ class UplinkEvents(Protocol):
         ...
 
     def on_recording_lost(self, reason: str) -> None:
-        """The recording was given up: ``disk_full``, ``unwritable``, or ``overloaded`` if workers fell behind."""
+        """The recording was given up: ``disk_full``, ``unwritable``, ``hung`` if the disk does not answer, or
+        ``overloaded`` if workers fell behind."""
         ...
 
 

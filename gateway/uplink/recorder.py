@@ -1,5 +1,5 @@
-"""Records a call in stereo as WAV: the caller on the left, the bot as it was heard on the right. Runs in the uplink
-thread.
+"""Records a call in stereo as WAV: the caller on the left, the bot as it was heard on the right. ``recording_thread``
+runs it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,13 @@ class Recorder(Timeline):
         self._room = int(max_s * rate)
         self._file: wave.Wave_write | SealedFile | None = None
 
+    @property
+    def begun(self) -> bool:
+        """Whether there is a file."""
+        return self._file is not None
+
     def open(self) -> None:
-        """Make the file, if it is not there yet; in the uplink's thread, since a full disk must not harm the call."""
+        """Make the file, if it is not there yet: not where the call begins, since the disk may hang."""
         if self._file is None:
             # Other accounts on this machine must not be able to hear it.
             os.close(os.open(self._part, os.O_WRONLY | os.O_CREAT, 0o600))

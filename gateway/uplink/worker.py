@@ -1,5 +1,5 @@
 """Works on caller audio in a thread of its own: decoding, VAD for all calls in one batch, speech for the recogniser,
-subscriptions, recordings.
+subscriptions, what is recorded (``recording_thread`` writes it).
 
 The loop only appends payloads to a deque. Every few milliseconds the thread takes all payloads, runs Silero once over
 all complete windows (onnxruntime releases the interpreter lock), and posts the results back to the loop in one call. If
@@ -29,6 +29,7 @@ from gateway.seams.messages import RecordState
 from gateway.seams.recogniser import SAMPLE_RATE as RECOGNISER_RATE
 from gateway.seams.uplink import UplinkEvents
 from gateway.uplink.recorder import Recorder
+from gateway.uplink.recording_thread import Act, RecordingQueue, RecordingThread
 from gateway.uplink.timeline import BOT, CALLER, Samples, Timeline
 from gateway.uplink.vad import (
     ECHO_WINDOW_SAMPLES,
@@ -65,6 +66,8 @@ _KEYS_EVERY_S = 0.1  # so much audio is searched for touch tones at once, which 
 _LISTEN_DELAY_S = 0.16
 """Behind what is said, for whoever listens in: jitter of the caller's packets, and the time to notice a touch tone."""
 _LISTEN_EVERY_S = 0.02
+_REASONS = {errno.ENOSPC: "disk_full", errno.EDQUOT: "disk_full", errno.ETIMEDOUT: "hung"}
+_RECORDINGS_EVERY_S = 1.0  # so often it is seen whether recordings are still written
 
 Posted = Callable[[], None]
 
@@ -83,7 +86,7 @@ def _at_rate(fmt: AudioFormat, rate: int) -> Callable[[NDArray[np.float32]], NDA
 
 
 def _why(exc: OSError) -> str:
-    return "disk_full" if exc.errno in (errno.ENOSPC, errno.EDQUOT) else "unwritable"
+    return _REASONS.get(exc.errno or 0, "unwritable")
 
 
 def line_rate(inbound: AudioFormat, outbound: AudioFormat) -> int:
@@ -207,7 +210,7 @@ class Stream:
         self.waiting: deque[tuple[int, bool, bytes, float, float]] = deque()
         """Payloads: number, whether the caller's, bytes, when it came or left, when it is heard."""
         self._number = 0
-        self._orders: deque[tuple[int, Callable[[_Tape], None]]] = deque()
+        self._orders: deque[tuple[int, Act]] = deque()
         """What is done with recording and listeners before the payload of that number."""
         self._confused = False
         self._record_over = recorder is None
@@ -231,6 +234,10 @@ class Stream:
         self._to_vad = Resampler(inbound.sample_rate, SAMPLE_RATE) if inbound.sample_rate != SAMPLE_RATE else None
         self._to_subscriber: tuple[int, _Pieces | None] = (0, None)
         self._recording = None if recorder is None else _Tape(recorder, inbound, outbound)
+        """What is recorded; only the recordings' thread uses it, in the order of ``_written``. None: it is over."""
+        self._written: list[Act] = []
+        """What that thread has to do since the last time."""
+        self._recordings = None if recorder is None else RecordingQueue(worker.recordings)
         self._tap: _Tape | None = None  # while somebody listens in
         self._tapped: list[Samples] = []
         self._keys = (_Keys(inbound.sample_rate), _Keys(outbound.sample_rate))
@@ -271,12 +278,14 @@ class Stream:
 
     def unheard(self, seconds: float) -> None:
         """Queue that the last seconds that we sent were cut."""
-        self._order(lambda tape: tape.timeline.unheard(seconds))
+        self._order(lambda: self._tape(lambda tape: tape.timeline.unheard(seconds)))
 
     def pressed(self, *, now: float) -> None:
         """Queue that the caller pressed a key."""
         before_s, after_s = _KEY_TOLD_S
-        self._order(lambda tape: tape.timeline.mute(CALLER, before_s=before_s, after_s=after_s, at=now))
+        self._order(
+            lambda: self._tape(lambda tape: tape.timeline.mute(CALLER, before_s=before_s, after_s=after_s, at=now))
+        )
 
     def record(self, state: RecordState, *, now: float) -> bool:
         """Queue what becomes of the recording. False: there is none."""
@@ -284,8 +293,11 @@ class Stream:
         if recorder is None or self._record_over:
             return False
         self._record_over = state == "stop"
-        act = {"pause": recorder.pause, "resume": recorder.resume, "stop": self._stop_recording}[state]
-        self._order(lambda tape: act(now) if tape.timeline is recorder else None)
+        if state == "stop":
+            self._order(lambda: self._end_recording(recorder, at=now))
+        else:
+            act = recorder.pause if state == "pause" else recorder.resume
+            self._order(lambda: self._record(lambda: act(now)))
         return True
 
     def listen(self, wanted: bool) -> None:
@@ -293,7 +305,7 @@ class Stream:
         self._listened = wanted
         self._worker.listen(self, wanted)
 
-    def _order(self, act: Callable[[_Tape], None]) -> None:
+    def _order(self, act: Act) -> None:
         if self.recorder is None and not self._listened:
             return
         if len(self._orders) >= _MAX_ORDERS:
@@ -353,7 +365,7 @@ class Stream:
             self._lose_recording("overloaded", post)
         while self.waiting:
             number, theirs, payload, now, heard_at = self.waiting.popleft()
-            self._obey(number, post)
+            self._obey(number)
             try:
                 if theirs:
                     self._take(payload, now, post)
@@ -363,22 +375,24 @@ class Stream:
                 bad = exc
         if bad is not None:
             log.warning("caller audio cannot be decoded", extra={"why": str(bad)})
-        self._obey(self._number + 1, post)
-        if self.closed and (recorder := self.recorder) is not None:
-            self._tape(lambda tape: recorder.close() if tape.timeline is recorder else None, post)
-            self.recorder = self._recording = None
+        self._obey(self._number + 1)
+        if self.closed and self.recorder is not None:
+            self._end_recording(self.recorder)
+        if self._written and self._recordings is not None:
+            self._recordings.put(self._written)
+            self._written = []
 
-    def _obey(self, number: int, post: Callable[[Posted], None]) -> None:
+    def _obey(self, number: int) -> None:
         """Do what was ordered before the payload of that number."""
         while self._orders and self._orders[0][0] <= number:
-            self._tape(self._orders.popleft()[1], post)
+            self._orders.popleft()[1]()
 
     def _take(self, payload: bytes, now: float, post: Callable[[Posted], None]) -> None:
         pcm = to_float32(self._decoder.decode(payload))
         self._last_now = now
         if self._tap is not None or self._recording is not None:
-            self._tape(lambda tape: tape.caller(pcm, now), post)
-            self._hide_keys(CALLER, pcm, post)
+            self._tape(lambda tape: tape.caller(pcm, now))
+            self._hide_keys(CALLER, pcm)
         if self._vad_wanted:
             narrow = self._to_vad.process(pcm) if self._to_vad is not None else pcm
             if (ended := self.vad.hear(narrow, now)) is not None:
@@ -397,35 +411,43 @@ class Stream:
         self.vad.sent_until = begins + self._outbound.ptime_ms / 1000
         if self._tap is not None or self._recording is not None:
             pcm = to_float32(self._ours.decode(frame))
-            self._tape(lambda tape: tape.bot(pcm, heard_at), post)
-            self._hide_keys(BOT, pcm, post)
+            self._tape(lambda tape: tape.bot(pcm, heard_at))
+            self._hide_keys(BOT, pcm)
 
-    def _tape(self, act: Callable[[_Tape], None], post: Callable[[Posted], None]) -> None:
+    def _tape(self, act: Callable[[_Tape], None]) -> None:
         """Do something with what is recorded, and with what is listened to."""
         if self._tap is not None:
             act(self._tap)
+        if (recording := self._recording) is not None:
+            self._record(lambda: act(recording))
+
+    def _record(self, act: Act) -> None:
         if self._recording is not None:
-            try:
-                act(self._recording)
-            except OSError as exc:  # it costs the recording, but not the call; what was written stays
-                log.error("a recording was given up", extra={"call": self._call_id, "why": str(exc)})
-                self._lose_recording(_why(exc), post)
+            self._written.append(act)
+
+    def _end_recording(self, recorder: Recorder, *, at: float | None = None) -> None:
+        self._record(lambda: recorder.close(at=at))
+        self._recording = None
 
     def _lose_recording(self, reason: str, post: Callable[[Posted], None]) -> None:
-        recorder, self.recorder, self._recording = self.recorder, None, None
-        if recorder is not None:
-            recorder.give_up()
+        """Give the recording up; it costs the call nothing else, and what was written stays."""
+        if self.recorder is not None and self._recordings is not None:
+            self._recordings.give_up(self.recorder)
             post(lambda: self.events.on_recording_lost(reason))
+        self.recorder = self._recordings = self._recording = None
+        self._written.clear()
 
-    def _stop_recording(self, at: float) -> None:
-        assert self.recorder is not None
-        self.recorder.close(at=at)
-        self.recorder = self._recording = None
+    def watch_recording(self, post: Callable[[Posted], None]) -> bool:
+        """Give the recording up if it cannot be written. Return whether it has to be watched further."""
+        if self._recordings is not None and (trouble := self._recordings.trouble) is not None:
+            log.error("a recording was given up", extra={"call": self._call_id, "why": str(trouble)})
+            self._lose_recording(_why(trouble), post)
+        return self._recordings is not None and not (self._recording is None and self._recordings.idle)
 
-    def _hide_keys(self, side: int, pcm: NDArray[np.float32], post: Callable[[Posted], None]) -> None:
+    def _hide_keys(self, side: int, pcm: NDArray[np.float32]) -> None:
         seconds = self._keys[side].found(pcm, at_once=self._tap is not None)
         if seconds:
-            self._tape(lambda tape: tape.timeline.mute(side, before_s=seconds, after_s=_KEY_MARGIN_S), post)
+            self._tape(lambda tape: tape.timeline.mute(side, before_s=seconds, after_s=_KEY_MARGIN_S))
 
     def tap(self, now: float, post: Callable[[Posted], None]) -> None:
         """Report what is final of what whoever listens in hears."""
@@ -562,6 +584,7 @@ class UplinkWorker:
     Args:
         recorder: makes the recorder of a call (its id, its route, its line's sample rate), or returns None if the call
             is not recorded.
+        hang_s: a recording whose disk does not answer for so long is given up.
         gather_s: seconds between the first payload and the batch, in which payloads of other calls come too.
         clock: the monotonic seconds of all times that streams are told.
     """
@@ -572,6 +595,7 @@ class UplinkWorker:
         barge_in: BargeInConfig,
         *,
         recorder: Callable[[str, str, int], Recorder | None] = lambda call_id, route, rate: None,
+        hang_s: float = 10.0,
         gather_s: float = 0.01,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -589,6 +613,8 @@ class UplinkWorker:
         self._recorder = recorder
         self._gather_s = gather_s
         self._clock = clock
+        self.recordings = RecordingThread(hang_s=hang_s, clock=clock)
+        self._recorded: set[Stream] = set()
         self._loop = asyncio.get_running_loop()
         self._ready: deque[Stream] = deque()
         self._queued: set[int] = set()
@@ -611,7 +637,7 @@ class UplinkWorker:
             max_hum_s=common.max_hum_ms / 1000,
             lull_s=LULL_S,
         )
-        return Stream(
+        stream = Stream(
             self,
             inbound,
             outbound,
@@ -622,6 +648,10 @@ class UplinkWorker:
             echo_correlation=common.echo_correlation,
             max_hum_s=common.max_hum_ms / 1000,
         )
+        if stream.recorder is not None:
+            self._recorded.add(stream)
+            self.notify(stream)
+        return stream
 
     def notify(self, stream: Stream) -> None:
         """Wake the thread, because a stream has payloads."""
@@ -641,12 +671,13 @@ class UplinkWorker:
         self._stopping = True
         self._wake.set()
         self._thread.join(timeout=5)
+        self.recordings.close()
 
     # --- the thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
-            self._wake.wait(_LISTEN_EVERY_S if self._listened else None)
+            self._wake.wait(_LISTEN_EVERY_S if self._listened else _RECORDINGS_EVERY_S if self._recorded else None)
             time.sleep(self._gather_s)
             self._wake.clear()
             stopping = self._stopping  # read after clear(), which may have removed the wake-up of close()
@@ -671,6 +702,9 @@ class UplinkWorker:
             streams.append(stream)
         for stream in list(self._listened):
             stream.tap(self._clock(), post)
+        for stream in list(self._recorded):
+            if not stream.watch_recording(post):
+                self._recorded.discard(stream)
         while True:
             batch = [(stream, window) for stream in streams if (window := stream.take_window()) is not None]
             if not batch:

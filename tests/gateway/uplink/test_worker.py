@@ -1,13 +1,14 @@
 """The uplink thread: what reaches the session, what is bounded, and what one call cannot do to the others.
 
-Whom the thread hears speaking is in ``test_barge_in``. A test that needs the thread to be busy makes it wait in a
-recording.
+Whom the thread hears speaking is in ``test_barge_in``. A test that needs the thread to be busy makes it wait for the
+time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 import wave
@@ -57,16 +58,16 @@ def levels(heard: Heard) -> list[int]:
     return [int(np.frombuffer(piece, "<i2")[0]) for piece in heard.pcm]
 
 
-class Busy(Recorder):
-    """A recording in which the thread waits until it is let go."""
+class BusyClock:
+    """A clock for which the thread waits until it is let go. The thread asks it for whoever listens in."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, rate=8000, max_s=10.0, started=0.0)
+    def __init__(self) -> None:
         self.entered, self.let_go = threading.Event(), threading.Event()
 
-    def caller(self, pcm: NDArray[np.float32], *, at: float) -> None:
+    def __call__(self) -> float:
         self.entered.set()
         assert self.let_go.wait(HANG_S)
+        return 0.0
 
 
 class Broken(Recorder):
@@ -81,6 +82,20 @@ class Broken(Recorder):
 
     def bot(self, pcm: NDArray[np.float32], *, at: float) -> None:
         raise self._error()
+
+
+class OnAHangingDisk(Recorder):
+    """A recording that opens its file when somebody reads a pipe. Until then the attempt blocks, as any does on a disk
+    whose server is gone."""
+
+    def __init__(self, path: Path, pipe: Path) -> None:
+        super().__init__(path, rate=16000, max_s=60.0, started=0.0)
+        self._pipe = pipe
+
+    def open(self) -> None:
+        if not self.begun:
+            os.close(os.open(self._pipe, os.O_WRONLY))
+            super().open()
 
 
 async def test_each_call_gets_its_own_audio_in_order() -> None:
@@ -126,10 +141,10 @@ async def test_a_subscription_may_change_its_rate_and_end_during_the_call() -> N
     assert [len(piece) for piece in heard.pcm[5:]] == [320] * 4
 
 
-async def test_a_thread_that_falls_behind_loses_the_oldest_of_that_call_and_counts(tmp_path: Path) -> None:
-    busy = Busy(tmp_path / "busy.wav")
-    with running({"busy": busy}) as worker:
-        worker.open("busy", PCMU, PCMU, "r", Heard()).push(PCMU.silence_frame(), now=0.0)
+async def test_a_thread_that_falls_behind_loses_the_oldest_of_that_call_and_counts() -> None:
+    busy = BusyClock()
+    with running(clock=busy) as worker:
+        worker.open("busy", PCMU, PCMU, "r", Heard()).listen(True)
         assert await asyncio.to_thread(busy.entered.wait, HANG_S)
         many, few = Heard(), Heard()
         flooded, other = (worker.open("VX", L16, L16, "r", heard) for heard in (many, few))
@@ -157,11 +172,12 @@ async def test_a_payload_that_is_no_audio_costs_itself_only(caplog: pytest.LogCa
 
 
 async def test_a_bug_met_on_one_call_does_not_deafen_the_others(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with running({"broken": Broken(tmp_path / "broken.wav", lambda: ZeroDivisionError())}) as worker:
+    with running() as worker:
         heard = Heard()
         broken, stream = worker.open("broken", L16, L16, "r", Heard()), worker.open("VX", L16, L16, "r", heard)
+        monkeypatch.setattr(broken, "drain", lambda post: 1 / 0)
         stream.want(vad=False, pcm_rate=16000)
         broken.push(frame(0), now=0.0)
         stream.push(frame(1), now=0.0)  # in one batch with what breaks, and behind it
@@ -183,10 +199,63 @@ async def test_a_full_disk_ends_the_recording_and_not_the_call(
         for index in range(3):
             stream.push(frame(index), now=0.02 * index)
         stream.close()
+        await until(lambda: heard.lost)
         await settled(worker)
     assert levels(heard) == [0, 1, 2]
     assert caplog.messages == ["a recording was given up"]
     assert heard.lost == ["disk_full"]
+
+
+async def test_a_bug_in_a_recording_costs_that_recording(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broken, whole = Heard(), Recorder(tmp_path / "whole.wav", rate=16000, max_s=10.0, started=0.0)
+    recorders = {"VX": Broken(tmp_path / "VX.wav", lambda: ZeroDivisionError()), "whole": whole}
+    with running(recorders) as worker:
+        for call_id, heard in (("VX", broken), ("whole", Heard())):
+            stream = worker.open(call_id, L16, L16, "r", heard)
+            stream.push(frame(1), now=0.0)
+            stream.close()
+        await until(lambda: broken.lost)
+    assert broken.lost == ["unwritable"]
+    assert caplog.messages == ["recording", "a recording was given up"]
+    assert len(sides(tmp_path / "whole.wav")) == L16.frame_samples
+
+
+async def test_a_disk_that_never_answers_costs_the_recordings_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    recorders: dict[str, Recorder] = {f"VX{n}": OnAHangingDisk(tmp_path / f"VX{n}.wav", pipe) for n in range(3)}
+    with running(recorders, clock=lambda: now) as worker:
+        heard = [Heard(), Heard()]
+        streams = [worker.open(f"VX{n}", L16, L16, "r", heard[n]) for n in range(2)]
+        for stream in streams:
+            stream.want(vad=False, pcm_rate=16000)
+            stream.push(frame(1), now=0.0)
+            await settled(worker)  # in this order the second waits for the first one's disk
+        now = 9.0
+        streams[1].close()  # the end of a call ends no waiting
+        streams[0].push(frame(2), now=now)
+        await settled(worker)
+        assert [one.lost for one in heard] == [[], []], "not yet"
+        now = 10.1
+        streams[0].push(frame(3), now=now)
+        await until(lambda: heard[0].lost and heard[1].lost)
+        streams[0].push(frame(4), now=now)
+        await settled(worker)
+        assert not streams[0].record("pause", now=now)
+        assert [one.lost for one in heard] == [["hung"], ["hung"]]
+        assert levels(heard[0]) == [1, 2, 3, 4]
+        streams[0].close()
+        answers = os.open(pipe, os.O_RDWR)  # the disk is back
+        later = worker.open("VX2", L16, L16, "r", Heard())
+        later.push(frame(5), now=now)
+        later.close()
+    os.close(answers)
+    assert len(sides(tmp_path / "VX2.wav"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["VX0.part", "VX2.wav", "pipe"]
+    assert caplog.messages == ["a recording was given up"] * 2
 
 
 async def test_a_folder_that_is_gone_costs_the_recording_at_its_first_sound_and_is_told(tmp_path: Path) -> None:
