@@ -54,7 +54,7 @@ class Lexicon:
         self._beginnings = {word[:length].casefold() for word in words for length in range(1, len(word) + 1)}
         self._longest = max(map(len, words))
         alternatives = "|".join(
-            f"(?i:{re.escape(word)})" if word in small else re.escape(word)
+            "".join(map(_in_any_case, word)) if word in small else re.escape(word)
             for word in sorted(words, key=len, reverse=True)
         )
         self.pattern = re.compile(rf"(?<!\w)(?:{alternatives})(?!\w)")
@@ -70,6 +70,12 @@ class Lexicon:
             if not inside_word and text[at:].casefold() in self._beginnings:
                 return at
         return len(text)
+
+
+def _in_any_case(char: str) -> str:
+    # re.IGNORECASE also finds "ı" for "i", which casefold() tells apart.
+    same = {each for each in (char, char.upper()) if each.casefold() == char.casefold() and len(each) == 1}
+    return f"[{''.join(map(re.escape, sorted(same)))}]"
 
 
 def _is_word(char: str) -> bool:
