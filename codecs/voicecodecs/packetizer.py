@@ -34,6 +34,13 @@ class Packetizer:
         self._resampler = Resampler(source_rate, fmt.sample_rate)
         self._encoder = encoder(fmt)
         self._pending = np.zeros(0, np.int16)
+        self._padding = 0
+        """Samples of silence that the last flush added, as long as nothing follows them."""
+
+    @property
+    def position(self) -> int:
+        """Sample at which the next pushed sample will be heard, if the resampler is empty, as after a flush."""
+        return self.samples_out + len(self._pending)
 
     def push(self, pcm: NDArray[np.float32]) -> list[bytes]:
         """Take the next chunk; return all frames that are full now. Samples outside [-1, 1] are clipped.
@@ -44,7 +51,21 @@ class Packetizer:
         Raises:
             ValueError: wrong type or shape, or a sample that is not finite. The stream is unusable afterwards.
         """
+        self._padding = 0
         return self._frames(self._resampler.process(pcm))
+
+    def pause(self, samples: int) -> list[bytes]:
+        """Let silence follow a flush; return all frames that are full now. The rest goes in front of the next push.
+
+        What the flush added is part of the pause. Else a pause would be up to a frame longer, which is heard where
+        frames are long.
+
+        Args:
+            samples: length of the pause, at the format's ``sample_rate``.
+        """
+        silence = max(0, samples - self._padding)
+        self._padding = max(0, self._padding - samples)
+        return self._frames(np.zeros(silence, np.float32))
 
     def flush(self) -> list[bytes]:
         """End a stretch of speech: return the rest, with its last frame filled up with silence.
@@ -53,8 +74,8 @@ class Packetizer:
         """
         frames = self._frames(self._resampler.flush())
         if len(self._pending):
-            padding = np.zeros(self.format.frame_samples - len(self._pending), np.int16)
-            self._pending = np.concatenate((self._pending, padding))
+            self._padding = self.format.frame_samples - len(self._pending)
+            self._pending = np.concatenate((self._pending, np.zeros(self._padding, np.int16)))
             frames += self._frames(np.zeros(0, np.float32))
         return frames
 

@@ -311,6 +311,19 @@ def test_packetizer_pads_the_last_frame_with_silence_and_goes_on() -> None:
     assert packetizer.samples_out == 480
 
 
+def test_packetizer_counts_its_padding_as_part_of_a_pause() -> None:
+    packetizer = Packetizer(AudioFormat("PCMU"), 8000)
+    packetizer.push(np.full(200, 0.5, np.float32))
+    packetizer.flush()  # adds 120
+    assert packetizer.pause(50) == [] and packetizer.position == packetizer.samples_out == 320
+    assert packetizer.pause(100) == [] and packetizer.position == 350
+    (frame,) = packetizer.push(np.full(160, 0.5, np.float32))
+    assert frame[:30] == b"\xff" * 30 and b"\xff" not in frame[30:]
+    packetizer.flush()
+    packetizer.push(np.full(160, 0.5, np.float32))
+    assert len(packetizer.pause(160)) == 1, "what follows a push is no padding any more"
+
+
 def test_packetizer_clips_and_refuses_what_is_not_finite() -> None:
     (frame,) = Packetizer(AudioFormat("L16"), 8000).push(np.full(160, 3.0, np.float32))
     assert set(l16.decode_l16(frame)) == {32767}

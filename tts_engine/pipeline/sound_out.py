@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,8 +97,8 @@ class SoundOut:
 
     @property
     def samples(self) -> int:
-        """Samples of the line that were made so far."""
-        return self._packetizer.samples_out
+        """Samples of the line that were made so far: between clauses, where the next one begins."""
+        return self._packetizer.position
 
     def take(self) -> AudioChunk | None:
         """Return the next chunk. None: there is none yet."""
@@ -140,8 +141,9 @@ class SoundOut:
         return max(0.0, self._clock() - heard_to_end_at) * 1e3
 
     async def silence(self, ms: float, clause: Clause) -> None:
-        """Queue silence before a clause."""
-        await self._encode(np.zeros(int(ms * self.rate / 1000), np.float32), [], StageTimes(), clause, flush=True)
+        """Queue silence before a clause, so that so much of it is between this clause and the one before."""
+        pause = partial(self._packetizer.pause, int(ms * self._line_rate / 1000))
+        await self._encode(pause, [], StageTimes(), clause)
 
     def spans(self, words: Sequence[WordSpan], clause: Clause, base: int) -> list[TextSpan]:
         """Return the words of the clause as spans of the utterance.
@@ -168,21 +170,20 @@ class SoundOut:
         """Encode and queue the frames. The first frames of a piece that takes long are queued first."""
         head = int(HEAD_S * self.rate)
         if len(pcm) > 2 * head and not self._packetizer.light:
-            await self._encode(pcm[:head], spans, times, clause, flush=False)
-            await self._encode(pcm[head:], [], StageTimes(), clause, flush=flush)
+            await self._encode(partial(self._frames, pcm[:head], flush=False), spans, times, clause)
+            await self._encode(partial(self._frames, pcm[head:], flush=flush), [], StageTimes(), clause)
         else:
-            await self._encode(pcm, spans, times, clause, flush=flush)
+            await self._encode(partial(self._frames, pcm, flush=flush), spans, times, clause)
+
+    def _frames(self, pcm: Pcm, *, flush: bool) -> list[bytes]:
+        frames = self._packetizer.push(pcm) if len(pcm) else []
+        return frames + self._packetizer.flush() if flush else frames
 
     async def _encode(
-        self, pcm: Pcm, spans: Sequence[TextSpan], times: StageTimes, clause: Clause, *, flush: bool
+        self, encode: Callable[[], list[bytes]], spans: Sequence[TextSpan], times: StageTimes, clause: Clause
     ) -> None:
         packetizer = self._packetizer
         first_sample = packetizer.samples_out
-
-        def encode() -> list[bytes]:
-            frames = packetizer.push(pcm) if len(pcm) else []
-            return frames + packetizer.flush() if flush else frames
-
         begun = self._clock()
         if packetizer.light:
             frames = encode()

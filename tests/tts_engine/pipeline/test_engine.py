@@ -82,8 +82,20 @@ async def test_speech_starts_without_silence_and_pauses_as_punctuated() -> None:
     loud = np.flatnonzero(np.abs(pcm(chunks)) > 0.05) / 16
     assert loud[0] <= 15
     gaps = [gap for gap in np.diff(loud) if gap > 50]
-    # 10 ms kept on both sides, and up to one frame of padding
-    assert gaps == [pytest.approx(130, abs=20), pytest.approx(330, abs=20)]
+    assert gaps == [pytest.approx(120, abs=3), pytest.approx(320, abs=3)], "10 ms are kept on both sides"
+    await engine.aclose()
+
+
+@pytest.mark.parametrize("ptime_ms", [20, 80, 200])
+async def test_a_pause_is_as_long_whatever_the_frames_are(ptime_ms: int) -> None:
+    engine = Engine(ToneSynthesizer(), SpeechConfig(pauses=PauseConfig(comma_ms=240, sentence_ms=360)))
+    chunks = await speak(engine, TEXT, format=AudioFormat("L16", 16000, ptime_ms))
+    loud = np.flatnonzero(np.abs(pcm(chunks)) > 0.05) / 16
+    gaps = [gap for gap in np.diff(loud) if gap > 50]
+    assert gaps == [pytest.approx(260, abs=3), pytest.approx(380, abs=3)], "the filled-up last frame is part of it"
+    spans = [span for chunk in chunks for span in chunk.spans]
+    begins = [loud[0], *(loud[1:][np.diff(loud) > 50])]
+    assert [spans[word].first_sample / 16 for word in (0, 4, 10)] == pytest.approx(begins, abs=13)
     await engine.aclose()
 
 
