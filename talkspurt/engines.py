@@ -20,6 +20,7 @@ from tts_engine.metrics import PrometheusObserver
 from tts_engine.pipeline.engine import Engine
 from tts_engine.service import runner
 from tts_engine.service.client import GrpcEngine
+from tts_engine.service.models import EngineWithModels
 from tts_engine.service.process import EngineProcess
 from tts_engine.synthesizer import Synthesizer
 
@@ -123,6 +124,11 @@ async def make_engine(config: EngineConfig) -> SpeechEngine:
     return engine
 
 
+async def make_served_engine(config: EngineConfig) -> SpeechEngine:
+    """Make the engine of a process that serves: warm, and able to load models beside its own."""
+    return EngineWithModels(await make_engine(config), config, engine_process)
+
+
 @asynccontextmanager
 async def local_engine(config: EngineConfig) -> AsyncIterator[SpeechEngine]:
     """Make a warm engine in this process, and close it at the end."""
@@ -170,7 +176,7 @@ async def engine_for_gateway(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
 
 def run_engine(config: EngineConfig) -> int:
     """Serve only an engine until SIGTERM or SIGINT. Return the exit code."""
-    return runner.run(config, make_engine)
+    return runner.run(config, make_served_engine)
 
 
 def main(arguments: list[str]) -> int:
@@ -178,7 +184,7 @@ def main(arguments: list[str]) -> int:
     configure_as_parent()
     file, parent_pid = arguments
     config = EngineConfig.model_validate_json(Path(file).read_bytes())
-    return runner.run_child(config, make_engine, parent_pid=int(parent_pid))
+    return runner.run_child(config, make_served_engine, parent_pid=int(parent_pid))
 
 
 if __name__ == "__main__":

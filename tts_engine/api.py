@@ -34,6 +34,8 @@ class UtteranceRequest:
     first."""
     priority: int = 5
     """Who goes first where the engine has no place for all: the larger, 0 to 9. 10: the turn is being heard already."""
+    model: str = ""
+    """Name of the loaded model that speaks. Empty: the active one."""
     at_once: bool = False
     """True: if the engine has no place now, it refuses the utterance instead of letting it wait, because the client has
     other engines."""
@@ -140,6 +142,22 @@ class EngineStatus:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelToLoad:
+    """A model that an engine is to load beside those that it has."""
+
+    name: str
+    """The name under which it will be known: 1 to 40 small letters, digits and ``._-``."""
+    folder: str = ""
+    """Its folder within ``engine.models_folder``. Empty for models that need none."""
+    kind: str = ""
+    """``embedded``, ``cosyvoice3`` ... Empty: what the folder holds."""
+    device: str = ""
+    """``cpu``, ``cuda`` ... Empty: that of the engine."""
+    cosyvoice: str = ""
+    """JSON object of keys of ``engine.cosyvoice`` that replace the engine's. Empty: none does."""
+
+
 class SpeechEngine(Protocol):
     """Makes utterances. All methods raise ``tts_engine.errors.EngineError`` and nothing else."""
 
@@ -161,6 +179,14 @@ class SpeechEngine(Protocol):
     async def remove_voice(self, voice_id: str) -> None: ...
 
     async def set_active_model(self, model: str) -> None: ...
+
+    async def load_model(self, model: ModelToLoad) -> None:
+        """Load a model beside those that there are, and return when it is warm. If that fails, nothing has changed."""
+        ...
+
+    async def unload_model(self, name: str) -> None:
+        """Unload what ``load_model`` has loaded. Its utterances may finish; new ones are refused at once."""
+        ...
 
     async def status(self) -> EngineStatus: ...
 

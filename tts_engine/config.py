@@ -315,6 +315,14 @@ class EngineConfig(ModelConfig):
     user's cache folder). If the folder is on a disk that outlives a container, the next container starts warm. The
     folder may be removed at any time."""
 
+    models_folder: str = ""
+    """Folder with the model directories that `POST /v1/models` may load while the engine runs (default none: only
+    models without a folder). Nothing outside it is read."""
+
+    max_loaded_models: int = Field(default=2, ge=0, le=16)
+    """Most models that are loaded while the engine runs, beside those of this file (default 2). Each is a process of
+    its own with its own memory, also on the GPU."""
+
     targets: tuple[str, ...] = ()
     """Engines that already run elsewhere, as ``host:port`` or ``unix:/path`` (default none: the gateway starts its
     own). With several engines, a new utterance goes to the one with the fewest utterances."""

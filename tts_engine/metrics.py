@@ -3,7 +3,7 @@ own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import Metric
@@ -156,11 +156,23 @@ def exposition() -> bytes:
 
 def merged(expositions: Sequence[bytes]) -> bytes:
     """Join the metrics of several engines into one exposition. The label ``worker`` numbers the engines."""
+    return _joined(({"worker": str(worker)}, exposed) for worker, exposed in enumerate(expositions))
+
+
+def with_models(own: bytes, others: Mapping[str, bytes]) -> bytes:
+    """Join an engine's metrics with those of models that have processes of their own. These get the label ``model``."""
+    if not others:
+        return own
+    return _joined([({}, own), *(({"model": name}, exposed) for name, exposed in others.items())])
+
+
+def _joined(expositions: Iterable[tuple[dict[str, str], bytes]]) -> bytes:
+    """Join expositions; the samples of each get its labels."""
     families: dict[str, Metric] = {}
-    for worker, exposed in enumerate(expositions):
+    for labels, exposed in expositions:
         for family in text_string_to_metric_families(exposed.decode()):
             into = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-            into.samples += [s._replace(labels={**s.labels, "worker": str(worker)}) for s in family.samples]
+            into.samples += [sample._replace(labels=sample.labels | labels) for sample in family.samples]
     registry = CollectorRegistry()
     registry.register(_Families(families.values()))
     return generate_latest(registry)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from tts_engine.api import EngineStatus, UtteranceRequest, VoiceInfo
+from tts_engine.api import EngineStatus, ModelToLoad, UtteranceRequest, VoiceInfo
 from tts_engine.errors import Exhausted, InvalidRequest, NotFound, Unavailable
 from tts_engine.pipeline.admission_queue import AdmissionQueue
 from tts_engine.pipeline.clause_cache import ClauseCache
@@ -39,7 +39,7 @@ class Engine:
             observer: is told of times and counts. None: nobody is told.
             clock: monotonic seconds, the same clock as ``Utterance.played``.
         """
-        self.models = dict(models) if isinstance(models, Mapping) else {models.name: models}
+        self.models: Mapping[str, Synthesizer] = dict(models) if isinstance(models, Mapping) else {models.name: models}
         self.active = next(iter(self.models))
         self.config = config or SpeechConfig()
         self.observer = observer
@@ -83,6 +83,7 @@ class Engine:
 
         Raises:
             InvalidRequest: the speed is outside 0.25 to 4.
+            NotFound: the model is not loaded.
             Exhausted: ``max_utterances`` are open.
             Unavailable: the engine is closed.
         """
@@ -90,6 +91,7 @@ class Engine:
             raise Unavailable("the engine is closed")
         if not 0.25 <= request.speed <= 4:
             raise InvalidRequest(f"speed is {request.speed}, expected 0.25 to 4", field="speed")
+        self._require(request.model or self.active)
         if len(self._open) >= self.config.max_utterances:
             raise Exhausted(
                 f"{len(self._open)} utterances are open, as many as max_utterances allows", retry_after_s=1.0
@@ -153,10 +155,21 @@ class Engine:
         Raises:
             NotFound: the model is not loaded.
         """
-        if model not in self.models:
-            raise NotFound(f"model {model!r} is not loaded; there is {', '.join(self.models)}")
+        self._require(model)
         self.active = model
         self._warm()
+
+    def _require(self, model: str) -> None:
+        if model not in self.models:
+            raise NotFound(f"model {model!r} is not loaded; there is {', '.join(self.models)}")
+
+    async def load_model(self, model: ModelToLoad) -> None:
+        """A model that is loaded beside others has a process of its own: ``tts_engine.service.models``."""
+        raise InvalidRequest("this engine loads no models while it runs", field="model")
+
+    async def unload_model(self, name: str) -> None:
+        """See ``load_model``."""
+        raise InvalidRequest(f"model {name!r} was there at the start and stays as long as the engine", field="model")
 
     async def status(self) -> EngineStatus:
         """Return the status of the active model. ``ready``, ``active`` and ``queued`` are those of all models."""

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -41,7 +41,9 @@ class SharedByUtterances(Protocol):
     """What the utterances of an engine have in common."""
 
     config: SpeechConfig
+    models: Mapping[str, Synthesizer]
     active: str
+    """The model of who names none."""
     observer: EngineObserver | None
     clock: Callable[[], float]
     cache: ClauseCache
@@ -51,11 +53,6 @@ class SharedByUtterances(Protocol):
     drafts: set[Hashable]
     """Keys of clauses that one utterance drafts, so that no second one does."""
     codec_pool: ThreadPoolExecutor
-
-    @property
-    def synthesizer(self) -> Synthesizer:
-        """The active model."""
-        ...
 
     def closed(self, utterance: EngineUtterance) -> None:
         """Note that an utterance has ended and holds nothing any more."""
@@ -83,7 +80,8 @@ class EngineUtterance:
         self._request = request
         self._splitter = ClauseSplitter(engine.config.clauses)
         self._playhead = Playhead(ahead=request.ahead, priority=request.priority)
-        self._model, self._synthesizer = engine.active, engine.synthesizer
+        self._model = request.model or engine.active
+        self._synthesizer = engine.models[self._model]
         line_rate = request.format.sample_rate
         self._line_rate = line_rate if line_rate in self._synthesizer.line_rates else None
         self._rate = self._line_rate or self._synthesizer.sample_rate

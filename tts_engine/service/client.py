@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +19,7 @@ from typing import Any, Self
 import grpc
 
 from tts_engine import metrics
-from tts_engine.api import AudioChunk, EngineStatus, Utterance, UtteranceRequest, VoiceInfo
+from tts_engine.api import AudioChunk, EngineStatus, ModelToLoad, Utterance, UtteranceRequest, VoiceInfo
 from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, Unauthenticated, Unavailable
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
@@ -73,6 +73,7 @@ class GrpcUtterance:
     def __init__(self, backend: _Backend, request: UtteranceRequest) -> None:
         self._backend = backend
         self._pending: pb.SpeakRequest | None = pb.SpeakRequest(start=wire.encode_start(request))
+        self._model = request.model
         self._error: EngineError | None = None
         """The error for which this end gave the call up."""
         self._text_ended = False
@@ -164,7 +165,8 @@ class GrpcUtterance:
             self._backend.refused(error)
             await self._half_close()
             raise error
-        return wire.decode_chunk(message)
+        chunk = wire.decode_chunk(message)
+        return replace(chunk, engine=self._model) if self._model else chunk
 
     async def _half_close(self) -> None:
         """Tell the engine that nothing more is sent, since all is spoken. A write under way must end first, else it
@@ -257,8 +259,25 @@ class GrpcEngine:
         self._closed = False
         self.moves = 0
         """Number of utterances that went on at another engine after their first sound."""
+        self.on_model_failed: Callable[[str], None] | None = None
+        """Is told the name of a model that an utterance asked for, when the model failed it."""
 
     def open(self, request: UtteranceRequest) -> GrpcUtterance | MovingUtterance:
+        """Begin an utterance. If it names a model and that fails, it goes on with the active one."""
+        if not request.model:
+            return self._open(request)
+        instead = [replace(request, model="")]
+
+        def reopen(goes_on: bool) -> Utterance | None:
+            if not instead:
+                return None
+            if self.on_model_failed is not None:
+                self.on_model_failed(request.model)
+            return self._open(instead.pop())
+
+        return MovingUtterance(self._open(request), reopen, moved=self._note_move, errors=(EngineError,))
+
+    def _open(self, request: UtteranceRequest) -> GrpcUtterance | MovingUtterance:
         if self._closed:
             raise Unavailable("the client of the engine is closed")
         if len(self._backends) == 1:
@@ -315,6 +334,24 @@ class GrpcEngine:
 
     async def set_active_model(self, model: str) -> None:
         await self._all("SetActiveModel", pb.SetActiveModelRequest(model=model))
+
+    async def load_model(self, model: ModelToLoad) -> None:
+        """Load a model at all engines. If one cannot, none has it afterwards."""
+        timeout_s = self._config.timeouts.start_s + self._config.timeouts.connect_s
+        calls = [one.ask("LoadModel", wire.encode_load(model), timeout_s=timeout_s) for one in self._backends]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        failed = [answer for answer in answers if isinstance(answer, BaseException)]
+        if failed:
+            loaded = [one for one, answer in zip(self._backends, answers, strict=True) if answer not in failed]
+            await asyncio.gather(*(self._unload(one, model.name) for one in loaded), return_exceptions=True)
+            raise failed[0]
+
+    async def unload_model(self, name: str) -> None:
+        await asyncio.gather(*(self._unload(one, name) for one in self._backends))
+
+    async def _unload(self, backend: _Backend, name: str) -> None:
+        timeout_s = self._config.drain_s + self._config.timeouts.connect_s + 10.0
+        await backend.ask("UnloadModel", pb.UnloadModelRequest(model=name), timeout_s=timeout_s)
 
     async def status(self) -> EngineStatus:
         return wire.decode_status(await self._first("GetStatus", pb.GetStatusRequest()))

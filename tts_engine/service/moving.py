@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from tts_engine.api import AudioChunk, TextSpan, Utterance
-from tts_engine.errors import Exhausted, Unavailable
+from tts_engine.errors import EngineError, Exhausted, Unavailable
 
 Reopen = Callable[[bool], Utterance | None]
 """Open the same request at the next engine to be tried. None: there is none. The argument: is it being heard already?
@@ -32,11 +32,13 @@ class MovingUtterance:
         reopen: Reopen,
         *,
         moved: Callable[[], None],
+        errors: tuple[type[EngineError], ...] = (Exhausted, Unavailable),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``moved`` is called when speech goes on at another engine after its first sound. ``clock``: seconds."""
+        """``moved`` is called when speech goes on at another engine after its first sound. ``errors``: with which the
+        utterance goes on elsewhere. ``clock``: seconds."""
         self._utterance, self._chunks = first, aiter(first)
-        self._reopen, self._moved = reopen, moved
+        self._reopen, self._moved, self._errors = reopen, moved, errors
         self._clock = clock
         self._text: list[str] = []
         """Everything that was fed; the engine's ``speech.max_chars`` bounds it."""
@@ -71,7 +73,7 @@ class MovingUtterance:
         while True:
             try:
                 chunk = await anext(self._chunks)
-            except (Exhausted, Unavailable) as error:
+            except self._errors as error:
                 lost = isinstance(error, Unavailable)
                 if (lost and self._lost) or (following := self._reopen(self._samples > 0)) is None:
                     raise

@@ -29,6 +29,7 @@ from tts_engine.errors import DeadlineExceeded, EngineError, Exhausted, InvalidR
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 from tts_engine.service import wire
+from tts_engine.service.models import EngineWithModels
 from tts_engine.service.security import TokenCheck, server_credentials
 
 log = logging.getLogger(__name__)
@@ -331,6 +332,16 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             await self._require_engine().set_active_model(request.model)
             return pb.SetActiveModelResponse()
 
+    async def LoadModel(self, request: pb.LoadModelRequest, context: grpc.aio.ServicerContext) -> Any:
+        async with self._errors(context):
+            await self._require_engine().load_model(wire.decode_load(request))
+            return pb.LoadModelResponse()
+
+    async def UnloadModel(self, request: pb.UnloadModelRequest, context: grpc.aio.ServicerContext) -> Any:
+        async with self._errors(context):
+            await self._require_engine().unload_model(request.model)
+            return pb.UnloadModelResponse()
+
     async def GetStatus(self, _request: pb.GetStatusRequest, context: grpc.aio.ServicerContext) -> Any:
         async with self._errors(context):
             if self._engine is None:
@@ -342,7 +353,8 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             return wire.encode_status(status)
 
     async def GetMetrics(self, _request: pb.GetMetricsRequest, _context: grpc.aio.ServicerContext) -> Any:
-        return pb.GetMetricsResponse(exposition=metrics.exposition())
+        others = await self._engine.metrics() if isinstance(self._engine, EngineWithModels) else {}
+        return pb.GetMetricsResponse(exposition=metrics.with_models(metrics.exposition(), others))
 
     # What the methods of the service share.
 

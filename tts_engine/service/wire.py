@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tts_engine.api import AudioChunk, EngineStatus, TextSpan, UtteranceRequest, VoiceInfo
+from tts_engine.api import AudioChunk, EngineStatus, ModelToLoad, TextSpan, UtteranceRequest, VoiceInfo
 from tts_engine.errors import (
     DeadlineExceeded,
     EngineError,
@@ -46,6 +46,7 @@ def encode_start(request: UtteranceRequest) -> pb.SpeakStart:
         failure_wanted=True,
         priority=request.priority,
         at_once=request.at_once,
+        model=request.model,
     )
 
 
@@ -79,6 +80,7 @@ def decode_start(start: pb.SpeakStart) -> UtteranceRequest:
         ahead=start.ahead,
         priority=start.priority if start.HasField("priority") else 5,
         at_once=start.at_once,
+        model=start.model,
     )
 
 
@@ -183,6 +185,22 @@ def decode_status(status: pb.GetStatusResponse) -> EngineStatus:
         active=status.active,
         queued=status.queued,
         detail=status.detail,
+    )
+
+
+def encode_load(model: ModelToLoad) -> pb.LoadModelRequest:
+    return pb.LoadModelRequest(
+        model=model.name, folder=model.folder, kind=model.kind, device=model.device, cosyvoice=model.cosyvoice
+    )
+
+
+def decode_load(request: pb.LoadModelRequest) -> ModelToLoad:
+    return ModelToLoad(
+        name=request.model,
+        folder=request.folder,
+        kind=request.kind,
+        device=request.device,
+        cosyvoice=request.cosyvoice,
     )
 
 

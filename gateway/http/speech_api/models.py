@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
+import orjson
 from aiohttp import web
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from gateway.errors import Rejected
 from gateway.http.request.routes import ApiModel, Route
-from tts_engine.api import SpeechEngine
+from tts_engine.api import EngineStatus, ModelToLoad, SpeechEngine
 
 
 class ModelView(ApiModel):
@@ -36,6 +39,23 @@ class ActiveModelBody(ApiModel):
     model: str
 
 
+class LoadModelBody(ApiModel):
+    """Body of ``POST /v1/models``: what is loaded, and under which name it will be known."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")
+    """The name: small letters, digits and ``._-``, at most 40."""
+    folder: str = ""
+    """The model's folder within ``engine.models_folder`` of the engine's machine. Empty for models that need none."""
+    kind: Literal["", "embedded", "tone", "cosyvoice2", "cosyvoice3"] = ""
+    """Empty: what the folder holds."""
+    device: str = ""
+    """``cpu``, ``cuda`` ... Empty: that of the engine."""
+    cosyvoice: dict[str, Any] = {}
+    """Keys of ``engine.cosyvoice`` that differ from the engine's, such as ``cache_gb``."""
+
+
 class Models:
     """Handlers of ``/v1/models``."""
 
@@ -48,6 +68,11 @@ class Models:
         return [
             Route(method="GET", path=path, handler=self.list, scope="speak",
                   summary="Loaded models", answer=ModelList, tags=tags),
+            Route(method="POST", path=path, handler=self.load, scope="admin",
+                  summary="Load a model beside the one that speaks",
+                  body=LoadModelBody, answer=ModelList, tags=tags),
+            Route(method="DELETE", path=f"{path}/{{model_id}}", handler=self.unload, scope="admin",
+                  summary="Unload a model that was loaded while the engine ran", answer=ModelList, tags=tags),
             Route(method="POST", path=f"{path}/active", handler=self.activate, scope="admin",
                   summary="Choose the model that speaks",
                   body=ActiveModelBody, answer=ModelList, tags=tags),
@@ -63,11 +88,49 @@ class Models:
     async def activate(self, request: web.Request) -> web.Response:
         """Let that model speak new utterances. Utterances under way finish on theirs."""
         body = ActiveModelBody.model_validate_json(await request.read())
-        status = await self._engine.status()
-        if body.model not in (loaded := status.models or (status.model,)):
-            raise Rejected(
-                f"model {body.model[:40]!r} is not loaded; there is {', '.join(loaded)}",
-                status=404, code="model_not_found", param="model",
-            )  # fmt: skip
+        await self._require(body.model)
         await self._engine.set_active_model(body.model)
         return await self.list(request)
+
+    async def load(self, request: web.Request) -> web.Response:
+        """Load a model in a process of its own, and answer when it is warm, which may take minutes. Who speaks does not
+        change. If the model cannot be loaded, nothing has changed."""
+        body = LoadModelBody.model_validate_json(await request.read())
+        status = await self._engine.status()
+        if body.id in (*status.models, status.model):
+            raise Rejected(f"model {body.id!r} is loaded already", status=409, code="model_loaded", param="id")
+        await self._engine.load_model(
+            ModelToLoad(
+                name=body.id,
+                folder=body.folder,
+                kind=body.kind,
+                device=body.device,
+                cosyvoice=orjson.dumps(body.cosyvoice).decode() if body.cosyvoice else "",
+            )
+        )
+        return await self.list(request)
+
+    async def unload(self, request: web.Request) -> web.Response:
+        """Unload a model. New utterances are refused it at once; those under way finish, within ``engine.drain_s``. The
+        active model and those of the configuration stay."""
+        name = request.match_info["model_id"]
+        status = await self._require(name)
+        if name == status.model:
+            raise Rejected(
+                f"model {name!r} is the active one; let another speak first",
+                status=409,
+                code="model_active",
+                param="id",
+            )
+        await self._engine.unload_model(name)
+        return await self.list(request)
+
+    async def _require(self, name: str) -> EngineStatus:
+        """Return the engine's status if it has that model. Raises Rejected."""
+        status = await self._engine.status()
+        if name not in (loaded := status.models or (status.model,)):
+            raise Rejected(
+                f"model {name[:40]!r} is not loaded; there is {', '.join(loaded)}",
+                status=404, code="model_not_found", param="model",
+            )  # fmt: skip
+        return status

@@ -136,7 +136,8 @@ class House:
         """Status, text, and the error if the answer is one."""
         which = (route.method, route.path)
         call_id = self.browser_id if route.path.startswith("/whip") else self.call_id
-        names = {"id": call_id, "route": "a", "uuid": str(UUID_), "callSid": "left", "voice_id": "one--anna"}
+        names = {"id": call_id, "route": "a", "uuid": str(UUID_), "callSid": "left"}
+        names |= {"voice_id": "one--anna", "model_id": "tone"}
         more = dict(BODIES.get(which, {}))
         if route.path == "/v1/webrtc/offer":
             more["json"] = more["json"] | {"callId": self.browser_id}  # takes the call over

@@ -39,6 +39,7 @@ engine:
   cache_folder: {folder}-cache
   cosyvoice: {{max_clauses: 8, busy_share: 100, first_chunk_s: 100}}  # this machine may be too slow for two
   more_models: {{hum: {{kind: tone}}}}
+  models_folder: {folder}/..
 routes: {{talk: {{}}}}
 carriers: {{twilio: {{verify: false}}}}
 """
@@ -114,6 +115,28 @@ async def test_models_are_listed_and_switched_while_a_turn_speaks(live: Live) ->
                 assert answer.status == status and (await answer.json())["error"]["message"]
         async with http.post("/v1/models/active", json={"model": models[0]["id"]}) as answer:
             assert answer.status == 200
+
+
+@pytest.mark.parametrize("config", [3], ids=["cosyvoice3"], indirect=True)
+async def test_a_model_is_loaded_beside_the_one_that_speaks_and_unloaded(live: Live) -> None:
+    async with aiohttp.ClientSession(live.http) as http, TestCall(live, "talk") as call:
+        for body, status in (({"id": "next", "folder": "tiny-cache"}, 422), ({"id": "next", "folder": "tiny"}, 200)):
+            turn = call.call.speak(TEXT)
+            await until(lambda: call.leg.spurts, "speech")
+            async with http.post("/v1/models", json=body) as answer:
+                assert answer.status == status, await answer.text()
+            await until(lambda turn=turn: turn.outcome, "the turn's end")
+            assert turn.outcome == "finished"
+        async with http.post("/v1/models/active", json={"model": "next"}) as answer:
+            assert answer.status == 200
+        assert np.median(await spoken(call, TEXT)) > 0.003
+        assert await live.metric("talkspurt_engine_batch_size_count", model="next") > 0
+        async with http.delete("/v1/models/next") as answer:
+            assert answer.status == 409
+        async with http.post("/v1/models/active", json={"model": "hum"}) as answer:
+            assert answer.status == 200
+        async with http.delete("/v1/models/next") as answer:
+            assert [model["id"] for model in (await answer.json())["data"]][1:] == ["hum"]
 
 
 @pytest.mark.slow

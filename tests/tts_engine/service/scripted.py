@@ -125,6 +125,12 @@ class ScriptedEngine:
             raise NotFound(f"no model {model!r}")
         self.model = model
 
+    async def load_model(self, model):
+        raise NotFound(f"no folder {model.folder!r}")
+
+    async def unload_model(self, name):
+        raise NotFound(f"no model {name!r}")
+
     async def status(self):
         return EngineStatus(
             ready=self.ready, engine="scripted", model=self.model, models=["one", "two"], queued=3, gpu="none"

@@ -315,6 +315,26 @@ async def test_models_are_listed_and_only_a_loaded_one_can_be_chosen(api: Api) -
     assert (status, answer["error"]["message"]) == (404, "model 'other' is not loaded; there is tone")
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "param"),
+    [
+        ("POST", "/v1/models", {"id": "tone", "kind": "tone"}, 409, "id"),
+        ("POST", "/v1/models", {"id": "../next", "kind": "tone"}, 422, "id"),
+        ("POST", "/v1/models", {"id": "next", "kind": "flute"}, 422, "kind"),
+        ("POST", "/v1/models", {"id": "next", "kind": "tone"}, 422, "model"),  # this engine loads none
+        ("DELETE", "/v1/models/tone", None, 409, "id"),
+        ("DELETE", "/v1/models/other", None, 404, "model"),
+    ],
+)
+async def test_a_load_or_unload_that_cannot_be_is_refused_and_changes_nothing(
+    api: Api, method: str, path: str, body: dict[str, Any] | None, status: int, param: str
+) -> None:
+    got, answer = await api.ask(method, path, json=body)
+    assert (got, answer["error"]["param"]) == (status, param)
+    _, listed = await api.ask("GET", "/v1/models")
+    assert [model["id"] for model in listed["data"]] == ["tone"]
+
+
 # --- voices ----------------------------------------------------------------------------------------------------------
 
 

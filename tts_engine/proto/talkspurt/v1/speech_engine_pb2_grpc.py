@@ -64,6 +64,16 @@ class SpeechEngineStub:
                 request_serializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.SetActiveModelRequest.SerializeToString,
                 response_deserializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.SetActiveModelResponse.FromString,
                 _registered_method=True)
+        self.LoadModel = channel.unary_unary(
+                '/talkspurt.v1.SpeechEngine/LoadModel',
+                request_serializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.LoadModelRequest.SerializeToString,
+                response_deserializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.LoadModelResponse.FromString,
+                _registered_method=True)
+        self.UnloadModel = channel.unary_unary(
+                '/talkspurt.v1.SpeechEngine/UnloadModel',
+                request_serializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.UnloadModelRequest.SerializeToString,
+                response_deserializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.UnloadModelResponse.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/talkspurt.v1.SpeechEngine/GetStatus',
                 request_serializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.GetStatusRequest.SerializeToString,
@@ -117,6 +127,21 @@ class SpeechEngineServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LoadModel(self, request, context):
+        """Answers when the model is warm, in a process of its own beside those that speak. If it cannot be loaded, nothing has
+        changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadModel(self, request, context):
+        """Takes no new utterances for the model, and answers when the last one of it has ended and its memory is free.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStatus(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -162,6 +187,16 @@ def add_SpeechEngineServicer_to_server(servicer, server):
                     servicer.SetActiveModel,
                     request_deserializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.SetActiveModelRequest.FromString,
                     response_serializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.SetActiveModelResponse.SerializeToString,
+            ),
+            'LoadModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadModel,
+                    request_deserializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.LoadModelRequest.FromString,
+                    response_serializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.LoadModelResponse.SerializeToString,
+            ),
+            'UnloadModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadModel,
+                    request_deserializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.UnloadModelRequest.FromString,
+                    response_serializer=tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.UnloadModelResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -336,6 +371,60 @@ class SpeechEngine:
             '/talkspurt.v1.SpeechEngine/SetActiveModel',
             tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.SetActiveModelRequest.SerializeToString,
             tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.SetActiveModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/talkspurt.v1.SpeechEngine/LoadModel',
+            tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.LoadModelRequest.SerializeToString,
+            tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.LoadModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/talkspurt.v1.SpeechEngine/UnloadModel',
+            tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.UnloadModelRequest.SerializeToString,
+            tts__engine_dot_proto_dot_talkspurt_dot_v1_dot_speech__engine__pb2.UnloadModelResponse.FromString,
             options,
             channel_credentials,
             insecure,
