@@ -16,11 +16,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     SecretStr,
     ValidationInfo,
     field_validator,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from gateway.seams.messages import Interruptible
 
@@ -242,6 +245,27 @@ def _lexicon(words: dict[str, str]) -> dict[str, str]:
     return words
 
 
+class FallbackConfig(Section):
+    """What becomes of a caller whose dialogue manager is lost. A text in the place of the section is its `text`."""
+
+    text: str = ""
+    """Spoken while the dialogue manager is lost and may come back (`dialogue.reconnect`, `give_up_s`)."""
+    transfer: str = ""
+    """Number or SIP address of the person or queue to whom the caller is put through when no dialogue manager can be
+    had. It needs no entry in `calling.allowed_targets`. Empty, or where that fails: the call leaves us with the reason
+    `dialogue_failed`, and what follows (`after_url`, a dialplan) decides. A browser's call just ends."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_alone(cls, value: object) -> object:
+        return {"text": value} if isinstance(value, str) else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        section = handler(schema)
+        return {"description": section["description"], "anyOf": [{"type": "string"}, section]}
+
+
 class RouteConfig(Section):
     """What happens to a call. The keys have the names of ConversationRelay's attributes."""
 
@@ -289,8 +313,9 @@ class RouteConfig(Section):
     """Words and what is spoken in their place, e.g. `{nginx: engine x, SQL: sequel}`. A word in small letters is found
     in any case, another one only as it is written; neither is found inside another word. What the dialogue manager is
     told of heard text keeps the word as it was written."""
-    fallback: str = ""
-    """Spoken while the dialogue manager is lost."""
+    fallback: FallbackConfig = FallbackConfig()
+    """What becomes of the caller while the dialogue manager is lost, and when it is gone for good. A text is what is
+    spoken meanwhile."""
     recording: bool = False
     """Record this route's calls, see section `recording`."""
     recogniser: Literal["", "auto", "embedded", "external"] = ""

@@ -101,6 +101,9 @@ class Metrics(Collector):
             ["reason"],
             registry=registry,
         )
+        self._dialogue_failed = Counter(
+            "talkspurt_dialogue_failed", "Calls whose dialogue manager was gone for good.", ["route"], registry=registry
+        )
         self._recordings_lost = Counter(
             "talkspurt_recordings_lost", "Recordings whose file could not be written, by why.", ["reason"],
             registry=registry,
@@ -170,6 +173,10 @@ class Metrics(Collector):
     def call_rejected(self, reason: str) -> None:
         """Note that a call was refused. ``reason`` is the code of ``Rejected``."""
         self._calls_rejected.labels(reason).inc()
+
+    def dialogue_failed(self, *, route: str) -> None:
+        """Note that a call has no dialogue manager any more."""
+        self._dialogue_failed.labels(route).inc()
 
     def kept(self, *, tasks: int, sip: Mapping[str, int]) -> None:
         """Note what the process holds now: its number of tasks, and the size of each table of the SIP side."""

@@ -44,7 +44,7 @@ from sip_bridge.io.endpoint import Endpoint
 from sip_bridge.io.ports import PortPair
 from sip_bridge.io.rtp_leg import RtpLeg
 from sip_bridge.local import HeaderItems, LocalAddress, Peer
-from sip_bridge.message.parameters import Caller, caller_of, route_of, user_to_user
+from sip_bridge.message.parameters import Caller, caller_of, reasons, route_of, user_to_user
 from sip_bridge.message.sdp import Agreed
 from sip_bridge.message.sip import Request, Response, Uri
 from sip_bridge.targets import domain_of
@@ -303,7 +303,7 @@ class SipCall:
         """Send touch tones as events (RFC 4733). False: the peer takes no events, so the tones go into the audio."""
         return self.rtp.send_dtmf(digits)
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
+    def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
         """Ask the peer to call somebody else in our place (REFER): a SIP URI or number that the calling policy has let
         through, or another call of ours by its id, for an attended transfer. REFUSED: there is nobody to ask now."""
         if not self.protocol.may_transfer():
@@ -315,7 +315,7 @@ class SipCall:
             return TransferStart.UNDER_WAY
         if not self._host.config.user_to_user:
             handoff_data = None
-        self._tell(self.protocol.transfers.start, self.dialog, uri, replaced, handoff_data)
+        self._tell(self.protocol.transfers.start, self.dialog, uri, replaced, handoff_data, reasons(reason))
         return TransferStart.UNDER_WAY
 
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
@@ -326,7 +326,7 @@ class SipCall:
             handed = user_to_user(handoff_data)
             if not handed:
                 log.warning("handoff data too long for a header", extra={"bytes": len(handoff_data)})
-        self._tell(self.protocol.hang_up, reason, handed)
+        self._tell(self.protocol.hang_up, reason, [*handed, *reasons(reason)])
 
     # --- RtpLegEvents ----------------------------------------------------------------------------------------------
 

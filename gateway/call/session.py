@@ -58,6 +58,9 @@ LANGUAGES_DECLARED = 100
 
 log = logging.getLogger(__name__)
 
+_NO_MANAGER = "dialogue_failed"
+"""Why a call ends whose dialogue manager is gone. Whoever goes on with the call has to know: the caller still waits."""
+
 NUMBER_CHARS = 500
 """Most characters that a record keeps of a number or a reason."""
 
@@ -116,6 +119,10 @@ class Session:
         self._voice_problem = services.voice_problem
         self._unused: set[str] = set()
         self._transfer: Transfer | None = None
+        self._managed = True
+        """False: no dialogue manager can be had any more."""
+        self._fallback_tried = False
+        """Whether the transfer under way is that to the route's human, which is tried once."""
         self.handoff: Handoff | None = None
         """What the call leaves for the webhook that follows it."""
         self.wants_round_trip = "debugging" in route.events
@@ -312,10 +319,16 @@ class Session:
         message, self._transfer = self._transfer, None
         if message is None:
             return
-        if problem:
-            self.tell(Error(description=f"transfer: {problem}", code="transfer_failed", field="target"))
-        else:
+        if self._fallback_tried:
+            if problem:
+                log.warning("fallback transfer failed", extra={"call": self.call_id, "why": problem})
+            self._without_manager("" if problem else message.target)
+        elif not problem:
             self._transferred(message)
+        elif self._managed:
+            self.tell(Error(description=f"transfer: {problem}", code="transfer_failed", field="target"))
+        else:  # the manager was lost meanwhile
+            self._to_fallback()
 
     def on_leg_closed(self, reason: str) -> None:
         """The caller is gone."""
@@ -456,7 +469,7 @@ class Session:
 
     def on_dialogue_lost(self) -> None:
         """The manager's line broke."""
-        self._instructions.on_dialogue_lost(self._route.fallback, self._now())
+        self._instructions.on_dialogue_lost(self._route.fallback.text, self._now())
 
     def on_dialogue_resumed(self) -> None:
         """The manager is back."""
@@ -464,8 +477,32 @@ class Session:
     def on_dialogue_failed(self, description: str) -> None:
         """No dialogue manager can be had for this call."""
         log.warning("dialogue manager lost", extra={"call": self.call_id, "why": description})
-        self._leave("dialogue_failed", None)  # the caller still waits: whoever goes on with the call has to know
-        self.end("dialogue_failed", hang_up=True)
+        self._meter.dialogue_failed(route=self.call.route)
+        self._managed = False
+        if self._transfer is None:
+            self._to_fallback()
+
+    def _to_fallback(self) -> None:
+        """Without a manager: put the caller through to the route's human, or leave the caller to whoever goes on with
+        the call."""
+        target = self._route.fallback.transfer
+        if target and not self._over.is_set():
+            try:
+                target = self._calling.fallback(self.call, target)
+                started = self._leg.transfer(target, reason=_NO_MANAGER)
+            except Rejected as exc:
+                log.warning("fallback transfer refused", extra={"call": self.call_id, "why": exc.code})
+                started = TransferStart.REFUSED
+            if started is TransferStart.UNDER_WAY:
+                self._transfer = Transfer(target=target)
+                self._fallback_tried = True
+                return
+            target = target if started is TransferStart.HANDED_OVER else ""
+        self._without_manager(target)
+
+    def _without_manager(self, target: str = "") -> None:
+        self._leave(_NO_MANAGER, None, transfer_target=target)
+        self.end(_NO_MANAGER, hang_up=True)
 
 
 def turn_defaults(

@@ -72,6 +72,13 @@ class CallingPolicy:
         allowance.count(now)
         return dialled
 
+    def fallback(self, call: CallInfo, target: str) -> str:
+        """Return the target of a route's ``fallback.transfer`` as it is dialled; only what is denied is refused."""
+        read = self._read(target, "fallback.transfer")
+        if self._denied.match(read.aliases(call.domain)):
+            raise _not_allowed(read, "is one of calling.denied_targets", "fallback.transfer")
+        return str(read)
+
     def place(self, order: CallOrder, *, transport: str, domain: str, now: float) -> Allowed:
         """Check and count a call that somebody wants placed.
 

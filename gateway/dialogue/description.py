@@ -637,11 +637,12 @@ the gateway.
 ## A lost connection
 
 A close with 1000 or 1001 means the same as `end`. After any other end the gateway connects again
-(`dialogue.reconnect`), for at most `dialogue.give_up_s`, and speaks the route's `fallback` text meanwhile. The new
-connection begins with `setup`: the same `sessionId`, and `resumed: true`. Then come the messages that the manager
-had not read, in order and once, at most `dialogue.replay_messages` (%(replay)d); of more the oldest are dropped and
-counted. A WebSocket ping behind each batch tells the gateway what was read; every WebSocket library answers pings
-by itself. Caller audio is not kept.
+(`dialogue.reconnect`), for at most `dialogue.give_up_s`, and speaks the route's `fallback.text` meanwhile; after that
+the caller goes to `fallback.transfer`. The pauses double up to `reconnect_max_s`, and begin anew once a connection
+has lived for longer than that. The new connection begins with `setup`: the same `sessionId`, and `resumed: true`.
+Then come the messages that the manager had not read, in order and once, at most `dialogue.replay_messages`
+(%(replay)d); of more the oldest are dropped and counted. A WebSocket ping behind each batch tells the gateway what
+was read; every WebSocket library answers pings by itself. Caller audio is not kept.
 
 ## Turns
 

@@ -230,8 +230,8 @@ class AudioSocketLeg(asyncio.Protocol):
         """End the session. The dialplan goes on, and may ask for the hand-off data."""
         self._close()
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
-        """End the session. The dialplan goes on, and asks for the target."""
+    def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
+        """End the session. The dialplan goes on, and asks for the target and the reason."""
         return TransferStart.HANDED_OVER
 
 

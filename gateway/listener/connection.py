@@ -383,10 +383,10 @@ class MediaConnection(WSListener):
         else:
             self.close(WSCloseCode.OK, reason)
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
+    def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
         """Transfer by the call's API. Without one, end the stream; whatever follows it dials ``target``. Refused if
         neither is possible."""
-        self._transferred = self._api is not None and self._api.transfer(target, handoff_data)
+        self._transferred = self._api is not None and self._api.transfer(target, handoff_data, reason)
         goes_on = self._transferred or self.dialect.call_outlives_stream
         return TransferStart.HANDED_OVER if goes_on else TransferStart.REFUSED
 

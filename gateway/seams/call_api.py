@@ -16,8 +16,9 @@ class CallApi(Protocol):
         """End the call, or let it go on with whatever follows our stream (a dialplan, a webhook)."""
         ...
 
-    def transfer(self, target: str, handoff_data: str | None) -> bool:
-        """Send the call elsewhere. False: that is not possible, and nothing was done."""
+    def transfer(self, target: str, handoff_data: str | None, reason: str) -> bool:
+        """Send the call elsewhere, with the reason where the API can carry it. False: that is not possible, and nothing
+        was done."""
         ...
 
     def carries_dtmf(self, digits: str) -> bool:

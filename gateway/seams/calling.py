@@ -20,6 +20,15 @@ class TransferPolicy(Protocol):
         """
         ...
 
+    def fallback(self, call: CallInfo, target: str) -> str:
+        """Return the target of a route's ``fallback.transfer`` as it is dialled. The operator named it, so no list has
+        to, and a route that loses its manager loses it in all its calls, so none is counted.
+
+        Raises:
+            Rejected: 422, the target names nobody; 403, it is denied.
+        """
+        ...
+
 
 class Allowance(Protocol):
     """How many calls somebody may place, in a minute and at once. The checks raise ``Rejected`` (429)."""

@@ -84,8 +84,8 @@ class MediaLeg(Protocol):
         """End the call. ``handoff_data`` goes wherever the leg can carry it (REFER, BYE header, action URL)."""
         ...
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
-        """Start a transfer, and return what became of the start.
+    def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
+        """Start a transfer, and return what became of the start. ``reason`` goes wherever the leg can carry it.
 
         Raises:
             Rejected: the calling policy refuses the address that the target turns out to have.

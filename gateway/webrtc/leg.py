@@ -224,6 +224,6 @@ class WebRtcLeg:
         """End the call; the data channel has told the browser why."""
         self._end()
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
+    def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
         """Refuse: a browser cannot be sent elsewhere."""
         return TransferStart.REFUSED

@@ -17,6 +17,7 @@ from sip_bridge.dialog.dialog import Dialog, Refusal
 from sip_bridge.dialog.effects import Effect, Follow, Respond
 from sip_bridge.dialog.own_requests import OwnRequests
 from sip_bridge.dialog.transaction import Key
+from sip_bridge.local import HeaderItems
 from sip_bridge.message.parameters import USER_TO_USER, user_to_user
 from sip_bridge.message.sip import Address, Request, Response, Uri, response_to
 
@@ -88,12 +89,20 @@ class Transfers:
     # --- ours ------------------------------------------------------------------------------------------------------
 
     def start(
-        self, dialog: Dialog, target: Uri, replaced: Dialog | None, handoff_data: str | None, *, now: float
+        self,
+        dialog: Dialog,
+        target: Uri,
+        replaced: Dialog | None,
+        handoff_data: str | None,
+        why: HeaderItems = (),
+        *,
+        now: float,
     ) -> None:
         """Ask the peer to call somebody else in our place.
 
         Args:
             replaced: the dialog that the peer's new call replaces, for an attended transfer.
+            why: Reason headers, which may stand in any request within a dialog (RFC 3326 section 2).
         """
         self.under_way = True
         self._count += 1
@@ -101,7 +110,7 @@ class Transfers:
         self._give_up_at = now + self._wait_s
         headers = refer_headers(target, replace(dialog.local, params={}).uri, handoff_data, replaced)
         self._requests.ask(
-            dialog, "REFER", [self._contact, *headers], b"", lambda answer, now: self._on_response(count, answer)
+            dialog, "REFER", [self._contact, *headers, *why], b"", lambda answer, now: self._on_response(count, answer)
         )
 
     def deadline(self) -> float | None:

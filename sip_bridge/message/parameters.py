@@ -131,6 +131,14 @@ def user_to_user(data: str) -> list[tuple[str, str]]:
     return [(USER_TO_USER, f"{raw.hex()};encoding=hex")] if 0 < len(raw) <= MAX_HANDOFF_BYTES else []
 
 
+def reasons(reason: str) -> list[tuple[str, str]]:
+    """Return the Reason headers (RFC 3326) of a call that is given back because it has no dialogue manager. PBXs make a
+    hang-up cause of that of Q.850: 41, temporary failure. No other reason has headers."""
+    if reason != "dialogue_failed":
+        return []
+    return [("Reason", f'SIP;cause=503;text="{reason}"'), ("Reason", f'Q.850;cause=41;text="{reason}"')]
+
+
 def read_user_to_user(value: str) -> str:
     """Return the data of a User-to-User header. A value that is no text stays as it came."""
     content, _, params = value.partition(";")

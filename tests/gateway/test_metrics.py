@@ -28,6 +28,7 @@ NAMES = {
     "talkspurt_listener_drops_total": set(),
     "talkspurt_dialogue_connected": {"route"},
     "talkspurt_dialogue_reconnects_total": set(),
+    "talkspurt_dialogue_failed_total": {"route"},
     "talkspurt_dialogue_missed_total": {"outcome"},
     "talkspurt_moved_turns_total": set(),
     "talkspurt_playout_buffer_seconds": set(),
@@ -48,6 +49,7 @@ def used() -> Metrics:
     metrics.call_started(transport="twilio")
     metrics.call_ended(transport="twilio", outcome="completed")
     metrics.call_rejected("full")
+    metrics.dialogue_failed(route="bot")
     metrics.first_packet(transport="twilio", engine="embedded", seconds=0.06, stages_ms={"engine": 20.0, "send": 1.0})
     metrics.gap(transport="twilio", seconds=0.3)
     metrics.cut(reason="dtmf", seconds=0.004)

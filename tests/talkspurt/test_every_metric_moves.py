@@ -47,6 +47,7 @@ OTHERWISE = {
     "talkspurt_gpu_memory_used_bytes": "only CosyVoice samples its GPU, maybe in another test of this process",
     "talkspurt_gpu_memory_total_bytes": "the same",
     "talkspurt_gpu_utilisation_ratio": "the same",
+    "talkspurt_dialogue_failed_total": "the lost manager comes back",
     "talkspurt_send_stalls_total": "loopback takes every frame",
     "talkspurt_call_log_lost_total": "no call log is configured",
     "talkspurt_records_lost_total": "the disk takes every record",

@@ -49,7 +49,7 @@ class FreeSwitchCall:
         after = self._switch.config.after
         self._go_on(reason, handoff_data, "", self._switch.extension(after) if after else "")
 
-    def transfer(self, target: str, handoff_data: str | None) -> bool:
+    def transfer(self, target: str, handoff_data: str | None, reason: str) -> bool:
         """Transfer to a number in the dialplan or to a SIP address. False: the event socket is not connected, or the
         target cannot be dialled."""
         if not self._switch.connected:
@@ -60,7 +60,7 @@ class FreeSwitchCall:
             to = f"bridge:sofia/{self._switch.config.sip_profile}/{target} inline"
         else:
             return False
-        self._go_on("transferred", handoff_data, target, to)
+        self._go_on(reason, handoff_data, target, to)
         return True
 
     def _go_on(self, reason: str, handoff_data: str | None, target: str, to: str) -> None:

@@ -36,8 +36,8 @@ class TelnyxCall:
         """End the call. ``client_state`` carries the hand-off data to the webhook ``call.hangup``."""
         self._calls.run(self._id, "hangup", _state(handoff_data))
 
-    def transfer(self, target: str, handoff_data: str | None) -> bool:
-        """Transfer to a number or a SIP address."""
+    def transfer(self, target: str, handoff_data: str | None, reason: str) -> bool:
+        """Transfer to a number or a SIP address. Telnyx has no place for the reason."""
         self._calls.run(self._id, "transfer", {"to": target, **_state(handoff_data)})
         return True
 

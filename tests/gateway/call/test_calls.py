@@ -44,7 +44,7 @@ class Leg:
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
         self.hung_up.append(reason)
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> Any:
+    def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "") -> Any:
         raise AssertionError("no call here is transferred")
 
 

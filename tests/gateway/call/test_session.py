@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.seams.leg import TransferStart
 from gateway.seams.messages import Cancel, End, Record, Text, Transfer
 from tests.gateway.call.interleavings import POLICIES, SCRIPTED, run_all, scripted, scripted_call
 from tests.gateway.call.virtual_session import VirtualSession
@@ -173,6 +174,65 @@ def test_a_call_without_a_manager_leaves_the_reason_to_whoever_goes_on_with_it()
         assert (call.session.handoff.reason, call.session.handoff.handoff_data) == ("dialogue_failed", None)
 
     assert "hang_up dialogue_failed None" in lines_of(scene)
+
+
+HUMAN = {"fallback": {"transfer": "sip:desk@pbx.example"}}  # no list names the operator's own target
+
+
+@pytest.mark.parametrize(
+    ("started", "problem", "target", "reason"),
+    [
+        (TransferStart.HANDED_OVER, "", "sip:desk@pbx.example", "dialogue_failed"),
+        (TransferStart.UNDER_WAY, "", "sip:desk@pbx.example", "dialogue_failed"),
+        (TransferStart.UNDER_WAY, "486 Busy Here", "", "dialogue_failed"),
+        (TransferStart.REFUSED, "", "", "dialogue_failed"),
+    ],
+)
+def test_a_call_without_a_manager_goes_to_the_routes_human(
+    started: TransferStart, problem: str, target: str, reason: str
+) -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.transfers_are = started
+        call.session.on_dialogue_failed("nobody answers")
+        await call.run(0.1)
+        assert (call.session.handoff is None) == (started is TransferStart.UNDER_WAY)
+        call.session.on_transferred(problem)
+        await call.run(0.1)
+        left = call.session.handoff
+        assert left is not None and (left.reason, left.transfer_target) == (reason, target)
+
+    lines = lines_of(scene, route=HUMAN)
+    assert [line for line in lines if "sip:desk" in line] == ["dialogue_failed sip:desk@pbx.example"], "tried once"
+    assert "dialogue failed" in lines, "it is counted"
+    assert "hang_up dialogue_failed None" in lines, "whoever goes on with the call learns why"
+
+
+@pytest.mark.parametrize("problem", ["", "486 Busy Here"])
+def test_a_transfer_that_the_lost_manager_had_begun_is_awaited_first(problem: str) -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.transfers_are = TransferStart.UNDER_WAY
+        call.say(Transfer(target="+4930123"))
+        call.session.on_dialogue_failed("nobody answers")
+        call.session.on_transferred(problem)
+        call.session.on_transferred("486 Busy Here")
+        await call.run(0.1)
+
+    lines = lines_of(scene, route=HUMAN, calling={"allowed_targets": ["+4930*"]})
+    assert [line for line in lines if line.startswith("hang_up")] == [
+        "hang_up dialogue_failed None" if problem else "hang_up transferred None"
+    ]
+    assert ("dialogue_failed sip:desk@pbx.example" in lines) == bool(problem)
+
+
+def test_a_denied_human_is_not_called() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.transfers_are = TransferStart.HANDED_OVER
+        call.session.on_dialogue_failed("nobody answers")
+        await call.run(0.1)
+        assert call.session.handoff is not None and not call.session.handoff.transfer_target
+
+    lines = lines_of(scene, route=HUMAN, calling={"denied_targets": ["*@pbx.example"]})
+    assert "hang_up dialogue_failed None" in lines and "dialogue_failed sip:desk@pbx.example" not in lines
 
 
 def test_the_callers_audio_is_worked_on_until_the_caller_who_cut_us_has_finished() -> None:

@@ -176,6 +176,7 @@ class VirtualSession:
         assert isinstance(self._loop, VirtualLoop)
         self._loop.now = BEGINS_S
         self.spoken: list[Spoken] = []
+        self.transfers_are = TransferStart.REFUSED
         self.says = ["", "Mm-hmm.", "Yeah.", "Stop it.", "Yeah but no."]
         """What the recogniser may hear; ``answer_s`` is the longest that this takes."""
         self.answer_s = 0.3
@@ -334,9 +335,9 @@ class VirtualSession:
     def hang_up(self, reason: str, handoff_data: str | None = None) -> None:
         self.note(f"hang_up {reason} {handoff_data}")
 
-    def transfer(self, target: str, handoff_data: str | None = None) -> TransferStart:
-        self.note(f"transfer {target}")
-        return TransferStart.REFUSED
+    def transfer(self, target: str, handoff_data: str | None = None, *, reason: str = "transferred") -> TransferStart:
+        self.note(f"{reason} {target}" if reason != "transferred" else f"transfer {target}")
+        return self.transfers_are
 
     # --- meter -------------------------------------------------------------------------------------------------------
 
@@ -354,6 +355,9 @@ class VirtualSession:
 
     def turn_ended(self, *, outcome: str) -> None:
         self.note(f"turn ended {outcome}")
+
+    def dialogue_failed(self, *, route: str) -> None:
+        self.note("dialogue failed")
 
     def call_rejected(self, reason: str) -> None:
         self.note(f"call rejected {reason}")

@@ -55,7 +55,7 @@ class Api:
     def open(self, started: StreamStarted, events: CallEvents) -> Any:
         return self
 
-    def transfer(self, target: str, handoff_data: str | None) -> bool:
+    def transfer(self, target: str, handoff_data: str | None, reason: str) -> bool:
         self.dialled.append(target)
         return True
 

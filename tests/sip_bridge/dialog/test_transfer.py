@@ -36,6 +36,20 @@ async def notify(phone: Phone, fragment: str, state: str = "active;expires=60", 
     await phone.response(status)
 
 
+async def test_the_pbx_learns_that_the_call_has_no_manager() -> None:
+    """By the REFER to the route's human, and by the BYE that follows when nobody is reached there."""
+    async with bridge(**ALLOWED) as made:
+        with Phone(made.bridge.endpoint.port) as phone:
+            told = await up(made, phone)
+            assert told.call.transfer(TARGET, reason="dialogue_failed") is TransferStart.UNDER_WAY
+            refer = await referred(phone, 603)
+            told.call.hang_up("dialogue_failed")
+            bye = await fresh(phone, "BYE")
+            phone.answer(bye, 200)
+            why = ('SIP;cause=503;text="dialogue_failed"', 'Q.850;cause=41;text="dialogue_failed"')
+            assert refer.headers.all("Reason") == bye.headers.all("Reason") == why
+
+
 async def test_a_transfer_is_asked_for_followed_and_the_call_left() -> None:
     async with bridge(**ALLOWED) as made:
         with Phone(made.bridge.endpoint.port) as phone:

@@ -231,9 +231,20 @@ def test_routes_share_settings_by_an_anchor(tmp_path: Path) -> None:
     text = "routes:\n  a: &shared\n    voice: heart\n    fallback: wait\n  b:\n    <<: *shared\n    voice: other\n"
     text += "engine: {kind: tone}\n"
     config = loaded(tmp_path, text)
-    assert (config.routes["b"].voice, config.routes["b"].fallback) == ("other", "wait")
+    assert (config.routes["b"].voice, config.routes["b"].fallback.text) == ("other", "wait")
     (problem,) = problems(tmp_path, text.replace("fallback", "falback"))[:1]
     assert problem == "4: unknown key routes.a.falback; did you mean fallback?"
+
+
+def test_a_fallback_is_a_text_or_a_section(tmp_path: Path) -> None:
+    text = (
+        "engine: {kind: tone}\nroutes:\n  a: {fallback: wait}\n  b:\n    fallback: {text: wait, transfer: '+4930123'}\n"
+    )
+    routes = loaded(tmp_path, text, TALKSPURT__ROUTES__C__FALLBACK="hold on").routes
+    told = {name: (route.fallback.text, route.fallback.transfer) for name, route in routes.items()}
+    assert told == {"a": ("wait", ""), "b": ("wait", "+4930123"), "c": ("hold on", "")}
+    (problem,) = problems(tmp_path, text.replace("transfer", "transfr"))[:1]
+    assert problem == "5: unknown key routes.b.fallback.transfr; did you mean transfer?"
 
 
 def test_variables_are_filled_in_whatever_the_type(tmp_path: Path) -> None:
