@@ -132,7 +132,7 @@ class SipBridge:
         if tls is not None:
             context = server_context(tls.certificate, tls.key, tls.authorities)
             await self.endpoint.start_tls(self.config.host, tls.port, context)
-            self._certificates = Certificates([context, self._client_tls], tls.certificate, tls.key)
+            self._certificates = Certificates([context, self._client_tls], tls.certificate, tls.key, tls.authorities)
             self._certificates.start()
         self.local = LocalAddress(self.config.advertised, self.endpoint.port, self.endpoint.tls_port)
         self.registrations = [Registration(each, self.client, self.local) for each in self.config.registrations]

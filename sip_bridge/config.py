@@ -29,7 +29,8 @@ def _sip_uri(text: str, where: str) -> str:
 
 
 class SipTlsConfig(Section):
-    """SIP over TLS. A new `certificate` and `key` are taken within ten seconds, without a restart."""
+    """SIP over TLS. New files are taken within ten seconds, without a restart; what cannot be used is logged, and
+    the old kept."""
 
     port: int = Field(5061, ge=0, le=65535)
     """TCP port; 0 takes a free one."""
@@ -39,7 +40,8 @@ class SipTlsConfig(Section):
     """PEM file with the private key of `certificate`."""
     authorities: LocalPath = ""
     """PEM file of the authorities that we believe, for servers that we call and for certificates of trunks. Empty: we
-    believe the system's authorities, and ask no peer for a certificate."""
+    believe the system's authorities, and ask no peer for a certificate. An authority that leaves the file is believed
+    until the next start."""
 
 
 class TrunkConfig(Section):

@@ -269,7 +269,8 @@ def is_local(address: str) -> bool:
 
 class EngineTls(EngineModel):
     """TLS between gateway and engine, for both ends. The files are PEM; relative paths begin where the process is
-    started. An engine takes new files at the next connection; a gateway reads its own at the start."""
+    started. New files are taken while both run: by an engine at the next connection, by a gateway for the next
+    utterance. Files that cannot be used are logged, and the old ones kept."""
 
     certificate: str = ""
     """File with our certificate chain. An engine that listens has to have one; for a gateway it is what proves who it

@@ -25,11 +25,13 @@ class Certificates:
     Args:
         contexts: they show the certificate, and have it already.
         certificate, key: PEM files with the chain and its private key.
+        authorities: PEM file of those that the contexts believe. Empty: it is not watched. OpenSSL adds authorities,
+            and forgets none: one that is no longer in the file is believed until the next start.
     """
 
-    def __init__(self, contexts: Sequence[ssl.SSLContext], certificate: str, key: str) -> None:
+    def __init__(self, contexts: Sequence[ssl.SSLContext], certificate: str, key: str, authorities: str = "") -> None:
         self._contexts = contexts
-        self._files = (certificate, key)
+        self._files = (certificate, key, *([authorities] if authorities else []))
         self._seen = self._state()
         self._task: asyncio.Task[None] | None = None
 
@@ -61,14 +63,19 @@ class Certificates:
             return False
         self._seen = state
         try:
-            # The password keeps OpenSSL from asking for one on the terminal.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._files, password="")
+            self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         except OSError as exc:
-            log.error(
-                "new certificate cannot be used", extra={"file": self._files[0], "why": exc.strerror or repr(exc)}
-            )
+            files = " ".join(self._files)
+            log.error("new certificate cannot be used", extra={"files": files, "why": exc.strerror or repr(exc)})
             return False
         return True
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        certificate, key, *authorities = self._files
+        # The password keeps OpenSSL from asking for one on the terminal.
+        context.load_cert_chain(certificate, key, password="")
+        for file in authorities:
+            context.load_verify_locations(file)
 
     async def _watch(self, look_s: float) -> None:
         while True:
@@ -76,7 +83,7 @@ class Certificates:
             if await asyncio.to_thread(self._changed):
                 try:
                     for context in self._contexts:
-                        context.load_cert_chain(*self._files, password="")
+                        self._load(context)
                 except OSError:  # a file has changed once more since; it is looked at again
                     self._seen = ()
                     continue

@@ -27,11 +27,14 @@ from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 from tts_engine.service import wire
 from tts_engine.service.moving import MovingUtterance
 from tts_engine.service.position import PositionReporter
-from tts_engine.service.security import open_channel, proof
+from tts_engine.service.security import Connecting, proof
 from tts_engine.synthesizer import HIGHEST_PRIORITY
 
 _GONE_S = 1.0
 """How many seconds we leave an engine alone that drains or is gone."""
+
+_OLD_S = 3600.0
+"""How many seconds utterances may go on over a connection whose certificate has been renewed."""
 
 _LOST_STATUS = "Internal error from Core"
 """The status that grpc.aio itself gives to a call that ended during a write (``_AioCall.set_internal_error``). The
@@ -209,7 +212,11 @@ class _Backend:
     """One engine process: the connection to it, and how many utterances of ours it has."""
 
     def __init__(self, target: str, config: EngineConfig) -> None:
-        self.channel = open_channel(target, config, channel_options(config))
+        self._connecting = Connecting(target, config)
+        self._options = channel_options(config)
+        self.channel = self._connecting.channel(self._options)
+        self._old = dict[grpc.aio.Channel, asyncio.Task[None]]()
+        """Connections that have been replaced, on which utterances go on, and what closes them behind the last one."""
         self.proof = proof(target, config)
         self.stub = pb_grpc.SpeechEngineStub(self.channel)
         self.active = 0
@@ -222,6 +229,22 @@ class _Backend:
             return await getattr(self.stub, method)(request, timeout=timeout_s, metadata=self.proof)
         except grpc.aio.AioRpcError as exc:
             raise _engine_error(exc) from None
+
+    async def renew(self) -> None:
+        """Connect anew if the files that prove who we are, or whom we believe, have changed."""
+        if not await asyncio.to_thread(self._connecting.renew):
+            return
+        old, self.channel = self.channel, self._connecting.channel(self._options)
+        self.stub = pb_grpc.SpeechEngineStub(self.channel)
+        closing = self._old[old] = asyncio.create_task(old.close(_OLD_S))
+        closing.add_done_callback(lambda _: self._old.pop(old, None))
+
+    async def aclose(self) -> None:
+        """Close all connections, whatever is on them."""
+        old, self._old = self._old, {}
+        for closing in old.values():
+            closing.cancel()
+        await asyncio.gather(*(channel.close() for channel in (self.channel, *old)))
 
     @property
     def lost(self) -> bool:
@@ -354,6 +377,8 @@ class GrpcEngine:
         await backend.ask("UnloadModel", pb.UnloadModelRequest(model=name), timeout_s=timeout_s)
 
     async def status(self) -> EngineStatus:
+        """Ask how the engine is. Whoever watches it also has new certificates taken by this."""
+        await asyncio.gather(*(backend.renew() for backend in self._backends))
         return wire.decode_status(await self._first("GetStatus", pb.GetStatusRequest()))
 
     async def metrics(self) -> bytes:
@@ -368,7 +393,7 @@ class GrpcEngine:
 
     async def aclose(self) -> None:
         self._closed = True
-        await asyncio.gather(*(backend.channel.close() for backend in self._backends))
+        await asyncio.gather(*(backend.aclose() for backend in self._backends))
 
     async def _first(self, method: str, request: object) -> Any:
         backend = min(self._backends, key=lambda one: one.lost)

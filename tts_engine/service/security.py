@@ -43,16 +43,16 @@ def server_credentials(config: EngineConfig, address: str) -> grpc.ServerCredent
     )
 
 
-class _Renewed:
-    """The files of a server's TLS, asked for at each handshake, on a thread of gRPC's."""
+class _Files:
+    """Files of TLS, which may be renewed while we run."""
 
-    def __init__(self, tls: EngineTls) -> None:
-        self._tls = tls
+    def __init__(self, *files: str) -> None:
+        self._files = files
         self._seen = self._state()
 
     def _state(self) -> list[tuple[int, int] | None]:
         found: list[tuple[int, int] | None] = []
-        for file in (self._tls.certificate, self._tls.key, self._tls.client_ca):
+        for file in self._files:
             try:
                 status = os.stat(file)
                 found.append((status.st_ino, status.st_mtime_ns))
@@ -60,12 +60,23 @@ class _Renewed:
                 found.append(None)
         return found
 
+    def changed(self) -> bool:
+        """Whether one has changed since this was asked last."""
+        before, self._seen = self._seen, self._state()
+        return before != self._seen
+
+
+class _Renewed:
+    """The files of a server's TLS, asked for at each handshake, on a thread of gRPC's."""
+
+    def __init__(self, tls: EngineTls) -> None:
+        self._tls = tls
+        self._files = _Files(tls.certificate, tls.key, tls.client_ca)
+
     def configuration(self) -> grpc.ServerCertificateConfiguration | None:
         """Return what new files hold. None: they are as before, or cannot be used."""
-        state = self._state()
-        if state == self._seen:
+        if not self._files.changed():
             return None
-        self._seen = state
         try:
             pair, authorities = _pair(self._tls), _authorities(self._tls.client_ca, "client_ca")
         except Unauthenticated as exc:
@@ -75,20 +86,47 @@ class _Renewed:
         return grpc.ssl_server_certificate_configuration([pair], authorities)
 
 
-def open_channel(target: str, config: EngineConfig, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:
-    """Open the connection to the engine at ``target``, which proves who we are.
+class Connecting:
+    """What proves who we are to the engine at ``target``, as its files have it now.
 
     Raises:
         Unauthenticated: the configuration lacks what the target needs, or a file cannot be used.
     """
-    if missing := config.missing_to_reach(target):
-        raise Unauthenticated(missing)
-    tls = config.tls
-    if tls is None or target.startswith("unix:"):
-        return grpc.aio.insecure_channel(target, options=options)
-    key, chain = _pair(tls) if tls.certificate else (None, None)
-    credentials = grpc.ssl_channel_credentials(_authorities(tls.ca, "ca"), key, chain)
-    return grpc.aio.secure_channel(target, credentials, options=options)
+
+    def __init__(self, target: str, config: EngineConfig) -> None:
+        if missing := config.missing_to_reach(target):
+            raise Unauthenticated(missing)
+        self._target = target
+        self._tls = None if target.startswith("unix:") else config.tls
+        tls = self._tls
+        self._files = _Files(tls.certificate, tls.key, tls.ca) if tls is not None else _Files()
+        self._credentials = self._read()
+
+    def _read(self) -> grpc.ChannelCredentials | None:
+        tls = self._tls
+        if tls is None:
+            return None
+        key, chain = _pair(tls) if tls.certificate else (None, None)
+        return grpc.ssl_channel_credentials(_authorities(tls.ca, "ca"), key, chain)
+
+    def renew(self) -> bool:
+        """Read files that have changed, in a thread. Return whether there is something new to show; what cannot be used
+        is logged."""
+        if not self._files.changed():
+            return False
+        try:
+            self._credentials = self._read()
+        except Unauthenticated as exc:
+            log.error("new certificate cannot be used", extra={"why": str(exc)})
+            return False
+        log.info("new certificate for the engine", extra={"target": self._target})
+        return True
+
+    def channel(self, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:
+        """Open a connection."""
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(self._target, options=options)
+        return grpc.aio.secure_channel(self._target, self._credentials, options=options)
 
 
 def proof(target: str, config: EngineConfig) -> tuple[tuple[str, str], ...]:

@@ -52,3 +52,44 @@ async def test_a_renewed_certificate_is_shown_and_a_broken_one_is_not(tmp_path: 
     await certificates.aclose()
     server.close()
     await server.wait_closed()
+
+
+async def test_new_authorities_of_clients_are_believed_and_a_broken_file_is_not_taken(tmp_path: Path) -> None:
+    old, new = trustme.CA(), trustme.CA()
+    authorities = tmp_path / "authorities"
+    old.cert_pem.write_to_path(str(authorities))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*(files := write(old, tmp_path, "server.example")))
+    context.load_verify_locations(authorities)
+    context.verify_mode = ssl.CERT_REQUIRED
+
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        writer.close()
+
+    async def is_let_in(authority: trustme.CA) -> bool:
+        trusted = ssl.create_default_context()
+        old.configure_trust(trusted)
+        authority.issue_cert("client.example").configure_cert(trusted)
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusted)
+            greeting = await reader.read()
+            writer.close()
+        except OSError:
+            return False
+        return greeting == b"hello"
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    certificates = Certificates([context], *files, str(authorities))
+    certificates.start(look_s=0.01)
+    assert await is_let_in(old) and not await is_let_in(new)
+    authorities.write_text("no certificate")
+    broken = certificates._state()
+    await until(lambda: certificates._seen == broken)
+    assert await is_let_in(old) and not await is_let_in(new)
+    new.cert_pem.write_to_path(str(authorities))
+    await until(lambda: is_let_in(new), "the new authority")
+    await certificates.aclose()
+    server.close()
+    await server.wait_closed()

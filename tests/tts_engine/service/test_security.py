@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pydantic import ValidationError
 
 from tests.tts_engine.service.scripted import ScriptedEngine
-from tts_engine.api import UtteranceRequest
+from tts_engine.api import Utterance, UtteranceRequest
 from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError, Unauthenticated, Unavailable
 from tts_engine.service.client import GrpcEngine
@@ -220,6 +220,52 @@ async def test_metrics_beyond_loopback_are_told_to_clients_with_a_certificate_on
     finally:
         await asyncio.to_thread(server.shutdown)
         server.server_close()
+
+
+async def test_a_gateway_shows_its_renewed_certificate_without_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write(authority: trustme.CA) -> None:
+        authority.cert_pem.write_to_path(str(tmp_path / "ca"))
+        for name, host in (("engine", "127.0.0.1"), ("gateway", "gateway.example")):
+            issued = authority.issue_cert(host)
+            for file, pem in ((name, issued.cert_chain_pems[0]), (f"{name}_key", issued.private_key_pem)):
+                pem.write_to_path(str(tmp_path / "new"))
+                (tmp_path / "new").rename(tmp_path / file)
+
+    async def say(utterance: Utterance) -> int:
+        utterance.feed("one two three")
+        utterance.end_text()
+        return len([chunk async for chunk in utterance])
+
+    def opened() -> Any:
+        return engine.open(UtteranceRequest(utterance_id="u"))
+
+    write(trustme.CA())
+    paths = {name: str(tmp_path / name) for name in ("ca", "engine", "engine_key", "gateway", "gateway_key")}
+    of_gateway = tls(paths, ca="ca", certificate="gateway")
+    async with serving(tls=tls(paths, client_ca="ca", certificate="engine")) as address:
+        engine = GrpcEngine(address, EngineConfig.model_validate({"tls": of_gateway}))
+        await engine.status()
+        first = engine._backends[0].channel
+        async with opened() as before:
+            before.feed("one ")
+            await anext(before)
+            write(trustme.CA())  # both ends have other certificates of another authority
+            await engine.status()
+            assert engine._backends[0].channel is not first
+            async with opened() as utterance:
+                assert await say(utterance) == 3
+            assert await say(before) == 3  # over the old connection
+        (tmp_path / "gateway").write_text("no certificate")
+        for _ in range(2):
+            await engine.status()
+        assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
+            "new certificate cannot be used"
+        ]
+        async with opened() as utterance:
+            assert await say(utterance) == 3
+        await engine.aclose()
 
 
 async def test_an_engine_takes_a_renewed_certificate_without_a_restart(tmp_path: Path) -> None:
