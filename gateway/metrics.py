@@ -18,6 +18,9 @@ from prometheus_client.registry import Collector
 from gateway.histogram import LATENCY_BUCKETS_S, PACING_BUCKETS_S, Histogram
 from gateway.seams.sip_state import SipState
 
+_MODELS = 32
+"""Most names of models that get figures of their own; later ones count as ``other``."""
+
 _GAP_BUCKETS_S = (0.02, 0.04, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _BUFFER_BUCKETS_S = (0.02, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 _JITTER_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16)
@@ -79,6 +82,20 @@ class Metrics(Collector):
             "talkspurt_moved_turns", "Turns that went on at another engine after their first sound.", registry=registry
         )
         self._moves = 0
+        self._models: set[str] = set()
+        self._model_turns = Counter(
+            "talkspurt_model_turns", "Turns that were given to a model on trial, or to the active one.", ["model"],
+            registry=registry,
+        )  # fmt: skip
+        self._model_failures = Counter(
+            "talkspurt_model_failures",
+            "Turns that a model on trial failed (error: the active model went on), and gaps within turns.",
+            ["model", "kind"], registry=registry,
+        )  # fmt: skip
+        self._trial_returns = Counter(
+            "talkspurt_model_trial_returns", "Trials that were ended for too many errors or gaps.", ["reason"],
+            registry=registry,
+        )  # fmt: skip
         self._dialogue_reconnects = Counter(
             "talkspurt_dialogue_reconnects", "Broken dialogue lines that came up again.", registry=registry
         )
@@ -203,7 +220,7 @@ class Metrics(Collector):
     def first_packet(self, *, transport: str, engine: str, seconds: float, stages_ms: dict[str, float]) -> None:
         """Note that a turn is heard. ``engine``: what made its sound; ``stages_ms``: where the time went, by
         ``gateway.call.turn_taking.turn.STAGES``."""
-        self._first_packet.labels(transport, engine).observe(seconds)
+        self._first_packet.labels(transport, self._bounded(engine)).observe(seconds)
         for stage, milliseconds in stages_ms.items():
             self._first_packet_stage.labels(stage).observe(milliseconds / 1000)
 
@@ -242,6 +259,27 @@ class Metrics(Collector):
         """Take how many turns have gone on at another engine since the start."""
         self._moved_turns.inc(total - self._moves)
         self._moves = total
+
+    def model_turn(self, model: str) -> None:
+        """See ``gateway.model_trial.TrialMeter``."""
+        self._model_turns.labels(self._bounded(model)).inc()
+
+    def model_failure(self, model: str, kind: str) -> None:
+        """See ``gateway.model_trial.TrialMeter``."""
+        self._model_failures.labels(self._bounded(model), kind).inc()
+
+    def trial_returned(self, reason: str) -> None:
+        """See ``gateway.model_trial.TrialMeter``."""
+        self._trial_returns.labels(reason).inc()
+
+    def _bounded(self, model: str) -> str:
+        """Return the model's name as a label: models come and go under names of an operator's, and a label must not
+        grow with them."""
+        if model not in self._models:
+            if len(self._models) >= _MODELS:
+                return "other"
+            self._models.add(model)
+        return model
 
     def dialogue_reconnects(self, *, total: int) -> None:
         """Note how many broken lines have come up again since the start."""

@@ -46,6 +46,7 @@ from gateway.http.request.auth import Authenticator
 from gateway.http.speech_api.models import Models
 from gateway.http.speech_api.speech import Speech
 from gateway.http.speech_api.speech_socket import SpeechSocket
+from gateway.http.speech_api.trial import Trials
 from gateway.http.speech_api.usage import Usage
 from gateway.http.speech_api.voices import Voices
 from gateway.http.tokens import BrowserTokens
@@ -61,6 +62,7 @@ from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metering.store import Records
 from gateway.metrics import Metrics
+from gateway.model_trial import ModelTrials
 from gateway.principal import sole_tenant, tenants_of_routes, voices_of_routes
 from gateway.seams.recogniser import Recogniser
 from gateway.seams.shared_state import SharedState
@@ -177,8 +179,11 @@ class Gateway:
         )
         self.tracer = _tracer(config.tracing, self.ticker.now) if config.tracing is not None else None
         self.call_log = CallLog(config.calls, on_lost=self.metrics.call_log_lost) if config.calls.folder else None
+        self.trials = ModelTrials(self.metrics)
+        engine.on_model_failed = self.trials.error
         self.services = Services(
             engine=engine,
+            trials=self.trials,
             ticker=self.ticker,
             dialogues=BrowserDialogues(self.dialogues, config.routes, self.webrtc.browser, version=__version__),
             clips=Clips(config.clips),
@@ -292,7 +297,8 @@ class Gateway:
                 *self.speech_socket.routes(),
                 *self.usage.routes(),
                 *Voices(self.engine, config.limits).routes(),
-                *Models(self.engine).routes(),
+                *Models(self.engine, self.trials).routes(),
+                *Trials(self.engine, self.trials).routes(),
             ],
         )
         app.on_response_prepare.append(self.webrtc.add_cors)

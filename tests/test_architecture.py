@@ -28,6 +28,7 @@ PURE = [
     "gateway/carriers/carrier.py",
     "gateway/carriers/proof.py",
     "gateway/carriers/signatures.py",
+    "gateway/model_trial.py",
     "gateway/tokens.py",
     "gateway/carriers/freeswitch/esl_messages.py",
     "gateway/carriers/asterisk/audiosocket.py",

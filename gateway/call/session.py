@@ -141,6 +141,7 @@ class Session:
         self.speech = Speech(
             call.call_id, leg, limits, services, self.stats, tell=self.tell, hang_up=self._all_said,
             voices=services.voices.get(call.route, ""), priority=route.priority,
+            trial=services.trials.of_call(call),
         )  # fmt: skip
         self.turns = self.speech.turns
         self._instructions = Instructions(self.turns)

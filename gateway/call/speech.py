@@ -20,6 +20,7 @@ from gateway.config import PlayoutConfig
 from gateway.errors import ClipError
 from gateway.media.playout import Playout, StartPolicy
 from gateway.media.ticker import Ticker
+from gateway.model_trial import ModelTrials, Trial
 from gateway.principal import sees_voice
 from gateway.seams.leg import MediaLeg
 from gateway.seams.messages import Outbound
@@ -57,6 +58,8 @@ class Means:
     voices: Mapping[str, str] = field(default_factory=dict)
     """What ids of the voices of a route's tenant begin with, by the name of the route. A route that is missing may use
     all voices."""
+    trials: ModelTrials = field(default_factory=ModelTrials)
+    """Which calls a model speaks that is on trial."""
 
 
 class Ear(Protocol):
@@ -94,6 +97,7 @@ class Speech:
         tell: sends a message to the dialogue manager.
         hang_up: called when the manager has ended the session and all speech queued before has been spoken.
         priority: see ``UtteranceRequest``.
+        trial: the trial of a model that the call is part of.
     """
 
     ear: Ear
@@ -111,9 +115,11 @@ class Speech:
         hang_up: Callable[[str | None], None],
         voices: str = "",
         priority: int = 5,
+        trial: Trial | None = None,
     ) -> None:
         self._call_id = call_id
         self._priority = priority
+        self._trial = trial
         self._voices = voices
         self._leg = leg
         self._means = means
@@ -250,6 +256,8 @@ class Speech:
     def gap(self, turn: Turn, length_s: float) -> None:
         """Count a gap in the middle of a turn."""
         self._stats.gap(turn, length_s)
+        if turn.kind == "text":
+            self._means.trials.gap(turn.engine)
 
     def ended(self, turn: Turn, reason: str, since: float | None, now: float) -> None:
         """Count a turn, and let go of what made it."""
@@ -319,6 +327,7 @@ class Speech:
                 instruct=turn.instruct,
                 ahead=turn.front_at is None,
                 priority=self._priority,
+                model=self._means.trials.model_of_turn(self._trial),
             )
         )
 

@@ -31,6 +31,9 @@ NAMES = {
     "talkspurt_dialogue_failed_total": {"route"},
     "talkspurt_dialogue_missed_total": {"outcome"},
     "talkspurt_moved_turns_total": set(),
+    "talkspurt_model_turns_total": {"model"},
+    "talkspurt_model_failures_total": {"model", "kind"},
+    "talkspurt_model_trial_returns_total": {"reason"},
     "talkspurt_playout_buffer_seconds": set(),
     "talkspurt_carrier_mark_delay_seconds": set(),
     "talkspurt_rtp_lost_total": set(),
@@ -67,6 +70,9 @@ def used() -> Metrics:
     metrics.dialogue_missed(replayed=3, dropped=0)
     metrics.dialogue_missed(replayed=5, dropped=2)
     metrics.moved_turns(total=1)
+    metrics.model_turn("next")
+    metrics.model_failure("next", "error")
+    metrics.trial_returned("errors")
     metrics.tokens_dropped(4)
     metrics.rtp(lost=2, jitter_s=0.003)
     accounts = [RegistrationState("sip:a", "", True, 200), RegistrationState("sip:a", "x", False, 403)]

@@ -32,7 +32,7 @@ talkspurt_gaps_total talkspurt_gap_seconds_count talkspurt_cut_seconds_count tal
 talkspurt_dialogue_connected talkspurt_dialogue_reconnects_total talkspurt_dialogue_missed_total
 talkspurt_playout_buffer_seconds_count
 talkspurt_carrier_mark_delay_seconds_count talkspurt_rtp_lost_total talkspurt_rtp_jitter_seconds_count
-talkspurt_stale_tokens_total talkspurt_sip_kept
+talkspurt_stale_tokens_total talkspurt_sip_kept talkspurt_model_turns_total talkspurt_model_failures_total
 talkspurt_engine_first_chunk_seconds_count talkspurt_engine_queue_seconds_count talkspurt_engine_freed_seconds_count
 talkspurt_engine_realtime_factor_count talkspurt_engine_cache_bytes talkspurt_text_cache_requests_total
 cv_audio_first_byte_seconds_count talkspurt_engine_drafts_total
@@ -54,6 +54,7 @@ OTHERWISE = {
     "talkspurt_recordings_lost_total": "no call is recorded",
     "talkspurt_listeners_total": "nobody listens in",
     "talkspurt_listener_drops_total": "nobody listens in",
+    "talkspurt_model_trial_returns_total": "no model is on trial",
     "talkspurt_moved_turns_total": "one engine has no other at which a turn could go on",
 }
 

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 
 from gateway.errors import Rejected
 from gateway.http.request.routes import ApiModel, Route
+from gateway.model_trial import ModelTrials
 from tts_engine.api import EngineStatus, ModelToLoad, SpeechEngine
 
 
@@ -59,8 +60,9 @@ class LoadModelBody(ApiModel):
 class Models:
     """Handlers of ``/v1/models``."""
 
-    def __init__(self, engine: SpeechEngine) -> None:
+    def __init__(self, engine: SpeechEngine, trials: ModelTrials) -> None:
         self._engine = engine
+        self._trials = trials
 
     def routes(self) -> list[Route]:
         """For ``make_app``."""
@@ -122,6 +124,11 @@ class Models:
                 code="model_active",
                 param="id",
             )
+        if (trial := self._trials.current) is not None and name == trial.terms.model:
+            raise Rejected(
+                f"model {name!r} is on trial; end that first (DELETE /v1/trial)", status=409, code="model_on_trial",
+                param="id",
+            )  # fmt: skip
         await self._engine.unload_model(name)
         return await self.list(request)
 

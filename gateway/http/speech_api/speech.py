@@ -109,6 +109,8 @@ class Order:
     language: str = ""
     speed: float = 1.0
     instruct: str = ""
+    model: str = ""
+    """A loaded model. Empty: the active one."""
 
 
 def audio_types(body: type[BaseModel], field: str) -> tuple[str, ...]:
@@ -181,6 +183,7 @@ class Speech:
         order = Order(
             text=body.input, format=name, rate=FORMATS[name].default_hz,
             voice=await voice_id(self._engine, voice, request[WHO]), speed=body.speed, instruct=body.instructions,
+            model="" if body.model in (*OPENAI_MODELS, status.model) else body.model,
         )  # fmt: skip
         try:
             return await self._openai(request, order, body)
@@ -240,7 +243,7 @@ class Speech:
         fmt = engine_format(order.format, order.rate)
         asked = UtteranceRequest(
             utterance_id=f"api.{uuid.uuid4().hex}", format=fmt, voice=order.voice, language=order.language,
-            speed=order.speed, instruct=order.instruct, priority=tenant.key.priority,
+            speed=order.speed, instruct=order.instruct, priority=tenant.key.priority, model=order.model,
         )  # fmt: skip
         samples = 0
         with self._usage.request(tenant.name, asked.utterance_id) as tally:

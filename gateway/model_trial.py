@@ -1,0 +1,173 @@
+"""A model on trial: which calls it speaks for, and when it has failed too often. Pure: no engine, no clock.
+
+One model at a time may be on trial. Each new call is given to it or not, and keeps that to its end. When the trial
+ends, its calls go on with the active model at their next turn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway.seams.leg import CallInfo
+
+log = logging.getLogger(__name__)
+
+ACTIVE = "active"
+"""What turns of the active model are counted under, to compare with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialTerms:
+    """What was asked for."""
+
+    model: str
+    percent: float
+    """Share of the new calls, 0 to 100."""
+    key: str = "call"
+    """What of a call decides: calls with the same value have the same model. ``call``: each call for itself; ``from``,
+    ``to``, ``route``, or the name of a custom parameter."""
+    values: frozenset[str] = frozenset()
+    """Values of the key whose calls are on trial whatever the share."""
+    max_error_ratio: float = 0.05
+    """Errors a turn above which the trial ends."""
+    max_gap_ratio: float = 0.2
+    """Gaps a turn above which the trial ends."""
+    min_turns: int = 20
+    """The ratios are those of so many turns at least: a single early error does not end a trial."""
+    window_turns: int = 200
+    """The ratios are those of the latest so many turns."""
+
+
+class TrialMeter(Protocol):
+    """Where a trial is counted. ``model``: its name, or ``ACTIVE``."""
+
+    def model_turn(self, model: str) -> None: ...
+
+    def model_failure(self, model: str, kind: str) -> None:
+        """``kind``: ``error`` or ``gap``."""
+        ...
+
+    def trial_returned(self, reason: str) -> None:
+        """A trial was ended for its errors or gaps. ``reason``: ``errors`` or ``gaps``."""
+        ...
+
+
+class Trial:
+    """One model on trial."""
+
+    def __init__(self, terms: TrialTerms) -> None:
+        self.terms = terms
+        self.calls = self.turns = 0
+        self.ended = ""
+        """Why the trial is over: ``stopped``, ``errors`` or ``gaps``. Empty: it goes on."""
+        self._errors: deque[int] = deque()
+        self._gaps: deque[int] = deque()
+        """Numbers of the turns that failed or had a gap, of the window's turns only."""
+
+    def takes(self, call: CallInfo) -> bool:
+        """Return whether a new call is one of the share."""
+        terms = self.terms
+        match terms.key:
+            case "call":
+                value = call.call_id
+            case "from":
+                value = call.from_
+            case "to":
+                value = call.to
+            case "route":
+                value = call.route
+            case parameter:
+                value = call.custom_parameters.get(parameter, "")
+        if value in terms.values:
+            return True
+        # The model's name is part of what is hashed, so that another trial takes other callers.
+        digest = hashlib.sha256(f"{terms.model}\0{value}".encode()).digest()
+        return int.from_bytes(digest[:8]) / 2**64 < terms.percent / 100
+
+    @property
+    def error_ratio(self) -> float:
+        """Errors a turn, of the window."""
+        return self._ratio(self._errors)
+
+    @property
+    def gap_ratio(self) -> float:
+        """Gaps a turn, of the window."""
+        return self._ratio(self._gaps)
+
+    def _ratio(self, turns: deque[int]) -> float:
+        while turns and turns[0] <= self.turns - self.terms.window_turns:
+            turns.popleft()
+        return len(turns) / max(self.terms.min_turns, min(self.turns, self.terms.window_turns))
+
+    def failed(self, kind: str) -> None:
+        """Count an error or a gap, and end the trial if there are too many."""
+        (self._errors if kind == "error" else self._gaps).append(self.turns)
+        if not self.ended and self.error_ratio > self.terms.max_error_ratio:
+            self.ended = "errors"
+        elif not self.ended and self.gap_ratio > self.terms.max_gap_ratio:
+            self.ended = "gaps"
+
+
+class ModelTrials:
+    """Begins and ends the trial of a gateway, and counts. ``latest`` is the current trial, or the one that was last."""
+
+    def __init__(self, meter: TrialMeter | None = None) -> None:
+        self._meter = meter
+        self.latest: Trial | None = None
+
+    @property
+    def current(self) -> Trial | None:
+        return self.latest if self.latest is not None and not self.latest.ended else None
+
+    def begin(self, terms: TrialTerms) -> None:
+        """Put a model on trial. A trial that goes on is stopped; its calls go on with the active model."""
+        self.stop()
+        self.latest = Trial(terms)
+
+    def stop(self) -> None:
+        """End the trial, if there is one."""
+        if (trial := self.current) is not None:
+            trial.ended = "stopped"
+
+    def of_call(self, call: CallInfo) -> Trial | None:
+        """Return the trial that a new call is part of."""
+        trial = self.current
+        if trial is None or not trial.takes(call):
+            return None
+        trial.calls += 1
+        return trial
+
+    def model_of_turn(self, trial: Trial | None) -> str:
+        """Return the model for the next turn of a call of that trial, and count the turn. Empty: the active model."""
+        on_trial = trial is not None and not trial.ended
+        model = trial.terms.model if trial is not None and on_trial else ""
+        if trial is not None and on_trial:
+            trial.turns += 1
+        if self._meter is not None:
+            self._meter.model_turn(model or ACTIVE)
+        return model
+
+    def error(self, model: str) -> None:
+        """Note that a turn of ``model`` failed; it goes on with the active model."""
+        self._failed(model, "error")
+
+    def gap(self, model: str) -> None:
+        """Note that a listener ran dry in a turn that ``model`` spoke."""
+        trial = self.latest
+        self._failed(model if trial is not None and model == trial.terms.model else ACTIVE, "gap")
+
+    def _failed(self, model: str, kind: str) -> None:
+        if self._meter is not None:
+            self._meter.model_failure(model, kind)
+        trial = self.current
+        if trial is None or model != trial.terms.model:
+            return
+        trial.failed(kind)
+        if trial.ended:
+            log.warning("model trial ended", extra={"model": model, "why": trial.ended, "turns": trial.turns})
+            if self._meter is not None:
+                self._meter.trial_returned(trial.ended)
