@@ -37,7 +37,7 @@ async def collect_between_calls(calls: Callable[[], int], *, period_s: float = 1
     """Collect what is young while ``calls()`` is 0, or when ``MOST_PENDING`` is reached, and everything as the module
     says. Runs until cancelled."""
     left = gc.get_freeze_count()
-    most_calls = 0
+    frozen_since = most_calls = 0
     while True:
         await asyncio.sleep(period_s)
         live = calls()
@@ -46,8 +46,12 @@ async def collect_between_calls(calls: Callable[[], int], *, period_s: float = 1
         if not pending or (live and pending < MOST_PENDING):
             continue
         gc.collect()
+        frozen_since += len(gc.get_objects())
         gc.freeze()
         few = _GROWTH_FEW_CALLS if live <= most_calls / 4 else GROWTH
-        if gc.get_freeze_count() > left * (few if live else _GROWTH_NO_CALLS):
+        most = left * (few if live else _GROWTH_NO_CALLS)
+        if left + frozen_since > most:  # some of that is gone; counting takes milliseconds
+            frozen_since = gc.get_freeze_count() - left
+        if left + frozen_since > most:
             keep_what_exists()
-            left, most_calls = gc.get_freeze_count(), live
+            left, frozen_since, most_calls = gc.get_freeze_count(), 0, live
