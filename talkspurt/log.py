@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from types import TracebackType
 from typing import TextIO
 
@@ -41,6 +42,8 @@ def configure(config: LogConfig, stream: TextIO | None = None) -> None:
     handler.setFormatter(JsonFormatter() if config.json_lines else TextFormatter())
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
+    # Its warnings quote what a client wrote into a form, and Python keeps each of another text for ever.
+    warnings.filterwarnings("ignore", module=r"aiohttp\.multipart")
     # A line per HTTP request is not needed, since metrics count requests; and its URL may contain a token.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     logging.getLogger("aiohttp.server").addFilter(_is_no_bad_request)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,7 @@ def main() -> None:
     """Fuzz until libFuzzer's options, a crash or a hang ends the run."""
     name, covers, folder, *options = sys.argv[1:]
     logging.disable(logging.CRITICAL)
+    warnings.filterwarnings("ignore", module=r"aiohttp\.multipart")  # as the server does; they would fill the memory
     with atheris.instrument_imports(include=modules(covers.split(","))):
         from tests.fuzz.targets import TARGETS
     atheris.Setup([sys.argv[0], *options], _noting(TARGETS[name].run, Path(folder)))

@@ -7,8 +7,10 @@ import logging
 import re
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 
+import aiohttp.multipart
 import pytest
 from aiohttp import web
 
@@ -26,8 +28,9 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(module, hook, getattr(module, hook))
     monkeypatch.setenv("TALKSPURT_LOG", "")
     monkeypatch.delenv("TALKSPURT_LOG")
-    yield
-    logging.captureWarnings(False)
+    with warnings.catch_warnings():
+        yield
+        logging.captureWarnings(False)
     root.handlers[:], root.level = before[0], before[1]
 
 
@@ -110,6 +113,16 @@ def test_without_a_parent_warnings_are_logged_as_text(capsys: pytest.CaptureFixt
     logging.getLogger("tts_engine").info("engine serves")
     logging.getLogger("tts_engine").warning("slow")
     assert capsys.readouterr().err.endswith("Z WARNING tts_engine: slow\n")
+
+
+def test_what_a_form_quotes_is_neither_logged_nor_kept() -> None:
+    stream = io.StringIO()
+    configure(LogConfig(), stream)
+    for number in range(3):
+        aiohttp.multipart.parse_content_disposition(f"form-data; {SAID} {number}")
+    assert SAID not in stream.getvalue()
+    kept = getattr(aiohttp.multipart, "__warningregistry__", {})
+    assert not any(SAID in str(key) for key in kept)
 
 
 async def test_bytes_that_are_no_http_are_answered_and_not_logged() -> None:
