@@ -446,6 +446,10 @@ class RecogniserConfig(Section):
     end_of_speech_ms: int = Field(600, ge=100)
     """Silence after which the caller's words become a prompt, milliseconds. Less answers sooner; more lets callers
     think. With a turn model, `end_of_thought` shortens or lengthens it."""
+    stall_ms: int = Field(600, ge=100)
+    """Silence is counted in the caller's audio, so that a network that stands still for a moment ends no utterance.
+    Audio that does not come for longer than this, in milliseconds, counts as silence. More bears longer stalls; less
+    answers sooner on lines that send no silence."""
     max_utterance_s: float = Field(15.0, ge=1, le=60)
     """Longest utterance, seconds. If the caller speaks on, a prompt is made each time this has passed."""
     final_timeout_ms: int = Field(2000, ge=100)

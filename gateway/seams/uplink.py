@@ -24,9 +24,9 @@ class UplinkEvents(Protocol):
         """Speech was confirmed; it began at monotonic second ``onset``."""
         ...
 
-    def on_lull(self, *, since: float) -> None:
-        """Within speech the caller has been silent since monotonic second ``since``, which may be a breath or the end.
-        ``on_speech_resumed`` or ``on_speech_ended`` follows."""
+    def on_lull(self, *, since: float, silence_s: float) -> None:
+        """Within speech the caller has been silent since monotonic second ``since``, ``silence_s`` of the audio ago; it
+        may be a breath or the end. ``on_speech_resumed`` or ``on_speech_ended`` follows."""
         ...
 
     def on_speech_resumed(self) -> None:
@@ -107,6 +107,12 @@ class UplinkStream(Protocol):
     def end_speech(self) -> None:
         """The speech under way is known to be over: ``on_speech_ended`` follows at once, and sound after it is new
         speech. Without speech this does nothing."""
+        ...
+
+    @property
+    def heard_s(self) -> float:
+        """Seconds of the caller's audio in which speech was looked for, and of which all has been told: the time in
+        which the caller lives, whatever the network does."""
         ...
 
     @property

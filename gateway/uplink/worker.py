@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,7 @@ class Stream:
         self._record_over = recorder is None
         self._listened = False
         self.dropped = 0
+        self.heard_s = 0.0
         self._credit_s = _CREDIT_S
         """Seconds of audio that may be queued now. They grow with time."""
         self._pushed_at: float | None = None
@@ -245,6 +247,7 @@ class Stream:
         self._before: deque[tuple[float, NDArray[np.float32]]] = deque()
         """The last audio in which nobody spoke, with its times."""
         self._last_now = 0.0
+        self._judged_s = 0.0
 
     def push(self, payload: bytes, *, now: float) -> None:
         """Queue caller audio. Audio that is ahead of real time by more than ``_CREDIT_S`` is dropped."""
@@ -510,6 +513,7 @@ class Stream:
     ) -> None:
         """Feed the detector with the last window."""
         vad = self.vad
+        self._judged_s += WINDOW_S
         end = self._last_now - len(vad.pending) / SAMPLE_RATE
         heard = vad.detector.feed(
             Window(
@@ -530,12 +534,13 @@ class Stream:
         events = self.events
         if kind in ("lulled", "resumed") and not self._lulls_wanted:
             return
+        self.tell_heard(post)
         post(
             {
                 "suspected": lambda: events.on_speech_suspected(onset=at),
                 "dismissed": events.on_speech_dismissed,
                 "started": lambda: events.on_speech_started(onset=at),
-                "lulled": lambda: events.on_lull(since=at),
+                "lulled": lambda: events.on_lull(since=at, silence_s=LULL_S),
                 "resumed": events.on_speech_resumed,
                 "ended": events.on_speech_ended,
             }[kind]
@@ -544,6 +549,14 @@ class Stream:
             self._hear_from(at, post)
         elif kind == "ended":
             self._to_recogniser = None
+
+    def tell_heard(self, post: Callable[[Posted], None]) -> None:
+        """Post how much has been looked at."""
+        if self._speech_wanted:
+            post(partial(self._has_heard, self._judged_s))
+
+    def _has_heard(self, seconds: float) -> None:
+        self.heard_s = seconds
 
     def _is_echo(self) -> bool:
         if not self.vad.sent:
@@ -708,7 +721,7 @@ class UplinkWorker:
         while True:
             batch = [(stream, window) for stream in streams if (window := stream.take_window()) is not None]
             if not batch:
-                return
+                break
             windows = np.stack([window for _, window in batch])
             states = np.stack([stream.vad.state for stream, _ in batch], axis=1)
             probabilities, after = self._network.run(
@@ -724,6 +737,8 @@ class UplinkWorker:
                 level, bright, front = (float(db) for db in measured[index])
                 stream.judge(float(probabilities[index, 0]), level, bright, front, post)
                 stream.vad.judged(after[:, index])
+        for stream in streams:
+            stream.tell_heard(post)
 
 
 def _call_all(posted: list[Posted]) -> None:

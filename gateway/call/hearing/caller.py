@@ -48,7 +48,15 @@ class Caller:
         self._tells_speaking = "speaker-events" in route.events
         self._inband_dtmf = route.inband_dtmf
         self._listening = (
-            Listening(hearing, turns, tell=manager.tell, decide=self._decide, end_speech=self._end_speech, clock=clock)
+            Listening(
+                hearing,
+                turns,
+                tell=manager.tell,
+                decide=self._decide,
+                end_speech=self._end_speech,
+                clock=clock,
+                heard_s=lambda: self._uplink.heard_s if self._uplink is not None else 0.0,
+            )
             if hearing
             else None
         )
@@ -206,10 +214,10 @@ class Caller:
             self._tell_speaking("on")
             self._decide(Event.SPEECH, onset)
 
-    def on_lull(self, *, since: float) -> None:
+    def on_lull(self, *, since: float, silence_s: float) -> None:
         """The caller has been silent since then, perhaps only between two words."""
         if self._listening is not None:
-            self._listening.on_lull(since=since)
+            self._listening.on_lull(since=since, silence_s=silence_s)
 
     def on_speech_resumed(self) -> None:
         """The caller speaks on after a lull."""

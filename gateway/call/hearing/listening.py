@@ -1,8 +1,9 @@
 """What the caller says, and what follows from it: prompts, interruptions, and acknowledgements that change nothing.
 
 The VAD says when the caller speaks, the recogniser what. An utterance goes from the first onset to the end of a silence
-that is long enough; it becomes one final prompt. Words that come while we speak interrupt first (what may be
-interrupted), so that ``interrupt`` always precedes the ``prompt`` that it belongs to.
+that is long enough; it becomes one final prompt. Silence is counted in the caller's audio: while that does not come,
+nobody knows whether the caller is silent. Words that come while we speak interrupt first (what may be interrupted), so
+that ``interrupt`` always precedes the ``prompt`` that it belongs to.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ class Timer(Protocol):
 
 Later = Callable[[float, Callable[[], None]], Timer]
 
+_BEHIND_S = 0.08
+"""So much audio is always on its way through jitter, windows and the VAD's thread, and counts as if it were here."""
+_AGAIN_S = 0.02
+"""So often it is seen whether audio has come that is missing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hearing:
@@ -49,6 +55,8 @@ class Hearing:
     """How long a silence ends an utterance."""
     vad_silence_s: float
     """Seconds of silence that have passed when the VAD says that speech has ended."""
+    stall_s: float
+    """Audio that does not come for longer than these seconds counts as silence."""
     turn_model: TurnModel | None
     """Says whether a thought is complete. None: all silences are the usual one."""
     lasts_s: float
@@ -95,6 +103,7 @@ def hearing(
             hesitating_below=config.end_of_thought.hesitating_below,
         ),
         vad_silence_s=barge_in.min_silence_ms / 1000,
+        stall_s=config.stall_ms / 1000,
         turn_model=turn_model if route.end_of_thought else None,
         lasts_s=max(false_alarm_ms, config.agreement_ms if route.ignore_backchannel else 0) / 1000,
         most_frames=round(config.max_utterance_s * 50),
@@ -132,6 +141,7 @@ class Listening:
         decide: takes an event of the interruption machine, with the onset of what was heard, and acts on it.
         end_speech: tells the VAD that the caller's speech is over.
         clock: the time of the VAD's events, seconds.
+        heard_s: seconds of the caller's audio that the VAD has judged.
         later: the loop's ``call_later``.
     """
 
@@ -144,6 +154,7 @@ class Listening:
         decide: Callable[[Event, float | None], None],
         end_speech: Callable[[], None],
         clock: Callable[[], float],
+        heard_s: Callable[[], float],
         later: Later | None = None,
     ) -> None:
         self._hearing = hearing
@@ -152,6 +163,7 @@ class Listening:
         self._decide = decide
         self._end_speech = end_speech
         self._now = clock
+        self._heard_s = heard_s
         self._later: Later = later or asyncio.get_running_loop().call_later
         self._language = hearing.language
         self._hints: dict[str, tuple[str, ...]] = {}
@@ -165,6 +177,10 @@ class Listening:
         self._end: Timer | None = None
         self._silent_since: float | None = None
         """When the silence under way began. None: the caller speaks."""
+        self._silent_from_s = 0.0
+        """Where in the caller's audio it began."""
+        self._stopped: Timer | None = None
+        """Looks whether audio still comes while the caller speaks."""
         self._vad_ended = True
         self._withheld: list[bytes] = []
         """The silence under way. The recogniser gets it only if speech goes on, so the words that it works out in the
@@ -230,6 +246,8 @@ class Listening:
 
     async def aclose(self) -> None:
         self._speaks_on()
+        if self._stopped is not None:
+            self._stopped.cancel()
         if self._stream is not None:
             await self._stream.aclose()
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -244,6 +262,8 @@ class Listening:
         if self._current is None:
             self._current = _Utterance(onset, over_us=self._turns.queue.speaking() is not None)
             self._tell_speaking("on")
+        if self._stopped is None:
+            self._look_for_audio()
         self._decide(Event.SPEECH, onset)
 
     def on_speech(self, pcm: bytes) -> None:
@@ -262,12 +282,12 @@ class Listening:
             self._finish(utterance)
             self._current = _Utterance(utterance.onset, over_us=utterance.over_us, cuts=utterance.cuts)
 
-    def on_lull(self, *, since: float) -> None:
+    def on_lull(self, *, since: float, silence_s: float) -> None:
         """The caller has been silent since then, perhaps only between two words: ask the turn model."""
         utterance, model = self._current, self._hearing.turn_model
         if utterance is None or model is None:
             return
-        self._silent(utterance, since)
+        self._silent(utterance, since, silence_s)
         self._look = model.look(utterance.sound, self._on_thought_judged)
 
     def on_speech_resumed(self) -> None:
@@ -284,14 +304,16 @@ class Listening:
         self._vad_ended = True
         if self._current is not None:
             silence_s = self._hearing.vad_silence_s
-            since = self._now() - silence_s
-            if self._silent_since is None:
-                self._silent(self._current, since)
-            self._silent_since = since  # the VAD is surer than the level of the sound, which is all that a lull is
-            self._wait(silence_s)
+            # The VAD is surer than the level of the sound, which is all that a lull is.
+            self._silent(self._current, self._now() - silence_s, silence_s)
+            self._wait()
 
-    def _silent(self, utterance: _Utterance, since: float) -> None:
+    def _silent(self, utterance: _Utterance, since: float, silence_s: float) -> None:
+        begins = self._silent_since is None
         self._silent_since = since
+        self._silent_from_s = self._heard_s() - silence_s
+        if not begins:
+            return
         utterance.unwanted = self._is_unwanted()
         if self._stream is not None:
             self._stream.pause()
@@ -307,19 +329,45 @@ class Listening:
     def _on_thought_judged(self, probability: float) -> None:
         self._finished_probability = probability
         if self._current is not None and self._silent_since is not None:
-            self._wait(self._now() - self._silent_since)
+            self._wait()
 
-    def _wait(self, silence_s: float) -> None:
-        """Wait until the silence, which has lasted ``silence_s``, is long enough. Only a finished thought ends before
-        the VAD says "silence"."""
-        patience = self._hearing.patience
+    def _wait(self) -> None:
+        """Wait until the silence is long enough. Only a finished thought ends before the VAD says "silence"."""
         if self._end is not None:
             self._end.cancel()
-        if self._vad_ended or patience.is_finished(self._finished_probability):
-            left_s = max(0.0, patience.silence_s(self._finished_probability) - silence_s)
-            self._end = self._later(left_s, self._on_quiet)
+        if self._vad_ended or self._hearing.patience.is_finished(self._finished_probability):
+            self._end = self._later(max(0.0, self._missing_s()), self._on_quiet)
+
+    def _missing_s(self) -> float:
+        """Return how much longer the silence under way has to be."""
+        assert self._silent_since is not None
+        passed_s = self._now() - self._silent_since
+        heard_s = self._heard_s() - self._silent_from_s + _BEHIND_S
+        silence_s = min(passed_s, max(heard_s, passed_s - self._hearing.stall_s))
+        return self._hearing.patience.silence_s(self._finished_probability) - silence_s
+
+    def _look_for_audio(self, before_s: float = -1.0) -> None:
+        """End the utterance of a caller whose audio has stopped, which the VAD cannot tell."""
+        self._stopped = None
+        if self._current is None or self._vad_ended:
+            return
+        heard_s = self._heard_s()
+        if heard_s == before_s:
+            self._over()
+        else:
+            again_s = self._hearing.patience.usual_s + self._hearing.stall_s
+            self._stopped = self._later(again_s, lambda: self._look_for_audio(heard_s))
 
     def _on_quiet(self) -> None:
+        if self._current is None:
+            return
+        if (missing_s := self._missing_s()) > 1e-6:  # the caller's audio is late
+            self._end = self._later(min(missing_s, _AGAIN_S), self._on_quiet)
+        else:
+            self._over()
+
+    def _over(self) -> None:
+        """The utterance is over."""
         if self._current is not None:
             utterance, self._current = self._current, None
             self._speaks_on()

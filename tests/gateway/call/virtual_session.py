@@ -447,6 +447,10 @@ class _Uplink:
     def want(self, *, vad: bool, pcm_rate: int, dtmf: bool = False, speech: bool = False, lulls: bool = False) -> None:
         self._world.speech_wanted, self._world.vad_wanted = speech, vad
 
+    @property
+    def heard_s(self) -> float:
+        return self._world.now
+
     def end_speech(self) -> None: ...
 
     def spoke(self, frame: bytes, *, now: float, heard_at: float) -> None:

@@ -90,6 +90,32 @@ async def test_the_end_of_speech_is_found_too() -> None:
     assert (len(heard.onsets), heard.ends) == (1, 1)
 
 
+async def test_what_was_heard_is_counted_in_the_audio_and_up_to_each_event() -> None:
+    """Also if a network delivers all at once: then the clock says nothing about where in it the caller paused."""
+
+    class Told(Heard):
+        def on_speech_started(self, *, onset: float) -> None:
+            self.onsets.append(stream.heard_s)
+
+        def on_lull(self, *, since: float, silence_s: float) -> None:
+            assert silence_s == 0.16
+            self.lulls.append(stream.heard_s)
+
+    hello = speech("Hello.")
+    sound = np.concatenate((silence(0.3), hello, silence(0.5)))
+    worker = UplinkWorker({"r": RouteConfig()}, BargeInConfig())
+    told = Told()
+    stream = worker.open("VX", PCMU, PCMU, "r", told)
+    stream.want(vad=True, pcm_rate=0, speech=True, lulls=True)
+    for index in range(len(sound) // FRAME):
+        stream.push(encode_ulaw(to_int16(sound[index * FRAME : (index + 1) * FRAME])), now=3.0)
+    await settled(worker)
+    worker.close()
+    assert told.onsets == [pytest.approx(0.3 + 0.13, abs=0.06)]
+    assert told.lulls == [pytest.approx(0.3 + len(hello) / 8000 + 0.16, abs=0.06)]
+    assert stream.heard_s == pytest.approx(len(sound) / 8000, abs=0.06)
+
+
 @pytest.mark.parametrize("level", [0.003, 0.02, 0.1])
 async def test_noise_is_not_speech(level: float) -> None:
     noise = np.random.default_rng(2).normal(0, level, 8000 * 20).astype(np.float32)

@@ -42,7 +42,7 @@ class Heard:
     def on_speech_ended(self) -> None:
         self.ends += 1
 
-    def on_lull(self, *, since: float) -> None:
+    def on_lull(self, *, since: float, silence_s: float) -> None:
         self.lulls.append(since)
 
     def on_speech_resumed(self) -> None:

@@ -3,6 +3,7 @@ played here."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -66,7 +67,7 @@ class ThoughtfulCall(ListeningCall):
         """0.16 s of silence, as the VAD tells it."""
         since = self.now
         self.speaks(8)
-        self.listening.on_lull(since=since)
+        self.listening.on_lull(since=since, silence_s=0.16)
 
 
 def in_a_lull() -> ThoughtfulCall:
@@ -157,6 +158,73 @@ def test_without_an_answer_the_wait_is_the_usual_one() -> None:
     assert call.words.finished == 0
     call.run(0.02)
     assert call.words.finished == 1
+
+
+def stalls(call: ThoughtfulCall, seconds: float) -> None:
+    """The caller's audio stands still."""
+    call.stalled_at = min(call.now, call.stalled_at)
+    call.run(seconds)
+
+
+def test_a_network_that_stands_still_in_a_pause_ends_no_thought() -> None:
+    call = in_a_lull()
+    call.model.answer(0.9)
+    stalls(call, 0.5)
+    assert call.words.finished == 0, "nobody knows whether the caller is silent"
+    call.stalled_at = math.inf  # it comes at once: the caller had gone on
+    call.listening.on_speech_resumed()
+    call.speaks()
+    assert (call.words.finished, call.ended_early) == (0, 0)
+
+
+def test_a_silence_that_comes_late_is_one() -> None:
+    call = in_a_lull()
+    call.model.answer(0.9)
+    stalls(call, 0.5)
+    call.stalled_at = math.inf
+    call.run(0.021)
+    assert call.words.finished == 1
+
+
+def test_the_usual_silence_counts_in_the_caller_s_audio_too() -> None:
+    call = in_a_lull()
+    call.run(0.14)
+    call.stops()
+    stalls(call, 0.4)
+    assert call.words.finished == 0
+    call.starts()
+    call.stalled_at = math.inf
+    call.speaks()
+    call.run(1.0)
+    assert call.words.finished == 0
+
+
+def test_audio_that_stops_altogether_in_a_pause_counts_as_silence() -> None:
+    call = in_a_lull()
+    call.model.answer(0.9)
+    stalls(call, 0.1 + 0.55)
+    assert call.words.finished == 0
+    stalls(call, 0.1)
+    assert (call.words.finished, call.ended_early) == (1, 1)
+
+
+def test_audio_that_stops_in_mid_speech_ends_the_utterance() -> None:
+    """The VAD hears nothing then, not even silence, and so the caller counted as speaking for good."""
+    call = ThoughtfulCall()
+    call.starts()
+    call.speaks(300)
+    stalls(call, 0.5)
+    assert call.words.finished == 0
+    stalls(call, 2.0)
+    assert (call.words.finished, call.ended_early) == (1, 1)
+    assert call.turns.floor.barge_in.state is State.SILENT
+    call.stalled_at = math.inf
+    call.listening.on_speech_ended()
+    call.starts()
+    call.speaks(20)
+    call.stops()
+    call.run(0.31)
+    assert call.words.finished == 2
 
 
 def test_words_after_an_early_end_are_a_new_utterance() -> None:

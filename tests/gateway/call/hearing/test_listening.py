@@ -4,6 +4,7 @@ onsets and the recogniser's words are played here."""
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,6 +75,8 @@ class ListeningCall(VirtualCall):
         made = RouteConfig.model_validate(route)
         self.words = Words()
         self.ended_early = 0
+        self.stalled_at = math.inf
+        """When the caller's audio stopped coming."""
         heard = hearing(made, self.words, config, recogniser, turn_model)
         super().__init__(TurnDefaults(barge_in=interruption_rules(made, recogniser, heard), **defaults))
         self.alarms: list[tuple[float, int, Alarm]] = []
@@ -84,6 +87,7 @@ class ListeningCall(VirtualCall):
             decide=self._decide,
             end_speech=self._end_speech,
             clock=lambda: self.now,
+            heard_s=lambda: min(self.now, self.stalled_at),
             later=self._later,
         )
         self.listening.start()
