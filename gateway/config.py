@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import ipaddress
 import re
@@ -553,6 +554,46 @@ class RecordsConfig(Section):
     was written last, so a call's length is short of the truth by this much at most. Less costs a sync of the disk each
     time."""
 
+    webhook_url: str = ""
+    """Address to which each record of an ended call or request is sent, as JSON. Needs `database_url`, where records
+    wait for it."""
+    webhook_secret: SecretStr | None = None
+    """Secret that signs them (Standard Webhooks): `whsec_` and the base64 of 24 to 64 random bytes. Several with spaces
+    between them all sign, for the time in which a receiver changes over to a new one."""
+    webhook_timeout_s: float = Field(10.0, gt=0)
+    """How long the receiver may take to answer, seconds."""
+    webhook_keep_hours: float = Field(72.0, gt=0)
+    """Hours after which a record that the receiver has not taken is given up and counted. It stays in `/v1/records`."""
+    webhook_pending: int = Field(100_000, ge=1)
+    """Most records that wait for the receiver; beyond that the oldest are given up. One takes some 600 bytes."""
+
+    @field_validator("webhook_url")
+    @classmethod
+    def _of_http(cls, url: str) -> str:
+        if url:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+                raise ValueError("expected an address such as https://billing.example.com/calls, without a user")
+        return url
+
+    @field_validator("webhook_secret")
+    @classmethod
+    def _of_standard_webhooks(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is not None:
+            _webhook_keys(secret)
+        return secret
+
+    @model_validator(mode="after")
+    def _complete(self) -> RecordsConfig:
+        if self.webhook_url and not (self.database_url and self.webhook_secret):
+            raise ValueError("webhook_url needs database_url, where records wait, and webhook_secret, which signs them")
+        return self
+
+    @property
+    def webhook_keys(self) -> tuple[bytes, ...]:
+        """The keys of ``webhook_secret``."""
+        return _webhook_keys(self.webhook_secret) if self.webhook_secret is not None else ()
+
     @field_validator("database_url")
     @classmethod
     def _of_sqlite(cls, url: str, info: ValidationInfo) -> str:
@@ -567,6 +608,21 @@ class RecordsConfig(Section):
     def path(self) -> str:
         """The database's file."""
         return self.database_url.removeprefix(_SQLITE)
+
+
+def _webhook_keys(secret: SecretStr) -> tuple[bytes, ...]:
+    keys = []
+    for each in secret.get_secret_value().split():
+        try:
+            key = base64.b64decode(each.removeprefix("whsec_"), validate=True)
+        except ValueError:
+            key = b""
+        if not each.startswith("whsec_") or not 24 <= len(key) <= 64:
+            raise ValueError("expected whsec_ and the base64 of 24 to 64 bytes: echo whsec_$(openssl rand -base64 32)")
+        keys.append(key)
+    if not keys:
+        raise ValueError("expected whsec_ and the base64 of 24 to 64 bytes, got nothing")
+    return tuple(keys)
 
 
 class ClipsConfig(Section):

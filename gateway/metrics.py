@@ -121,6 +121,15 @@ class Metrics(Collector):
         self._dialogue_failed = Counter(
             "talkspurt_dialogue_failed", "Calls whose dialogue manager was gone for good.", ["route"], registry=registry
         )
+        self._record_deliveries = Counter(
+            "talkspurt_record_deliveries",
+            "Attempts to send a record to the webhook: delivered, failed; and records given_up as too old or too many.",
+            ["outcome"],
+            registry=registry,
+        )
+        self._records_pending = Gauge(
+            "talkspurt_records_pending", "Records that the webhook has not taken yet.", registry=registry
+        )
         self._recordings_lost = Counter(
             "talkspurt_recordings_lost", "Recordings whose file could not be written, by why.", ["reason"],
             registry=registry,
@@ -299,6 +308,14 @@ class Metrics(Collector):
     def record_lost(self, reason: str) -> None:
         """Count a beginning or an end of a call or request that the database does not have."""
         self._records_lost.labels(reason).inc()
+
+    def record_deliveries(self, outcome: str, count: int = 1) -> None:
+        """Count attempts to send a record (``delivered`` or ``failed``), or records that were ``given_up``."""
+        self._record_deliveries.labels(outcome).inc(count)
+
+    def records_pending(self, count: int) -> None:
+        """Note how many records wait for the webhook."""
+        self._records_pending.set(count)
 
     def recording_lost(self, reason: str) -> None:
         """Note that a call is no longer recorded. ``reason``: ``disk_full``, ``unwritable``, ``hung`` or

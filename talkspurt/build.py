@@ -61,6 +61,7 @@ from gateway.listener.stream_claims import StreamClaims
 from gateway.media.playout import StartPolicy
 from gateway.media.ticker import Ticker
 from gateway.metering.store import Records
+from gateway.metering.webhook import Webhook
 from gateway.metrics import Metrics
 from gateway.model_trial import ModelTrials
 from gateway.principal import sole_tenant, tenants_of_routes, voices_of_routes
@@ -204,6 +205,9 @@ class Gateway:
             },
         )
         self.records = Records(config.records, self.metrics)
+        self.records_webhook = (
+            Webhook(config.records, self.records, self.metrics) if config.records.webhook_url else None
+        )
         self.usage = Usage(self.records)
         self.speech = Speech(engine, config.limits, self.usage)
         self.speech_socket = SpeechSocket(engine, config.limits, self.usage)
@@ -336,6 +340,8 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         stack.callback(made.ticker.close)
         await made.records.start()
         stack.push_async_callback(made.records.aclose)
+        if made.records_webhook is not None:
+            stack.push_async_callback(made.records_webhook.aclose)
         stack.push_async_callback(made.limiter.aclose)
         stack.callback(made.uplink.close)
         if made.shared is not None:
@@ -380,6 +386,8 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
             made.known_voices.watch(),
             collect_between_calls(lambda: len(made.directory)),
         ]
+        if made.records_webhook is not None:
+            watches.append(made.records_webhook.run())
         recording = config.recording
         if recording.folder and recording.keep_days is not None:
             watches.append(delete_old(Path(recording.folder), keep_days=recording.keep_days))

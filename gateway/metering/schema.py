@@ -17,6 +17,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    Text,
     func,
     insert,
     inspect,
@@ -53,6 +54,17 @@ usage = Table(
     Column("day", String(10), primary_key=True),
     *(Column(name, Integer, nullable=False) for name in ("requests", "characters", "calls")),
     *(Column(name, Float, nullable=False) for name in ("audioSeconds", "callSeconds")),
+)
+
+outbox = Table(
+    "records_outbox",
+    metadata,
+    Column("id", String(64), primary_key=True),  # of the record
+    Column("body", Text, nullable=False),  # JSON, as it is sent
+    Column("madeAt", Float, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("dueAt", Float, nullable=False),
+    Index("records_outbox_by_time", "dueAt"),
 )
 
 schema = Table("records_schema", metadata, Column("version", Integer, primary_key=True))

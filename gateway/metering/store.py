@@ -9,7 +9,6 @@ knows who is dead by a lock that the system takes from a dead process.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 import secrets
@@ -25,7 +24,8 @@ from sqlalchemy.pool import StaticPool
 
 from gateway.config import RecordsConfig
 from gateway.errors import Rejected
-from gateway.metering import ledger
+from gateway.metering import ledger, outbox
+from gateway.metering.process_lock import lock
 from gateway.metering.record import MeterRecord, UsageDay
 from gateway.metering.schema import bring_up_to_date
 
@@ -75,7 +75,7 @@ class Records:
             OSError: the file cannot be opened or is no database of records.
         """
         try:
-            await self._run(self._open)
+            await self.in_thread(self._open)
         except SQLAlchemyError as exc:
             raise OSError(f"records.database_url cannot be used: {type(exc).__name__}") from None
 
@@ -88,7 +88,7 @@ class Records:
 
     async def aclose(self) -> None:
         """Write what waits, and close the database."""
-        await self._run(self._close)
+        await self.in_thread(self._close)
         self._thread.shutdown()
 
     def begin(self, record: MeterRecord, so_far: Callable[[], MeterRecord]) -> None:
@@ -106,7 +106,7 @@ class Records:
         """Write how it ended, and count it. Never blocks, never raises."""
         self._going_on.pop(record.id, None)
         if self.keeps_records:
-            self._write(lambda connection: ledger.end(connection, record, self._owner))
+            self._write(lambda connection: self._end(connection, record, self._owner))
         else:
             self._write(lambda connection: ledger.count(connection, record))
 
@@ -143,21 +143,34 @@ class Records:
             lambda connection: ledger.find(connection, tenant, since=since, until=until, limit=limit, after=after)
         )
 
-    # --- the thread ------------------------------------------------------------------------------------------------
-
-    async def _run(self, work: Callable[[], T]) -> T:
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Do something in the thread of the records, behind what was begun and ended before."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    async def _read(self, work: Callable[[Connection], T]) -> T:
-        def reading() -> T:
+    async def in_transaction(self, work: Callable[[Connection], T]) -> T:
+        """Do something in a transaction of its own.
+
+        Raises:
+            OSError: the database cannot be read or written.
+        """
+
+        def working() -> T:
             assert self._database is not None
-            with self._database.connect() as connection:
+            with self._database.begin() as connection:
                 return work(connection)
 
         try:
-            return await self._run(reading)
-        except (SQLAlchemyError, OSError) as exc:
-            log.error("records cannot be read", extra={"why": type(exc).__name__})
+            return await self.in_thread(working)
+        except SQLAlchemyError as exc:
+            raise OSError(f"the database of records: {type(exc).__name__}") from None
+
+    # --- the thread ------------------------------------------------------------------------------------------------
+
+    async def _read(self, work: Callable[[Connection], T]) -> T:
+        try:
+            return await self.in_transaction(work)
+        except OSError as exc:
+            log.error("records cannot be read", extra={"why": str(exc)})
             raise Rejected("records cannot be read now", status=503, code="records_unavailable") from None
 
     def _write(self, work: Callable[[Connection], object], *, of_records: bool = True) -> None:
@@ -209,22 +222,26 @@ class Records:
 
         with self._database.begin() as connection:
             bring_up_to_date(connection)
-        self._lock_file = _locked(_lock_path(path, self._owner))
+        self._lock_file = lock(_lock_path(path, self._owner))
         with self._database.begin() as connection:
             self._end_of_the_dead(connection)
 
+    def _end(self, connection: Connection, record: MeterRecord, owner: str) -> None:
+        if ledger.end(connection, record, owner) and self._config.webhook_url:
+            outbox.put(connection, record, self._clock())
+
     def _end_of_the_dead(self, connection: Connection) -> None:
         for owner in ledger.open_owners(connection):
-            lock = _lock_path(Path(self._config.path), owner)
-            held = None if owner == self._owner else _locked(lock)
+            path = _lock_path(Path(self._config.path), owner)
+            held = None if owner == self._owner else lock(path)
             if held is None:
                 continue  # it lives
             try:
                 left = ledger.left_open(connection, owner)
                 for record in left:
-                    ledger.end(connection, record, owner)
+                    self._end(connection, record, owner)
                 log.warning("records of a process that died are ended", extra={"count": len(left)})
-                lock.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
             finally:
                 os.close(held)
 
@@ -245,14 +262,3 @@ class Records:
 
 def _lock_path(path: Path, owner: str) -> Path:
     return path.with_name(f".{path.name}.{owner}.lock")
-
-
-def _locked(path: Path) -> int | None:
-    """Return the descriptor of a lock that is ours now. None: a living process has it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor

@@ -23,6 +23,8 @@ NAMES = {
     "talkspurt_turns_total": {"outcome"},
     "talkspurt_call_log_lost_total": {"reason"},
     "talkspurt_records_lost_total": {"reason"},
+    "talkspurt_record_deliveries_total": {"outcome"},
+    "talkspurt_records_pending": set(),
     "talkspurt_recordings_lost_total": {"reason"},
     "talkspurt_listeners_total": set(),
     "talkspurt_listener_drops_total": set(),
@@ -59,6 +61,8 @@ def used() -> Metrics:
     metrics.turn_ended(outcome="finished")
     metrics.call_log_lost("queue_full")
     metrics.record_lost("not_written")
+    metrics.record_deliveries("delivered")
+    metrics.records_pending(2)
     metrics.recording_lost("disk_full")
     metrics.listener_joined()
     metrics.listener_dropped(3)

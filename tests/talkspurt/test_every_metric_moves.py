@@ -51,6 +51,8 @@ OTHERWISE = {
     "talkspurt_send_stalls_total": "loopback takes every frame",
     "talkspurt_call_log_lost_total": "no call log is configured",
     "talkspurt_records_lost_total": "the disk takes every record",
+    "talkspurt_record_deliveries_total": "no webhook is configured",
+    "talkspurt_records_pending": "the same",
     "talkspurt_recordings_lost_total": "no call is recorded",
     "talkspurt_listeners_total": "nobody listens in",
     "talkspurt_listener_drops_total": "nobody listens in",

@@ -30,7 +30,7 @@ def ended(record: MeterRecord, **fields: Any) -> MeterRecord:
 
 
 class Lost:
-    """Counts as the metrics do."""
+    """Notes what the metrics count."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []

@@ -1,0 +1,72 @@
+"""Records that the webhook has not taken yet. A record comes here in the transaction that ends it, and goes when the
+receiver has said that it has it. Every function is one step of a transaction that its caller opens."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import orjson
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from gateway.metering.record import MeterRecord
+from gateway.metering.schema import outbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A record on its way."""
+
+    record_id: str
+    body: bytes
+    """JSON, the same in every attempt."""
+    attempts: int
+    """Attempts that failed."""
+
+
+def put(connection: Connection, record: MeterRecord, now: float) -> None:
+    """Let a record that has ended be delivered."""
+    ended_at = datetime.datetime.fromtimestamp(record.endedAt or record.startedAt, datetime.UTC)
+    body = {
+        "type": f"{record.kind}.ended",
+        "timestamp": ended_at.isoformat(timespec="milliseconds"),
+        "data": record.model_dump(by_alias=True),
+    }
+    values = {"id": record.id, "body": orjson.dumps(body).decode(), "madeAt": now, "attempts": 0, "dueAt": now}
+    connection.execute(insert(outbox).values(values))
+
+
+def due(connection: Connection, now: float, *, limit: int) -> Sequence[Delivery]:
+    """Return what is to be sent now, what has waited for longest first."""
+    wanted = select(outbox).where(outbox.c.dueAt <= now).order_by(outbox.c.dueAt, outbox.c.id).limit(limit)
+    return [
+        Delivery(record_id=row.id, body=row.body.encode(), attempts=row.attempts)
+        for row in connection.execute(wanted).all()
+    ]
+
+
+def delivered(connection: Connection, record_ids: Collection[str]) -> None:
+    """Forget what the receiver has."""
+    connection.execute(delete(outbox).where(outbox.c.id.in_(record_ids)))
+
+
+def postpone(connection: Connection, delivery: Delivery, *, due_at: float) -> None:
+    """Note that an attempt failed, and when the next one is."""
+    later = update(outbox).where(outbox.c.id == delivery.record_id)
+    connection.execute(later.values(attempts=delivery.attempts + 1, dueAt=due_at))
+
+
+def give_up(connection: Connection, *, made_before: float, most: int) -> int:
+    """Forget what is too old, and the oldest of more than ``most``. Return how many these were."""
+    given_up = connection.execute(delete(outbox).where(outbox.c.madeAt < made_before)).rowcount
+    too_many = pending(connection) - most
+    if too_many > 0:
+        oldest = select(outbox.c.id).order_by(outbox.c.madeAt, outbox.c.id).limit(too_many)
+        given_up += connection.execute(delete(outbox).where(outbox.c.id.in_(oldest))).rowcount
+    return given_up
+
+
+def pending(connection: Connection) -> int:
+    """Return how many records wait."""
+    return connection.execute(select(func.count()).select_from(outbox)).scalar_one()

@@ -1,0 +1,170 @@
+"""Delivers records of ended calls and requests to ``records.webhook_url``, each at least once, over restarts.
+
+A message is signed as Standard Webhooks 1.0.0 says: HMAC-SHA256 over id, time and body. Its id is the record's, so a
+receiver that gets a record twice can tell. Of the processes that share a file of records one delivers, whichever has
+the lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import aiohttp
+from sqlalchemy import Connection
+
+from gateway.config import RecordsConfig
+from gateway.metering import outbox
+from gateway.metering.outbox import Delivery
+from gateway.metering.process_lock import lock
+from gateway.metering.store import Records
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 16
+"""Most messages that are on their way at a time."""
+
+LONGEST_WAIT_S = 900.0
+"""Longest wait for the next attempt."""
+
+_LOOK_S = 1.0  # how often the outbox is looked at while nothing in it is due
+
+
+class DeliveryMeter(Protocol):
+    """Counts what becomes of records on their way."""
+
+    def record_deliveries(self, outcome: str, count: int = 1) -> None: ...
+
+    def records_pending(self, count: int) -> None: ...
+
+
+class Webhook:
+    """Delivers what the outbox has. ``run`` does it until it is cancelled; ``aclose`` tries once more.
+
+    Args:
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self, config: RecordsConfig, records: Records, meter: DeliveryMeter, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._config = config
+        self._keys = config.webhook_keys
+        self._records = records
+        self._meter = meter
+        self._clock = clock
+        self._lock: int | None = None
+        self._http: aiohttp.ClientSession | None = None
+        self._fails = False
+
+    async def run(self) -> None:
+        """Deliver records as they end. Never returns."""
+        while True:
+            if not await self.deliver():
+                await asyncio.sleep(_LOOK_S)
+
+    async def deliver(self) -> int:
+        """Send what is due now, ``AT_ONCE`` messages at most. Return how many the receiver took."""
+        try:
+            if self._lock is None:
+                self._lock = await self._records.in_thread(lambda: lock(Path(f"{self._config.path}.webhook.lock")))
+            if self._lock is None:
+                return 0  # another process delivers
+            due = await self._records.in_transaction(self._take)
+            taken = await asyncio.gather(*(self._post(delivery) for delivery in due))
+            await self._records.in_transaction(lambda connection: self._settle(connection, due, taken))
+        except OSError as exc:
+            log.error("records cannot be delivered", extra={"why": str(exc)})
+            return 0
+        return sum(taken)
+
+    async def aclose(self) -> None:
+        """Deliver what ended last, within the time that one message may take, and close."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._config.webhook_timeout_s):
+                while await self.deliver():
+                    pass
+        if self._http is not None:
+            await self._http.close()
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def _take(self, connection: Connection) -> Sequence[Delivery]:
+        now = self._clock()
+        made_before = now - self._config.webhook_keep_hours * 3600
+        if given_up := outbox.give_up(connection, made_before=made_before, most=self._config.webhook_pending):
+            log.error("records are not delivered any more: too old or too many", extra={"count": given_up})
+            self._meter.record_deliveries("given_up", given_up)
+        self._meter.records_pending(outbox.pending(connection))
+        return outbox.due(connection, now, limit=AT_ONCE)
+
+    def _settle(self, connection: Connection, due: Sequence[Delivery], taken: Sequence[bool]) -> None:
+        now = self._clock()
+        outbox.delivered(connection, [each.record_id for each, has in zip(due, taken, strict=True) if has])
+        for delivery, has in zip(due, taken, strict=True):
+            if not has:
+                outbox.postpone(connection, delivery, due_at=now + wait_s(delivery.attempts, random.random()))
+
+    async def _post(self, delivery: Delivery) -> bool:
+        why = ""
+        try:
+            sent = self._session().post(
+                self._config.webhook_url,
+                data=delivery.body,
+                headers=signed_headers(self._keys, delivery, at=int(self._clock())),
+                allow_redirects=False,  # a record goes to the address of the configuration and to no other
+            )
+            async with sent as answer:
+                if not 200 <= answer.status < 300:
+                    why = f"status {answer.status}"
+        except (aiohttp.ClientError, TimeoutError, OSError) as exc:
+            why = type(exc).__name__
+        self._meter.record_deliveries("failed" if why else "delivered")
+        if bool(why) != self._fails:
+            self._fails = bool(why)
+            if why:
+                log.warning("the webhook does not take a record", extra={"why": why, "record": delivery.record_id})
+            else:
+                log.info("the webhook takes records again")
+        return not why
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            self._http = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=AT_ONCE, resolver=aiohttp.ThreadedResolver()),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": "talkspurt", "Content-Type": "application/json"},
+                timeout=aiohttp.ClientTimeout(total=self._config.webhook_timeout_s),
+            )
+        return self._http
+
+
+def wait_s(attempts: int, chance: float) -> float:
+    """Return how long to wait for the next attempt after ``attempts`` earlier ones failed too: twice as long each time,
+    ``LONGEST_WAIT_S`` at most, and by ``chance`` (0 to 1) up to half of that less."""
+    return float(min(2 ** min(attempts, 30), LONGEST_WAIT_S)) * (1 - chance / 2)
+
+
+def signed_headers(keys: Sequence[bytes], delivery: Delivery, *, at: int) -> dict[str, str]:
+    """Return the headers that prove a message, with a signature by each key (Standard Webhooks 1.0.0).
+
+    Args:
+        at: time of the attempt, seconds since the epoch.
+    """
+    signed = b".".join((delivery.record_id.encode(), str(at).encode(), delivery.body))
+    signatures = (base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode() for key in keys)
+    return {
+        "webhook-id": delivery.record_id,
+        "webhook-timestamp": str(at),
+        "webhook-signature": " ".join(f"v1,{signature}" for signature in signatures),
+    }
