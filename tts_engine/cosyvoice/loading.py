@@ -165,7 +165,9 @@ def load_synthesizer(
     block_frames = flow.solver.chunk_tokens * FRAMES_PER_TOKEN
     block_values = 2 * estimator.attention_layers * 2 * block_frames * estimator.key_channels * flow.solver.steps
     block_bytes = block_values * dtype.itemsize
-    blocks = round(settings.cache_gb * 1e9) // block_bytes if gpu else 8 * settings.max_clauses
+    # What the language model can draw, and a voice prompt, of which a tiny model needs less.
+    max_chunks = -(-settings.max_positions // flow.solver.chunk_tokens) + (23 if gpu else 7)
+    blocks = _cache_blocks(settings, block_bytes=block_bytes, max_chunks=max_chunks, gpu=gpu)
     if gpu:
         # Triton, and with it these modules, is on machines with a GPU only.
         from tts_engine.cosyvoice.kernels.fused_dit import FusedDiT
@@ -181,8 +183,7 @@ def load_synthesizer(
         settings=settings,
         config=RunnerConfig(
             blocks=blocks,
-            # What the language model can draw, and a voice prompt, of which a tiny model needs less.
-            max_chunks=-(-settings.max_positions // flow.solver.chunk_tokens) + (23 if gpu else 7),
+            max_chunks=max_chunks,
             dtype=dtype,
         ),
     )
@@ -206,6 +207,28 @@ def load_synthesizer(
         block_bytes=block_bytes,
         gpu_sampler=_gpu_sampler(place, observer) if gpu and observer is not None else None,
     )
+
+
+_PROMPT_CHUNKS = 10
+"""Chunks of a voice prompt of 10 s."""
+
+
+def _cache_blocks(settings: CosyVoiceConfig, *, block_bytes: int, max_chunks: int, gpu: bool) -> int:
+    """Return the number of token-to-wave's cache blocks: what ``cache_gb`` holds, or enough for few calls on a CPU.
+
+    Raises:
+        Unavailable: the longest clause would not fit.
+    """
+    if not gpu:  # one clause beside one voice prompt in any case, which is kept for each length of a first chunk
+        return max(8 * settings.max_clauses, max_chunks + _PROMPT_CHUNKS * len(settings.first_hops))
+    blocks = round(settings.cache_gb * 1e9) // block_bytes
+    if blocks < max_chunks:
+        raise Unavailable(
+            f"cache_gb is {settings.cache_gb:g}, room for {blocks} s of sound, expected at least "
+            f"{max_chunks * block_bytes / 1e9:.2g}, room for the {max_chunks} s of the longest clause "
+            f"(max_positions is {settings.max_positions})"
+        )
+    return blocks
 
 
 def _gpu_sampler(place: torch.device, observer: GpuObserver) -> GpuSampler | None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.checkpoint import make
-from tts_engine.cosyvoice.loading import load_synthesizer
+from tts_engine.cosyvoice.loading import _cache_blocks, load_synthesizer
 from tts_engine.cosyvoice.synthesizer import CosyVoiceSynthesizer
-from tts_engine.errors import EngineError, Exhausted, SynthesisFailed
+from tts_engine.errors import EngineError, Exhausted, SynthesisFailed, Unavailable
 from tts_engine.metrics import BATCH_SIZE, CACHE_BYTES, PrometheusObserver
 from tts_engine.synthesizer import ClauseRequest, PcmChunk, Playhead
 
@@ -49,6 +49,25 @@ def clause(*, first: bool = True) -> ClauseRequest:
 
 async def whole(engine: CosyVoiceSynthesizer, playhead: Playhead, *, first: bool = True) -> Sequence[PcmChunk]:
     return [chunk async for chunk in engine.synthesize(clause(first=first), playhead)]
+
+
+async def test_an_engine_of_one_clause_with_first_chunks_of_any_length_speaks(folder: Path) -> None:
+    """Its few cache blocks went to the voice prompt, kept three times, and the clause waited for more for ever."""
+    engine = await started(folder, max_clauses=1)
+    try:
+        chunks = await asyncio.wait_for(whole(engine, Playhead()), PATIENCE_S)
+        assert sum(len(chunk.pcm) for chunk in chunks) > 0
+    finally:
+        await engine.aclose()
+
+
+def test_a_cache_too_small_for_the_longest_clause_is_refused_at_start() -> None:
+    with pytest.raises(
+        Unavailable, match=r"cache_gb is 1, room for 11 s of sound, expected at least 5.8, room for the 64 s"
+    ):
+        _cache_blocks(CosyVoiceConfig(cache_gb=1), block_bytes=90_000_000, max_chunks=64, gpu=True)
+    assert _cache_blocks(CosyVoiceConfig(cache_gb=5.8), block_bytes=90_000_000, max_chunks=64, gpu=True) == 64
+    assert _cache_blocks(CosyVoiceConfig(max_clauses=1), block_bytes=1, max_chunks=48, gpu=False) == 48 + 3 * 10
 
 
 async def test_a_full_engine_refuses_a_new_turn_and_lets_one_that_speaks_go_on(engine: CosyVoiceSynthesizer) -> None:

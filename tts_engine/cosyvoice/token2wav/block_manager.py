@@ -28,7 +28,13 @@ class BlockManager:
             max_chunks: most chunks of prompt and clause together.
             first_hops: lengths of a first chunk, shortest first, 1 to ``chunk_tokens`` tokens. A prompt is prepared for
                 each of them: cut at its head to fit.
+
+        Raises:
+            ValueError: the longest clause would not fit, and so would wait for ever.
         """
+        if blocks < max_chunks:
+            raise ValueError(f"{blocks} cache blocks, expected at least {max_chunks}, those of the longest clause")
+        self._total = blocks
         self.clauses, self.max_tokens = clauses, max_chunks * chunk_tokens
         self.chunk_tokens, self._first_hops = chunk_tokens, first_hops
         self._clause_slots = list(range(1, 1 + clauses))[::-1]
@@ -54,13 +60,26 @@ class BlockManager:
 
         Call ``keep`` when the prompt has been computed, or ``release``.
 
+        The blocks that are left can always hold the longest clause of each prompt: what other clauses hold of them can
+        be taken away, but prompts in use cannot. Else the last clause that goes on would wait for ever.
+
         Raises:
             InvalidRequest: the prompt leaves no room for a clause.
             Exhausted: clauses use every other prompt.
         """
         parts = [self._cut(tokens, hop) for hop in self._first_hops]
-        needed = sum(shared for _, shared in parts) // self.chunk_tokens
-        while len(self._voice_slots) < len(parts) or len(self._blocks) < needed:
+        sizes = [shared // self.chunk_tokens for _, shared in parts]
+        needed = sum(sizes)
+        if self._left([sizes]) < 0:
+            raise InvalidRequest(
+                f"the voice prompt has {len(tokens)} tokens, which take {needed} of {self._total} cache blocks; too "
+                "few are left for a clause"
+            )
+        while (
+            len(self._voice_slots) < len(parts)
+            or len(self._blocks) < needed
+            or self._left([*([len(v.blocks) for v in lengths(voice)] for voice in self.voices.values()), sizes]) < 0
+        ):
             idle = [
                 (voice.used, key) for key, voice in self.voices.items() if not any(v.clauses for v in lengths(voice))
             ]
@@ -74,6 +93,15 @@ class BlockManager:
             voice = Voice(slot - 1 - self.clauses, part, slot, blocks, shared, used=now, longer=voice)
         assert voice is not None
         return voice
+
+    def _left(self, prompts: Sequence[Sequence[int]]) -> int:
+        """Return how many blocks are left beside these prompts and the longest clause of any of them.
+
+        Args:
+            prompts: of each prompt, how many blocks it takes for each length of a first chunk.
+        """
+        longest = self.max_tokens // self.chunk_tokens - min(map(min, prompts))
+        return self._total - sum(map(sum, prompts)) - longest
 
     def _cut(self, tokens: Sequence[int], first_hop: int) -> tuple[Sequence[int], int]:
         """Return the part at a prompt's end that fits a first chunk, and how many tokens of it are computed once."""

@@ -117,6 +117,13 @@ def test_a_prompt_that_leaves_no_room_for_a_clause_is_refused() -> None:
         manager().place(list(range(180)), now=0.0)
 
 
+def test_few_blocks_are_refused_before_anybody_waits_for_them() -> None:
+    with pytest.raises(ValueError, match="7 cache blocks, expected at least 8"):
+        manager(blocks=7)
+    with pytest.raises(InvalidRequest, match="60 tokens, which take 5 of 11 cache blocks"):
+        manager(blocks=11, first_hops=(8, 15, 22)).place(list(range(60)), now=0.0)
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_no_slot_and_no_block_is_in_two_hands_and_all_are_free_in_the_end(seed: int) -> None:
     rng = random.Random(seed)
@@ -135,6 +142,8 @@ def test_no_slot_and_no_block_is_in_two_hands_and_all_are_free_in_the_end(seed: 
         assert len(held) + blocks.free_blocks == free_blocks
         assert sum(bool(r.slot) for r in live) + blocks.free_slots == free_slots
         assert not any(r.voice.gone for r in live), "a clause counts on its prompt"
+        own = sum(len(r.blocks) for r in live)
+        assert all(blocks.free_blocks + own >= 8 - len(v.blocks) for v in voices), "the longest clause can go on"
         assert all(v.clauses == sum(r.voice is v for r in live) for v in voices)
 
     for step in range(300):

@@ -105,6 +105,7 @@ class Queue:
         self,
         *,
         blocks: int = 12,
+        taken: int = 0,
         clauses: int = 4,
         finalize: Literal["upstream", "causal"] = "causal",
         config: SchedulerConfig = CONFIG,
@@ -112,6 +113,7 @@ class Queue:
         self.blocks = BlockManager(
             clauses=clauses, voices=1, blocks=blocks, chunk_tokens=25, max_chunks=8, first_hops=[22]
         )
+        self.blocks._take(taken)  # other clauses have them
         self.scheduler = Scheduler(config, self.blocks, finalize=finalize)
         self.voice: Voice = self.blocks.place(list(range(1000, 1053)), now=0.0)
         self.blocks.keep("voice", self.voice)
@@ -187,7 +189,7 @@ def test_a_whole_last_chunk_holds_prompt_and_clause_and_needs_no_block() -> None
 
 
 def test_without_a_free_block_the_clause_with_most_in_hand_is_fed_again_later() -> None:
-    queue = Queue(blocks=3)  # two are the prompt's
+    queue = Queue(blocks=8, taken=5)  # and two are the prompt's
     rich, poor = queue.open(60, slack_s=3.0), queue.open(60)
     queue.submit(rich)
     queue.run()
@@ -203,7 +205,7 @@ def test_without_a_free_block_the_clause_with_most_in_hand_is_fed_again_later() 
 
 
 def test_a_less_urgent_clause_waits_for_the_blocks_of_who_waits_for_tokens() -> None:
-    queue = Queue(blocks=3)
+    queue = Queue(blocks=8, taken=5)
     poor, rich = queue.open(60, slack_s=0.5), queue.open(60, slack_s=3.0)
     queue.submit(poor)
     queue.run()
@@ -262,7 +264,7 @@ def test_chunks_that_nobody_awaits_run_in_stages_and_awaited_ones_go_between_the
 
 
 def test_what_goes_between_two_stages_takes_no_cache_of_the_batch_under_way() -> None:
-    queue = Queue(blocks=3)  # two are the prompt's
+    queue = Queue(blocks=8, taken=5)  # and two are the prompt's
     calm, awaited = queue.open(60, slack_s=3.0), queue.open(60)
     queue.submit(calm)
     batch = queue.next_batch()

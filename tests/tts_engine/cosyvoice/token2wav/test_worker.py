@@ -14,7 +14,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tts_engine.config import CosyVoiceConfig
 from tts_engine.cosyvoice.models.config import FlowV2Config, FlowV3Config, HiftConfig, SolverConfig
 from tts_engine.cosyvoice.models.flow import Flow
@@ -266,12 +266,22 @@ async def test_all_of_a_prompt_that_ends_three_tokens_into_a_chunk_is_computed_o
 
 async def test_a_clause_that_lost_its_cache_is_computed_again_with_the_same_sound(version: int) -> None:
     prompt = Prompt(50)
-    async with running(version, blocks=7) as worker:
+    async with running(version, blocks=7, max_chunks=7) as worker:
         voice = await voice_of(worker, prompt)
         together = await asyncio.gather(*(say(worker, voice, tokens) for tokens in CLAUSES))
         assert worker.scheduler.recomputed_chunks > 0
     for tokens, samples in zip(CLAUSES, together, strict=True):
         assert_same(samples, one_pass(prompt, tokens, version), version)
+
+
+async def test_a_prompt_that_leaves_a_clause_too_few_blocks_is_refused_and_no_clause_waits_for_ever() -> None:
+    """Prompts for three first chunks took so many that the only clause waited for blocks which nobody could free."""
+    async with running(max_clauses=1, first_hop="auto", blocks=12, max_chunks=12) as worker:
+        with pytest.raises(InvalidRequest, match="60 tokens, which take 5 of 12 cache blocks"):
+            await voice_of(worker, Prompt(60))
+        assert worker.blocks.free_blocks == 12
+        voice = await voice_of(worker, Prompt(8))
+        await asyncio.wait_for(say(worker, voice, CLAUSES[4]), PATIENCE_S)
 
 
 async def test_everything_is_free_after_clauses_that_were_left_early(version: int) -> None:
