@@ -96,8 +96,9 @@ class ServerConfig(Section):
     """Serve TLS ourselves. Leave this section out behind a proxy that serves TLS."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses or networks whose `X-Forwarded-*` headers are believed."""
-    workers: int = Field(1, ge=1, le=1)
-    """Number of processes. Only 1 is possible, until processes can share a directory of calls."""
+    workers: int = Field(1, ge=1, le=64)
+    """Number of gateway processes behind the port, with one engine, console and `/metrics` (`docs/scaling.md`). More
+    carry more calls where each has a core beside those of the engine. With 1 there is one process."""
     drain_s: float = Field(30.0, ge=0)
     """How long live calls may go on after SIGTERM, seconds. More loses fewer calls; less restarts sooner."""
     insecure: bool = False

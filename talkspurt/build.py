@@ -8,8 +8,9 @@ import errno
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
@@ -26,6 +27,7 @@ from gateway.call.session import Services, Session
 from gateway.call_log.log import CallLog
 from gateway.calling.policy import CallingPolicy
 from gateway.clips.clips import Clips
+from gateway.cluster.siblings import FIRST, Siblings
 from gateway.config import TracingConfig
 from gateway.dialogue.dialogues import RouteDialogues
 from gateway.dialogue.hub import DialogueHub
@@ -91,6 +93,18 @@ CLAIMS_KEPT_S = 3600.0
 """How long other processes remember a stream token beyond its time."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a gateway among the workers of one server."""
+
+    siblings: Siblings
+    shared: SharedState
+    socket: Path
+    """Where it answers the others."""
+    metrics: Callable[[], Awaitable[bytes]]
+    """Asks for the metrics of all."""
+
+
 class Gateway:
     """The parts of a gateway, put together."""
 
@@ -100,13 +114,16 @@ class Gateway:
         engine: GrpcEngine,
         recognisers: Mapping[str, Recogniser],
         turn_model: TurnModel | None = None,
-        shared: SharedState | None = None,
+        place: Place | None = None,
     ) -> None:
+        index = place.siblings.index if place is not None else FIRST
+        self.is_first = index == FIRST
         self.config = config
         self.engine = engine
         self.carriers = config.carriers.configured()
         self.metrics = Metrics(version=__version__, calls_limit=config.limits.calls)
-        self.directory: LocalDirectory[Session] = LocalDirectory(limit=config.limits.calls)
+        self.directory: LocalDirectory[Session] = LocalDirectory(limit=config.limits.calls, worker=index)
+        shared = place.shared if place is not None else None
         redis = config.directory.redis_url
         if redis is not None:
             from gateway.cluster.redis_state import RedisState  # redis-py, of the extra [cluster]
@@ -150,7 +167,7 @@ class Gateway:
             config.calling, config.routes, sip_targets=config.sip.allowed_targets if config.sip is not None else ()
         )
         self.sip: SipBridge | None = None
-        if config.sip is not None:
+        if config.sip is not None and self.is_first:
             self.sip = SipBridge(
                 config.sip,
                 self.calling,
@@ -162,7 +179,7 @@ class Gateway:
                 routes=config.routes,
             )
         self.audiosocket: AudioSocketServer | None = None
-        if config.audiosocket is not None:
+        if config.audiosocket is not None and self.is_first:
             expected = ExpectedCalls(limit=config.audiosocket.expected_calls, expiry_s=config.audiosocket.expected_s)
             self.audiosocket = AudioSocketServer(
                 config.audiosocket,
@@ -231,6 +248,7 @@ class Gateway:
             self._sip_state,
             engine.metrics,
             lambda: engine.moves,
+            place.metrics if place is not None else None,
         )
         self.switches = Switches(
             self.carriers, config.server, self.tokens, lambda *stream: self.server.open_stream(*stream)
@@ -240,6 +258,8 @@ class Gateway:
         )
         self.auth = Authenticator(config.auth, config.server, config.routes, self.tokens, self.limiter)
         self.app = self._app()
+        if place is not None:
+            self.app.middlewares.append(place.siblings.middleware(self.directory.owner))
         self.server = GatewayServer(
             config.server,
             config.limits,
@@ -327,14 +347,18 @@ def _tracer(config: TracingConfig, now: Callable[[], float]) -> Tracer:
 
 
 @asynccontextmanager
-async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
-    """Yield a gateway that listens, with this engine. Leaving closes everything without draining."""
+async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None) -> AsyncIterator[Gateway]:
+    """Yield a gateway that listens, with this engine. Leaving closes everything without draining.
+
+    Args:
+        place: of one of several workers. None: it is alone, and listens itself.
+    """
     async with AsyncExitStack() as stack:
         recognisers = await stack.enter_async_context(recognisers_for_gateway(config.routes, config.recogniser))
         turn_model = await stack.enter_async_context(
             turn_model_for_gateway(config.routes, config.recogniser.end_of_thought)
         )
-        made = Gateway(config, engine, recognisers, turn_model)
+        made = Gateway(config, engine, recognisers, turn_model, place)
         if made.tracer is not None:
             stack.push_async_callback(asyncio.to_thread, made.tracer.close)
         stack.callback(made.ticker.close)
@@ -358,7 +382,7 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         made.switches.start()
         stack.push_async_callback(made.switches.aclose)
         try:
-            await made.server.start()
+            await made.server.start(siblings=place.socket if place is not None else None)
         except OSError as exc:
             if exc.errno != errno.EADDRINUSE:
                 raise
@@ -389,7 +413,7 @@ async def gateway(config: Config, engine: GrpcEngine) -> AsyncIterator[Gateway]:
         if made.records_webhook is not None:
             watches.append(made.records_webhook.run())
         recording = config.recording
-        if recording.folder and recording.keep_days is not None:
+        if recording.folder and recording.keep_days is not None and made.is_first:
             watches.append(delete_old(Path(recording.folder), keep_days=recording.keep_days))
         for watch in watches:
             stack.callback(asyncio.create_task(watch).cancel)

@@ -73,7 +73,8 @@ def serve(args: argparse.Namespace) -> int:
 
     config = load(args.config, overrides={} if args.port is None else {"server.port": args.port})
     _configure_log(config)
-    return _job(lambda: _module("talkspurt.build").serve(config))
+    module = "talkspurt.workers.supervisor" if config.server.workers > 1 else "talkspurt.build"
+    return _job(lambda: _module(module).serve(config))
 
 
 def engine(args: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ class Exposition:
         sip_state: where the SIP side is registered, and which trunks answer.
         engine: asks the engine for its own text; raises ``EngineError``.
         moves: how many turns have gone on at another engine.
+        of_all: asks for the series of all workers of a server. None: this process is the only one.
     """
 
     def __init__(
@@ -29,7 +30,9 @@ class Exposition:
         sip_state: Callable[[], SipState],
         engine: Callable[[], Awaitable[bytes]],
         moves: Callable[[], int],
+        of_all: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
+        self._of_all = of_all
         self._metrics = metrics
         self._dialogues = dialogues
         self._sip = sip
@@ -39,6 +42,14 @@ class Exposition:
 
     async def __call__(self) -> bytes:
         """Return all series in Prometheus' text format, without those of an engine that cannot be asked."""
+        ours = self.own() if self._of_all is None else await self._of_all()
+        try:
+            return ours + await self._engine()
+        except EngineError:
+            return ours
+
+    def own(self) -> bytes:
+        """Return the series of this process."""
         for route, lines in self._dialogues.connected.items():
             self._metrics.dialogue_connected(route=route, lines=lines)
         self._metrics.dialogue_reconnects(total=self._dialogues.reconnects)
@@ -46,8 +57,4 @@ class Exposition:
         self._metrics.kept(tasks=len(asyncio.all_tasks()), sip=self._sip())
         self._metrics.sip_state(self._sip_state())
         self._metrics.moved_turns(total=self._moves())
-        ours = self._metrics.exposition()
-        try:
-            return ours + await self._engine()
-        except EngineError:
-            return ours
+        return self._metrics.exposition()

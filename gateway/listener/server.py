@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qsl
 
@@ -25,6 +27,7 @@ from gateway.errors import Rejected
 from gateway.listener.certificates import Certificates
 from gateway.listener.connection import Accept, MediaConnection, picows_log
 from gateway.listener.outgoing import open_socket
+from gateway.listener.passed_on import PassedOn
 from gateway.listener.sites import Sites
 from gateway.listener.sockets import Sockets
 from gateway.seams.call_api import OpenCallApi
@@ -57,15 +60,17 @@ class _Switch(asyncio.Protocol):
     It reads the whole head and not only the first line, because neither stack behind limits the time for a head.
     """
 
-    def __init__(self, server: GatewayServer) -> None:
+    def __init__(self, server: GatewayServer, *, sibling: bool = False) -> None:
+        """``sibling``: another worker of this server connects, to pass a request on."""
         self._server = server
+        self._sibling = sibling
         self._head = bytearray()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
-        peer = transport.get_extra_info("peername")
+        peer = None if self._sibling else transport.get_extra_info("peername")
         if peer is not None and not self._server.sockets.admit(str(peer[0]), self._transport, now=self._server.now()):
             self._server.on_rejected("too_many_connections")
             self._transport.abort()
@@ -102,7 +107,7 @@ class _Switch(asyncio.Protocol):
         else:
             http = self._server.http_protocol()
             self._transport.set_protocol(http)
-            http.connection_made(self._transport)
+            http.connection_made(PassedOn(self._transport, bytes(self._head)) if self._sibling else self._transport)
             http.data_received(bytes(self._head))
 
 
@@ -155,23 +160,47 @@ class GatewayServer:
         )
         self._sweeper: asyncio.TimerHandle | None = None
         self._certificates: Certificates | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._adopting: set[asyncio.Task[None]] = set()
         app.middlewares.insert(0, self._watched())
         self.port = 0
 
-    async def start(self) -> None:
-        """Listen. ``port`` then holds the bound port."""
+    async def start(self, *, siblings: Path | None = None) -> None:
+        """Listen. ``port`` then holds the bound port.
+
+        Args:
+            siblings: one of several workers, whose connections another process accepts, listens here for the others.
+        """
         await self._runner.setup()
-        tls: ssl.SSLContext | None = None
         if self.config.tls is not None:
-            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self._tls = tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             tls.load_cert_chain(self.config.tls.certificate, self.config.tls.key)
             self._certificates = Certificates([tls], self.config.tls.certificate, self.config.tls.key)
             self._certificates.start()
-        self._listener = await asyncio.get_running_loop().create_server(
-            lambda: _Switch(self), self.config.host, self.config.port, ssl=tls, backlog=1024
-        )
-        self.port = self._listener.sockets[0].getsockname()[1]
+        loop = asyncio.get_running_loop()
+        if siblings is not None:
+            self._listener = await loop.create_unix_server(lambda: _Switch(self, sibling=True), str(siblings))
+        else:
+            self._listener = await loop.create_server(
+                lambda: _Switch(self), self.config.host, self.config.port, ssl=self._tls, backlog=1024
+            )
+            self.port = self._listener.sockets[0].getsockname()[1]
         self._sweep()
+
+    def adopt(self, connection: socket.socket) -> None:
+        """Serve a connection that another process has accepted."""
+        task = asyncio.create_task(self._adopt(connection), name="adopt a connection")
+        self._adopting.add(task)
+        task.add_done_callback(self._adopting.discard)
+
+    async def _adopt(self, connection: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: _Switch(self), connection, ssl=self._tls,
+                ssl_handshake_timeout=self.limits.setup_timeout_s if self._tls is not None else None,
+            )  # fmt: skip
+        except OSError:  # the client is gone, or cannot do our TLS
+            connection.close()
 
     async def stop_accepting(self) -> None:
         """Take no new connections. Open ones stay."""

@@ -128,6 +128,13 @@ class Config(Section):
                 "directory.redis_url wants server.stream_token_secret: with a random key each, no gateway knows the "
                 "stream tokens of another"
             )
+        limits = self.limits
+        counted = limits.tenant.model_fields_set or limits.tenants
+        if server.workers > 1 and counted and limits.redis_url is None:
+            raise ValueError(
+                f"server.workers is {server.workers}: the limits of tenants (limits.tenant, limits.tenants) want "
+                "limits.redis_url, where the workers count together"
+            )
         engine = self.engine
         if engine.speech.max_chars < self.limits.turn_chars and not engine.targets:
             # Engines that run elsewhere have a configuration of their own.

@@ -278,6 +278,8 @@ class GrpcEngine:
         targets = [target] if isinstance(target, str) else target
         if not targets:
             raise ValueError("no engine target, expected at least one host:port or unix:/path")
+        self.targets = tuple(targets)
+        """The addresses of the engines."""
         self._backends = [_Backend(one, config) for one in targets]
         self._closed = False
         self.moves = 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 import orjson
@@ -268,9 +269,10 @@ class Calls:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         async with self._observers.subscribe(call_id, request[WHO].sees_call) as events:
-            await response.write(b": connected\n\n")
-            async for event in events:
-                await response.write(b"data: " + event.encode() + b"\n\n")
+            with suppress(ConnectionError):  # whoever asked has gone
+                await response.write(b": connected\n\n")
+                async for event in events:
+                    await response.write(b"data: " + event.encode() + b"\n\n")
         return response
 
 

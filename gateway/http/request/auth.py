@@ -28,6 +28,7 @@ from gateway.http.request.routes import Handler, Route
 from gateway.limits.limiter import Limiter, LimitReached
 from gateway.limits.quota import Standing, Window
 from gateway.listener.forwarded import Proxies
+from gateway.listener.passed_on import PassedOn
 from gateway.listener.source_limit import SourceLimit
 from gateway.principal import ANYONE, Principal, principal_of, sole_tenant
 from gateway.tokens import GRANT, GrantScope, Tokens
@@ -324,7 +325,9 @@ class Authenticator:
 
         async def guarded(request: web.Request) -> web.StreamResponse:
             request[TENANT], request[WHO] = self.check(request)
-            standings = await self._limiter.take(request[WHO].tenant, requests=1)
+            # A worker that is asked for its part of an answer has not been asked for another one.
+            part = isinstance(request.transport, PassedOn) and request.transport.is_part
+            standings = await self._limiter.take(request[WHO].tenant, requests=0 if part else 1)
             request[STANDINGS] = (*request.get(STANDINGS, ()), *standings)
             request[WHO].check_scope(scope)
             route.check_type(request)

@@ -1,0 +1,356 @@
+"""One server of several workers: a request reaches any of them. What belongs to a call is passed on to the worker that
+has the call, whose number is in the call's id. Lists and streams over all calls are put together from all workers.
+
+Each worker answers the others on a Unix socket in a folder that only this server can read. The worker that passes a
+request on has checked nothing of it but its site: the other one asks for the key as for its own requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from gateway.errors import Rejected
+from gateway.listener.passed_on import PART_HEADER, PEER_HEADER, PassedOn
+
+FIRST = 0
+"""The worker that has what exists once: SIP, AudioSocket."""
+
+_HOP_BY_HOP = {
+    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
+    "upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions", "sec-websocket-protocol",
+    PEER_HEADER.lower(), PART_HEADER.lower(),
+}  # fmt: skip
+"""Headers of one connection (RFC 9110 section 7.6.1, RFC 6455 section 11.3), and our own."""
+
+_CONNECT_S = 2.0
+_PART_S = 5.0
+"""Longest wait for one worker's part of a list."""
+
+_OF_FIRST = {
+    ("POST", "/v1/calls"),
+    *((method, "/v1/calls/expected/{uuid}") for method in ("PUT", "POST", "DELETE")),
+}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def socket_of(folder: Path, worker: int) -> Path:
+    """Return the socket at which a worker answers the others."""
+    return folder / f"worker-{worker}.sock"
+
+
+class Siblings:
+    """The workers of one server, seen from one of them.
+
+    Args:
+        folder: where the workers' sockets are.
+        index: the number of this worker.
+        count: how many workers there are.
+        message_bytes: longest WebSocket message.
+    """
+
+    def __init__(self, folder: Path, index: int, count: int, *, message_bytes: int) -> None:
+        self.index = index
+        self.all = range(count)
+        self._folder = folder
+        self.message_bytes = message_bytes
+        self.relay: Handler | None = None
+        """Handles a dialogue manager that dials in, for the calls of all workers."""
+
+    def middleware(self, owner: Callable[[str], int]) -> Any:
+        """Return the middleware that passes requests on. It comes behind all others.
+
+        Args:
+            owner: tells by a call's id which worker has the call; raises ``ValueError`` for what is no id.
+        """
+        together: dict[tuple[str, str], Handler] = {
+            ("GET", "/v1/calls"): self._calls,
+            ("GET", "/v1/events"): self._events,
+            ("GET", "/v1/health"): self._health,
+            ("GET", "/v1/usage"): self._usage,
+        }
+
+        @web.middleware
+        async def pass_on(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if isinstance(request.transport, PassedOn):
+                return await handler(request)
+            resource = request.match_info.route.resource
+            wanted = (request.method, resource.canonical if resource is not None else "")
+            if wanted in together and request.query.get("ended") != "true":
+                return await together[wanted](request)
+            if wanted == ("GET", "/v1/dialogue") and self.relay is not None:
+                return await self.relay(request)
+            worker = FIRST if wanted in _OF_FIRST else await self._has_call(request, wanted, owner)
+            return await handler(request) if worker == self.index else await self.pass_on(request, worker)
+
+        return pass_on
+
+    async def _has_call(self, request: web.Request, wanted: tuple[str, str], owner: Callable[[str], int]) -> int:
+        """Return the worker that has the call which a request names; this one, where it names none."""
+        call_id = request.match_info.get("id", "")
+        if wanted == ("POST", "/v1/tokens"):
+            with suppress(orjson.JSONDecodeError, AttributeError):
+                call_id = str(orjson.loads(await request.read()).get("call", ""))
+        try:
+            worker = owner(call_id)
+        except ValueError:
+            return self.index
+        return worker if worker in self.all else self.index
+
+    # --- one worker ------------------------------------------------------------------------------------------------
+
+    def session(self, worker: int) -> aiohttp.ClientSession:
+        """Return a client of one worker. Each request has a connection of its own."""
+        return aiohttp.ClientSession(
+            connector=aiohttp.UnixConnector(str(socket_of(self._folder, worker)), force_close=True),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    @staticmethod
+    def address(request: web.Request) -> URL:
+        """Return a request's address at another worker."""
+        return URL(f"http://worker{request.raw_path}", encoded=True)
+
+    @staticmethod
+    def headers(request: web.Request, *, part: bool = False) -> CIMultiDict[str]:
+        """Return a request's headers for another worker."""
+        kept = CIMultiDict((k, v) for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP)
+        kept[PEER_HEADER] = request.remote or ""
+        if part:
+            kept[PART_HEADER] = "1"
+        return kept
+
+    async def pass_on(self, request: web.Request, worker: int, *, part: bool = False) -> web.StreamResponse:
+        """Let another worker answer.
+
+        Raises:
+            Rejected: 503, that worker is gone, and its calls with it; 502, it stopped before it answered.
+        """
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            return await self._pass_on_socket(request, worker)
+        body = await request.read()
+        headers = self.headers(request, part=part)
+        headers.popall("Content-Length", None)
+        async with self.session(worker) as http:
+            try:
+                answer = await http.request(
+                    request.method, self.address(request), data=body or None, headers=headers, allow_redirects=False,
+                    skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
+                )  # fmt: skip
+            except (aiohttp.ClientError, OSError, TimeoutError) as exc:
+                raise _gone(worker) from exc
+            async with answer:
+                response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=_answered(answer))
+                await response.prepare(request)
+                try:
+                    async for chunk in answer.content.iter_any():
+                        await response.write(chunk)
+                except (aiohttp.ClientError, OSError):  # half an answer must not look like a whole one
+                    if request.transport is not None:
+                        request.transport.abort()
+                    return response
+                await response.write_eof()
+                return response
+
+    async def _pass_on_socket(self, request: web.Request, worker: int) -> web.StreamResponse:
+        async with self.session(worker) as http:
+            theirs = await self.dial(http, request, worker)
+            ours = web.WebSocketResponse(compress=False, max_msg_size=self.message_bytes)
+            await ours.prepare(request)
+            up, down = asyncio.create_task(pump(ours, theirs)), asyncio.create_task(pump(theirs, ours))
+            try:
+                await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (up, down):
+                    task.cancel()
+                await asyncio.gather(up, down, return_exceptions=True)
+                await theirs.close()
+                await ours.close()
+            return ours
+
+    async def dial(
+        self, http: aiohttp.ClientSession, request: web.Request, worker: int, *, heartbeat: float | None = None
+    ) -> aiohttp.ClientWebSocketResponse:
+        """Open a request's WebSocket at another worker.
+
+        Raises:
+            Rejected: that worker refuses, or is gone (503).
+        """
+        try:
+            return await http.ws_connect(
+                self.address(request), headers=self.headers(request), max_msg_size=self.message_bytes, compress=0,
+                heartbeat=heartbeat, autoclose=False,
+            )  # fmt: skip
+        except aiohttp.WSServerHandshakeError as exc:
+            raise Rejected(f"refused with {exc.status}", status=exc.status, code="refused") from exc
+        except (aiohttp.ClientError, OSError, TimeoutError) as exc:
+            raise _gone(worker) from exc
+
+    async def refusal(self, request: web.Request) -> web.StreamResponse:
+        """Return this worker's own answer to a request for a WebSocket that it refuses, by asking without one."""
+        headers = self.headers(request, part=True)
+        headers.popall("Sec-WebSocket-Accept", None)
+        async with self.session(self.index) as http, http.get(self.address(request), headers=headers) as answer:
+            return web.Response(status=answer.status, headers=_answered(answer), body=await answer.read())
+
+    # --- all workers -----------------------------------------------------------------------------------------------
+
+    async def _parts(self, request: web.Request) -> tuple[list[Any], web.Response | None]:
+        """Ask every worker. Return the JSON of those that answer, the first one's first; or the answer to pass on
+        instead, where the worker that counts the request refuses it."""
+        own, *others = await asyncio.gather(
+            self._part(request, self.index, part=False),
+            *(self._part(request, worker, part=True) for worker in self.all if worker != self.index),
+        )
+        if own is None:
+            raise _gone(self.index)
+        status, headers, body = own
+        if status not in (200, 503):
+            return [], web.Response(status=status, headers=headers, body=body)
+        answers = [body, *(each[2] for each in others if each is not None and each[0] in (200, 503))]
+        return [orjson.loads(answer) for answer in answers], None
+
+    async def _part(
+        self, request: web.Request, worker: int, *, part: bool
+    ) -> tuple[int, CIMultiDict[str], bytes] | None:
+        """Ask one worker. None: it is gone, and so are its calls."""
+        try:
+            async with (
+                asyncio.timeout(_PART_S),
+                self.session(worker) as http,
+                http.get(self.address(request), headers=self.headers(request, part=part)) as answer,
+            ):
+                return answer.status, _answered(answer), await answer.read()
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return None
+
+    async def _calls(self, request: web.Request) -> web.StreamResponse:
+        parts, refused = await self._parts(request)
+        if refused is not None:
+            return refused
+        if any("calls" not in part for part in parts):
+            return await self.pass_on(request, self.index)
+        return _json({key: [one for part in parts for one in part[key]] for key in ("calls", "placed")})
+
+    async def _usage(self, request: web.Request) -> web.StreamResponse:
+        """Where records are in a database, every worker sees all; else each has counted its own."""
+        parts, refused = await self._parts(request)
+        if refused is not None:
+            return refused
+        whole: dict[str, Any] = parts[0]
+        days: dict[str, dict[str, Any]] = {}
+        for day in (day for part in parts for day in part["days"]):
+            sums = days.setdefault(day["day"], {"day": day["day"]})
+            for name, value in day.items():
+                if name != "day":
+                    sums[name] = sums.get(name, 0) + value
+        return _json({**whole, "days": [days[day] for day in sorted(days, reverse=True)]})
+
+    async def _health(self, request: web.Request) -> web.StreamResponse:
+        parts, refused = await self._parts(request)
+        if refused is not None:
+            return refused
+        if any("calls" not in part for part in parts):
+            return await self.pass_on(request, self.index)
+        whole = next((part for part in parts if part["status"] == "ok"), parts[0])
+        for name in ("calls", "callsLimit"):
+            whole[name] = sum(part[name] for part in parts)
+        for name in ("registrations", "trunks"):
+            whole[name] = [one for part in parts for one in part[name]]
+        return _json(whole, status=200 if whole["status"] == "ok" else 503)
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events of all workers, each event whole. A worker that is started anew joins again."""
+        async with self.session(self.index) as http:
+            try:
+                answer = await http.get(self.address(request), headers=self.headers(request))
+            except (aiohttp.ClientError, OSError, TimeoutError) as exc:
+                raise _gone(self.index) from exc
+            async with answer:
+                if answer.status != 200:
+                    return web.Response(status=answer.status, headers=_answered(answer), body=await answer.read())
+                response = web.StreamResponse(headers=_answered(answer))
+                await response.prepare(request)
+                others = [
+                    asyncio.create_task(self._events_of(request, worker, response), name=f"events of worker {worker}")
+                    for worker in self.all
+                    if worker != self.index
+                ]
+                try:
+                    await _copy_events(answer, response)
+                finally:
+                    for task in others:
+                        task.cancel()
+                    await asyncio.gather(*others, return_exceptions=True)
+                return response
+
+    async def _events_of(self, request: web.Request, worker: int, response: web.StreamResponse) -> None:
+        while True:
+            with suppress(aiohttp.ClientError, OSError, TimeoutError):
+                async with (
+                    self.session(worker) as http,
+                    http.get(self.address(request), headers=self.headers(request, part=True)) as answer,
+                ):
+                    if answer.status == 200:
+                        await _copy_events(answer, response)
+            await asyncio.sleep(AGAIN_S)
+
+
+AGAIN_S = 0.25
+"""Pause before a worker that was gone is asked again."""
+
+
+async def _copy_events(answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
+    event = b""
+    with suppress(aiohttp.ClientError):
+        async for line in answer.content:
+            event += line
+            if line == b"\n":
+                await response.write(event)
+                event = b""
+
+
+async def pump(
+    source: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
+    sink: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
+) -> None:
+    """Copy messages until one side is over, and close the other as the first was closed."""
+    async for message in source:
+        if message.type is aiohttp.WSMsgType.TEXT:
+            await sink.send_str(message.data)
+        elif message.type is aiohttp.WSMsgType.BINARY:
+            await sink.send_bytes(message.data)
+    await sink.close(code=close_code(source.close_code))
+
+
+def close_code(code: int | None) -> int:
+    """Return a close code that may be sent on for one that was received (RFC 6455 section 7.4.1)."""
+    return code if code is not None and code not in (1004, 1005, 1006, 1015) and 1000 <= code < 5000 else 1011
+
+
+def _answered(answer: aiohttp.ClientResponse) -> CIMultiDict[str]:
+    dropped = {"content-length", "date", "server", *_HOP_BY_HOP}
+    return CIMultiDict((k, v) for k, v in answer.headers.items() if k.lower() not in dropped)
+
+
+def _json(value: Any, *, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(value), content_type="application/json", status=status)
+
+
+def _gone(worker: int) -> Rejected:
+    return Rejected(
+        f"worker {worker} of this server is being started anew; the calls that it had are over",
+        status=503, code="worker_gone", retry_after_s=1.0,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""``server.workers: N``: the supervisor, and the workers that it starts."""

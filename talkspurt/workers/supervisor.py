@@ -1,0 +1,338 @@
+"""``server.workers: N``: the process that starts N workers, and the engine, and gives each connection to a worker.
+
+It accepts all connections itself and passes each on to the ready worker with the fewest calls. A hash over addresses
+(SO_REUSEPORT) would spread few long streams unevenly and lose the connections in the queue of a worker that dies; one
+socket for all workers would give a crowd to whichever is idle at that moment. From then on the worker has the
+connection alone, with its frames, and the supervisor sees none of them.
+
+The supervisor has what must outlive a worker: which stream tokens are spent, what calls left, what dead workers have
+counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import orjson
+import uvloop
+from aiohttp import web
+from pydantic import SecretStr
+
+from gateway.cluster import metrics_sum, socket_state
+from gateway.cluster.memory_state import MemoryState
+from gateway.listener.server import raise_open_files
+from talkspurt.config.settings import Config
+from talkspurt.engines import engine_for_gateway
+from talkspurt.greeting import greeting
+from talkspurt.prompts import with_greetings
+from talkspurt.workers.control import REPORT_S, Channel, Closed, write_config
+from tts_engine.errors import EngineError
+from tts_engine.service.child import ChildProcess, ChildTimes
+
+log = logging.getLogger(__name__)
+
+_START_S = 120.0
+_HANG_S = 60.0
+_BACKOFF_S = 0.25
+_AFTER_DRAIN_S = 15.0
+_BACKLOG = 1024
+_SCRAPE_S = 3.0
+
+
+def supervisor_socket(folder: Path) -> Path:
+    """Return where the supervisor answers its workers."""
+    return folder / "supervisor.sock"
+
+
+def control_socket(folder: Path) -> Path:
+    """Return where workers say who they are, and get connections."""
+    return folder / "control.sock"
+
+
+def metrics_socket(folder: Path, worker: int) -> Path:
+    """Return where a worker shows the supervisor its own metrics."""
+    return folder / f"metrics-{worker}.sock"
+
+
+@dataclass
+class Standing:
+    """How a worker does, by its last report."""
+
+    ready: bool = False
+    calls: int = 0
+    given: int = 0
+    """Connections that it got since."""
+    at: float = 0.0
+
+
+class Worker(ChildProcess):
+    """One worker, seen from the supervisor."""
+
+    def __init__(self, index: int, config: Config, folder: Path) -> None:
+        times = ChildTimes(
+            start_s=_START_S, hang_s=_HANG_S, end_s=config.server.drain_s + _AFTER_DRAIN_S,
+            restart_backoff_s=_BACKOFF_S,
+        )  # fmt: skip
+        super().__init__(f"worker {index}", "talkspurt.workers.worker", times=times)
+        self.index = index
+        self.channel: Channel | None = None
+        self.standing = Standing()
+        self.last_metrics = ""
+        self._server_folder = folder
+
+    def settings(self) -> str:
+        return orjson.dumps({"folder": str(self._server_folder), "index": self.index}).decode()
+
+    async def warm(self) -> None:
+        while self.channel is None or not self.standing.at:  # noqa: ASYNC110  # another process changes it
+            await asyncio.sleep(0.02)
+
+    async def answers(self) -> bool:
+        return self.channel is not None and time.monotonic() - self.standing.at < _HANG_S / 2
+
+    def give(self, connection: socket.socket) -> bool:
+        """Give it a connection. False: it does not take any now."""
+        if self.channel is None or not self.channel.send({"connection": True}, descriptor=connection.fileno()):
+            return False
+        self.standing.given += 1
+        return True
+
+
+def order(standings: list[Standing]) -> list[int]:
+    """Return the workers in the order in which they are offered a connection: ready ones first, then the one with the
+    fewest calls, counting what it was given since it said so."""
+    return sorted(
+        range(len(standings)),
+        key=lambda n: (not standings[n].ready, standings[n].calls + standings[n].given, standings[n].calls),
+    )
+
+
+class Supervisor:
+    """The workers, and the sockets that all of them share."""
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        self._config = config
+        self._folder = folder
+        self.workers = [Worker(index, config, folder) for index in range(config.server.workers)]
+        self._retired: dict[str, str] = {}
+        self._state = MemoryState()
+        self._listeners: list[socket.socket] = []
+        self._accepting = False
+        self._channels: set[Channel] = set()
+        self.port = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start the workers, and accept connections until the block is left. Leaving drains the workers: each takes no
+        new calls, and ends with its last one."""
+        async with AsyncExitStack() as stack:
+            self._listen()
+            stack.callback(self._close)
+            runner = web.AppRunner(self._app(), access_log=None)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            await web.UnixSite(runner, str(supervisor_socket(self._folder))).start()
+            control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            control.bind(str(control_socket(self._folder)))
+            control.listen(len(self.workers))
+            control.setblocking(False)
+            loop = asyncio.get_running_loop()
+            loop.add_reader(control.fileno(), self._welcome, control)
+            stack.callback(control.close)
+            stack.callback(loop.remove_reader, control.fileno())
+            stack.push_async_callback(self._drain)
+            await asyncio.gather(*(worker.start() for worker in self.workers))
+            yield
+
+    async def _drain(self) -> None:
+        # While they drain, connections are still given to them: they answer 503, and let managers back to live calls.
+        await asyncio.gather(*(worker.aclose() for worker in self.workers))
+
+    # --- connections -----------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        server = self._config.server
+        found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            listener = socket.socket(family, kind, protocol)
+            self._listeners.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+        self.port = self._listeners[0].getsockname()[1]
+
+    def _close(self) -> None:
+        self._accept_no_more()
+        for listener in self._listeners:
+            listener.close()
+        for channel in list(self._channels):
+            self._forget(channel, None)
+
+    def _accept_more(self) -> None:
+        if not self._accepting:
+            self._accepting = True
+            for listener in self._listeners:
+                asyncio.get_running_loop().add_reader(listener.fileno(), self._accept, listener)
+
+    def _accept_no_more(self) -> None:
+        if self._accepting:
+            self._accepting = False
+            for listener in self._listeners:
+                asyncio.get_running_loop().remove_reader(listener.fileno())
+
+    def _accept(self, listener: socket.socket) -> None:
+        if not any(worker.channel is not None for worker in self.workers):
+            self._accept_no_more()  # connections wait in the listener's queue until a worker is back
+            return
+        try:
+            connection, _ = listener.accept()
+        except OSError:  # whoever it was is gone, or there are no files left
+            return
+        with connection:
+            if connection.family in (socket.AF_INET, socket.AF_INET6):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for number in order([worker.standing for worker in self.workers]):
+                if self.workers[number].give(connection):
+                    return
+            log.error("no worker took a connection")
+
+    # --- the workers' side -----------------------------------------------------------------------------------------
+
+    def _welcome(self, control: socket.socket) -> None:
+        try:
+            connection, _ = control.accept()
+        except OSError:
+            return
+        channel = Channel(connection)
+        self._channels.add(channel)
+        asyncio.get_running_loop().add_reader(channel.fileno(), self._heard, channel)
+
+    def _heard(self, channel: Channel) -> None:
+        worker = next((worker for worker in self.workers if worker.channel is channel), None)
+        try:
+            while (received := channel.receive()) is not None:
+                message, _ = received
+                if "hello" in message:
+                    worker = self.workers[message["hello"]]
+                    worker.standing = Standing()
+                    worker.channel = channel
+                    descriptor = write_config(self._config)
+                    channel.send({"config": True}, descriptor=descriptor)
+                    os.close(descriptor)
+                elif worker is not None:
+                    worker.standing = Standing(message["ready"], message["calls"], 0, time.monotonic())
+                    self._accept_more()
+        except Closed:
+            self._forget(channel, worker)
+
+    def _forget(self, channel: Channel, worker: Worker | None) -> None:
+        asyncio.get_running_loop().remove_reader(channel.fileno())
+        self._channels.discard(channel)
+        channel.close()
+        if worker is not None:
+            worker.channel, worker.standing = None, Standing()
+            if worker.last_metrics:
+                kept = [text for text in (self._retired.get(worker.name), worker.last_metrics) if text]
+                self._retired[worker.name] = metrics_sum.add(kept[:1], kept[1:])
+                worker.last_metrics = ""
+
+    # --- what the workers ask --------------------------------------------------------------------------------------
+
+    def _app(self) -> web.Application:
+        app = web.Application(client_max_size=2**24)
+        app.add_routes([*socket_state.routes(self._state), web.get("/metrics", self._metrics)])
+        return app
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        await asyncio.gather(*(self._scrape(worker) for worker in self.workers))
+        texts = [worker.last_metrics for worker in self.workers if worker.last_metrics]
+        return web.Response(text=metrics_sum.add(texts, list(self._retired.values())))
+
+    async def _scrape(self, worker: Worker) -> None:
+        connector = aiohttp.UnixConnector(str(metrics_socket(self._folder, worker.index)))
+        channel = worker.channel
+        if channel is None:
+            await connector.close()
+            return
+        with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
+            async with (
+                asyncio.timeout(_SCRAPE_S),
+                aiohttp.ClientSession(connector=connector) as http,
+                http.get("http://worker/") as answer,
+            ):
+                text = await answer.text()
+                if worker.channel is channel:
+                    worker.last_metrics = text
+
+
+async def _serve(config: Config) -> int:
+    """Run the server until SIGTERM or SIGINT. Return the exit code."""
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    codes: list[int] = []
+
+    def stop(code: int) -> None:
+        codes.append(code)
+        stopping.set()
+
+    loop.add_signal_handler(signal.SIGTERM, stop, 0)
+    loop.add_signal_handler(signal.SIGINT, stop, 130)
+    folder = Path(tempfile.mkdtemp(prefix="talkspurt-server-"))  # mode 0700
+    try:
+        async with engine_for_gateway(with_greetings(config)) as engine:
+            supervisor = Supervisor(for_workers(config, engine.targets), folder)
+            async with supervisor.running():
+                while not all(worker.standing.ready for worker in supervisor.workers) and not stopping.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(stopping.wait(), REPORT_S)
+                voices: list[str] | None = None
+                with contextlib.suppress(EngineError):
+                    voices = [voice.voice_id for voice in await engine.list_voices()]
+                audiosocket = config.audiosocket.port if config.audiosocket is not None else None
+                print("\n".join(greeting(config, supervisor.port, voices, audiosocket=audiosocket)), flush=True)
+                await stopping.wait()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return codes[0]
+
+
+def for_workers(config: Config, targets: tuple[str, ...]) -> Config:
+    """Return what every worker is told: the engine that runs already, one key for all stream tokens, its share of the
+    calls."""
+    server = config.server
+    secret = server.stream_token_secret or SecretStr(secrets.token_hex(32))
+    share = -(-config.limits.calls // server.workers)
+    return config.model_copy(
+        update={
+            "server": server.model_copy(update={"stream_token_secret": secret}),
+            "engine": config.engine.model_copy(update={"targets": targets}),
+            "limits": config.limits.model_copy(update={"calls": share}),
+        }
+    )
+
+
+def serve(config: Config) -> int:
+    """Run the server until SIGTERM or SIGINT. Return the exit code."""
+    raise_open_files()
+    if sys.version_info >= (3, 12):
+        return uvloop.run(_serve(config))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config))

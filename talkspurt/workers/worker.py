@@ -1,0 +1,134 @@
+"""One worker of a server, seen from inside: a gateway whose connections the supervisor accepts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import aiohttp
+import orjson
+import uvloop
+from aiohttp import web
+
+from gateway.call.garbage import keep_what_exists
+from gateway.cluster.manager_relay import ManagerRelay
+from gateway.cluster.siblings import Siblings, socket_of
+from gateway.cluster.socket_state import SocketState
+from gateway.listener.server import raise_open_files
+from talkspurt.build import Gateway, Place, gateway
+from talkspurt.config.settings import Config
+from talkspurt.engines import engine_for_gateway
+from talkspurt.log import configure_as_parent
+from talkspurt.workers.control import REPORT_S, Channel, Closed, read_config
+from talkspurt.workers.supervisor import control_socket, metrics_socket, supervisor_socket
+from tts_engine.errors import EngineError
+from tts_engine.service.child import die_with
+
+
+class _Worker:
+    def __init__(self, made: Gateway, channel: Channel) -> None:
+        self._made = made
+        self._channel = channel
+
+    def listen(self) -> None:
+        """Take the connections that the supervisor gives from now on."""
+        asyncio.get_running_loop().add_reader(self._channel.fileno(), self._given)
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._channel.fileno())
+
+    def _given(self) -> None:
+        try:
+            while (received := self._channel.receive()) is not None:
+                _, descriptor = received
+                if descriptor is not None:
+                    self._made.server.adopt(socket.socket(fileno=descriptor))
+        except Closed:
+            os._exit(1)  # the supervisor is gone, and nobody would give this process another call
+
+    async def report(self) -> None:
+        """Say how this worker does, again and again."""
+        while True:
+            ready = not self._made.health.why_not_ready()
+            self._channel.send({"ready": ready, "calls": len(self._made.directory)})
+            await asyncio.sleep(REPORT_S)
+
+
+async def _serve(folder: Path, index: int, channel: Channel, config: Config) -> int:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    siblings = Siblings(folder, index, config.server.workers, message_bytes=config.limits.message_bytes)
+    siblings.relay = ManagerRelay(siblings, ping_s=_ping_s(config)).handle
+    place = Place(
+        siblings=siblings,
+        shared=SocketState(supervisor_socket(folder)),
+        socket=socket_of(folder, index),
+        metrics=lambda: _metrics_of_all(folder),
+    )
+    async with engine_for_gateway(config.engine) as engine, gateway(config, engine, place) as made:
+        shown = await _show_metrics(made, metrics_socket(folder, index))
+        while not made.health.engine_is_ready and not stopping.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        keep_what_exists()
+        worker = _Worker(made, channel)
+        worker.listen()
+        reporting = asyncio.create_task(worker.report(), name="report to the supervisor")
+        await stopping.wait()
+        await made.drain()
+        worker.close()
+        reporting.cancel()
+        await shown.cleanup()
+    return 0
+
+
+def _ping_s(config: Config) -> float:
+    return min((route.dialogue.ping_s for route in config.routes.values()), default=20.0)
+
+
+async def _show_metrics(made: Gateway, path: Path) -> web.AppRunner:
+    async def own(request: web.Request) -> web.Response:
+        return web.Response(body=made.exposition.own())
+
+    app = web.Application()
+    app.router.add_get("/", own)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.UnixSite(runner, str(path)).start()
+    return runner
+
+
+async def _metrics_of_all(folder: Path) -> bytes:
+    connector = aiohttp.UnixConnector(str(supervisor_socket(folder)))
+    async with aiohttp.ClientSession(connector=connector) as http, http.get("http://supervisor/metrics") as answer:
+        return await answer.read()
+
+
+def main(arguments: list[str]) -> int:
+    """Run a worker. Arguments: the file with its settings, and its parent's process id."""
+    configure_as_parent()
+    file, parent_pid = arguments
+    die_with(int(parent_pid))
+    raise_open_files()
+    settings = orjson.loads(Path(file).read_bytes())
+    folder, index = Path(settings["folder"]), settings["index"]
+    try:
+        channel = Channel.connect(control_socket(folder))
+        channel.send({"hello": index})
+        serving = _serve(folder, index, channel, read_config(channel.wait()))
+        if sys.version_info >= (3, 12):
+            return uvloop.run(serving)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(serving)
+    except (EngineError, OSError) as exc:
+        print(f"talkspurt serve: {exc}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,47 @@
+import os
+
+import pytest
+from pydantic import ValidationError
+
+from talkspurt.config.settings import Config
+from talkspurt.workers.control import read_config, write_config
+from talkspurt.workers.supervisor import Standing, for_workers, order
+
+
+def test_a_connection_goes_to_the_ready_worker_with_the_fewest_calls() -> None:
+    def first(*standings: Standing) -> int:
+        return order(list(standings))[0]
+
+    assert first(Standing(True, 3), Standing(True, 2)) == 1
+    assert first(Standing(False, 0), Standing(True, 90)) == 1, "one that is not ready is asked last"
+    assert order([Standing(False, 1), Standing(False, 0)]) == [1, 0], "somebody has to answer that there is no room"
+
+
+def test_a_sudden_crowd_is_spread_before_any_worker_has_said_that_it_came() -> None:
+    standings = [Standing(True, 4), Standing(True, 0), Standing(True, 1)]
+    for _ in range(40):
+        standings[order(standings)[0]].given += 1
+    assert [each.calls + each.given for each in standings] == [15, 15, 15]
+
+
+def test_workers_share_the_calls_the_engine_and_the_key_of_tokens() -> None:
+    config = Config.model_validate({"server": {"workers": 3}, "limits": {"calls": 100}})
+    told = for_workers(config, ("unix:/engine.sock",))
+    assert told.limits.calls == 34 and told.engine.targets == ("unix:/engine.sock",)
+    assert told.server.stream_token_secret is not None
+    again = read_config(write_config(told))
+    assert again == told and again.server.stream_token_secret == told.server.stream_token_secret, "secrets included"
+
+
+def test_reading_the_configuration_closes_its_file() -> None:
+    descriptor = write_config(Config())
+    read_config(descriptor)
+    with pytest.raises(OSError):
+        os.fstat(descriptor)
+
+
+def test_limits_of_tenants_want_a_place_where_workers_count_together() -> None:
+    sections = {"server": {"workers": 2}, "limits": {"tenant": {"calls_at_once": 5}}}
+    with pytest.raises(ValidationError, match=r"server.workers is 2.*limits.redis_url"):
+        Config.model_validate(sections)
+    Config.model_validate({**sections, "server": {"workers": 1}})
