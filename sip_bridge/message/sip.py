@@ -73,6 +73,8 @@ _UNIQUE = ("from", "to", "call-id", "cseq")
 _TOKEN = re.compile(r"[A-Za-z0-9.!%*_+`'~-]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%A-Za-z]+\]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_NOT_IN_URI = re.compile(r'[\s<>"]')
+"""What a URI has to escape. With it, the start line of a request to a Contact would be another one."""
 _STATUS_LINE = re.compile(r"SIP/2\.0[ \t]+([1-6][0-9][0-9])(?:[ \t](.*))?", re.IGNORECASE)
 _VERSION = re.compile(r"SIP/([0-9]+\.[0-9]+)", re.IGNORECASE)
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
@@ -219,7 +221,7 @@ class Uri:
             ProtocolError: the text has no scheme, or is a sip URI without a readable host and port.
         """
         scheme, colon, rest = text.strip().partition(":")
-        if not colon or not rest or not _SCHEME.fullmatch(scheme) or "<" in rest or ">" in rest:
+        if not colon or not rest or not _SCHEME.fullmatch(scheme) or _NOT_IN_URI.search(rest):
             raise ProtocolError(f"URI is {text[:80]!r}, expected scheme:address")
         scheme = scheme.lower()
         if scheme not in ("sip", "sips"):
@@ -567,7 +569,7 @@ def parse(data: bytes) -> Message:
             raise ProtocolError(f"version is SIP/{version.group(1)[:20]}, expected SIP/2.0", status=505)
         if not _TOKEN.fullmatch(message.method):
             raise ProtocolError(f"method is {message.method[:80]!r}, expected a token")
-        if any(char in message.uri for char in '<> \t"'):
+        if _NOT_IN_URI.search(message.uri):
             raise ProtocolError(f"Request-URI is {message.uri[:80]!r}, expected a bare URI")
         Uri.parse(message.uri)
         return replace(message, body=_checked(message))

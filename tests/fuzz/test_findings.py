@@ -57,6 +57,7 @@ FINDINGS = {
         b"To: <sip:bot@example.com>;tag=t1", b"To: Contact: example.com>;tag5t1"),
     ),
     "a number beyond decillions": ("cosyvoice-text", b"It is " + b"9" * 40 + b" now"),
+    "a contact whose URI has a blank": ("sip-call", b"\x01\x01Contact: To: \x01Evu\x1e\x01\x01-o\x01\x00:"),
     "a letter that is another one in any case": ("markup", b"\xc0ng\xc4\xb1nx"),
     "a user name that is not UTF-8": ("sip-auth", DIGEST.replace(b'"bot"', b'"\xff"')),
     "a realm that is not UTF-8": ("sip-headers", CHALLENGE.replace(b'realm="r"', b'realm="\xff"')),
