@@ -11,6 +11,8 @@ interrupted run goes on where it stopped; ``--table`` only prints what is there.
 ``burst:N``     N whole turns in one instant, again and again: first packet.
 ``cancel:N``    N calls of which every turn is cancelled: cut.
 ``gateway:N``   N calls that speak all the time, the gateway alone on one core: gaps, pacing.
+``setups:N``    N clients that set up one call after another: the carrier's webhook, the stream that it names, its
+                start, the greeting to its mark, the end: calls a second, and the gateway's processor time for each.
 ``interrupt``   calls that speak all the time, while their callers send what ``false_cuts.py`` describes, each scene on
                 as many calls as the others: how soon sentences cut, and how often noise, echo or hums do.
 ``interrupt+recogniser``  the same on a route with the embedded recogniser.
@@ -30,14 +32,18 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 NEW = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(NEW), str(NEW / "codecs"), str(NEW / "benchmarks")]
 
+import aiohttp
+import numpy as np
 import uvloop
 from false_cuts import Caller, Monologues, frames, heard, scenes
 
@@ -45,13 +51,19 @@ from talkspurt.bench.calls import ROUTE, CallLoad, CallLoadSettings, LoadedCall
 from talkspurt.bench.load import STANDARD, Load, read_load
 from talkspurt.bench.results import machine
 from talkspurt.bench.server_process import ServerFailed, ServerUnderTest, overrides, serving
+from talkspurt.simulator.carrier_leg import CarrierLeg
+from talkspurt.simulator.carriers import TwilioCarrier
+from talkspurt.simulator.figures import summary
 from talkspurt.simulator.peer_socket import PeerError
 
 Row = dict[str, Any]
-ROWS = "call:1,call:50,burst:50,cancel:20,gateway:200,interrupt,interrupt+recogniser"
-SECONDS = {"call": 12, "burst": 6, "cancel": 6, "gateway": 8, "interrupt": 26, "interrupt+recogniser": 26}
+ROWS = "call:1,call:50,burst:50,cancel:20,gateway:200,setups:50,interrupt,interrupt+recogniser"
+SECONDS = {"call": 12, "burst": 6, "cancel": 6, "gateway": 8, "setups": 6, "interrupt": 26, "interrupt+recogniser": 26}
 """For how long a row starts turns."""
 CALLS_A_SCENE = 6
+SETUPS = "setups"
+"""The route of row ``setups``."""
+GREETING = NEW / "benchmarks/load/greeting.yaml"
 _PACKAGES = ("gateway", "sip_bridge", "talkspurt", "tts_engine", "voicecodecs")
 
 
@@ -125,6 +137,59 @@ def bench(kind: str, calls: int, seconds: float) -> Callable[[ServerUnderTest], 
             raise PeerError(f"talkspurt bench {what} ended with code {process.returncode}; see above") from None
         names = ("turns", "first_packet_ms", "pacing_error_ms", "gaps", "gap_free_share", "cut_ms", "errors_by_kind")
         return {name: step[name] for name in names}
+
+    return take
+
+
+def setups(clients: int, seconds: float) -> Callable[[ServerUnderTest], Any]:
+    """A row of calls that begin, hear a greeting, and end."""
+
+    async def take(server: ServerUnderTest) -> Row:
+        numbers, errors = itertools.count(1), Counter[str]()
+        times_ms: list[float] = []
+
+        async def one(http: aiohttp.ClientSession) -> None:
+            leg = CarrierLeg(carrier := TwilioCarrier(next(numbers), {}))
+            form = {
+                "CallSid": carrier.call_sid,
+                "AccountSid": carrier.account_sid,
+                "From": "+4930000001",
+                "To": "+4930000002",
+            }
+            greeted = asyncio.Event()
+            leg.on_change = lambda: greeted.set() if leg.marks or leg.closed_at is not None else None
+            async with http.post(f"http://{server.address}/webhooks/twilio/{SETUPS}", data=form) as answer:
+                told = await answer.text()
+            streams = [each.get("url", "") for each in ElementTree.fromstring(told).iter("Stream")]
+            if not streams:
+                raise PeerError(f"the webhook answered {answer.status} without a stream")
+            await leg.connect(streams[0], timeout_s=10)
+            try:
+                await asyncio.wait_for(greeted.wait(), 10)
+            finally:
+                await leg.aclose()
+            if not leg.marks:
+                raise PeerError(f"the stream closed: {leg.close_reason}")
+
+        async def client(http: aiohttp.ClientSession, until: float) -> None:
+            while (begun := time.monotonic()) < until:
+                try:
+                    await one(http)
+                except (PeerError, aiohttp.ClientError, ElementTree.ParseError, TimeoutError) as exc:
+                    errors[type(exc).__name__] += 1
+                else:
+                    times_ms.append((time.monotonic() - begun) * 1000)
+
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+            await one(http)  # the engine has the greeting now
+            begun, (gateway_s, _) = time.monotonic(), server.cpu_s()
+            await asyncio.gather(*(client(http, begun + seconds) for _ in range(clients)))
+            took, used = time.monotonic() - begun, server.cpu_s()[0] - gateway_s
+        done = len(times_ms)
+        return {
+            "setups_per_s": round(done / took, 1), "gateway_ms_a_setup": round(1000 * used / max(done, 1), 2),
+            "setup_ms": summary(np.asarray(times_ms)), "errors_by_kind": dict(errors),
+        }  # fmt: skip
 
     return take
 
@@ -211,7 +276,11 @@ async def take(row: Row, of: Tree, sounds: Mapping[str, Monologues], scale: floa
     kind, _, calls = row["row"].partition(":")
     seconds = SECONDS[kind] * scale
     more = {f"routes__{ROUTE}": '{"recogniser": "embedded"}'} if kind.endswith("+recogniser") else {}
-    measure = bench(kind, int(calls), seconds) if calls else interrupt(sounds, seconds)
+    if kind == "setups":
+        measure = setups(int(calls), seconds)
+        more = {f"routes__{SETUPS}": json.dumps({"dialogue": {"script": str(GREETING)}})}
+    else:
+        measure = bench(kind, int(calls), seconds) if calls else interrupt(sounds, seconds)
     room = int(calls or 0) or CALLS_A_SCENE * len(sounds)
     environment = {**overrides(route=ROUTE, calls=room, **more), **of.environment}
     async with serving(None, environment) as server:
@@ -290,6 +359,11 @@ _FIGURES: dict[str, tuple[tuple[str, Callable[[Sequence[Row]], str]], ...]] = {
     "gateway": (
         ("pacing error p99, ms", lambda rows: _each(rows, _of("pacing_error_ms", "p99"))),
         ("gaps", lambda rows: _each(rows, lambda row: row["gaps"])),
+    ),
+    "setups": (
+        ("calls set up a second", lambda rows: _each(rows, lambda row: row["setups_per_s"])),
+        ("the gateway's processor time for each, ms", lambda rows: _each(rows, lambda row: row["gateway_ms_a_setup"])),
+        ("webhook to the end of the call p95, ms", lambda rows: _each(rows, _of("setup_ms", "p95"))),
     ),
     "interrupt": (
         ("caller's sound to the flush p50 / p95, ms; sentences that cut", lambda rows: _right(rows, "speech")),
