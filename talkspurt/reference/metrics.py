@@ -20,20 +20,8 @@ _HEAD = """# Metrics
 the label `worker` numbers the engines. Times are seconds, sizes bytes; a counter ends in `_total`. A histogram `NAME`
 has the series `NAME_bucket`, `NAME_sum` and `NAME_count`. No label has data of a caller.
 
-`configs/prometheus.yml` collects them, `configs/grafana/` draws them. These rules are worth an alarm:
-
-```text
-# callers wait; latency.md says where
-histogram_quantile(0.95, sum by (le) (rate(talkspurt_first_packet_seconds_bucket[5m]))) > 0.3
-# callers hear holes in sentences
-sum(rate(talkspurt_gaps_total[5m])) > 0
-# calls are refused, by reason
-sum by (reason) (increase(talkspurt_calls_rejected_total[5m])) > 0
-# nearly full
-sum(talkspurt_calls_active) / sum(talkspurt_calls_limit) > 0.9
-# dialogue managers drop their connections
-rate(talkspurt_dialogue_reconnects_total[5m]) > 0
-```
+`configs/prometheus.yml` collects them, `configs/grafana/` draws them, `configs/prometheus/alerts.yaml` says what is
+worth an alarm, and [runbook.md](runbook.md) what to do then.
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
@@ -174,6 +175,20 @@ def test_a_call_without_a_manager_leaves_the_reason_to_whoever_goes_on_with_it()
         assert (call.session.handoff.reason, call.session.handoff.handoff_data) == ("dialogue_failed", None)
 
     assert "hang_up dialogue_failed None" in lines_of(scene)
+
+
+def test_a_stepped_clock_changes_no_duration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the machine goes back to 1970 in mid-call; before, it was today."""
+
+    async def scene(call: VirtualSession) -> None:
+        monkeypatch.setattr(time, "time", lambda: 0.0)
+        call.say(Text(token="one two three", last=True))
+        await call.run(2.0)
+        session = call.session
+        record = session.metered_to_its_end(session.metered("", numbers=False), failed=False)
+        assert record.endedAt is not None and record.endedAt - record.startedAt == pytest.approx(2.0, abs=0.1)
+
+    assert any("event='finished'" in line for line in lines_of(scene))
 
 
 HUMAN = {"fallback": {"transfer": "sip:desk@pbx.example"}}  # no list names the operator's own target
