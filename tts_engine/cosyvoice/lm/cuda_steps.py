@@ -254,6 +254,10 @@ class CudaLm:
         self._pool = self._pool or graph.pool()
         return graph
 
+    def prefill_rows(self, longest: int) -> int:
+        """See ``torch_lm.LmSteps``. Without a graph, a prefill takes 100 ms or more."""
+        return max((rows for rows, n in self._prefill if n >= longest), default=self.slots)
+
     @torch.inference_mode()
     def prefill(self, admissions: Sequence[Admission]) -> Pending:
         """Begin sequences. Return the first id of each."""

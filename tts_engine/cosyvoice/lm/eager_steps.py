@@ -43,6 +43,10 @@ class EagerLm:
     def warm_up(self) -> None:
         pass
 
+    def prefill_rows(self, longest: int) -> int:
+        """See ``torch_lm.LmSteps``. Prompts are computed one after another, in any number."""
+        return self.slots
+
     @torch.inference_mode()
     def prefill(self, admissions: Sequence[Admission]) -> Drawn:
         ids = []

@@ -49,6 +49,10 @@ class LmSteps(Protocol):
 
     def warm_up(self) -> None: ...
 
+    def prefill_rows(self, longest: int) -> int:
+        """Return the most prompts that one prefill takes without a detour, if the longest has so many ids."""
+        ...
+
     def prefill(self, admissions: Sequence[Admission]) -> Drawing: ...
 
     def decode(self, slots: Sequence[int], inputs: Sequence[Input] = ()) -> Drawing: ...
@@ -281,7 +285,8 @@ class TorchLm(DeviceThread):
                 continue
             assert s.admission is not None
             longest = max(longest, len(s.admission.ids))
-            if begun and longest * (len(begun) + 1) > self._config.prefill_positions:
+            most = min(self._config.prefill_positions // longest, self._steps.prefill_rows(longest))
+            if begun and len(begun) >= most:
                 break
             self._waiting.popleft()
             s.slot = self._free.pop()

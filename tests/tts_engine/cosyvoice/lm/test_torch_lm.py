@@ -189,6 +189,23 @@ async def test_a_prompt_without_room_is_refused() -> None:
             await ids_of(lm.generate([1] * 90, min_tokens=10, max_tokens=20, seed=0))
 
 
+class FewLongPrompts(EagerLm):
+    """Takes one prompt in a prefill if the longest has more than five ids, as if there were no graph for two."""
+
+    def prefill_rows(self, longest: int) -> int:
+        return 1 if longest > 5 else 3
+
+
+def test_a_prefill_takes_no_more_prompts_than_the_steps_take_at_that_length() -> None:
+    async def begun() -> list[list[int]]:
+        lm = TorchLm(FewLongPrompts(network(), slots=6, max_length=96), SMALL)
+        for prompt in PROMPTS:
+            lm._waiting.append(LmSequence(Some(3), Admission(slot=-1, ids=prompt, seed=0, min_tokens=1), 8))
+        return [[len(s.admission.ids) for s in lm._admit() if s.admission is not None] for _ in range(4)]
+
+    assert asyncio.run(begun()) == [[4, 5], [6], [4, 5], [6]]
+
+
 async def ids_of(generator: AsyncGenerator[int, None]) -> list[int]:
     return [token async for token in generator]
 
