@@ -49,6 +49,11 @@ class Manager:
         transport = self.socket.get_extra_info("socket")
         transport.shutdown(2)
 
+    def kill(self) -> None:
+        """Read nothing more, and vanish."""
+        self.task.cancel()
+        self.drop()
+
 
 def dialogues_of(routes: dict[str, RouteConfig]) -> tuple[RouteDialogues, DialogueHub, Observers, DialogueStats]:
     limits, stats, version = LimitsConfig(), DialogueStats(), "0.1.0"
@@ -151,6 +156,37 @@ async def test_calls_of_a_lost_socket_go_to_another(house: House) -> None:
     assert [sink.events for sink, _ in calls] == [["lost", "resumed"]] * 3
     await two.say(session(2), "cancel")
     await until(lambda: calls[2][0].messages)
+
+
+async def test_a_manager_of_three_calls_killed_ten_times_misses_no_key_and_gets_none_twice(house: House) -> None:
+    links: list[Any] = [house.hub.attach(call(n, "demo"), RecordingSink(), codec="PCMU/8000") for n in range(3)]
+    managers: list[Manager] = []
+
+    pressed: list[str] = []
+
+    def all_read() -> bool:
+        """Have the managers together read each call's keys, in order and once?"""
+        messages = [message for manager in managers for message in manager.of("dtmf")]
+        return all([m["digit"] for m in messages if m["sessionId"] == session(n)] == pressed for n in range(3))
+
+    for number in range(11):
+        managers.append(await house.manager())
+        await until(lambda: len(managers[-1].of("setup")) == 3 and all_read(), "what was not read")
+        assert [message["resumed"] for message in managers[-1].of("setup")] == [number > 0] * 3
+        if number == 10:
+            break
+        pressed.append(str(number))
+        for link in links:
+            link.send(Dtmf(digit=str(number)))
+        await until(all_read)
+        await until(lambda: not any(link.socket.line.leftover() for link in links), "the pong behind it")
+        managers[-1].kill()
+        for digit in "*#":  # the hub may not have noticed yet
+            pressed.append(digit)
+            for link in links:
+                link.send(Dtmf(digit=digit))
+    for manager in managers:
+        await manager.socket.close()
 
 
 async def test_calls_wait_for_a_socket_with_what_was_said_meanwhile(house: House) -> None:

@@ -300,15 +300,34 @@ def cut_by_speech(tail: bool = True) -> VirtualCall:
     return call
 
 
-def test_after_a_cut_by_speech_the_tail_is_dropped_as_long_as_it_flows_until_the_prompt() -> None:
+@pytest.mark.parametrize("every_s", [0.05, 0.18])
+def test_after_a_cut_by_speech_the_tail_is_dropped_as_long_as_it_flows_until_the_prompt(every_s: float) -> None:
     call = cut_by_speech()
-    for _ in range(20):
-        call.run(0.18)
+    tail = round(5 / every_s)
+    for _ in range(tail):
+        call.run(every_s)
         call.say(Text(token="tail "))
-    assert call.dropped == 20 and call.events("t2") == []
+    assert call.dropped == tail and call.events("t2") == []
     call.turns.untagged.expect_answer()
     call.say(Text(token="answer ", last=True))
-    assert call.dropped == 20 and call.events("t2") == ["accepted"]
+    assert call.dropped == tail and call.events("t2") == ["accepted"]
+
+
+@pytest.mark.parametrize("cut", ["digit", "cancel"])
+def test_an_answer_at_once_to_a_digit_or_behind_a_cancel_is_spoken(cut: str) -> None:
+    call = VirtualCall()
+    call.say(Text(token="one two three ", last=True))
+    call.work_all()
+    call.run(0.1)
+    if cut == "digit":
+        call.turns.on_digit("1", call.now)
+    else:
+        call.say(Cancel())
+    call.say(Text(token="answer", last=True))
+    call.work_all()
+    call.run(1.0)
+    assert call.dropped == 0
+    assert call.events("t1")[-1] == "interrupted" and call.events("t2") == ["accepted", "started", "finished"]
 
 
 def test_after_a_cut_by_speech_a_pause_of_the_stream_ends_its_tail() -> None:
