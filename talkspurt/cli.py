@@ -204,6 +204,7 @@ def parser() -> argparse.ArgumentParser:
     _add_engine(commands)
     _add_say(commands)
     _add_call(commands)
+    _add_canary(commands)
     _add_conformance(commands)
     _add_bench(commands)
     _add_voices(commands)
@@ -339,6 +340,41 @@ def _add_call(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--parameter", metavar="NAME=VALUE", action="append", default=[], help="custom parameter of the stream"
     )
     p.add_argument("-o", "--output", type=Path, metavar="FILE", help="WAV file of what the caller hears")
+    _add_json(p)
+
+
+def _add_canary(commands: argparse._SubParsersAction[_Parser]) -> None:
+    p = _add(
+        commands,
+        "canary",
+        delegated("talkspurt.canary"),
+        "call a gateway again and again, and show as metrics what callers hear",
+        "talkspurt canary ws://127.0.0.1:8080/media/twilio/call --every 60 --port 9465\n"
+        "talkspurt canary --once --json    # exit code 1 if the call was not as it should be",
+    )
+    p.add_argument("url", metavar="URL", nargs="?", help="media address (default ws://127.0.0.1:8080/media/DIALECT)")
+    p.add_argument("--dialect", default="twilio", metavar="NAME", help="which carrier to play (default twilio)")
+    p.add_argument(
+        "--text",
+        metavar="T",
+        help="what is spoken to the canary (default: a new sentence each time, which no cache has)",
+    )
+    p.add_argument("--once", action="store_true", help="make one call, without metrics")
+    p.add_argument("--every", type=_positive, default=60.0, metavar="S", help="seconds between calls (default 60)")
+    p.add_argument("--port", type=_port, default="9465", metavar="N", help="TCP port of the metrics (default 9465)")
+    p.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="their address (default 127.0.0.1)")
+    p.add_argument("--seconds", type=_positive, default=30.0, metavar="S", help="longest call (default 30)")
+    p.add_argument(
+        "--first-packet-ms", type=_positive, default=1000.0, metavar="MS", help="slowest first packet (default 1000)"
+    )
+    p.add_argument("--gaps", type=int, default=0, metavar="N", help="most gaps (default 0)")
+    p.add_argument(
+        "--words",
+        type=float,
+        default=0.6,
+        metavar="SHARE",
+        help="fewest words that the recogniser understands, where the extra [recogniser] is installed (default 0.6)",
+    )
     _add_json(p)
 
 

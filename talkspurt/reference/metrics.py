@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 from gateway.metrics import Metrics
+from talkspurt.canary import CanaryMetrics
 from talkspurt.reference.table import table
 from tts_engine.metrics import REGISTRY
 
@@ -29,7 +30,7 @@ def markdown() -> str:
     """Return the page."""
     gateway = Metrics()
     parts = [_HEAD]
-    for title, registry in (("Gateway", gateway.registry), ("Engine", REGISTRY)):
+    for title, registry in (("Gateway", gateway.registry), ("Engine", REGISTRY), ("Canary", CanaryMetrics().registry)):
         rows = sorted(_rows(registry))
         parts.append(f"## {title}\n\n" + table(("series", "kind", "labels", "meaning"), rows))
     return "\n".join(parts)

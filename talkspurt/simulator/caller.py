@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import numpy as np
 import uvloop
+from numpy.typing import NDArray
 
 from talkspurt.cli import JobError, UsageError
 from talkspurt.simulator.audiosocket_leg import AudioSocketLeg, http_port
@@ -226,15 +227,20 @@ class Caller:
             ]
         return report
 
-    def write_wav(self, path: Path) -> None:
-        """Write what the caller has heard since the start of the stream: mono, 16 bit."""
+    def heard(self) -> tuple[NDArray[np.int16], int]:
+        """Return what the caller has heard since the start of the stream, shape ``(samples,)``, and its rate in Hz."""
         playout = self.leg.playout
         heard = bytes(playout.heard[: playout.position(time.monotonic()) * self.leg.sample_bytes])
+        return registry.decoder(self.leg.carrier.format).decode(heard), playout.sample_rate
+
+    def write_wav(self, path: Path) -> None:
+        """Write what the caller has heard since the start of the stream: mono, 16 bit."""
+        pcm, rate = self.heard()
         with wave.open(str(path), "wb") as out:
             out.setnchannels(1)
             out.setsampwidth(2)
-            out.setframerate(playout.sample_rate)
-            out.writeframes(registry.decoder(self.leg.carrier.format).decode(heard).astype("<i2").tobytes())
+            out.setframerate(rate)
+            out.writeframes(pcm.astype("<i2").tobytes())
 
     # --- steps ---
 
