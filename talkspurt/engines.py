@@ -171,6 +171,9 @@ async def engine_for_gateway(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
             targets = [process.target for process in processes]
         engine = GrpcEngine(targets, config)
         stack.push_async_callback(engine.aclose)
+        await engine.refresh()
+        watching = asyncio.create_task(engine.watch(), name="engine watch")
+        stack.callback(watching.cancel)
         yield engine
 
 

@@ -139,6 +139,8 @@ class EngineStatus:
     vllm: str = ""
     active: int = 0
     queued: int = 0
+    queue_s: float = 0.0
+    """How long new utterances have waited lately until their first sound was begun, seconds."""
     detail: str = ""
 
 

@@ -326,7 +326,13 @@ class EngineConfig(ModelConfig):
 
     targets: tuple[str, ...] = ()
     """Engines that already run elsewhere, as ``host:port`` or ``unix:/path`` (default none: the gateway starts its
-    own). With several engines, a new utterance goes to the one with the fewest utterances."""
+    own). A name with several addresses, such as a headless service of Kubernetes, is an engine at each. With several
+    engines, a new utterance goes to the one in which utterances have waited least lately, then to the one with the
+    fewest."""
+
+    watch_s: Seconds = Field(default=1.0, ge=0.1)
+    """Seconds between two looks at ``targets``: which addresses their names have, and how busy each engine is (default
+    1). Shorter finds a new engine sooner; each look is a small request to every engine."""
 
     listen: str = "127.0.0.1:50051"
     """Where an engine that runs alone listens: ``host:port`` or ``unix:/path`` (default ``127.0.0.1:50051``). Beyond

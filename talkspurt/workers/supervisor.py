@@ -298,7 +298,7 @@ async def _serve(config: Config) -> int:
     folder = Path(tempfile.mkdtemp(prefix="talkspurt-server-"))  # mode 0700
     try:
         async with engine_for_gateway(with_greetings(config)) as engine:
-            supervisor = Supervisor(for_workers(config, engine.targets), folder)
+            supervisor = Supervisor(for_workers(config, engine.targets.written), folder)
             async with supervisor.running():
                 while not all(worker.standing.ready for worker in supervisor.workers) and not stopping.is_set():
                     with contextlib.suppress(TimeoutError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
@@ -28,13 +29,19 @@ from tts_engine.service import wire
 from tts_engine.service.moving import MovingUtterance
 from tts_engine.service.position import PositionReporter
 from tts_engine.service.security import Connecting, proof
+from tts_engine.service.targets import Address, Targets
 from tts_engine.synthesizer import HIGHEST_PRIORITY
+
+log = logging.getLogger(__name__)
 
 _GONE_S = 1.0
 """How many seconds we leave an engine alone that drains or is gone."""
 
 _OLD_S = 3600.0
 """How many seconds utterances may go on over a connection whose certificate has been renewed."""
+
+_SAME_WAIT_S = 0.02
+"""Waits that differ by less do not tell engines apart, seconds."""
 
 _LOST_STATUS = "Internal error from Core"
 """The status that grpc.aio itself gives to a call that ended during a write (``_AioCall.set_internal_error``). The
@@ -211,8 +218,9 @@ class GrpcUtterance:
 class _Backend:
     """One engine process: the connection to it, and how many utterances of ours it has."""
 
-    def __init__(self, target: str, config: EngineConfig) -> None:
-        self._connecting = Connecting(target, config)
+    def __init__(self, address: Address, config: EngineConfig) -> None:
+        target, name = address
+        self._connecting = Connecting(target, config, name=name)
         self._options = channel_options(config)
         self.channel = self._connecting.channel(self._options)
         self._old = dict[grpc.aio.Channel, asyncio.Task[None]]()
@@ -222,6 +230,19 @@ class _Backend:
         self.active = 0
         self._avoid_until = 0.0
         """The monotonic second until which we leave this engine alone while there are others."""
+        self._others = 0
+        """Utterances of other clients that it had when it was asked last."""
+        self._queue_s = 0.0
+
+    async def look(self, *, timeout_s: float) -> None:
+        """Ask how busy the engine is. One that does not answer is known by its connection."""
+        try:
+            status = wire.decode_status(await self.ask("GetStatus", pb.GetStatusRequest(), timeout_s=timeout_s))
+        except EngineError:
+            return
+        self._others, self._queue_s = max(0, status.active - self.active), status.queue_s
+        if not status.ready:
+            self._avoid_until = time.monotonic() + _GONE_S
 
     async def ask(self, method: str, request: object, *, timeout_s: float) -> Any:
         """Call a method with one answer; ``request`` is a message, or an iterable of them. Raises EngineError."""
@@ -258,34 +279,80 @@ class _Backend:
             self._avoid_until = time.monotonic() + delay_s
 
     @property
-    def load(self) -> tuple[bool, bool, int]:
+    def load(self) -> tuple[bool, bool, int, int]:
         """The values by which engines are compared, the best first: a lost connection comes last, and an engine that
-        has just refused before it."""
-        return self.lost, time.monotonic() < self._avoid_until, self.active
+        has just refused before it; then the one counts in which utterances wait less, and if that is nothing, the one
+        that has fewer."""
+        avoided = time.monotonic() < self._avoid_until
+        return self.lost, avoided, int(self._queue_s / _SAME_WAIT_S), self.active + self._others
 
 
 class GrpcEngine:
     """``tts_engine.api.SpeechEngine`` in one or more other processes.
 
-    With several targets, an utterance goes to the engine with the fewest utterances of ours. Engines that are lost, or
-    have just refused one as full, come last. An utterance that is refused or lost goes on at the next engine; if all
-    are full, it waits at the one with the fewest. Voices and models are set on all engines, and read from the first
-    that answers.
+    With several engines, an utterance goes to the one in which utterances have waited least lately, then to the one
+    with the fewest. Engines that are lost, or have just refused one as full, come last. An utterance that is refused or
+    lost goes on at the next engine; if all are full, it waits at the least busy one. Voices and models are set on all
+    engines, and read from the first that answers. ``watch`` asks them how busy they are, and finds new ones.
     """
 
-    def __init__(self, target: str | Sequence[str], config: EngineConfig) -> None:
+    def __init__(self, target: str | Sequence[str] | Targets, config: EngineConfig) -> None:
         self._config = config
-        targets = [target] if isinstance(target, str) else target
-        if not targets:
+        if not isinstance(target, Targets):
+            target = Targets([target] if isinstance(target, str) else target)
+        if not target.change and not target.known():
             raise ValueError("no engine target, expected at least one host:port or unix:/path")
-        self.targets = tuple(targets)
-        """The addresses of the engines."""
-        self._backends = [_Backend(one, config) for one in targets]
+        for name in target.names:
+            if missing := config.missing_to_reach(name):
+                raise Unauthenticated(missing)
+        self.targets = target
+        """Where the engines are."""
+        self._by_address: dict[Address, _Backend] = {}
+        self._leaving: set[_Backend] = set()
+        """Engines that are no longer there for new utterances, but still have some of ours."""
         self._closed = False
         self.moves = 0
         """Number of utterances that went on at another engine after their first sound."""
         self.on_model_failed: Callable[[str], None] | None = None
         """Is told the name of a model that an utterance asked for, when the model failed it."""
+        self._follow()
+
+    @property
+    def _backends(self) -> list[_Backend]:
+        """The engines. Raises Unavailable where none is known."""
+        if not self._by_address:
+            raise Unavailable("no engine is known: no name of engine.targets has an address, or the directory has none")
+        return list(self._by_address.values())
+
+    def _follow(self) -> None:
+        """Connect to engines that are new, and leave those that are gone."""
+        known = self.targets.known()
+        for address in known:
+            if address not in self._by_address:
+                self._by_address[address] = _Backend(address, self._config)
+        for address in self._by_address.keys() - set(known):
+            self._leaving.add(self._by_address.pop(address))
+
+    async def refresh(self) -> None:
+        """Find out which engines there are, and how busy each is."""
+        if self.targets.change:
+            await self.targets.refresh()
+            self._follow()
+        for backend in [backend for backend in self._leaving if not backend.active]:
+            self._leaving.discard(backend)
+            await backend.aclose()
+        if len(self._by_address) > 1:
+            timeout_s = self._config.timeouts.connect_s
+            await asyncio.gather(*(one.look(timeout_s=timeout_s) for one in self._by_address.values()))
+
+    async def watch(self) -> None:
+        """Call ``refresh`` every ``watch_s``. Does not return."""
+        while True:
+            await asyncio.sleep(self._config.watch_s)
+            try:
+                await self.refresh()
+            except EngineError as exc:  # of a new engine, such as a file of tls that cannot be used
+                log.error("engine cannot be reached", extra={"error": str(exc)})
 
     def open(self, request: UtteranceRequest) -> GrpcUtterance | MovingUtterance:
         """Begin an utterance. If it names a model and that fails, it goes on with the active one."""
@@ -305,15 +372,15 @@ class GrpcEngine:
     def _open(self, request: UtteranceRequest) -> GrpcUtterance | MovingUtterance:
         if self._closed:
             raise Unavailable("the client of the engine is closed")
-        if len(self._backends) == 1:
-            return GrpcUtterance(self._backends[0], request)
-        left = list(self._backends)
+        left = self._backends
+        if len(left) == 1:
+            return GrpcUtterance(left[0], request)
         asked_all = False
 
         def reopen(goes_on: bool) -> Utterance | None:
             """None of them lets the turn wait while another may have a place. When all are full, it waits at one."""
             nonlocal asked_all
-            if self._closed or asked_all:
+            if self._closed or asked_all or not self._by_address:
                 return None
             asked_all = not left
             backend = min(left or self._backends, key=lambda one: one.load)
@@ -363,11 +430,12 @@ class GrpcEngine:
     async def load_model(self, model: ModelToLoad) -> None:
         """Load a model at all engines. If one cannot, none has it afterwards."""
         timeout_s = self._config.timeouts.start_s + self._config.timeouts.connect_s
-        calls = [one.ask("LoadModel", wire.encode_load(model), timeout_s=timeout_s) for one in self._backends]
+        backends = self._backends
+        calls = [one.ask("LoadModel", wire.encode_load(model), timeout_s=timeout_s) for one in backends]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         failed = [answer for answer in answers if isinstance(answer, BaseException)]
         if failed:
-            loaded = [one for one, answer in zip(self._backends, answers, strict=True) if answer not in failed]
+            loaded = [one for one, answer in zip(backends, answers, strict=True) if answer not in failed]
             await asyncio.gather(*(self._unload(one, model.name) for one in loaded), return_exceptions=True)
             raise failed[0]
 
@@ -380,7 +448,7 @@ class GrpcEngine:
 
     async def status(self) -> EngineStatus:
         """Ask how the engine is. Whoever watches it also has new certificates taken by this."""
-        await asyncio.gather(*(backend.renew() for backend in self._backends))
+        await asyncio.gather(*(backend.renew() for backend in self._by_address.values()))
         return wire.decode_status(await self._first("GetStatus", pb.GetStatusRequest()))
 
     async def metrics(self) -> bytes:
@@ -395,7 +463,7 @@ class GrpcEngine:
 
     async def aclose(self) -> None:
         self._closed = True
-        await asyncio.gather(*(backend.aclose() for backend in self._backends))
+        await asyncio.gather(*(backend.aclose() for backend in (*self._by_address.values(), *self._leaving)))
 
     async def _first(self, method: str, request: object) -> Any:
         backend = min(self._backends, key=lambda one: one.lost)

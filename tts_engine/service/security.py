@@ -87,16 +87,18 @@ class _Renewed:
 
 
 class Connecting:
-    """What proves who we are to the engine at ``target``, as its files have it now.
+    """What proves who we are to the engine at ``target``, as its files have it now. ``name``: what the engine's
+    certificate has to name in the place of the target's host.
 
     Raises:
         Unauthenticated: the configuration lacks what the target needs, or a file cannot be used.
     """
 
-    def __init__(self, target: str, config: EngineConfig) -> None:
+    def __init__(self, target: str, config: EngineConfig, *, name: str = "") -> None:
         if missing := config.missing_to_reach(target):
             raise Unauthenticated(missing)
         self._target = target
+        self._named = [("grpc.ssl_target_name_override", name)] if name else []
         self._tls = None if target.startswith("unix:") else config.tls
         tls = self._tls
         self._files = _Files(tls.certificate, tls.key, tls.ca) if tls is not None else _Files()
@@ -126,7 +128,7 @@ class Connecting:
         """Open a connection."""
         if self._credentials is None:
             return grpc.aio.insecure_channel(self._target, options=options)
-        return grpc.aio.secure_channel(self._target, self._credentials, options=options)
+        return grpc.aio.secure_channel(self._target, self._credentials, options=[*options, *self._named])
 
 
 def proof(target: str, config: EngineConfig) -> tuple[tuple[str, str], ...]:

@@ -29,6 +29,7 @@ from tts_engine.errors import DeadlineExceeded, EngineError, Exhausted, InvalidR
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
 from tts_engine.service import wire
+from tts_engine.service.load import RecentWait
 from tts_engine.service.models import EngineWithModels
 from tts_engine.service.security import TokenCheck, server_credentials
 
@@ -100,6 +101,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         self._engine_name: str = config.kind
         self._draining = False
         self._speaks: set[_Speak] = set()
+        self._wait = RecentWait()
         self._idle = asyncio.Event()
         self._idle.set()
         self._sweeper: asyncio.Task[None] | None = None
@@ -245,7 +247,12 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 utterance = engine.open(request)
                 self._apply(message, speak, utterance)
                 reader = asyncio.create_task(self._read(context, speak, utterance))
+                waited = False
                 async for chunk in utterance:
+                    if not waited:
+                        waited = True
+                        wait_ms = chunk.stages_ms.get("admission", 0.0) + chunk.stages_ms.get("queue", 0.0)
+                        self._wait.note(wait_ms / 1000, now=time.monotonic())
                     progress.audio_at = progress.writing_at = time.monotonic()
                     await context.write(wire.encode_chunk(chunk))
                     progress.writing_at = None
@@ -347,7 +354,8 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
             if self._engine is None:
                 status = EngineStatus(ready=False, engine=self._engine_name, model="", detail="starting")
             else:
-                status = replace(await self._engine.status(), active=len(self._speaks))
+                queue_s = self._wait.seconds(time.monotonic())
+                status = replace(await self._engine.status(), active=len(self._speaks), queue_s=queue_s)
                 if self._draining:
                     status = replace(status, ready=False, detail="draining")
             return wire.encode_status(status)

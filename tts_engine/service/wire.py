@@ -170,6 +170,7 @@ def encode_status(status: EngineStatus) -> pb.GetStatusResponse:
         vllm=status.vllm,
         active=status.active,
         queued=status.queued,
+        queue_s=status.queue_s,
         detail=status.detail,
     )
 
@@ -184,6 +185,7 @@ def decode_status(status: pb.GetStatusResponse) -> EngineStatus:
         vllm=status.vllm,
         active=status.active,
         queued=status.queued,
+        queue_s=status.queue_s,
         detail=status.detail,
     )
 
