@@ -350,8 +350,9 @@ class EngineConfig(ModelConfig):
     """Whether the engine tells its gRPC services to whoever may use it (default: on loopback and unix sockets only)."""
 
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
-    """TCP port of the engine's own ``/metrics``; 0 takes a free one (default none: the gateway shows the engine's
-    metrics). With several ``devices`` each further engine has the next port."""
+    """TCP port of the engine's own ``/metrics`` and ``/readyz``, which answers 503 while the engine starts or drains; 0
+    takes a free one (default none: the gateway shows the engine's metrics). With several ``devices`` each further
+    engine has the next port."""
 
     metrics_host: str = "127.0.0.1"
     """Address that ``metrics_port`` listens on (default loopback). Beyond loopback it is HTTPS and asks for a client's

@@ -63,7 +63,7 @@ async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
     stopping = asyncio.create_task(stop.wait())
     server = SpeechServer(config)
     await server.start()
-    scraped = serve_metrics(config)
+    scraped = serve_metrics(config, lambda: server.serves)
     starting = asyncio.create_task(_start(config, factory))
     code = 0
     try:
@@ -88,9 +88,10 @@ async def _serve(config: EngineConfig, factory: EngineFactory) -> int:
     return code
 
 
-def serve_metrics(config: EngineConfig) -> WSGIServer | None:
-    """Serve the engine's own ``/metrics`` in a thread, if the configuration wants it. Beyond loopback they are HTTPS,
-    and the client has to show a certificate, unless ``metrics_insecure``."""
+def serve_metrics(config: EngineConfig, ready: Callable[[], bool] = lambda: True) -> WSGIServer | None:
+    """Serve the engine's own ``/metrics`` in a thread, if the configuration wants it, and ``/readyz``, which answers
+    503 unless ``ready()``. Beyond loopback they are HTTPS, and the client has to show a certificate, unless
+    ``metrics_insecure``."""
     if config.metrics_port is None:
         return None
     tls = config.tls
@@ -101,6 +102,15 @@ def serve_metrics(config: EngineConfig) -> WSGIServer | None:
     server, _ = prometheus_client.start_http_server(
         config.metrics_port, config.metrics_host, metrics.REGISTRY, **proven
     )
+    exposition = prometheus_client.make_wsgi_app(metrics.REGISTRY)
+
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        if environ["PATH_INFO"] != "/readyz":
+            return exposition(environ, start_response)
+        start_response("200 OK" if ready() else "503 Service Unavailable", [("Content-Type", "text/plain")])
+        return [b"ready\n" if ready() else b"not ready\n"]
+
+    server.set_app(answer)
     return server
 
 

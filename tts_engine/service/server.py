@@ -158,6 +158,11 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         await self._server.start()
         self._sweeper = asyncio.create_task(self._sweep())
 
+    @property
+    def serves(self) -> bool:
+        """Whether requests are taken."""
+        return self._engine is not None and not self._draining
+
     async def serve(self, engine: SpeechEngine) -> None:
         """Take requests for ``engine``, which is warm."""
         self._engine_name = (await engine.status()).engine

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -217,6 +218,22 @@ async def test_metrics_beyond_loopback_are_told_to_clients_with_a_certificate_on
                 urllib.request.urlopen, url, context=ssl.create_default_context(cafile=files["ca"])
             ) as answer:
                 answer.read()
+    finally:
+        await asyncio.to_thread(server.shutdown)
+        server.server_close()
+
+
+async def test_the_port_of_the_metrics_says_whether_the_engine_takes_requests() -> None:
+    takes = False
+    server = serve_metrics(EngineConfig(metrics_port=0), lambda: takes)
+    assert server is not None
+    url = f"http://127.0.0.1:{server.server_port}/readyz"
+    try:
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            await asyncio.to_thread(urllib.request.urlopen, url)
+        takes = True
+        with await asyncio.to_thread(urllib.request.urlopen, url) as answer:
+            assert answer.status == 200
     finally:
         await asyncio.to_thread(server.shutdown)
         server.server_close()
