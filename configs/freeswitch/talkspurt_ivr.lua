@@ -8,8 +8,10 @@ local function encoded(text)
 end
 
 session:answer()
--- 4 to 10 digits, 3 tries, 5 s each, # ends
-local account = session:playAndGetDigits(4, 10, 3, 5000, "#", "ivr/ivr-please_enter_the_number.wav", "", "\\d+")
+-- 4 to 10 digits, 3 tries, 5 s each, # ends. The files are FreeSWITCH's own (freeswitch-sounds-en-us-callie); where one is
+-- missing, all three tries are over at once.
+local ask = "file_string://ivr/ivr-please_enter_the.wav!ivr/ivr-account_number.wav"
+local account = session:playAndGetDigits(4, 10, 3, 5000, "#", ask, "", "\\d+")
 if not session:ready() then return end
 
 local uuid = session:get_uuid()

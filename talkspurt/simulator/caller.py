@@ -346,8 +346,9 @@ def _remedy(status: int, dialect: str) -> str:
     key = dialect.replace("-", "_")
     if status == 403:
         return (
-            f". The route wants the carrier's proof: set TALKSPURT_CARRIER_SECRET to the secret in carriers.{key}, or, "
-            f"on a loopback listener without server.public_url, carriers.{key}.verify to false"
+            f". The route wants the carrier's proof: set TALKSPURT_CARRIER_SECRET to the secret in carriers.{key} "
+            f"(USERNAME:PASSWORD where it has both), or, on a loopback listener without server.public_url, "
+            f"carriers.{key}.verify to false"
         )
     return f". If carriers.{key} is missing in the server's configuration, add it" if status == 404 else ""
 

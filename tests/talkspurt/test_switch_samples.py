@@ -69,7 +69,14 @@ session = {}
 function session:answer() note("answer") end
 function session:ready() return true end
 function session:get_uuid() return "u-1" end
-function session:playAndGetDigits(...) return digits end
+-- Of FreeSWITCH (docs/phrase/phrase_en.xml).
+local sounds = {["ivr/ivr-please_enter_the.wav"] = true, ["ivr/ivr-account_number.wav"] = true}
+function session:playAndGetDigits(min, max, tries, timeout, ends, file)
+  for name in file:gsub("^file_string://", ""):gmatch("[^!]+") do
+    if not sounds[name] then return "" end  -- a file that cannot be opened ends all tries at once
+  end
+  return digits
+end
 function session:getVariable(name) return variables[name] end
 function session:setVariable(name, value) variables[name] = value end
 function session:execute(...) note(...) end

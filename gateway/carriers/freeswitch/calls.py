@@ -28,7 +28,8 @@ _NUMBER = re.compile(r"[A-Za-z0-9+*#_.-]{1,64}")
 _SIP = re.compile(r"sips?:[A-Za-z0-9+*#_.~%!$&=;?/:@\[\]-]{1,256}")
 _FILE = re.compile(r"/[A-Za-z0-9/_.-]{1,512}")
 _KEYS = frozenset("0123456789*#ABCD")
-_OF_FILES = ("PLAYBACK_START", "PLAYBACK_STOP", "CUSTOM", "mod_audio_stream::play", "mod_audio_stream::json")
+_OF_FILES = ("PLAYBACK_START", "PLAYBACK_STOP")
+_OF_MODULE = ("CUSTOM", "mod_audio_stream::play", "mod_audio_stream::json")
 
 Module = Literal["uuid_audio_stream", "uuid_audio_fork"]
 
@@ -104,6 +105,11 @@ class FreeSwitchCall:
                 self._switch.esl.play(self._uuid, file)
             case "mod_audio_stream::play", _:
                 log.warning("mod_audio_stream told of no file")
+            case "mod_audio_stream::json", {"type": "rawAudio"}:
+                log.warning(
+                    "the caller hears nothing: this mod_audio_stream plays no binary messages (the community edition "
+                    "does not), carriers.freeswitch.playback has to be file"
+                )
             case "mod_audio_stream::json", {"type": "mark", "name": str(name)}:
                 self._files.mark(name)
             case "mod_audio_stream::json", {"type": "clear"}:
@@ -152,7 +158,8 @@ class FreeSwitchCalls:
         self._variables = variables
         self._media_url = media_url
         self._calls: dict[str, FreeSwitchCall] = {}
-        self.esl = EslClient(config, ("DTMF", *(_OF_FILES if files else ())), self._on_event)
+        events = (*(_OF_FILES if files else ()), *(_OF_MODULE if module == "uuid_audio_stream" else ()))
+        self.esl = EslClient(config, ("DTMF", *events), self._on_event)
 
     @property
     def connected(self) -> bool:

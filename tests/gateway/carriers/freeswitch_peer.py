@@ -62,7 +62,9 @@ class FreeSwitch:
         await until(lambda: not self._writers, "the end of the connections")
 
     def event(self, name: str, uuid: str = "", body: str | None = None, **fields: str) -> None:
-        """Tell everyone of an event; header names with underscores for dashes."""
+        """Tell of an event, if it was asked for; header names with underscores for dashes."""
+        if (fields["Event_Subclass"] if name == "CUSTOM" else name) not in self.subscribed:
+            return
         event = {"Event-Name": name, **{key.replace("_", "-"): value for key, value in fields.items()}}
         if uuid:
             event["Unique-ID"] = uuid

@@ -71,12 +71,12 @@ def test_what_is_cleared_is_not_reported() -> None:
 
 
 @asynccontextmanager
-async def channel(switch: FreeSwitch) -> AsyncIterator[list[str]]:
+async def channel(switch: FreeSwitch, *, files: bool = True) -> AsyncIterator[list[str]]:
     """A call of ours on a channel of the switch; what it is told."""
     told: list[str] = []
     calls = FreeSwitchCalls(
         EslConfig(**kept(port=switch.port)), "uuid_audio_stream",
-        sample_rate=8000, flush_command="", start_options="", variables={}, files=True,
+        sample_rate=8000, flush_command="", start_options="", variables={}, files=files,
         media_url=lambda route, given: "",
     )  # fmt: skip
     switch.channels[UUID] = {}
@@ -137,6 +137,15 @@ async def test_a_channel_that_is_gone_is_logged_and_the_socket_goes_on(caplog: A
         await until(lambda: any("invalid session" in vars(each).get("why", "") for each in caplog.records), "the error")
         switch.event("DTMF", UUID, DTMF_Digit="5")
         await until(lambda: told == ["5"])
+
+
+async def test_a_module_that_plays_no_binary_messages_is_told_of(caplog: Any) -> None:
+    """The community edition passes the message that announces them on, as it does with all that it does not know."""
+    async with FreeSwitch() as switch, channel(switch, files=False) as told:
+        switch.module(UUID, "json", type="rawAudio", data={"sampleRate": 8000})
+        switch.event("DTMF", UUID, DTMF_Digit="5")
+        await until(lambda: told == ["5"])
+        assert any("hears nothing" in record.message for record in caplog.records)
 
 
 class Switch:
