@@ -18,11 +18,23 @@ USAGE_DAYS = 400
 
 _DAY_S = 86_400
 
+# Statements of every call are built once: SQLAlchemy takes longer to build one than SQLite to carry it out.
+_BEGIN = insert(records).on_conflict_do_nothing(index_elements=["id"])
+_END = (
+    update(records)
+    .where(records.c.id == bindparam("of_id"), records.c.outcome == "open")
+    .values({column.name: bindparam(column.name) for column in records.c})
+)
+_ADDED = insert(usage)
+_COUNT = _ADDED.on_conflict_do_update(
+    index_elements=["tenant", "day"],
+    set_={column.name: column + _ADDED.excluded[column.name] for column in usage.c if not column.primary_key},
+)
+
 
 def begin(connection: Connection, record: MeterRecord, owner: str) -> None:
     """Write a record that goes on, unless there is one of its id."""
-    values = record.model_dump() | {"owner": owner}
-    connection.execute(insert(records).values(**values).on_conflict_do_nothing(index_elements=["id"]))
+    connection.execute(_BEGIN, record.model_dump() | {"owner": owner})
 
 
 def write_ahead(connection: Connection, so_far: Iterable[MeterRecord]) -> None:
@@ -40,8 +52,7 @@ _MOVES = ("endedAt", "characters", "audioSeconds", "turns", "cuts", "gaps", "gap
 def end(connection: Connection, record: MeterRecord, owner: str) -> bool:
     """Write the end of a record and count it. Return False if that was done before."""
     begin(connection, record.model_copy(update={"outcome": "open"}), owner)  # its beginning may have been lost
-    was_open = update(records).where(records.c.id == record.id, records.c.outcome == "open")
-    if not connection.execute(was_open.values(**record.model_dump(), owner=owner)).rowcount:
+    if not connection.execute(_END, record.model_dump() | {"owner": owner, "of_id": record.id}).rowcount:
         return False
     count(connection, record)
     return True
@@ -58,9 +69,7 @@ def count(connection: Connection, record: MeterRecord) -> None:
         "audioSeconds": record.audioSeconds,
         "callSeconds": ended_at - record.startedAt if is_call else 0.0,
     }
-    added = insert(usage).values(tenant=record.tenant, day=_day(ended_at), **more)
-    sums = {name: usage.c[name] + added.excluded[name] for name in more}
-    connection.execute(added.on_conflict_do_update(index_elements=["tenant", "day"], set_=sums))
+    connection.execute(_COUNT, more | {"tenant": record.tenant, "day": _day(ended_at)})
 
 
 def open_owners(connection: Connection) -> Sequence[str]:
