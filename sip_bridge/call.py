@@ -16,7 +16,7 @@ from typing import Protocol
 from gateway.errors import Rejected
 from gateway.media.latch import Latch
 from gateway.media.timer import DeadlineTimer
-from gateway.seams.leg import CallEvents, TransferStart
+from gateway.seams.leg import CallEvents, Reception, TransferStart
 from sip_bridge.config import SipConfig, TrunkConfig
 from sip_bridge.dialog.dialog import Dialog, Refusal
 from sip_bridge.dialog.effects import (
@@ -284,6 +284,10 @@ class SipCall:
     def inbound(self) -> AudioFormat:
         """The format to which the caller's audio is decoded."""
         return _format(self.protocol.negotiation.agreed, inbound=True)
+
+    def reception(self) -> Reception | None:
+        """Return how the caller's sound arrived. None: nothing came."""
+        return self.rtp.reception()
 
     def send_frame(self, payload: bytes, now: float) -> bool:
         """Send one frame now. False: the socket is full, or nobody listens."""

@@ -32,7 +32,7 @@ from gateway.metering.record import MeterRecord
 from gateway.seams.call_record import CallLogSink, CallRecord
 from gateway.seams.calling import TransferPolicy
 from gateway.seams.dialogue import DialogueLink, Dialogues
-from gateway.seams.leg import CallInfo, MediaLeg, TransferStart
+from gateway.seams.leg import CallInfo, MediaLeg, Reception, TransferStart
 from gateway.seams.messages import (
     Config,
     End,
@@ -85,6 +85,22 @@ class Services(Means):
 def interruptible_word(value: Interruptible | bool) -> Interruptible:
     """Turn ConversationRelay's two spellings, a word or a boolean, into the word."""
     return ("any" if value else "none") if isinstance(value, bool) else value
+
+
+def _received(reception: Reception | None) -> dict[str, float | None]:
+    """Return the fields of a record that say how the caller's sound arrived."""
+    if reception is None:
+        return {}
+    lost, remote_jitter_s = reception.lost, reception.remote_jitter_s
+    return {
+        "packetsReceived": reception.received,
+        "packetsLost": lost,
+        "lossFraction": None if lost is None else round(lost / (reception.received + lost), 5),
+        "jitterMs": round(reception.jitter_s * 1000, 2),
+        "maxJitterMs": round(reception.max_jitter_s * 1000, 2),
+        "remotePacketsLost": reception.remote_lost,
+        "remoteJitterMs": None if remote_jitter_s is None else round(remote_jitter_s * 1000, 2),
+    }
 
 
 class Session:
@@ -223,6 +239,7 @@ class Session:
                 "gaps": stats.gaps,
                 "gapMs": round(stats.gap_s * 1000),
                 "firstPacketMs": stats.longest_first_packet_ms,
+                **_received(self._leg.reception()),
             }
         )
 

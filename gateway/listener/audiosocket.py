@@ -13,6 +13,7 @@ import ipaddress
 import logging
 import os
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,8 +25,9 @@ from gateway.carriers.asterisk.audiosocket import END, AudioSocketWire
 from gateway.carriers.caller import incoming_call
 from gateway.config import AudioSocketConfig, LimitsConfig
 from gateway.errors import ProtocolError, Rejected
+from gateway.media.arrival import MessageArrival
 from gateway.seams.incoming import IncomingCall
-from gateway.seams.leg import CallEvents, TransferStart
+from gateway.seams.leg import CallEvents, Reception, TransferStart
 from gateway.seams.media_messages import (
     DtmfReceived,
     Ignored,
@@ -66,6 +68,7 @@ class AudioSocketLeg(asyncio.Protocol):
         self._errors = 0
         self._full = False
         self._said_something = False
+        self._arrival: MessageArrival | None = None
 
     @property
     def uuid(self) -> UUID | None:
@@ -132,6 +135,8 @@ class AudioSocketLeg(asyncio.Protocol):
     def _on_message(self, message: Message) -> None:
         session = self._session
         if isinstance(message, MediaReceived):
+            if self._arrival is not None:
+                self._arrival.add(message.payload, now=time.monotonic())
             if session is not None and session.listening:
                 session.on_audio(message.payload)
         elif isinstance(message, StreamStarted):
@@ -153,6 +158,7 @@ class AudioSocketLeg(asyncio.Protocol):
         assert self._timer is not None
         self._timer.cancel()
         self.outbound = started.outbound
+        self._arrival = MessageArrival(started.inbound)
         self._silence = self._wire.audio(self.outbound.silence_frame())
         self._limit_buffer()
         started = replace(started, custom_parameters=self.expected.custom_parameters)
@@ -203,6 +209,10 @@ class AudioSocketLeg(asyncio.Protocol):
             self._transport.abort()
 
     # --- MediaLeg --------------------------------------------------------------------------------------------------
+
+    def reception(self) -> Reception | None:
+        """Return how the caller's sound arrived. None: nothing came."""
+        return None if self._arrival is None else self._arrival.reception()
 
     def send_frame(self, payload: bytes, now: float) -> bool:
         """Write one frame now, header and payload together. False: the peer's buffer is full."""

@@ -23,9 +23,10 @@ from gateway.carriers.caller import incoming_call
 from gateway.carriers.dialect import Dialect
 from gateway.errors import GatewayError, ProtocolError, Rejected
 from gateway.listener.receive_batching import ReceiveBatching
+from gateway.media.arrival import MessageArrival
 from gateway.seams.call_api import CallApi, OpenCallApi
 from gateway.seams.incoming import IncomingCall
-from gateway.seams.leg import CallEvents, TransferStart
+from gateway.seams.leg import CallEvents, Reception, TransferStart
 from gateway.seams.media_messages import (
     DtmfReceived,
     FlowControl,
@@ -118,6 +119,7 @@ class MediaConnection(WSListener):
         self._session: CallEvents | None = None
         self._errors = 0
         self._complaints = 0
+        self._arrival: MessageArrival | None = None
         self._in_a_row = 0
         """Frames of this read that have been taken."""
         self._put_off: deque[tuple[WSMsgType, bool, bytes]] = deque()
@@ -186,6 +188,8 @@ class MediaConnection(WSListener):
                     if self.dialect.is_media(payload, binary=kind is _BINARY):
                         if receiving is not None:
                             receiving.skipped(len(payload))
+                        if self._arrival is not None:
+                            self._arrival.skip()
                         return
                 if receiving is not None:
                     receiving.wake()
@@ -303,6 +307,7 @@ class MediaConnection(WSListener):
             if session is not None:
                 raise ProtocolError(f"{self.dialect.name}: a second start on one stream")
             self.outbound = message.outbound
+            self._arrival = MessageArrival(message.inbound)
             if self._setup_timer is not None:
                 self._setup_timer.cancel()
             self._session = session = self._accept(
@@ -325,6 +330,8 @@ class MediaConnection(WSListener):
                 raise ProtocolError(f"{self.dialect.name}: {type(message).__name__} before the stream's start")
         elif isinstance(message, MediaReceived):
             if session.listening:
+                if self._arrival is not None:
+                    self._arrival.add(message.payload, now=time.monotonic())
                 session.on_audio(message.payload)
         elif isinstance(message, DtmfReceived):
             session.on_digit(message.digit)
@@ -340,6 +347,10 @@ class MediaConnection(WSListener):
             self.close(WSCloseCode.POLICY_VIOLATION, f"no start message within {self._setup_timeout_s:g} s")
 
     # --- MediaLeg --------------------------------------------------------------------------------------------------
+
+    def reception(self) -> Reception | None:
+        """Return how the caller's sound arrived. None: nothing came."""
+        return None if self._arrival is None else self._arrival.reception()
 
     def send_frame(self, payload: bytes, now: float) -> bool:
         """Write one frame now. False: the peer's buffer is full."""

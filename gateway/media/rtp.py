@@ -146,7 +146,10 @@ class OutgoingStream:
 class IncomingStream:
     """Counts what a receiver report says about one sender (RFC 3550 appendix A)."""
 
-    __slots__ = ("_base", "_clock_hz", "_cycles", "_prior", "_transit", "highest", "jitter", "received", "ssrc")
+    __slots__ = (
+        "_base", "_clock_hz", "_cycles", "_max_jitter", "_moved", "_prior", "_transit", "highest", "jitter", "moves",
+        "received", "ssrc",
+    )  # fmt: skip
 
     def __init__(self, *, ssrc: int, clock_hz: int) -> None:
         self.ssrc = ssrc
@@ -155,6 +158,10 @@ class IncomingStream:
         """Highest sequence number, extended by the count of its wraps."""
         self.jitter = 0.0
         """Interarrival jitter, in units of the clock."""
+        self.moves = 0
+        """Number of differences of transit time in the jitter."""
+        self._moved = 0.0
+        self._max_jitter = 0.0
         self._clock_hz = clock_hz
         self._base: int | None = None
         self._cycles = 0
@@ -176,12 +183,26 @@ class IncomingStream:
             moved = abs(transit - self._transit)
             if moved < self._clock_hz * 10:
                 self.jitter += (moved - self.jitter) / 16
+                self.moves += 1
+                self._moved += moved
+                if self.jitter > self._max_jitter:
+                    self._max_jitter = self.jitter
         self._transit = transit
 
     @property
     def jitter_s(self) -> float:
         """Interarrival jitter, seconds."""
         return self.jitter / self._clock_hz
+
+    @property
+    def max_jitter_s(self) -> float:
+        """The highest that the interarrival jitter has been, seconds."""
+        return self._max_jitter / self._clock_hz
+
+    @property
+    def moved_s(self) -> float:
+        """Sum of all differences of transit time, seconds. Divided by ``moves`` it is what the jitter smooths."""
+        return self._moved / self._clock_hz
 
     @property
     def expected(self) -> int:

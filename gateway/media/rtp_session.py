@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.errors import ProtocolError
+from gateway.media.arrival import Arrival
 from gateway.media.dtmf import EventPacket, TelephoneEvents, event_packets
 from gateway.media.jitter_buffer import JitterBuffer
 from gateway.media.latch import Latch, PeerAddress
@@ -131,6 +132,7 @@ class RtpSession:
         keep_alive: show in silence of ours that we are there.
         on_report: told with every report of ours, when the peer begins another stream, and at the end: packets lost
             since then, and jitter (seconds).
+        arrival: adds up what came, for a call that may have several sessions.
         luck: where numbers begin and when reports are sent; must not be guessable (RFC 3550 section 5.1).
     """
 
@@ -148,6 +150,7 @@ class RtpSession:
         report_every_s: float = INTERVAL_S,
         keep_alive: bool = True,
         on_report: Callable[[int, float], None] = lambda lost, jitter_s: None,
+        arrival: Arrival | None = None,
         luck: random.Random | None = None,
     ) -> None:
         self.terms = terms
@@ -164,6 +167,7 @@ class RtpSession:
         self._report_every_s = report_every_s
         self._keep_alive = keep_alive
         self._on_report = on_report
+        self._arrival = arrival or Arrival()
         self._luck = luck or random.SystemRandom()
         self._arrivals: _Arrivals | None = None
         self._dtmf: deque[tuple[float, int, EventPacket]] = deque()
@@ -302,6 +306,7 @@ class RtpSession:
             # A transfer or hold music begins a new stream, but not a new call.
             self._tell_losses()
             arrivals = self._arrivals = _Arrivals(packet.ssrc, terms.audio.rtp_clock_hz)
+            self._arrival.begin(arrivals.stream)
         arrivals.stream.add(packet.sequence, packet.timestamp, now=now)
         payload: bytes | None = packet.payload or None
         if packet.payload_type == terms.receive_dtmf_type:
@@ -323,6 +328,9 @@ class RtpSession:
         except ProtocolError:
             self.unreadable += 1
             return
+        remote = self.reporter.remote
+        if remote is not None:
+            self._arrival.remote = remote.lost, remote.jitter / self.terms.audio.rtp_clock_hz
         if trip_s is not None:
             self._events.on_round_trip(trip_s)
 

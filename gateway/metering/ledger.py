@@ -45,7 +45,11 @@ def write_ahead(connection: Connection, so_far: Iterable[MeterRecord]) -> None:
         connection.execute(is_open.values({name: bindparam(name) for name in _MOVES}), values)
 
 
-_MOVES = ("endedAt", "characters", "audioSeconds", "turns", "cuts", "gaps", "gapMs", "firstPacketMs")
+_MOVES = (
+    *("endedAt", "characters", "audioSeconds", "turns", "cuts", "gaps", "gapMs", "firstPacketMs"),
+    *("packetsReceived", "packetsLost", "lossFraction", "jitterMs", "maxJitterMs"),
+    *("remotePacketsLost", "remoteJitterMs"),
+)
 """Fields of a record that change while it is open."""
 
 

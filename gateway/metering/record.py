@@ -42,6 +42,22 @@ class MeterRecord(BaseModel):
     gapMs: int = 0
     firstPacketMs: float | None = None
     """The longest wait for a first packet. None: nobody waited."""
+    packetsReceived: int | None = None
+    """Packets of sound from the caller; over a WebSocket messages, while anybody listened to the caller. None, here and
+    below: the leg did not say, or nothing came."""
+    packetsLost: int | None = None
+    """Packets of the caller that never came, by their numbers in RTP. None: a WebSocket, where none is lost."""
+    lossFraction: float | None = None
+    """Their share of all that were sent, 0 to 1 (RFC 3550, over the whole call)."""
+    jitterMs: float | None = None
+    """Mean difference of transit time between packets, which RFC 3550 section 6.4.1 smooths. A message of a WebSocket
+    is due when the one before it has been played."""
+    maxJitterMs: float | None = None
+    """The highest that the interarrival jitter of RFC 3550 has been."""
+    remotePacketsLost: int | None = None
+    """Our packets that the peer did not get, by its last RTCP report."""
+    remoteJitterMs: float | None = None
+    """Interarrival jitter of our packets, by the peer's last RTCP report."""
 
 
 class UsageDay(BaseModel):

@@ -42,6 +42,13 @@ records = Table(
     *(Column(name, Integer, nullable=False) for name in _NUMBERS),
     Column("audioSeconds", Float, nullable=False),
     Column("firstPacketMs", Float),
+    Column("packetsReceived", Integer),
+    Column("packetsLost", Integer),
+    Column("lossFraction", Float),
+    Column("jitterMs", Float),
+    Column("maxJitterMs", Float),
+    Column("remotePacketsLost", Integer),
+    Column("remoteJitterMs", Float),
     Column("owner", String(32), nullable=False),  # the process that writes it; never shown
     Index("records_by_tenant", "tenant", "startedAt", "id"),
     Index("records_by_owner", "outcome", "owner"),
@@ -72,6 +79,18 @@ schema = Table("records_schema", metadata, Column("version", Integer, primary_ke
 STEPS: Mapping[int, Sequence[str]] = {
     # What a crash left had no length, and was in no day; what was written ahead of it is not known any more.
     2: ("""UPDATE records SET "endedAt" = "startedAt" WHERE outcome = 'crashed' AND "endedAt" IS NULL""",),
+    3: tuple(
+        f'ALTER TABLE records ADD COLUMN "{name}" {kind}'
+        for name, kind in (
+            ("packetsReceived", "INTEGER"),
+            ("packetsLost", "INTEGER"),
+            ("lossFraction", "FLOAT"),
+            ("jitterMs", "FLOAT"),
+            ("maxJitterMs", "FLOAT"),
+            ("remotePacketsLost", "INTEGER"),
+            ("remoteJitterMs", "FLOAT"),
+        )
+    ),
 }
 """What makes each version of the one before it, in SQL. New tables are made anyway. Version 1 said no version."""
 

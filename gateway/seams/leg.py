@@ -35,6 +35,24 @@ class CallInfo:
     """Host of a SIP call, with its port where there is one, at which numbers are users."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reception:
+    """How sound has arrived so far in a call."""
+
+    received: int
+    """Packets or messages of the caller."""
+    lost: int | None
+    """Packets of the caller that never came. None: the transport loses none, and says of none."""
+    jitter_s: float
+    """Mean difference of transit time between two packets, which RFC 3550 section 6.4.1 smooths."""
+    max_jitter_s: float
+    """The highest that the interarrival jitter of RFC 3550 has been."""
+    remote_lost: int | None
+    """Our packets that the peer did not get, by its last report. None: it has reported nothing."""
+    remote_jitter_s: float | None
+    """Interarrival jitter of our packets, by the peer's last report."""
+
+
 class TransferStart(enum.Enum):
     """What a leg made of the wish to transfer its call."""
 
@@ -54,6 +72,10 @@ class MediaLeg(Protocol):
     @property
     def outbound(self) -> AudioFormat:
         """Format of the audio that we send; it stays the same for the whole call."""
+        ...
+
+    def reception(self) -> Reception | None:
+        """Return how the caller's sound arrived. None: nothing came."""
         ...
 
     def send_frame(self, payload: bytes, now: float) -> bool:

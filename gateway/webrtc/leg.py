@@ -11,8 +11,9 @@ from typing import Any
 
 from gateway.carriers.caller import without_fields
 from gateway.errors import Rejected
+from gateway.media.arrival import Arrival
 from gateway.seams.incoming import IncomingCall
-from gateway.seams.leg import CallEvents, TransferStart
+from gateway.seams.leg import CallEvents, Reception, TransferStart
 from gateway.webrtc.channel import Channel
 from gateway.webrtc.dialogue import BrowserDialogue
 from gateway.webrtc.peer import Peer
@@ -67,6 +68,8 @@ class WebRtcLeg:
         self.parameters = parameters
         self.browser = browser
         self.token = token
+        self.arrival = Arrival()
+        """How the caller's sound came, over all connections."""
         self.peer: Peer | None = None
         """The connection that carries media now."""
         self._next: Peer | None = None
@@ -201,6 +204,10 @@ class WebRtcLeg:
             self._session.on_audio(payload)
 
     # --- MediaLeg --------------------------------------------------------------------------------------------------
+
+    def reception(self) -> Reception | None:
+        """Return how the caller's sound arrived. None: nothing came."""
+        return self.arrival.reception()
 
     def send_frame(self, payload: bytes, now: float) -> bool:
         """Send one frame now. False: the socket is full, or the browser is away."""

@@ -19,6 +19,7 @@ from typing import Protocol, cast
 from aiortc import RTCCertificate, RTCDtlsTransport, RTCIceCandidate, RTCIceParameters, RTCIceTransport
 
 from gateway.errors import Rejected
+from gateway.media.arrival import Arrival
 from gateway.media.rtp_session import RtpEvents, RtpSession, RtpStats, RtpTerms
 from gateway.media.srtp import Srtp
 from gateway.media.timer import DeadlineTimer
@@ -77,6 +78,7 @@ class Peer:
         channel: whether to accept a data channel that is offered.
         max_message_bytes: largest message on the data channel.
         on_report: told once a second while the peer sends: packets lost since the last time, jitter in seconds.
+        arrival: adds up what came, over all connections of the call.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Peer:
         channel: bool,
         max_message_bytes: int,
         on_report: Callable[[int, float], None] = lambda lost, jitter_s: None,
+        arrival: Arrival | None = None,
     ) -> None:
         self.offer = offer
         self.codec = codec
@@ -123,6 +126,7 @@ class Peer:
             report_every_s=_REPORT_EVERY_S,
             keep_alive=False,  # ICE keeps the path alive
             on_report=on_report,
+            arrival=arrival,
         )
         self._timer = DeadlineTimer(self.rtp)
         self._task: asyncio.Task[None] | None = None

@@ -306,6 +306,7 @@ class WebRtc:
             offer, codec, leg, self._ice_settings(),
             connect_timeout_s=config.connect_timeout_s, lost_after_s=config.lost_after_s,
             channel=config.data_channel, max_message_bytes=config.message_bytes, on_report=self._on_report,
+            arrival=leg.arrival,
         )  # fmt: skip
 
     def _forget(self, leg: WebRtcLeg) -> None:

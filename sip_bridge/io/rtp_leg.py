@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from gateway.media.arrival import Arrival
 from gateway.media.latch import Latch, PeerAddress
 from gateway.media.rtp_session import RtpEvents, RtpSession, RtpTerms
 from gateway.media.srtp import Srtp
 from gateway.media.timer import DeadlineTimer
+from gateway.seams.leg import Reception
 from sip_bridge.io.ports import PortPair
 from sip_bridge.message.sdp import Agreed
 
@@ -93,12 +95,17 @@ class RtpLeg:
         self._latch = latch
         self._silence_s = silence_s
         self._on_report = on_report
+        self._arrival = Arrival()
         self._loop = asyncio.get_running_loop()
         self._timer = DeadlineTimer(self)
         self._rtp, self._rtcp = _Port(self._received), _Port(self._received_rtcp)
         self._agreed: Agreed | None = None
         self._ports: PortPair | None = None
         self._closed = False
+
+    def reception(self) -> Reception | None:
+        """Return how the caller's sound arrived. None: nothing came."""
+        return self._arrival.reception()
 
     def open(self, ports: PortPair) -> None:
         """Receive on these ports. ``close`` gives them back."""
@@ -132,6 +139,7 @@ class RtpLeg:
                 wall=time.time(),
                 latch=self._latch,
                 on_report=self._on_report,
+                arrival=self._arrival,
             )
         else:
             self.session.agree(terms, now=now)

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.errors import Rejected
 from gateway.seams.incoming import IncomingCall
+from gateway.seams.leg import Reception
 from gateway.seams.shared_state import Handoff
 from talkspurt.build import Gateway
 from tests.gateway.http.api_gateway import api_gateway
@@ -27,6 +28,9 @@ class Leg:
 
     def __init__(self) -> None:
         self.hung_up: list[str] = []
+
+    def reception(self) -> Reception | None:
+        return None
 
     def send_frame(self, payload: bytes, now: float) -> bool:
         return True

@@ -308,6 +308,9 @@ class VirtualSession:
 
     # --- the leg -----------------------------------------------------------------------------------------------------
 
+    def reception(self) -> None:
+        return None
+
     def send_frame(self, payload: bytes, now: float) -> bool:
         self._last_frame_at = self._loop.time()
         self.note(f"frame {payload.decode()}")

@@ -61,7 +61,18 @@ async def found(records: Records, tenant: str = "shop") -> list[MeterRecord]:
 
 
 async def test_a_record_comes_back_as_it_was_and_its_day_counts_it(tmp_path: Path) -> None:
-    over = ended(call(1), cuts=1, gaps=2, gapMs=300, turns=4, firstPacketMs=88.5, from_="+4930", to="+4989")
+    over = ended(
+        call(1),
+        cuts=1,
+        gaps=2,
+        gapMs=300,
+        turns=4,
+        firstPacketMs=88.5,
+        lossFraction=0.25,
+        packetsLost=1,
+        from_="+4930",
+        to="+4989",
+    )
     async with opened(tmp_path) as records:
         begun(records, call(1))
         (going_on,) = await found(records)
@@ -170,9 +181,13 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date_and_a_later_one
         with records._database.begin() as connection:
             connection.exec_driver_sql("DROP TABLE records_schema")
             connection.exec_driver_sql("UPDATE records SET outcome = 'crashed'")
+            for column in ("packetsReceived", "packetsLost", "lossFraction", "jitterMs", "maxJitterMs"):
+                connection.exec_driver_sql(f'ALTER TABLE records DROP COLUMN "{column}"')
+            for column in ("remotePacketsLost", "remoteJitterMs"):
+                connection.exec_driver_sql(f'ALTER TABLE records DROP COLUMN "{column}"')
     async with opened(tmp_path) as records:
         (crashed,) = await found(records)
-        assert crashed.endedAt == crashed.startedAt
+        assert crashed.endedAt == crashed.startedAt and crashed.packetsLost is None
         assert records._database is not None
         with records._database.begin() as connection:
             assert connection.exec_driver_sql("SELECT version FROM records_schema").scalars().all() == [VERSION]

@@ -9,7 +9,10 @@ from typing import Any
 
 import aiohttp
 
-from gateway.seams.messages import Text
+from gateway.seams.leg import Reception
+from gateway.seams.messages import Subscribe, Text
+from talkspurt.simulator.carrier_leg import CarrierLeg
+from talkspurt.simulator.carriers import TwilioCarrier
 from tests.gateway.call.test_calls import CALL, Leg
 from tests.gateway.http.api_gateway import api_gateway
 from tests.waiting import until
@@ -72,6 +75,36 @@ async def test_calls_and_requests_are_recorded_and_outlive_the_process(tmp_path:
 
         assert (await got(http, "/v1/usage", "two"))["days"] == []
         assert (await got(http, "/v1/records", "two"))["records"] == []
+
+
+async def test_a_record_says_how_the_sound_arrived(tmp_path: Path) -> None:
+    sections: dict[str, Any] = {
+        "carriers": {"twilio": {"verify": False}}, "records": {"database_url": f"sqlite:///{tmp_path}/records.sqlite3"},
+    }  # fmt: skip
+    async with api_gateway(tmp_path, **sections) as (made, _, url), aiohttp.ClientSession(url) as http:
+        carrier = CarrierLeg(TwilioCarrier(1, {}))
+        await carrier.connect(f"{url.replace('http', 'ws')}/media/twilio/default")
+        await until(lambda: len(made.directory), "the call")
+        (session,) = made.directory
+        session.on_message(Subscribe(media=True))
+        await until(lambda: session.listening, "somebody who listens")
+        for _ in range(5):
+            carrier.send_uplink()  # all at once: each but the first is early
+        await carrier.aclose(30)
+        await until(lambda: not len(made.directory), "the end of the call")
+        (record,) = (await got(http, "/v1/records"))["records"]
+        assert (record["packetsReceived"], record["packetsLost"], record["remotePacketsLost"]) == (5, None, None)
+        assert record["jitterMs"] > 0 and record["maxJitterMs"] > 0
+
+        leg = Leg()
+        leg.reception = lambda: Reception(  # type: ignore[method-assign]
+            received=30, lost=10, jitter_s=0.0123, max_jitter_s=0.05, remote_lost=2, remote_jitter_s=0.004
+        )
+        made.calls.begin(replace(CALL, call_id=""), leg).end("over", hang_up=True)
+        await until(lambda: not len(made.directory), "the end of the call")
+        _, record = (await got(http, "/v1/records"))["records"]
+        assert (record["packetsLost"], record["lossFraction"], record["jitterMs"]) == (10, 0.25, 12.3)
+        assert (record["maxJitterMs"], record["remotePacketsLost"], record["remoteJitterMs"]) == (50.0, 2, 4.0)
 
 
 async def test_without_a_database_there_are_days_and_no_records_and_no_numbers(tmp_path: Path) -> None:
