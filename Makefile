@@ -39,6 +39,10 @@ bench-gpu: $(VENV)/.test     ## the engine alone, then the whole product, on an 
 	$(BIN)/python benchmarks/h200_cosyvoice.py build/bench-gpu/engine.jsonl $(ENGINE)
 	$(BIN)/python benchmarks/h200_product.py build/bench-gpu/product.jsonl --model $(MODEL) $(PRODUCT)
 
+# An hour, or SECONDS=180. SOAK="--capacity 40" spares the measurement of what the machine carries.
+soak: $(VENV)/.run           ## calls come and go for an hour: nothing may grow or get lost
+	$(BIN)/python benchmarks/soak.py --seconds $(if $(filter command environment,$(origin SECONDS)),$(SECONDS),3600) $(SOAK)
+
 SECONDS ?= 600
 fuzz: $(VENV)/.fuzz          ## each parser for SECONDS under atheris; TARGETS=sip-message,dialogue for some of them
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --targets "$(TARGETS)"
@@ -98,4 +102,4 @@ $(VENV)/.fuzz: $(VENV)/bin/python pyproject.toml
 $(VENV)/.docs: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[docs]' && touch $@
 
-.PHONY: run test test-hermetic coverage test-peers test-gpu check bench bench-gpu fuzz docs lock sbom audit clean
+.PHONY: run test test-hermetic coverage test-peers test-gpu check bench bench-gpu soak fuzz docs lock sbom audit clean
