@@ -767,6 +767,11 @@ class LimitsConfig(Section):
 
     calls: int = Field(500, gt=0)
     """Most live calls of this process. One more is rejected; at the limit the readiness check answers 503."""
+    tick_lateness_ms: int = 0
+    """Take no new calls, and answer the readiness check with 503, while the 99th percentile of how late ticks of the
+    frame timer were in the last five seconds is over this, milliseconds, until it is below the next smaller value. One
+    of 5, 10, 20 and 50; 20 is one frame, which callers' jitter buffers still hide. Less keeps calls smoother; more lets
+    more in. 0: never."""
     turn_chars: int = Field(20_000, gt=0)
     """Longest text of one turn, characters."""
     turns_queued: int = Field(64, gt=0)
@@ -804,6 +809,13 @@ class LimitsConfig(Section):
 
     _redis_can_be_asked = field_validator("redis_url")(_of_redis)
 
+    @field_validator("tick_lateness_ms")
+    @classmethod
+    def _is_counted(cls, value: int) -> int:
+        if value not in (0, 5, 10, 20, 50):  # bounds of the histogram of ticks
+            raise ValueError(f"{value} is not counted, expected 0, 5, 10, 20 or 50")
+        return value
+
 
 class DirectoryConfig(Section):
     """What several gateways know together: which stream tokens have begun a call, and what ended calls left for the
@@ -813,6 +825,9 @@ class DirectoryConfig(Section):
     """Redis that all gateways share, `redis://:PASSWORD@HOST:6379/0` or `rediss://` (TLS). Needs the extra `cluster`,
     and `server.stream_token_secret`, the same for all. Without it each gateway knows its own calls only. While Redis
     does not answer, calls begin and go on; what a call of another gateway left is answered with 503."""
+    address: str = Field("", pattern=r"^$|^https?://[^/]+/?$")
+    """Where the other gateways reach this one, e.g. `http://10.0.0.5:8080`; each has its own. Requests about a call of
+    another gateway (`/v1/calls/{id}…`, WHIP) are then passed on to that one. Empty: they are answered with 404."""
     redis_timeout_s: float = Field(0.5, gt=0)
     """How long Redis may take to answer, seconds. More rides out a slow Redis; less answers 503 sooner."""
 

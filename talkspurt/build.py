@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import signal
 import sys
 import time
@@ -12,17 +13,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 from aiohttp import web
 
 from gateway.call.calls import LiveCalls
-from gateway.call.directory import LocalDirectory
+from gateway.call.directory import LocalDirectory, number_of
 from gateway.call.expected import ExpectedCalls
 from gateway.call.garbage import collect_between_calls, keep_what_exists
 from gateway.call.handoff import Handoffs
 from gateway.call.hearing.listening import hearing
 from gateway.call.known_voices import KnownVoices
+from gateway.call.overload import LOOK_S, Overload
 from gateway.call.session import Services, Session
 from gateway.call_log.log import CallLog
 from gateway.calling.policy import CallingPolicy
@@ -89,6 +92,11 @@ from talkspurt.recognisers import recognisers_for_gateway, turn_model_for_gatewa
 from tts_engine.errors import EngineError
 from tts_engine.service.client import GrpcEngine
 
+if TYPE_CHECKING:
+    from gateway.cluster.gateways import Gateways  # redis-py, of the extra [cluster]
+
+log = logging.getLogger(__name__)
+
 CLAIMS_KEPT_S = 3600.0
 """How long other processes remember a stream token beyond its time."""
 
@@ -122,13 +130,25 @@ class Gateway:
         self.engine = engine
         self.carriers = config.carriers.configured()
         self.metrics = Metrics(version=__version__, calls_limit=config.limits.calls)
-        self.directory: LocalDirectory[Session] = LocalDirectory(limit=config.limits.calls, worker=index)
+        self.directory: LocalDirectory[Session] = LocalDirectory(
+            limit=config.limits.calls, worker=index, gateway=number_of(config.directory.address)
+        )
+        self.overload = Overload(self.metrics.tick_lateness, limit_s=config.limits.tick_lateness_ms / 1000)
         shared = place.shared if place is not None else None
+        self.gateways: Gateways | None = None
         redis = config.directory.redis_url
         if redis is not None:
+            from gateway.cluster.gateways import Gateways
             from gateway.cluster.redis_state import RedisState  # redis-py, of the extra [cluster]
 
             shared = RedisState(redis.get_secret_value(), timeout_s=config.directory.redis_timeout_s)
+            if config.directory.address:
+                self.gateways = Gateways(
+                    redis.get_secret_value(),
+                    config.directory.address,
+                    timeout_s=config.directory.redis_timeout_s,
+                    message_bytes=config.limits.message_bytes,
+                )
         self.shared = shared
         self.handoffs = Handoffs(shared=shared)
         # A webhook that is repeated after its call asks for the same token, so tokens are remembered beyond their time.
@@ -258,6 +278,8 @@ class Gateway:
         )
         self.auth = Authenticator(config.auth, config.server, config.routes, self.tokens, self.limiter)
         self.app = self._app()
+        if self.gateways is not None:
+            self.app.middlewares.append(self.gateways.middleware())
         if place is not None:
             self.app.middlewares.append(place.siblings.middleware(self.directory.owner))
         self.server = GatewayServer(
@@ -329,6 +351,16 @@ class Gateway:
         app.on_response_prepare.append(rate_limit.add)
         return app
 
+    async def watch_load(self) -> None:
+        """Refuse new calls while there is too much to do, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            too_much = self.overload.look()
+            if too_much != self.directory.overloaded:
+                log.warning("frames are late, no new calls" if too_much else "frames are in time, calls may come",
+                            extra={"calls": len(self.directory)})  # fmt: skip
+            self.directory.overloaded = too_much
+
     async def drain(self) -> None:
         """Take no new calls. Live calls may finish within ``server.drain_s``; then the rest is hung up.
 
@@ -372,6 +404,8 @@ async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None
             stack.push_async_callback(made.shared.aclose)
             stack.push_async_callback(made.handoffs.shared)
             stack.push_async_callback(made.claims.asked)
+        if made.gateways is not None:
+            stack.push_async_callback(made.gateways.aclose)
         if made.call_log is not None:
             made.call_log.start()
             stack.push_async_callback(made.call_log.aclose)
@@ -409,7 +443,10 @@ async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None
             made.health.watch(),
             made.known_voices.watch(),
             collect_between_calls(lambda: len(made.directory)),
+            made.watch_load(),
         ]
+        if made.gateways is not None:
+            watches.append(made.gateways.watch())
         if made.records_webhook is not None:
             watches.append(made.records_webhook.run())
         recording = config.recording

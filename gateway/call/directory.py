@@ -5,6 +5,7 @@ Call ids carry the worker's index, so that any process knows who owns a call; th
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
@@ -25,6 +26,11 @@ SPENT = 50_000
 none that is still good."""
 
 C = TypeVar("C", bound=Listed)
+
+
+def number_of(address: str) -> str:
+    """Return the four digits that name a gateway of several in the ids of its calls; empty for no address."""
+    return hashlib.sha256(address.encode()).hexdigest()[:4] if address else ""
 
 
 class Directory(Protocol[C]):
@@ -75,22 +81,26 @@ class LocalDirectory(Generic[C]):
     Args:
         limit: most live calls at a time (``limits.calls``).
         worker: index of this process, 0-255.
+        gateway: four hexadecimal digits that name this gateway among several; empty: it is alone.
     """
 
-    def __init__(self, *, limit: int, worker: int = 0) -> None:
+    def __init__(self, *, limit: int, worker: int = 0, gateway: str = "") -> None:
         if not 0 <= worker <= 255:
             raise ValueError(f"worker index is {worker}, expected 0 to 255")
         self.limit = limit
         self.worker = worker
+        self.gateway = gateway
         self.draining = False
+        self.overloaded = False
+        """Is there so much to do that one more call would cost the others their quality?"""
         self._calls: dict[str, C] = {}
         self._spent: dict[bytes, int] = {}
         """Id of a stream token -> when it expires, in the order in which calls began. A webhook that is repeated after
         its call asks for the same id, so ids are remembered beyond their time, up to ``SPENT`` of them."""
 
     def new_call_id(self) -> str:
-        """A fresh id that names this worker."""
-        return f"VX{self.worker:02x}{secrets.token_hex(15)}"
+        """A fresh id that names this worker, and this gateway among several."""
+        return f"VX{self.worker:02x}{self.gateway}{secrets.token_hex(15)}"[:34]
 
     def owner(self, call_id: str) -> int:
         """The worker's index in the id.
@@ -111,6 +121,10 @@ class LocalDirectory(Generic[C]):
         if self.draining:
             raise Rejected(
                 "the server is draining and takes no new calls", status=503, code="draining", retry_after_s=5
+            )
+        if self.overloaded:
+            raise Rejected(
+                "frames are late already (limits.tick_lateness_ms)", status=503, code="overloaded", retry_after_s=5
             )
         if len(self._calls) >= self.limit:
             raise Rejected(

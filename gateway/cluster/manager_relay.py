@@ -13,7 +13,8 @@ from contextlib import suppress
 import aiohttp
 from aiohttp import web
 
-from gateway.cluster.siblings import AGAIN_S, Siblings, close_code
+from gateway.cluster.passing import close_code
+from gateway.cluster.siblings import AGAIN_S, Siblings
 from gateway.errors import Rejected
 
 _SESSION = re.compile(r'"sessionId"\s*:\s*"(VX([0-9a-f]{2})[0-9a-f]{30})"')

@@ -21,7 +21,7 @@ from gateway.seams.shared_state import Handoff
 KEEP_S = 3600
 """How long a handoff waits for whoever asks for it."""
 
-_FAULTS = (RedisError, OSError, TimeoutError)
+FAULTS = (RedisError, OSError, TimeoutError)
 
 T = TypeVar("T")
 
@@ -38,22 +38,22 @@ class RedisState:
         self._redis: Redis = Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
 
     async def claim(self, token_id: bytes, *, keep_s: float) -> bool:
-        return bool(await _asked(self._redis.set(_token(token_id), 1, nx=True, px=max(1, round(keep_s * 1000)))))
+        return bool(await asked(self._redis.set(_token(token_id), 1, nx=True, px=max(1, round(keep_s * 1000)))))
 
     async def is_claimed(self, token_id: bytes) -> bool:
-        return bool(await _asked(self._redis.exists(_token(token_id))))
+        return bool(await asked(self._redis.exists(_token(token_id))))
 
     async def leave(self, dialect: str, call_sid: str, handoff: Handoff) -> None:
         pipeline = self._redis.pipeline(transaction=True)
         # The time of Redis orders what two dialects left. It is read first, since a transaction has no results inside.
-        seconds, micros = await _asked(cast("Awaitable[tuple[int, int]]", self._redis.time()))
+        seconds, micros = await asked(cast("Awaitable[tuple[int, int]]", self._redis.time()))
         kept = orjson.dumps({"at": seconds + micros / 1e6, "handoff": asdict(handoff)})
         pipeline.hset(_calls(call_sid), dialect, kept)  # type: ignore[arg-type]  # bytes are a value too
         pipeline.expire(_calls(call_sid), KEEP_S)
-        await _asked(pipeline.execute())
+        await asked(pipeline.execute())
 
     async def left(self, call_sid: str) -> Sequence[tuple[str, Handoff]]:
-        kept = await _asked(cast("Awaitable[dict[bytes, bytes]]", self._redis.hgetall(_calls(call_sid))))
+        kept = await asked(cast("Awaitable[dict[bytes, bytes]]", self._redis.hgetall(_calls(call_sid))))
         read = [(dialect.decode(), orjson.loads(value)) for dialect, value in kept.items()]
         read.sort(key=lambda entry: -entry[1]["at"])
         return [(dialect, Handoff(**value["handoff"])) for dialect, value in read]
@@ -62,7 +62,7 @@ class RedisState:
         pipeline = self._redis.pipeline(transaction=True)
         pipeline.hget(_calls(call_sid), dialect)
         pipeline.hdel(_calls(call_sid), dialect)
-        value, _ = await _asked(cast("Awaitable[list[Any]]", pipeline.execute()))
+        value, _ = await asked(cast("Awaitable[list[Any]]", pipeline.execute()))
         return None if value is None else Handoff(**orjson.loads(value)["handoff"])
 
     async def aclose(self) -> None:
@@ -78,10 +78,10 @@ def _calls(call_sid: str) -> str:
     return f"talkspurt:left:{quote(call_sid, safe='')}"
 
 
-async def _asked(answer: Awaitable[T]) -> T:
+async def asked(answer: Awaitable[T]) -> T:
     try:
         return await answer
-    except _FAULTS as exc:
+    except FAULTS as exc:
         raise Rejected(
             f"Redis (directory.redis_url) does not answer: {type(exc).__name__}",
             status=503, code="directory_unavailable", retry_after_s=1.0,

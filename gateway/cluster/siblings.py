@@ -15,24 +15,17 @@ from typing import Any
 
 import aiohttp
 import orjson
-from aiohttp import web
+from aiohttp import ClientWebSocketResponse, web
 from multidict import CIMultiDict
 from yarl import URL
 
+from gateway.cluster import passing
 from gateway.errors import Rejected
 from gateway.listener.passed_on import PART_HEADER, PEER_HEADER, PassedOn
 
 FIRST = 0
 """The worker that has what exists once: SIP, AudioSocket."""
 
-_HOP_BY_HOP = {
-    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
-    "upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions", "sec-websocket-protocol",
-    PEER_HEADER.lower(), PART_HEADER.lower(),
-}  # fmt: skip
-"""Headers of one connection (RFC 9110 section 7.6.1, RFC 6455 section 11.3), and our own."""
-
-_CONNECT_S = 2.0
 _PART_S = 5.0
 """Longest wait for one worker's part of a list."""
 
@@ -90,19 +83,15 @@ class Siblings:
                 return await together[wanted](request)
             if wanted == ("GET", "/v1/dialogue") and self.relay is not None:
                 return await self.relay(request)
-            worker = FIRST if wanted in _OF_FIRST else await self._has_call(request, wanted, owner)
+            worker = FIRST if wanted in _OF_FIRST else await self._has_call(request, owner)
             return await handler(request) if worker == self.index else await self.pass_on(request, worker)
 
         return pass_on
 
-    async def _has_call(self, request: web.Request, wanted: tuple[str, str], owner: Callable[[str], int]) -> int:
+    async def _has_call(self, request: web.Request, owner: Callable[[str], int]) -> int:
         """Return the worker that has the call which a request names; this one, where it names none."""
-        call_id = request.match_info.get("id", "")
-        if wanted == ("POST", "/v1/tokens"):
-            with suppress(orjson.JSONDecodeError, AttributeError):
-                call_id = str(orjson.loads(await request.read()).get("call", ""))
         try:
-            worker = owner(call_id)
+            worker = owner(await passing.named_call(request))
         except ValueError:
             return self.index
         return worker if worker in self.all else self.index
@@ -110,13 +99,8 @@ class Siblings:
     # --- one worker ------------------------------------------------------------------------------------------------
 
     def session(self, worker: int) -> aiohttp.ClientSession:
-        """Return a client of one worker. Each request has a connection of its own."""
-        return aiohttp.ClientSession(
-            connector=aiohttp.UnixConnector(str(socket_of(self._folder, worker)), force_close=True),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
+        """Return a client of one worker."""
+        return passing.session(socket_of(self._folder, worker))
 
     @staticmethod
     def address(request: web.Request) -> URL:
@@ -126,84 +110,40 @@ class Siblings:
     @staticmethod
     def headers(request: web.Request, *, part: bool = False) -> CIMultiDict[str]:
         """Return a request's headers for another worker."""
-        kept = CIMultiDict((k, v) for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP)
+        kept = passing.headers(request.headers)
         kept[PEER_HEADER] = request.remote or ""
         if part:
             kept[PART_HEADER] = "1"
         return kept
 
-    async def pass_on(self, request: web.Request, worker: int, *, part: bool = False) -> web.StreamResponse:
+    async def pass_on(self, request: web.Request, worker: int) -> web.StreamResponse:
         """Let another worker answer.
 
         Raises:
-            Rejected: 503, that worker is gone, and its calls with it; 502, it stopped before it answered.
+            Rejected: 503, that worker is gone, and its calls with it.
         """
-        if request.headers.get("Upgrade", "").lower() == "websocket":
-            return await self._pass_on_socket(request, worker)
-        body = await request.read()
-        headers = self.headers(request, part=part)
-        headers.popall("Content-Length", None)
         async with self.session(worker) as http:
-            try:
-                answer = await http.request(
-                    request.method, self.address(request), data=body or None, headers=headers, allow_redirects=False,
-                    skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
-                )  # fmt: skip
-            except (aiohttp.ClientError, OSError, TimeoutError) as exc:
-                raise _gone(worker) from exc
-            async with answer:
-                response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=_answered(answer))
-                await response.prepare(request)
-                try:
-                    async for chunk in answer.content.iter_any():
-                        await response.write(chunk)
-                except (aiohttp.ClientError, OSError):  # half an answer must not look like a whole one
-                    if request.transport is not None:
-                        request.transport.abort()
-                    return response
-                await response.write_eof()
-                return response
+            return await passing.answered_by(
+                http, request, self.address(request), self.headers(request),
+                message_bytes=self.message_bytes, gone=_gone(worker),
+            )  # fmt: skip
 
-    async def _pass_on_socket(self, request: web.Request, worker: int) -> web.StreamResponse:
-        async with self.session(worker) as http:
-            theirs = await self.dial(http, request, worker)
-            ours = web.WebSocketResponse(compress=False, max_msg_size=self.message_bytes)
-            await ours.prepare(request)
-            up, down = asyncio.create_task(pump(ours, theirs)), asyncio.create_task(pump(theirs, ours))
-            try:
-                await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in (up, down):
-                    task.cancel()
-                await asyncio.gather(up, down, return_exceptions=True)
-                await theirs.close()
-                await ours.close()
-            return ours
-
-    async def dial(
-        self, http: aiohttp.ClientSession, request: web.Request, worker: int, *, heartbeat: float | None = None
-    ) -> aiohttp.ClientWebSocketResponse:
+    async def dial(self, http: aiohttp.ClientSession, request: web.Request, worker: int) -> ClientWebSocketResponse:
         """Open a request's WebSocket at another worker.
 
         Raises:
             Rejected: that worker refuses, or is gone (503).
         """
-        try:
-            return await http.ws_connect(
-                self.address(request), headers=self.headers(request), max_msg_size=self.message_bytes, compress=0,
-                heartbeat=heartbeat, autoclose=False,
-            )  # fmt: skip
-        except aiohttp.WSServerHandshakeError as exc:
-            raise Rejected(f"refused with {exc.status}", status=exc.status, code="refused") from exc
-        except (aiohttp.ClientError, OSError, TimeoutError) as exc:
-            raise _gone(worker) from exc
+        return await passing.dial(
+            http, self.address(request), self.headers(request), message_bytes=self.message_bytes, gone=_gone(worker)
+        )
 
     async def refusal(self, request: web.Request) -> web.StreamResponse:
         """Return this worker's own answer to a request for a WebSocket that it refuses, by asking without one."""
         headers = self.headers(request, part=True)
         headers.popall("Sec-WebSocket-Accept", None)
         async with self.session(self.index) as http, http.get(self.address(request), headers=headers) as answer:
-            return web.Response(status=answer.status, headers=_answered(answer), body=await answer.read())
+            return web.Response(status=answer.status, headers=passing.headers_of(answer), body=await answer.read())
 
     # --- all workers -----------------------------------------------------------------------------------------------
 
@@ -232,7 +172,7 @@ class Siblings:
                 self.session(worker) as http,
                 http.get(self.address(request), headers=self.headers(request, part=part)) as answer,
             ):
-                return answer.status, _answered(answer), await answer.read()
+                return answer.status, passing.headers_of(answer), await answer.read()
         except (aiohttp.ClientError, OSError, TimeoutError):
             return None
 
@@ -280,8 +220,10 @@ class Siblings:
                 raise _gone(self.index) from exc
             async with answer:
                 if answer.status != 200:
-                    return web.Response(status=answer.status, headers=_answered(answer), body=await answer.read())
-                response = web.StreamResponse(headers=_answered(answer))
+                    return web.Response(
+                        status=answer.status, headers=passing.headers_of(answer), body=await answer.read()
+                    )
+                response = web.StreamResponse(headers=passing.headers_of(answer))
                 await response.prepare(request)
                 others = [
                     asyncio.create_task(self._events_of(request, worker, response), name=f"events of worker {worker}")
@@ -320,29 +262,6 @@ async def _copy_events(answer: aiohttp.ClientResponse, response: web.StreamRespo
             if line == b"\n":
                 await response.write(event)
                 event = b""
-
-
-async def pump(
-    source: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
-    sink: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
-) -> None:
-    """Copy messages until one side is over, and close the other as the first was closed."""
-    async for message in source:
-        if message.type is aiohttp.WSMsgType.TEXT:
-            await sink.send_str(message.data)
-        elif message.type is aiohttp.WSMsgType.BINARY:
-            await sink.send_bytes(message.data)
-    await sink.close(code=close_code(source.close_code))
-
-
-def close_code(code: int | None) -> int:
-    """Return a close code that may be sent on for one that was received (RFC 6455 section 7.4.1)."""
-    return code if code is not None and code not in (1004, 1005, 1006, 1015) and 1000 <= code < 5000 else 1011
-
-
-def _answered(answer: aiohttp.ClientResponse) -> CIMultiDict[str]:
-    dropped = {"content-length", "date", "server", *_HOP_BY_HOP}
-    return CIMultiDict((k, v) for k, v in answer.headers.items() if k.lower() not in dropped)
 
 
 def _json(value: Any, *, status: int = 200) -> web.Response:

@@ -21,6 +21,7 @@ SERVICE = "talkspurt"
 """What ``/healthz`` answers as ``service``, so that `talkspurt doctor` knows a server of ours."""
 
 _ENGINE_ANSWERS_S = 2.0
+_COME_AGAIN_S = 5
 _LOOK_S, _LOOK_WHILE_NOT_READY_S = 1.0, 0.2
 
 
@@ -76,6 +77,8 @@ class Health:
         """What is missing before calls may come; empty if nothing is."""
         if self._directory.draining:
             return "draining"
+        if self._directory.overloaded:
+            return "overloaded"
         if len(self._directory) >= self._directory.limit:
             return "full"
         return "" if self.engine_is_ready else "engine is not ready"
@@ -127,6 +130,7 @@ class Health:
         return web.json_response({"status": "ok", "service": SERVICE})
 
     async def ready(self, request: web.Request) -> web.Response:
-        """Answer 200, or 503 while the process drains, is full, or has no working engine."""
+        """Answer 200, or 503 while the process drains, is full or overloaded, or has no working engine."""
         why = self.why_not_ready()
-        return web.json_response({"status": why or "ready"}, status=503 if why else 200)
+        headers = {"Retry-After": str(_COME_AGAIN_S)} if why else {}
+        return web.json_response({"status": why or "ready"}, status=503 if why else 200, headers=headers)

@@ -51,6 +51,11 @@ async def test_an_engine_that_cannot_speak_a_full_house_and_a_drain_keep_calls_a
         shown = json.loads(answer.body)  # type: ignore[arg-type]
         assert (answer.status, shown["status"], shown["engine"], shown["callsLimit"]) == (200, "ok", "tone", 1)
         assert (shown["gpu"], shown["gpuName"]) == (True, "NVIDIA H200") and shown["vllm"] is False
+        directory.overloaded = True
+        answer = await health.ready(None)  # type: ignore[arg-type]
+        assert (answer.status, answer.body) == (503, b'{"status": "overloaded"}') and answer.headers["Retry-After"]
+        directory.overloaded = False
+        assert "Retry-After" not in (await health.ready(None)).headers  # type: ignore[arg-type]
         directory.limit = 0
         assert health.why_not_ready() == "full"
         directory.draining = True

@@ -1,0 +1,103 @@
+"""Several gateways behind one address: which of them has a call.
+
+A call's id names its gateway by four digits that are made of the gateway's address. Each gateway says again and again
+in Redis that it lives and where, and Redis forgets it ``LEASE_S`` after its last word: whoever gets a request about a
+call of another one finds that one, or knows that it is gone and its calls with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+from redis.asyncio import Redis
+from yarl import URL
+
+from gateway.call.directory import number_of
+from gateway.cluster import passing
+from gateway.cluster.redis_state import FAULTS, asked
+from gateway.errors import Rejected
+from gateway.listener.passed_on import PassedOn
+
+log = logging.getLogger(__name__)
+
+LEASE_S = 4.0
+RENEW_S = 1.0
+
+_CALL_ID = re.compile(r"VX[0-9a-f]{2}([0-9a-f]{4})[0-9a-f]{26}")
+_ONCE_HEADER = "X-Talkspurt-Gateway"
+"""Says that another gateway has passed the request on, which is done once."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Gateways:
+    """The gateways of one Redis, seen from one of them.
+
+    Args:
+        address: where the others reach this one, ``http(s)://host:port``.
+        message_bytes: longest WebSocket message.
+    """
+
+    def __init__(self, url: str, address: str, *, timeout_s: float, message_bytes: int) -> None:
+        self.number = number_of(address)
+        self._address = address.rstrip("/")
+        self._message_bytes = message_bytes
+        self._redis: Redis = Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
+
+    async def watch(self) -> None:
+        """Say that this gateway lives, until cancelled."""
+        said = True
+        while True:
+            try:
+                before = await self._redis.set(_lease(self.number), self._address, px=round(LEASE_S * 1000), get=True)
+                if before is not None and before.decode() != self._address:
+                    log.error("two gateways have one number: give one another directory.address",
+                              extra={"other": before.decode()})  # fmt: skip
+                said = True
+            except FAULTS as exc:
+                if said:
+                    log.error("Redis (directory.redis_url) does not answer", extra={"why": type(exc).__name__})
+                said = False
+            await asyncio.sleep(RENEW_S)
+
+    async def aclose(self) -> None:
+        """Close the connections. The lease runs out by itself: another process of this gateway may go on."""
+        await self._redis.aclose()
+
+    def middleware(self) -> Any:
+        """Return the middleware that passes requests about other gateways' calls on."""
+
+        @web.middleware
+        async def pass_on(request: web.Request, handler: Handler) -> web.StreamResponse:
+            found = _CALL_ID.fullmatch(await passing.named_call(request))
+            if found is None or found[1] == self.number or _ONCE_HEADER in request.headers:
+                return await handler(request)
+            if isinstance(request.transport, PassedOn):
+                return await handler(request)
+            kept = await asked(self._redis.get(_lease(found[1])))
+            if kept is None:  # that gateway is gone; its call may be in a log that all share
+                return await handler(request)
+            return await self._pass_on(request, kept.decode())
+
+        return pass_on
+
+    async def _pass_on(self, request: web.Request, address: str) -> web.StreamResponse:
+        kept = passing.headers(request.headers)
+        kept[_ONCE_HEADER] = "1"
+        seen = request.headers.get("X-Forwarded-For", "")
+        kept["X-Forwarded-For"] = ", ".join(part for part in (seen, request.remote or "") if part)
+        gone = Rejected(
+            "the gateway that has the call does not answer", status=503, code="gateway_gone", retry_after_s=LEASE_S
+        )
+        async with passing.session() as http:
+            url = URL(f"{address}{request.raw_path}", encoded=True)
+            return await passing.answered_by(http, request, url, kept, message_bytes=self._message_bytes, gone=gone)
+
+
+def _lease(number: str) -> str:
+    return f"talkspurt:gateway:{number}"
