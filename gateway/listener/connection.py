@@ -346,6 +346,11 @@ class MediaConnection(WSListener):
         if self._session is None:
             self.close(WSCloseCode.POLICY_VIOLATION, f"no start message within {self._setup_timeout_s:g} s")
 
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """The TCP connection below. None: it is not open yet."""
+        return None if self._transport is None else self._transport.underlying_transport
+
     # --- MediaLeg --------------------------------------------------------------------------------------------------
 
     def reception(self) -> Reception | None:

@@ -31,6 +31,8 @@ from gateway.listener.passed_on import PassedOn
 from gateway.listener.sites import Sites
 from gateway.listener.sockets import Sockets
 from gateway.seams.call_api import OpenCallApi
+from gateway.seams.incoming import IncomingCall
+from gateway.seams.leg import CallEvents
 from gateway.tokens import StreamToken
 
 log = logging.getLogger(__name__)
@@ -70,6 +72,8 @@ class _Switch(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        if not self._sibling:
+            self._server.opening.add(self._transport)
         peer = None if self._sibling else transport.get_extra_info("peername")
         if peer is not None and not self._server.sockets.admit(str(peer[0]), self._transport, now=self._server.now()):
             self._server.on_rejected("too_many_connections")
@@ -80,6 +84,8 @@ class _Switch(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._transport is not None:
+            self._server.opening.discard(self._transport)
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None and self._timer is not None
@@ -105,6 +111,7 @@ class _Switch(asyncio.Protocol):
                 media.buffer_updated(taken)
                 rest = rest[taken:]
         else:
+            self._server.opening.discard(self._transport)
             http = self._server.http_protocol()
             self._transport.set_protocol(http)
             http.connection_made(PassedOn(self._transport, bytes(self._head)) if self._sibling else self._transport)
@@ -142,6 +149,9 @@ class GatewayServer:
         self.limits = limits
         self._carriers = carriers
         self._accept = accept
+        self.opening: set[asyncio.Transport] = set()
+        """Connections that have not said what they want yet, or are media streams that have not started: each may
+        become a call."""
         self._authorise = authorise
         self._sites = sites
         self._call_apis = call_apis or {}
@@ -223,6 +233,7 @@ class GatewayServer:
         return asyncio.get_running_loop().time()
 
     def _sweep(self) -> None:
+        self.opening = {transport for transport in self.opening if not transport.is_closing()}
         if ended := self.sockets.sweep(now=self.now()):
             log.info("connections that were of no use have been closed", extra={"count": ended})
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
@@ -273,13 +284,19 @@ class GatewayServer:
     def connection(self, dialect: str, route: str, parameters: Mapping[str, str]) -> MediaConnection:
         """A connection of this server's, whoever opens its socket; ``parameters`` as of the stream's address."""
         return MediaConnection(
-            self._carriers[dialect].dialect(parameters), route, self._accept,
+            self._carriers[dialect].dialect(parameters), route, self._begin,
             setup_timeout_s=self.limits.setup_timeout_s,
             max_message_bytes=self.limits.message_bytes,
             max_errors=self.limits.errors_in_a_row,
             open_api=self._call_apis.get(dialect),
             on_rejected=self.on_rejected,
         )  # fmt: skip
+
+    def _begin(self, connection: MediaConnection, call: IncomingCall) -> CallEvents:
+        session = self._accept(connection, call)
+        if connection.transport is not None:
+            self.opening.discard(connection.transport)
+        return session
 
     async def open_stream(
         self, dialect: str, url: str, route: str, parameters: Mapping[str, str], timeout_s: float

@@ -31,24 +31,31 @@ class ServerUnderTest:
     pid: int
     """The gateway's process id. 0: the server is not ours, and nothing is known about its processes."""
 
+    def gateway_pids(self) -> list[int]:
+        """Return the gateway's processes: one, or a supervisor and its workers."""
+        return [self.pid, *(pid for pid in _descendants(self.pid) if _is_worker(pid))] if self.pid else []
+
     def engine_pids(self) -> list[int]:
-        """Return all descendants of the gateway, which are the engine's processes."""
-        return _descendants(self.pid) if self.pid else []
+        """Return all other descendants of the gateway, which are the engine's processes."""
+        return [pid for pid in _descendants(self.pid) if not _is_worker(pid)] if self.pid else []
 
     def cpu_s(self) -> tuple[float, float]:
         """Return the processor time in seconds that the gateway and the engine have used so far."""
-        return (_cpu_s(self.pid) if self.pid else 0.0), sum(map(_cpu_s, self.engine_pids()))
+        return sum(map(_cpu_s, self.gateway_pids())), sum(map(_cpu_s, self.engine_pids()))
 
     def rss_mb(self) -> float:
         """Return the resident memory of all its processes, MB (1e6 bytes)."""
-        return sum(_rss_bytes(pid) for pid in [self.pid, *self.engine_pids()]) / 1e6 if self.pid else 0.0
+        return sum(map(_rss_bytes, [*self.gateway_pids(), *self.engine_pids()])) / 1e6
 
     def gateway_rss_mb(self) -> float:
         """Return the resident memory of the gateway alone, MB (1e6 bytes)."""
         return _rss_bytes(self.pid) / 1e6
 
     def pin(self, *, gateway: set[int], engine: set[int]) -> None:
-        """Bind the processes, with all their threads, to cores."""
+        """Bind the processes, with all their threads, to cores. Several workers are left to the system, which has no
+        core for each."""
+        if len(self.gateway_pids()) > 1:
+            return
         for pid, cores in [(self.pid, gateway), *((pid, engine) for pid in self.engine_pids())]:
             for thread in os.listdir(f"/proc/{pid}/task"):
                 os.sched_setaffinity(int(thread), cores)
@@ -159,6 +166,13 @@ def _descendants(pid: int) -> list[int]:
         found += below
         queue += below
     return found
+
+
+def _is_worker(pid: int) -> bool:
+    try:
+        return b"talkspurt.workers.worker" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def _cpu_s(pid: int) -> float:

@@ -75,8 +75,9 @@ class Standing:
 
     ready: bool = False
     calls: int = 0
+    """Live calls, and connections that may become calls."""
     given: int = 0
-    """Connections that it got since."""
+    """Connections that it had not seen yet, and those that it got since."""
     at: float = 0.0
 
 
@@ -93,6 +94,8 @@ class Worker(ChildProcess):
         self.channel: Channel | None = None
         self.standing = Standing()
         self.last_metrics = ""
+        self.given = 0
+        """Connections that the living process got."""
         self._server_folder = folder
 
     def settings(self) -> str:
@@ -109,6 +112,7 @@ class Worker(ChildProcess):
         """Give it a connection. False: it does not take any now."""
         if self.channel is None or not self.channel.send({"connection": True}, descriptor=connection.fileno()):
             return False
+        self.given += 1
         self.standing.given += 1
         return True
 
@@ -232,13 +236,15 @@ class Supervisor:
                 message, _ = received
                 if "hello" in message:
                     worker = self.workers[message["hello"]]
-                    worker.standing = Standing()
+                    worker.standing, worker.given = Standing(), 0
                     worker.channel = channel
                     descriptor = write_config(self._config)
                     channel.send({"config": True}, descriptor=descriptor)
                     os.close(descriptor)
                 elif worker is not None:
-                    worker.standing = Standing(message["ready"], message["calls"], 0, time.monotonic())
+                    worker.standing = Standing(
+                        message["ready"], message["calls"], worker.given - message["taken"], time.monotonic()
+                    )
                     self._accept_more()
         except Closed:
             self._forget(channel, worker)

@@ -33,6 +33,7 @@ class _Worker:
     def __init__(self, made: Gateway, channel: Channel) -> None:
         self._made = made
         self._channel = channel
+        self._taken = 0
 
     def listen(self) -> None:
         """Take the connections that the supervisor gives from now on."""
@@ -46,6 +47,7 @@ class _Worker:
             while (received := self._channel.receive()) is not None:
                 _, descriptor = received
                 if descriptor is not None:
+                    self._taken += 1
                     self._made.server.adopt(socket.socket(fileno=descriptor))
         except Closed:
             os._exit(1)  # the supervisor is gone, and nobody would give this process another call
@@ -54,7 +56,8 @@ class _Worker:
         """Say how this worker does, again and again."""
         while True:
             ready = not self._made.health.why_not_ready()
-            self._channel.send({"ready": ready, "calls": len(self._made.directory)})
+            calls = len(self._made.directory) + len(self._made.server.opening)
+            self._channel.send({"ready": ready, "calls": calls, "taken": self._taken})
             await asyncio.sleep(REPORT_S)
 
 

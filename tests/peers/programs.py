@@ -31,5 +31,6 @@ needs_baresip_python = _needs("the SIP phone baresip-python", find_spec("baresip
 needs_sipp = _needs("the SIP load generator sipp", shutil.which("sipp"), "apt-get install sip-tester")
 needs_kamailio = _needs("the SIP registrar Kamailio", shutil.which("kamailio"), "apt-get install kamailio")
 needs_redis = _needs("Redis", shutil.which("redis-server"), "apt-get install redis-server")
+needs_haproxy = _needs("HAProxy", shutil.which("haproxy"), "apt-get install haproxy")
 needs_asterisk = _needs("Asterisk", (ASTERISK / "usr/sbin/asterisk").exists(), "tests/peers/asterisk/install")
 needs_hadolint = _needs("the Dockerfile linter hadolint", HADOLINT, "pip install 'talkspurt[test]' (x86-64 Linux)")
