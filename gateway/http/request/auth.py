@@ -39,6 +39,8 @@ SameSite=Strict, so a request that another site causes does not carry it."""
 
 _SIGNED = b"jwt"
 """The credential of all who show a JSON Web Token: nothing of a token is kept."""
+_NO_KEY = b"-"
+"""The credential of all where no key is required."""
 
 _INDEX_BYTES = 8
 """A key is found by the first bytes of its digest and proved by all of them."""
@@ -72,7 +74,7 @@ class Tenant:
         who: Principal,
         *,
         limiter: Limiter,
-        credential: bytes = b"-",
+        credential: bytes = _NO_KEY,
         expires_at: float | None = None,
     ) -> None:
         self.name = key.tenant
@@ -106,18 +108,22 @@ class Tenant:
 
     @asynccontextmanager
     async def occupied(self) -> AsyncIterator[None]:
-        """Count a speech request while it lasts, beside the calls that the key has placed.
+        """Count a speech request while it lasts, beside the calls that the key has placed. Where no key is required,
+        nobody's share is to be kept, and the engine alone says how many are too many.
 
         Raises:
             Rejected: 429, there are too many.
         """
-        self.allowance.check_room()
-        self.allowance.enter()
+        has_share = self.credential != _NO_KEY
+        if has_share:
+            self.allowance.check_room()
+            self.allowance.enter()
         try:
             async with self._limiter.held(self.name, "streams"):
                 yield
         finally:
-            self.allowance.leave()
+            if has_share:
+                self.allowance.leave()
 
     async def spend(self, characters: int) -> None:
         """Count text that is to be spoken.

@@ -8,13 +8,14 @@ import re
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from gateway.config import ApiKey, AuthConfig, LimitsConfig, RouteConfig, ServerConfig
+from gateway.config import ApiKey, AuthConfig, KeyRights, LimitsConfig, RouteConfig, ServerConfig
 from gateway.credentials import api_keys
 from gateway.errors import CredentialsError, Rejected
 from gateway.http.request.auth import Authenticator
@@ -180,3 +181,19 @@ def test_what_is_wrong_with_a_command_is_one_line(
         assert exc.code == code
     error = capsys.readouterr().err
     assert problem in error and error.count("\n") == 1
+
+
+async def test_without_keys_the_engine_alone_says_how_many_requests_may_speak(tmp_path: Path) -> None:
+    _, key = api_keys.create(tmp_path / "keys.json", now=NOW, tenant="shop")
+    open_to_all = Authenticator(
+        AuthConfig(), ServerConfig(), {}, Tokens("a secret", lifetime_s=60), Limiter(LimitsConfig())
+    )
+    most = KeyRights().concurrent_calls
+    for auth, admitted in ((open_to_all, 2 * most), (authenticator(tmp_path / "keys.json"), most)):
+        tenant, _ = auth.check(request(key))
+        async with AsyncExitStack() as speaking:
+            for _ in range(admitted):
+                await speaking.enter_async_context(tenant.occupied())
+            if auth is not open_to_all:
+                with pytest.raises(Rejected, match=f"{most} calls at a time"):
+                    await speaking.enter_async_context(tenant.occupied())
