@@ -57,3 +57,6 @@ def test_what_a_bad_network_leaves_is_heard_in_order_and_what_it_took_is_conceal
     assert call.heard.count(None) == len(relay.dropped | given_up), "each of the others is concealed in its place"
     assert call.session.stats.lost == len(relay.dropped)
     assert 0.005 < call.session.stats.jitter_s < 0.05
+    whole = call.arrival.reception()
+    assert whole is not None and (whole.lost, whole.received) == (len(relay.dropped), PACKETS - len(relay.dropped))
+    assert 0.005 < whole.jitter_s < whole.max_jitter_s < 0.05

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.media.arrival import Arrival
 from gateway.media.latch import Latch
 from gateway.media.rtp_session import RtpSession, RtpTerms
 from gateway.media.srtp import Srtp
@@ -65,9 +66,10 @@ class Call:
         self._terms = terms
         self._latch = Latch("any") if sip else None
         self._name(terms)
+        self.arrival = Arrival()
         self.session = RtpSession(
             rtp_terms(terms), self, self, name=NAME, now=BEGIN_S, wall=WALL_S, latch=self._latch, srtp=srtp(terms),
-            keep_alive=sip, luck=Luck(), on_report=self.on_report,
+            keep_alive=sip, luck=Luck(), on_report=self.on_report, arrival=self.arrival,
         )  # fmt: skip
         self._agreed()
 
@@ -247,6 +249,7 @@ def test_reports_of_strangers_are_not_read() -> None:
     assert call.session.stats.remote_lost == 0
     call.session.receive(report, BEGIN_S, (scripts.HOME[0], 999))
     assert call.session.stats.remote_lost == 7
+    assert call.arrival.remote is not None and call.arrival.remote[0] == 7
 
 
 def test_packets_whose_source_is_unknown_are_not_the_calls_where_sources_count() -> None:
@@ -274,3 +277,5 @@ def test_a_stream_that_goes_on_with_another_clock_is_counted_anew() -> None:
         for after, _, data, source in scripts.Far(terms, sequence=100 + round(at * 50)).frames(10, at):
             call.session.receive(data, BEGIN_S + after, source)
     assert call.session.stats.jitter_s < 0.001
+    whole = call.arrival.reception()
+    assert whole is not None and (whole.received, whole.lost) == (20, 0) and whole.max_jitter_s < 0.001
