@@ -125,6 +125,7 @@ class Gateway:
         place: Place | None = None,
     ) -> None:
         index = place.siblings.index if place is not None else FIRST
+        self._routes_elsewhere = place.siblings.routes_of if place is not None else None
         self.is_first = index == FIRST
         self.config = config
         self.engine = engine
@@ -334,7 +335,7 @@ class Gateway:
                 *self.webrtc.routes(),
                 *Left(self.handoffs).routes(),
                 Listen(self.directory).route(),
-                *AttachRoutes(self.switches.attach, config.routes, self.directory).routes(),
+                *AttachRoutes(self.switches.attach, config.routes, self.directory, self._routes_elsewhere).routes(),
                 *(ExpectedRoutes(self.audiosocket, config.routes).routes() if self.audiosocket is not None else ()),
                 *Pages(self.auth, secure=secure).routes(),
                 RouteList(config.routes).route(),

@@ -42,6 +42,11 @@ def socket_of(folder: Path, worker: int) -> Path:
     return folder / f"worker-{worker}.sock"
 
 
+def own_socket_of(folder: Path, worker: int) -> Path:
+    """Return the socket at which a worker tells the server's other processes about itself."""
+    return folder / f"own-{worker}.sock"
+
+
 class Siblings:
     """The workers of one server, seen from one of them.
 
@@ -144,6 +149,23 @@ class Siblings:
         headers.popall("Sec-WebSocket-Accept", None)
         async with self.session(self.index) as http, http.get(self.address(request), headers=headers) as answer:
             return web.Response(status=answer.status, headers=passing.headers_of(answer), body=await answer.read())
+
+    async def routes_of(self, call_sid: str) -> list[str]:
+        """Ask the other workers for the routes of their calls with a carrier's id. A worker that is gone has none."""
+
+        async def ask(worker: int) -> list[str]:
+            try:
+                async with (
+                    asyncio.timeout(_PART_S),
+                    passing.session(own_socket_of(self._folder, worker)) as http,
+                    http.get(URL("http://worker/routes") % {"call": call_sid}) as answer,
+                ):
+                    return list(orjson.loads(await answer.read()))
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                return []
+
+        asked = await asyncio.gather(*(ask(worker) for worker in self.all if worker != self.index))
+        return [route for routes in asked for route in routes]
 
     # --- all workers -----------------------------------------------------------------------------------------------
 

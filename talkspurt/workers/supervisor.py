@@ -35,6 +35,7 @@ from pydantic import SecretStr
 
 from gateway.cluster import metrics_sum, socket_state
 from gateway.cluster.memory_state import MemoryState
+from gateway.cluster.siblings import own_socket_of
 from gateway.listener.server import raise_open_files
 from talkspurt.config.settings import Config
 from talkspurt.engines import engine_for_gateway
@@ -62,11 +63,6 @@ def supervisor_socket(folder: Path) -> Path:
 def control_socket(folder: Path) -> Path:
     """Return where workers say who they are, and get connections."""
     return folder / "control.sock"
-
-
-def metrics_socket(folder: Path, worker: int) -> Path:
-    """Return where a worker shows the supervisor its own metrics."""
-    return folder / f"metrics-{worker}.sock"
 
 
 @dataclass
@@ -273,7 +269,7 @@ class Supervisor:
         return web.Response(text=metrics_sum.add(texts, list(self._retired.values())))
 
     async def _scrape(self, worker: Worker) -> None:
-        connector = aiohttp.UnixConnector(str(metrics_socket(self._folder, worker.index)))
+        connector = aiohttp.UnixConnector(str(own_socket_of(self._folder, worker.index)))
         channel = worker.channel
         if channel is None:
             await connector.close()
@@ -282,7 +278,7 @@ class Supervisor:
             async with (
                 asyncio.timeout(_SCRAPE_S),
                 aiohttp.ClientSession(connector=connector) as http,
-                http.get("http://worker/") as answer,
+                http.get("http://worker/metrics") as answer,
             ):
                 text = await answer.text()
                 if worker.channel is channel:

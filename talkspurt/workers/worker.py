@@ -16,7 +16,7 @@ from aiohttp import web
 
 from gateway.call.garbage import keep_what_exists
 from gateway.cluster.manager_relay import ManagerRelay
-from gateway.cluster.siblings import Siblings, socket_of
+from gateway.cluster.siblings import Siblings, own_socket_of, socket_of
 from gateway.cluster.socket_state import SocketState
 from gateway.listener.server import raise_open_files
 from talkspurt.build import Gateway, Place, gateway
@@ -24,7 +24,7 @@ from talkspurt.config.settings import Config
 from talkspurt.engines import engine_for_gateway
 from talkspurt.log import configure_as_parent
 from talkspurt.workers.control import REPORT_S, Channel, Closed, read_config
-from talkspurt.workers.supervisor import control_socket, metrics_socket, supervisor_socket
+from talkspurt.workers.supervisor import control_socket, supervisor_socket
 from tts_engine.errors import EngineError
 from tts_engine.service.child import die_with
 
@@ -75,7 +75,7 @@ async def _serve(folder: Path, index: int, channel: Channel, config: Config) -> 
         metrics=lambda: _metrics_of_all(folder),
     )
     async with engine_for_gateway(config.engine) as engine, gateway(config, engine, place) as made:
-        shown = await _show_metrics(made, metrics_socket(folder, index))
+        shown = await _tell(made, own_socket_of(folder, index))
         while not made.health.engine_is_ready and not stopping.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         keep_what_exists()
@@ -94,12 +94,19 @@ def _ping_s(config: Config) -> float:
     return min((route.dialogue.ping_s for route in config.routes.values()), default=20.0)
 
 
-async def _show_metrics(made: Gateway, path: Path) -> web.AppRunner:
-    async def own(request: web.Request) -> web.Response:
+async def _tell(made: Gateway, path: Path) -> web.AppRunner:
+    """Tell the server's other processes what is this worker's own. Nobody else reaches the socket."""
+
+    async def metrics(request: web.Request) -> web.Response:
         return web.Response(body=made.exposition.own())
 
+    async def routes(request: web.Request) -> web.Response:
+        call_sid = request.query["call"]
+        return web.json_response([one.call.route for one in made.directory if one.call.call_sid == call_sid])
+
     app = web.Application()
-    app.router.add_get("/", own)
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/routes", routes)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.UnixSite(runner, str(path)).start()

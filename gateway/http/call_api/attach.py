@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from aiohttp import web
 from pydantic import ConfigDict, Field
@@ -36,11 +36,17 @@ class AttachRoutes:
 
     Args:
         switches: the configured switches, by dialect.
+        routes_elsewhere: asks the other processes of this server for the routes of their calls with a carrier's id.
     """
 
     def __init__(
-        self, switches: Mapping[str, Attach], routes: Mapping[str, RouteConfig], directory: Directory[Session]
+        self,
+        switches: Mapping[str, Attach],
+        routes: Mapping[str, RouteConfig],
+        directory: Directory[Session],
+        routes_elsewhere: Callable[[str], Awaitable[Sequence[str]]] | None = None,
     ) -> None:
+        self._routes_elsewhere = routes_elsewhere
         self._switches = switches
         self._routes = routes
         self._directory = directory
@@ -66,7 +72,10 @@ class AttachRoutes:
             body = AttachBody.model_validate_json(await request.read())
         who = request[WHO]
         who.check_route(body.route, self._routes)
-        if any(session.call.call_sid == body.call and not who.sees(session.call.route) for session in self._directory):
+        taken = [session.call.route for session in self._directory if session.call.call_sid == body.call]
+        if self._routes_elsewhere is not None:
+            taken += await self._routes_elsewhere(body.call)
+        if not all(map(who.sees, taken)):
             raise Rejected(f"no call {body.call[:40]!r}", status=404, code="unknown_call", param="call")
         attach = self._switches.get(body.dialect)
         if attach is None:

@@ -24,10 +24,14 @@ CONFIG = """
 server: {workers: 2, drain_s: 60}
 engine: {kind: tone}
 carriers: {twilio: {}}
-routes: {default: {}}
-auth: {api_keys: [{key: "${TEST_KEY}", tenant: shop}]}
+routes: {default: {tenant: shop}, theirs: {tenant: other}}
+auth:
+  api_keys:
+    - {key: "${TEST_KEY}", tenant: shop, scopes: [speak, calls, read, admin, browser]}
+    - {key: "${OTHER_KEY}", tenant: other}
 """
 KEY = "a-key-of-the-test-0123456789"
+OTHER = "a-key-of-another-tenant-012345"
 AUTH = {"Authorization": f"Bearer {KEY}"}
 TEXT = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen."
 
@@ -75,7 +79,7 @@ class Server:
 async def served(folder: Path) -> AsyncIterator[Server]:
     config = CONFIG.replace("twilio: {}", "twilio: {verify: false}")
     async with AsyncExitStack() as stack:
-        live = await stack.enter_async_context(serve(folder, config, {"TEST_KEY": KEY}))
+        live = await stack.enter_async_context(serve(folder, config, {"TEST_KEY": KEY, "OTHER_KEY": OTHER}))
         live.headers = AUTH
         http = await stack.enter_async_context(aiohttp.ClientSession(live.http, headers=AUTH))
         made = Server(live, http)
@@ -112,6 +116,21 @@ async def test_every_worker_answers_for_the_calls_of_all(tmp_path: Path) -> None
         await server.get(f"/v1/calls/VXff{'0' * 30}", status=404)
         async with aiohttp.ClientSession() as http, http.get(f"{server.live.http}/v1/calls") as answer:
             assert answer.status == 401, "a list wants a key, as on one worker"
+
+        # Another tenant joins no call of this one, whichever worker has it and whichever is asked.
+        for call in calls[:2] * 2:
+            body = {"dialect": "asterisk", "call": call.call_sid, "route": "theirs"}
+            other = {"Authorization": f"Bearer {OTHER}"}
+            async with (
+                aiohttp.ClientSession(server.live.http, headers=other) as http,
+                http.post("/v1/calls/attach", json=body) as answer,
+            ):
+                assert (answer.status, (await answer.json())["error"]["code"]) == (404, "unknown_call")
+            async with aiohttp.ClientSession(server.live.http, headers=other) as http:
+                async with http.get(f"/v1/calls/{call.session_id}") as answer:
+                    assert answer.status == 404
+                async with http.get("/v1/calls") as answer:
+                    assert (await answer.json())["calls"] == []
 
         # A message by REST, its effect in the events of all calls, for a call of each worker.
         async with server.http.get("/v1/events") as events:
