@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gateway.call_log.log import CallLog, Query
+from gateway.call_log.log import CallLog, Query, in_parts
 from gateway.config import RecordingConfig
 from gateway.errors import Rejected
 from gateway.http.request.auth import WHO
@@ -61,10 +61,11 @@ class EndedCalls:
             raise Rejected("ended calls are not kept: calls.folder is not set", status=404, code="not_configured")
         found = await self._log.find(query)
         if request.query.get("format") == "csv":
-            return web.Response(text=_csv(found), content_type="text/csv", charset="utf-8")
+            text = await self._log.read(lambda: _csv(found))
+            return web.Response(text=text, content_type="text/csv", charset="utf-8")
         following = place_text((found[-1].startedAt, found[-1].callId)) if len(found) == query.limit else ""
-        answer = EndedCallList(calls=list(found), next=following)
-        return web.Response(text=answer.model_dump_json(by_alias=True), content_type="application/json")
+        text = await self._log.read(lambda: _json(found, following))
+        return web.Response(text=text, content_type="application/json")
 
     async def show(self, call_id: str, who: Principal) -> web.Response:
         """Return one ended call."""
@@ -160,11 +161,18 @@ def _wav_header(*, rate: int, size: int) -> bytes:
         return out.getvalue()
 
 
+def _json(calls: Sequence[CallSummary], following: str) -> str:
+    """Write an ``EndedCallList``, part by part."""
+    written = ",".join(call.model_dump_json(by_alias=True) for part in in_parts(calls) for call in part)
+    head, tail = EndedCallList(calls=[], next=following).model_dump_json(by_alias=True).split("[]", 1)
+    return f"{head}[{written}]{tail}"
+
+
 def _csv(calls: Sequence[CallSummary]) -> str:
     out = io.StringIO()
-    rows = [call.model_dump(by_alias=True) for call in calls]
     names = [field.serialization_alias or name for name, field in CallSummary.model_fields.items()]
     writer = csv.DictWriter(out, names)
     writer.writeheader()
-    writer.writerows(rows)
+    for part in in_parts(calls):
+        writer.writerows(call.model_dump(by_alias=True) for call in part)
     return out.getvalue()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.call_log.log import QUEUED, CallLog, Query
+from gateway.call_log.log import QUEUED, CallLog, Query, in_parts
 from gateway.config import CallsConfig
 from gateway.errors import Rejected
 from gateway.seams.call_record import CallRecord, Fault, Heard, Pressed, Said
@@ -63,6 +63,16 @@ async def test_calls_are_found_newest_first_page_by_page(kept: CallLog) -> None:
     first = await kept.find(Query(limit=4))
     rest = await kept.find(Query(before=(first[-1].startedAt, first[-1].callId)))
     assert [call.from_ for call in (*first, *rest)] == [f"+4930{number}" for number in range(9, -1, -1)]
+
+
+def test_rows_are_worked_on_in_parts_between_which_the_interpreter_is_offered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread that computes keeps the interpreter for 5 ms, which delays the packets of all calls."""
+    offered: list[float] = []
+    monkeypatch.setattr(time, "sleep", offered.append)
+    assert [len(part) for part in in_parts(range(45))] == [20, 20, 5]
+    assert offered == [0, 0, 0]
 
 
 async def test_pages_lose_and_double_no_call_that_began_at_one_moment(kept: CallLog) -> None:
