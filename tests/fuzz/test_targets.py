@@ -49,8 +49,13 @@ READS = re.compile(
 """What a parser of bytes calls."""
 
 TRUSTED = {
+    "gateway/cluster/passing.py": "one field of a body that the process reads whole which it is passed on to",
+    "gateway/cluster/redis_state.py": "what gateways of ours wrote into the operator's Redis",
+    "gateway/cluster/siblings.py": "what workers of this server say on a socket that only they reach",
+    "gateway/cluster/socket_state.py": "what workers of this server say on a socket that only they reach",
     "gateway/credentials/api_keys.py": "the file of keys that `talkspurt keys` wrote",
     "gateway/dialogue/script.py": "the operator's scripts",
+    "gateway/model_trial.py": "a digest of its own making",
     "gateway/uplink/sealing.py": "recordings that this server sealed",
     "gateway/recognition/server.py": "the embedded recogniser's socket, whose only client is this gateway",
     "tts_engine/cosyvoice/checkpoint.py": "files of a model that the operator installed",
@@ -59,6 +64,7 @@ TRUSTED = {
     "tts_engine/cosyvoice/vllm_plugin/joined_table.py": "tensors of this process",
     "tts_engine/cosyvoice/voices.py": "voices that this process wrote",
     "tts_engine/cosyvoice/weights.py": "files of a model that the operator installed",
+    "tts_engine/service/models.py": "settings of a model, from who may load models",
 }
 """Files that decode, but nothing that came over the network, with the reason."""
 

@@ -178,7 +178,7 @@ def _configuration(model: ModelToLoad, whole: EngineConfig) -> EngineConfig:
     if model.cosyvoice:
         try:
             changes = json.loads(model.cosyvoice)
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:  # the latter for arrays in arrays
             raise InvalidRequest(f"cosyvoice is no JSON: {exc}", field="cosyvoice") from None
         if not isinstance(changes, dict):
             raise InvalidRequest("cosyvoice is no JSON object", field="cosyvoice")

@@ -158,6 +158,7 @@ async def test_a_load_that_fails_leaves_everything_as_it_was(house: House) -> No
         (ModelToLoad(name="next", folder="empty"), InvalidRequest, "neither cosyvoice2.yaml"),
         (ModelToLoad(name="next", kind="tone", device="gpu"), InvalidRequest, "device"),
         (ModelToLoad(name="next", kind="tone", cosyvoice="[1]"), InvalidRequest, "no JSON object"),
+        (ModelToLoad(name="next", kind="tone", cosyvoice="[" * 100_000), InvalidRequest, "no JSON"),
         (ModelToLoad(name="next", kind="tone", cosyvoice='{"first_hop": 99}'), InvalidRequest, "first_hop"),
     ],
 )
