@@ -252,7 +252,7 @@ def check_vad(config: Config) -> Finding:
 
 def check_gpu(config: Config) -> Finding:
     """List NVIDIA GPUs by the driver's own tool."""
-    needed = config.engine.kind not in ("embedded", "tone") and not config.engine.targets
+    needed = config.engine.kind not in ("embedded", "tone") and not config.engine.elsewhere
     tool = shutil.which("nvidia-smi")
     names = ""
     if tool:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
+
+import aiohttp
 
 from talkspurt.log import configure_as_parent
 from tts_engine.api import SpeechEngine
@@ -22,9 +26,14 @@ from tts_engine.service import runner
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.models import EngineWithModels
 from tts_engine.service.process import EngineProcess
+from tts_engine.service.targets import Targets
 from tts_engine.synthesizer import Synthesizer
 
 log = logging.getLogger(__name__)
+
+_DIRECTORY_S = 2.0
+"""Seconds that a directory of engines may take to answer."""
+_ADDRESS = re.compile(r"[\w.:\[\]-]{1,255}:\d{1,5}")
 
 
 def make_synthesizer(config: ModelConfig, whole: EngineConfig, *, name: str = "engine") -> Synthesizer:
@@ -139,9 +148,29 @@ async def local_engine(config: EngineConfig) -> AsyncIterator[SpeechEngine]:
         await engine.aclose()
 
 
-def engine_process(config: EngineConfig) -> EngineProcess:
-    """Return the engine as a child process. Call ``start()``; then the engine is at ``target``."""
-    return EngineProcess("talkspurt.engines", config)
+def engine_process(config: EngineConfig, *, listen: str = "") -> EngineProcess:
+    """Return the engine as a child process. Call ``start()``; then the engine is at ``target``: ``listen``, else a
+    socket of its own."""
+    return EngineProcess("talkspurt.engines", config, listen=listen)
+
+
+async def in_directory(url: str) -> list[str]:
+    """Return the targets of the engines that the directory at ``url`` knows (``talkspurt/cluster.py`` has one).
+
+    Raises:
+        OSError: it does not answer, or not with ``{"engines": [...]}``.
+    """
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_DIRECTORY_S)) as http,
+            http.get(url, raise_for_status=True) as answer,
+        ):
+            engines = (await answer.json())["engines"]
+            if not isinstance(engines, list) or not all(_ADDRESS.fullmatch(str(each)) for each in engines):
+                raise OSError("the directory's engines are no list of host:port")
+            return engines
+    except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError) as exc:
+        raise OSError(f"engine.directory_url: {type(exc).__name__}") from exc
 
 
 def _by_device(config: EngineConfig) -> list[EngineConfig]:
@@ -162,14 +191,15 @@ async def engine_for_gateway(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
         Unavailable: the child did not start.
     """
     async with AsyncExitStack() as stack:
-        targets = list(config.targets)
-        if not targets:
+        targets, url = list(config.targets), config.directory_url
+        if not config.elsewhere:
             processes = [engine_process(own) for own in _by_device(config)]
             for process in processes:
                 stack.push_async_callback(process.aclose)
             await asyncio.gather(*(process.start() for process in processes))
             targets = [process.target for process in processes]
-        engine = GrpcEngine(targets, config)
+        source = partial(in_directory, url) if url else None
+        engine = GrpcEngine(Targets(targets, source=source), config)
         stack.push_async_callback(engine.aclose)
         await engine.refresh()
         watching = asyncio.create_task(engine.watch(), name="engine watch")

@@ -74,7 +74,7 @@ def opened(config: EngineConfig, target: str | None) -> AbstractAsyncContextMana
     """Open the engine at a gRPC target, or at the configured ones, or else a warm one in this process."""
     if target:
         config = config.model_copy(update={"targets": (target,)})
-    return engine_for_gateway(config) if config.targets else local_engine(config)
+    return engine_for_gateway(config) if config.elsewhere else local_engine(config)
 
 
 async def speak(engine: SpeechEngine, request: UtteranceRequest, text: str) -> Speech:

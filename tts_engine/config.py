@@ -330,6 +330,11 @@ class EngineConfig(ModelConfig):
     engines, a new utterance goes to the one in which utterances have waited least lately, then to the one with the
     fewest."""
 
+    directory_url: str = Field(default="", pattern=r"^(https?://.+)?$")
+    """Address that answers which engines there are, besides ``targets``: JSON ``{"engines": ["host:port", ...]}``, as
+    the application in ``configs/cluster.yaml`` does on Ray (default none). It is asked every ``watch_s``; while it does
+    not answer, the engines stay those that it named last."""
+
     watch_s: Seconds = Field(default=1.0, ge=0.1)
     """Seconds between two looks at ``targets``: which addresses their names have, and how busy each engine is (default
     1). Shorter finds a new engine sooner; each look is a small request to every engine."""
@@ -392,6 +397,11 @@ class EngineConfig(ModelConfig):
 
     embedded: EmbeddedConfig = EmbeddedConfig()
     """Settings of the embedded voice; others ignore them."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the engines run already, so that the gateway starts none."""
+        return bool(self.targets or self.directory_url)
 
     @model_validator(mode="after")
     def _targets_are_addresses(self) -> Self:

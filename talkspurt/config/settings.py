@@ -136,7 +136,7 @@ class Config(Section):
                 "limits.redis_url, where the workers count together"
             )
         engine = self.engine
-        if engine.speech.max_chars < self.limits.turn_chars and not engine.targets:
+        if engine.speech.max_chars < self.limits.turn_chars and not engine.elsewhere:
             # Engines that run elsewhere have a configuration of their own.
             raise ValueError(
                 f"engine.speech.max_chars is {engine.speech.max_chars}, less than limits.turn_chars "
@@ -386,7 +386,7 @@ def _missing_recognisers(config: Config, document: Document) -> list[Problem]:
 
 def _missing_voices(config: Config, document: Document) -> list[Problem]:
     engine = config.engine
-    if engine.targets or any(model.kind != "embedded" for model in (engine, *engine.more_models.values())):
+    if engine.elsewhere or any(model.kind != "embedded" for model in (engine, *engine.more_models.values())):
         return []  # such engines have voices that are registered while they run
     known = voice_ids(engine.embedded)
     if known is None:

@@ -5,10 +5,45 @@ from __future__ import annotations
 import os
 
 import pytest
+from aiohttp import web
 
-from talkspurt.engines import see_one_gpu
+from talkspurt.engines import in_directory, see_one_gpu
 from tts_engine.config import EngineConfig, ModelConfig
 from tts_engine.errors import Unavailable
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "targets"),
+    [
+        (200, {"engines": ["10.0.0.7:50051", "[fd00::7]:50051"]}, ["10.0.0.7:50051", "[fd00::7]:50051"]),
+        (200, {"engines": []}, []),
+        (503, {"error": "starting"}, None),
+        (200, {"engines": "10.0.0.7:50051"}, None),
+        (200, {"engines": ["unix:/run/engine.sock"]}, None),
+        (200, ["10.0.0.7:50051"], None),
+    ],
+)
+async def test_a_directory_names_the_engines_or_counts_as_down(
+    status: int, answer: object, targets: list[str] | None
+) -> None:
+    async def handle(_request: web.Request) -> web.Response:
+        return web.json_response(answer, status=status)
+
+    app = web.Application()
+    app.router.add_get("/engines", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/engines"
+    try:
+        if targets is None:
+            with pytest.raises(OSError, match="director"):
+                await in_directory(url)
+        else:
+            assert await in_directory(url) == targets
+    finally:
+        await runner.cleanup()
+
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 

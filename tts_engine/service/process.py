@@ -7,6 +7,7 @@ the next utterance at the same address.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,20 +18,23 @@ from tts_engine.config import EngineConfig
 from tts_engine.service import wire
 from tts_engine.service.child import ChildProcess, ChildTimes
 from tts_engine.service.client import channel_options
+from tts_engine.service.security import Connecting, proof
 
 _KILL_AFTER_DRAIN_S = 5.0
 _WATCH_AGAIN_S = 0.05
 
 
 class EngineProcess(ChildProcess):
-    """An engine as a child process behind a unix socket in a private folder. The engine drains before it ends."""
+    """An engine as a child process, behind a unix socket in a private folder unless ``listen`` names another address.
+    The engine drains before it ends."""
 
-    def __init__(self, module: str, config: EngineConfig) -> None:
+    def __init__(self, module: str, config: EngineConfig, *, listen: str = "") -> None:
         """
         Args:
             module: see ``ChildProcess``. The module must call ``tts_engine.service.runner.run_child``.
-            config: the child's configuration. ``target`` replaces its ``listen``; the token stays with us, since a unix
-                socket needs none.
+            config: the child's configuration. ``target`` replaces its ``listen``. A unix socket needs no token, so the
+                token stays with us then.
+            listen: ``host:port`` for an engine that others shall reach too.
         """
         times = ChildTimes(
             start_s=config.timeouts.start_s,
@@ -39,19 +43,24 @@ class EngineProcess(ChildProcess):
             restart_backoff_s=config.restart_backoff_s,
         )
         super().__init__("engine", module, times=times)
-        self.target = f"unix:{self.folder}/engine.sock"
+        self.target = listen or f"unix:{self.folder}/engine.sock"
         """The address at which ``GrpcEngine`` reaches the child. It stays the same over restarts."""
-        self._config = config.model_copy(update={"listen": self.target, "token": None})
+        update: dict[str, object] = {"listen": self.target, "targets": ()}
+        self._config = config.model_copy(update=update if listen else update | {"token": None})
+        self._proof = proof(self.target, self._config)
         self._health_request = health_pb2.HealthCheckRequest(service=wire.SERVICE)
 
     def settings(self) -> str:
-        return self._config.model_dump_json()
+        settings = self._config.model_dump(mode="json")
+        if self._config.token is not None:  # the file is in our private folder; a dump would mask the token
+            settings["token"] = self._config.token.get_secret_value()
+        return json.dumps(settings)
 
     async def warm(self) -> None:
         async with self._health() as health:
             while True:
                 try:
-                    async for answer in health.Watch(self._health_request, wait_for_ready=True):
+                    async for answer in health.Watch(self._health_request, wait_for_ready=True, metadata=self._proof):
                         if answer.status == health_pb2.HealthCheckResponse.SERVING:
                             return
                 except grpc.aio.AioRpcError:
@@ -62,7 +71,7 @@ class EngineProcess(ChildProcess):
         """Return whether the process answers at all: one that drains is alive too."""
         async with self._health() as health:
             try:
-                await health.Check(self._health_request, timeout=self._config.timeouts.hang_s)
+                await health.Check(self._health_request, timeout=self._config.timeouts.hang_s, metadata=self._proof)
             except grpc.aio.AioRpcError:
                 return False
             return True
@@ -71,5 +80,5 @@ class EngineProcess(ChildProcess):
     async def _health(self) -> AsyncIterator[health_pb2_grpc.HealthStub]:
         """Yield the health service on a connection of its own, so that it waits behind no audio."""
         options = [*channel_options(self._config), ("grpc.max_reconnect_backoff_ms", 100)]
-        async with grpc.aio.insecure_channel(self.target, options=options) as channel:
+        async with Connecting(self.target, self._config).channel(options) as channel:
             yield health_pb2_grpc.HealthStub(channel)

@@ -186,6 +186,10 @@ async def test_the_engine_of_this_machine_is_not_told_the_token(files: dict[str,
     await process.aclose()
     child = EngineConfig.model_validate_json(process.settings())
     assert child.token is None
+    process = EngineProcess("tests.tts_engine.service.scripted", config, listen="127.0.0.1:7")
+    await process.aclose()
+    child = EngineConfig.model_validate_json(process.settings())
+    assert child.token is not None and child.token.get_secret_value() == TOKEN and child.listen == "127.0.0.1:7"
     path = f"unix:{tmp_path}/engine.sock"
     async with serving(listen=path, tls=tls(files, certificate="engine")) as address:
         assert await spoken(address, tls=tls(files, ca="ca"), token=TOKEN) == 3

@@ -1,0 +1,1 @@
+"""Engines on a real Ray cluster of this machine."""
