@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
-import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import uvloop
 from aiohttp import web
 
 from gateway.call.calls import LiveCalls
@@ -86,10 +82,9 @@ from sip_bridge.bridge import SipBridge
 from sip_bridge.incoming import incoming_call
 from talkspurt import __version__
 from talkspurt.config.settings import Config
-from talkspurt.greeting import greeting
 from talkspurt.prompts import with_greetings
 from talkspurt.recognisers import recognisers_for_gateway, turn_model_for_gateway
-from tts_engine.errors import EngineError
+from talkspurt.serving import StopSignal, greet, run
 from tts_engine.service.client import GrpcEngine
 
 if TYPE_CHECKING:
@@ -461,35 +456,18 @@ async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None
 async def _serve(config: Config) -> int:
     from talkspurt.engines import engine_for_gateway
 
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    codes: list[int] = []
-
-    def stop(code: int) -> None:
-        codes.append(code)
-        stopping.set()
-
-    loop.add_signal_handler(signal.SIGTERM, stop, 0)
-    loop.add_signal_handler(signal.SIGINT, stop, 130)
+    stop = StopSignal()
     async with engine_for_gateway(with_greetings(config)) as engine, gateway(config, engine) as made:
-        while not made.health.engine_is_ready and not stopping.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), 0.05)
+        await stop.wait_or(lambda: made.health.engine_is_ready, look_s=0.05)
         keep_what_exists()
-        voices: list[str] | None = None
-        with contextlib.suppress(EngineError):
-            voices = [voice.voice_id for voice in await engine.list_voices()]
         audiosocket = made.audiosocket.port if made.audiosocket is not None else None
-        print("\n".join(greeting(config, made.server.port, voices, audiosocket=audiosocket)), flush=True)
-        await stopping.wait()
+        await greet(config, engine, made.server.port, audiosocket=audiosocket)
+        await stop.wait()
         await made.drain()
-    return codes[0]
+    return stop.exit_code
 
 
 def serve(config: Config) -> int:
     """Run the gateway until SIGTERM or SIGINT. Return the exit code."""
     raise_open_files()
-    if sys.version_info >= (3, 12):
-        return uvloop.run(_serve(config))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config))
+    return run(_serve(config))

@@ -17,9 +17,7 @@ import logging
 import os
 import secrets
 import shutil
-import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -29,7 +27,6 @@ from pathlib import Path
 
 import aiohttp
 import orjson
-import uvloop
 from aiohttp import web
 from pydantic import SecretStr
 
@@ -39,10 +36,9 @@ from gateway.cluster.siblings import own_socket_of
 from gateway.listener.server import raise_open_files
 from talkspurt.config.settings import Config
 from talkspurt.engines import engine_for_gateway
-from talkspurt.greeting import greeting
 from talkspurt.prompts import with_greetings
+from talkspurt.serving import StopSignal, greet, run
 from talkspurt.workers.control import REPORT_S, Channel, Closed, write_config
-from tts_engine.errors import EngineError
 from tts_engine.service.child import ChildProcess, ChildTimes
 
 log = logging.getLogger(__name__)
@@ -287,33 +283,19 @@ class Supervisor:
 
 async def _serve(config: Config) -> int:
     """Run the server until SIGTERM or SIGINT. Return the exit code."""
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    codes: list[int] = []
-
-    def stop(code: int) -> None:
-        codes.append(code)
-        stopping.set()
-
-    loop.add_signal_handler(signal.SIGTERM, stop, 0)
-    loop.add_signal_handler(signal.SIGINT, stop, 130)
+    stop = StopSignal()
     folder = Path(tempfile.mkdtemp(prefix="talkspurt-server-"))  # mode 0700
     try:
         async with engine_for_gateway(with_greetings(config)) as engine:
             supervisor = Supervisor(for_workers(config, engine.targets.written), folder)
             async with supervisor.running():
-                while not all(worker.standing.ready for worker in supervisor.workers) and not stopping.is_set():
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(stopping.wait(), REPORT_S)
-                voices: list[str] | None = None
-                with contextlib.suppress(EngineError):
-                    voices = [voice.voice_id for voice in await engine.list_voices()]
+                await stop.wait_or(lambda: all(each.standing.ready for each in supervisor.workers), look_s=REPORT_S)
                 audiosocket = config.audiosocket.port if config.audiosocket is not None else None
-                print("\n".join(greeting(config, supervisor.port, voices, audiosocket=audiosocket)), flush=True)
-                await stopping.wait()
+                await greet(config, engine, supervisor.port, audiosocket=audiosocket)
+                await stop.wait()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return codes[0]
+    return stop.exit_code
 
 
 def for_workers(config: Config, targets: tuple[str, ...]) -> Config:
@@ -334,7 +316,4 @@ def for_workers(config: Config, targets: tuple[str, ...]) -> Config:
 def serve(config: Config) -> int:
     """Run the server until SIGTERM or SIGINT. Return the exit code."""
     raise_open_files()
-    if sys.version_info >= (3, 12):
-        return uvloop.run(_serve(config))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config))
+    return run(_serve(config))

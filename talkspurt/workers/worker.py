@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import sys
 from pathlib import Path
 
 import aiohttp
 import orjson
-import uvloop
 from aiohttp import web
 
 from gateway.call.garbage import keep_what_exists
@@ -23,6 +21,7 @@ from talkspurt.build import Gateway, Place, gateway
 from talkspurt.config.settings import Config
 from talkspurt.engines import engine_for_gateway
 from talkspurt.log import configure_as_parent
+from talkspurt.serving import StopSignal, run
 from talkspurt.workers.control import REPORT_S, Channel, Closed, read_config
 from talkspurt.workers.supervisor import control_socket, supervisor_socket
 from tts_engine.errors import EngineError
@@ -62,10 +61,7 @@ class _Worker:
 
 
 async def _serve(folder: Path, index: int, channel: Channel, config: Config) -> int:
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    stop = StopSignal()
     siblings = Siblings(folder, index, config.server.workers, message_bytes=config.limits.message_bytes)
     siblings.relay = ManagerRelay(siblings, ping_s=_ping_s(config)).handle
     place = Place(
@@ -76,13 +72,12 @@ async def _serve(folder: Path, index: int, channel: Channel, config: Config) -> 
     )
     async with engine_for_gateway(config.engine) as engine, gateway(config, engine, place) as made:
         shown = await _tell(made, own_socket_of(folder, index))
-        while not made.health.engine_is_ready and not stopping.is_set():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        await stop.wait_or(lambda: made.health.engine_is_ready, look_s=0.05)
         keep_what_exists()
         worker = _Worker(made, channel)
         worker.listen()
         reporting = asyncio.create_task(worker.report(), name="report to the supervisor")
-        await stopping.wait()
+        await stop.wait()
         await made.drain()
         worker.close()
         reporting.cancel()
@@ -130,11 +125,7 @@ def main(arguments: list[str]) -> int:
     try:
         channel = Channel.connect(control_socket(folder))
         channel.send({"hello": index})
-        serving = _serve(folder, index, channel, read_config(channel.wait()))
-        if sys.version_info >= (3, 12):
-            return uvloop.run(serving)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(serving)
+        return run(_serve(folder, index, channel, read_config(channel.wait())))
     except (EngineError, OSError) as exc:
         print(f"talkspurt serve: {exc}", file=sys.stderr)
         return 1

@@ -14,42 +14,19 @@ import pytest
 from gateway.config import LimitsConfig
 from gateway.limits.limiter import Limiter, LimitReached
 from gateway.limits.quota import WINDOW_S, Ask, LocalQuotas
-from gateway.limits.shared import FAULTS, LEASE_S, SharedQuotas, _key
+from gateway.limits.shared import LEASE_S, SharedQuotas, _key
 from tests.peers.programs import needs_redis
+from tests.peers.redis_server import RedisServer
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = needs_redis
 
 
 @dataclass
-class Server:
-    """``redis-server``, which keeps nothing on disk."""
+class Server(RedisServer):
+    """And the gateways that use it."""
 
-    folder: Path
-    process: asyncio.subprocess.Process | None = None
     opened: list[SharedQuotas] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return f"unix://{self.folder}/redis.sock"
-
-    async def start(self) -> None:
-        self.process = await asyncio.create_subprocess_exec(
-            "redis-server", "--port", "0", "--unixsocket", f"{self.folder}/redis.sock", "--save", "",
-            "--dir", str(self.folder), stdout=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-        await until(self._answers, "Redis")
-
-    async def _answers(self) -> bool:
-        try:
-            return bool(await self.quotas()._redis.ping())
-        except FAULTS:
-            return False
-
-    async def stop(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        await self.process.wait()
 
     def quotas(self) -> SharedQuotas:
         """The connection of one more gateway, which waits as long as a starved machine needs."""
