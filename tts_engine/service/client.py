@@ -44,8 +44,8 @@ _SAME_WAIT_S = 0.02
 """Waits that differ by less do not tell engines apart, seconds."""
 
 _LOST_STATUS = "Internal error from Core"
-"""The status that grpc.aio itself gives to a call that ended during a write (``_AioCall.set_internal_error``). The
-server's status, mostly a refusal, is lost then. The request is not at fault and may be repeated."""
+"""The status that grpc.aio itself gives to an upload that ended during a write (``_AioCall.set_internal_error``). The
+server's status is lost then. The request is not at fault and may be repeated."""
 
 _NO_CONNECTION = "failed to connect"
 _TLS_TRACES = "Socket closed", "handshake failed"
@@ -136,10 +136,17 @@ class GrpcUtterance:
         return self._pending
 
     async def _send(self) -> None:
+        """Send what has gathered.
+
+        A write that meets the end of the call fails. ``StreamStreamCall.write`` puts INTERNAL over the server's status
+        then, and nothing that has arrived can be read any more. So we write below it: the iteration reads on, up to
+        what the server said.
+        """
         try:
+            await self._call.wait_for_connection()
             while (message := self._pending) is not None:
                 self._pending = None
-                await self._call.write(message)
+                await self._call._cython_call.send_serialized_message(message.SerializeToString())
             self._sender = None
         except (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
             pass  # the call is over; the iteration says why, and _sender stays set so that nothing more is sent
@@ -477,7 +484,7 @@ class GrpcEngine:
 
 def _engine_error(exc: grpc.aio.AioRpcError) -> EngineError:
     if exc.code() is grpc.StatusCode.INTERNAL and (exc.details() or "").startswith(_LOST_STATUS):
-        return Unavailable("the engine ended the call while text was on its way; why is not known")
+        return Unavailable("the engine ended the upload while it was on its way; why is not known")
     details = exc.details() or ""
     if details.startswith(_NO_CONNECTION) and any(trace in details for trace in _TLS_TRACES):
         details += " (the engine.tls of both ends do not fit: certificate, client_ca, ca, or only one end has TLS)"

@@ -197,8 +197,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
         task = asyncio.current_task()
         assert task is not None
         async with self._errors(context):
-            # We read before we refuse anything: a status that meets a client's write reaches grpc.aio's client as
-            # INTERNAL, without its metadata.
+            # We read before we refuse anything: the start says whether the client loses a status that meets its write.
             first = await self._first(context)
             engine = self._require_engine()
             if len(self._speaks) >= (limit := self.config.speech.max_utterances):
@@ -409,8 +408,8 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
 async def _tell(
     context: grpc.aio.ServicerContext, error: EngineError, reader: asyncio.Task[None] | None = None
 ) -> None:
-    """Send the error as a message before it becomes the call's status, which is lost if it meets a write of the
-    client."""
+    """Send the error as a message before it becomes the call's status, which clients that write by grpc.aio lose if it
+    meets their write."""
     await context.write(pb.SpeakResponse(failure=wire.encode_failure(error)))
     unread = asyncio.create_task(_drain(context)) if reader is None else reader
     try:

@@ -1,6 +1,6 @@
 """Refusals that meet writes under way, between two processes: in one they take turns, and never meet.
 
-grpc.aio's client makes INTERNAL of such a refusal, without details or metadata.
+``StreamStreamCall.write`` of grpc.aio makes INTERNAL of such a refusal, without details or metadata.
 """
 
 import asyncio
@@ -14,6 +14,8 @@ from tests.tts_engine.service.scripted import RETRY_AFTER_S
 from tts_engine.api import Utterance, UtteranceRequest
 from tts_engine.config import EngineConfig
 from tts_engine.errors import EngineError
+from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
+from tts_engine.service import wire
 from tts_engine.service.client import GrpcEngine
 from tts_engine.service.process import EngineProcess
 
@@ -42,10 +44,6 @@ async def engine() -> AsyncIterator[GrpcEngine]:
         yield client
 
 
-TRANSIENT = {("Exhausted", 0.75), ("Exhausted", RETRY_AFTER_S), ("Unavailable", None)}
-"""What may become of it: told as it is, or, where it met a write, that there is no engine now."""
-
-
 async def refusal(utterance: Utterance) -> tuple[str, float | None]:
     """How it was refused: name of the error, delay before a retry."""
     with pytest.raises(EngineError) as caught:
@@ -55,7 +53,7 @@ async def refusal(utterance: Utterance) -> tuple[str, float | None]:
 
 
 @pytest.mark.parametrize("text", ["short", LONG], ids=["short", "long"])
-async def test_a_refusal_by_a_full_engine_is_never_a_failure(engine: GrpcEngine, text: str) -> None:
+async def test_a_refusal_by_a_full_engine_arrives_as_it_is(engine: GrpcEngine, text: str) -> None:
     held = [engine.open(UtteranceRequest(utterance_id="held")) for _ in range(PLACES)]
     for utterance in held:
         utterance.feed("one hold ")
@@ -69,10 +67,21 @@ async def test_a_refusal_by_a_full_engine_is_never_a_failure(engine: GrpcEngine,
 
     for _ in range(6):
         seen = Counter(await asyncio.gather(*(refused() for _ in range(PLACES))))
-        assert seen.keys() <= TRANSIENT, seen
+        assert seen == {("Exhausted", 0.75): PLACES}
 
 
-async def test_a_refusal_that_meets_a_later_write_is_never_a_failure(engine: GrpcEngine) -> None:
+@pytest.mark.parametrize("told", [True, False], ids=["by a message", "by the status alone"])
+async def test_a_refusal_that_meets_a_later_write_arrives_as_it_is(
+    engine: GrpcEngine, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    def start(request: UtteranceRequest) -> pb.SpeakStart:
+        encoded = encode_start(request)
+        encoded.failure_wanted = told
+        return encoded
+
+    encode_start = wire.encode_start
+    monkeypatch.setattr(wire, "encode_start", start)
+
     async def refused() -> tuple[str, float | None]:
         utterance = engine.open(UtteranceRequest(utterance_id="u", voice="full"))
         refusing = asyncio.create_task(refusal(utterance))
@@ -83,7 +92,7 @@ async def test_a_refusal_that_meets_a_later_write_is_never_a_failure(engine: Grp
 
     for _ in range(6):
         seen = Counter(await asyncio.gather(*(refused() for _ in range(20))))
-        assert seen.keys() <= TRANSIENT, seen
+        assert seen == {("Exhausted", RETRY_AFTER_S): 20}
 
 
 async def test_a_burst_that_fits_is_not_thinned_out_by_chance() -> None:
