@@ -111,7 +111,8 @@ class Call:
             return  # it was the greeting that was cut
         for message in turn:
             message["content"], heard = heard[: len(message["content"])], heard[len(message["content"]) :]
-        self.history[:] = [message for message in self.history if message.get("content") != ""]
+        unheard = [id(message) for message in turn if not message["content"]]
+        self.history[:] = [message for message in self.history if id(message) not in unheard]
         turn.clear()
 
     async def _send(self, **message: Any) -> None:

@@ -111,6 +111,24 @@ async def test_an_answer_that_the_caller_spoke_on_before_is_closed_for_the_next_
         assert [await gateway.next() for _ in range(4)] == ["|", "one ", "two ", "|"]
 
 
+async def test_an_interrupted_answer_takes_no_tool_of_an_earlier_one_along(seen) -> None:
+    request = {"role": "assistant", "content": "", "tool_calls": []}  # as LangChain writes it down
+
+    async def agent(call: Any) -> AsyncGenerator[str, None]:
+        seen.append(list(call.history))
+        if len(seen) == 1:
+            call.history.append(request)
+        yield "one "
+        yield "two "
+
+    async with talking(agent) as gateway:
+        for words, heard in (("Tell me.", "one two "), ("And now?", ""), ("Once more.", "")):
+            await gateway.ask(words)
+            assert [await gateway.next() for _ in range(3)] == ["one ", "two ", "|"]
+            await gateway.send("interrupt", reason="speech", utteranceUntilInterrupt=heard, durationUntilInterruptMs=80)
+    assert request in seen[2]
+
+
 @pytest.mark.parametrize("reason", [{"reason": "dtmf"}, {}], ids=["extensions", "no extensions"])
 async def test_what_a_digit_interrupted_is_not_the_answer_to_it(seen, reason) -> None:
     may_answer = asyncio.Event()
