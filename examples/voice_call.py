@@ -55,7 +55,7 @@ class Call:
         """Act on a message of talkspurt's."""
         kind = message["type"]
         if kind == "prompt" and message["last"]:
-            await self._hear(message["voicePrompt"])
+            await self._hear(message["voicePrompt"], goes_on=message.get("continues", False))
         elif kind == "dtmf":
             await self._hear(f"(The caller pressed {message['digit']}.)")
         elif kind == "interrupt" and (not self._turn or message.get("reason") == "dtmf"):
@@ -67,12 +67,22 @@ class Call:
         elif kind == "error":
             print("talkspurt:", message["description"], file=sys.stderr)
 
-    async def _hear(self, words: str) -> None:
+    async def _hear(self, words: str, *, goes_on: bool = False) -> None:
         if self._stop():  # the caller went on before we said anything: the next answer preempts what has come
             await self._send(type="text", token="", last=True)
+        if goes_on:  # we were answering the first half of a thought
+            self._keep_what_was_heard(self._turn, "")
+            words = f"{self._take_back_words()} {words}".lstrip()
         self.history.append({"role": "user", "content": words})
         self._turn_before, self._turn = self._turn, []
         self._answering = asyncio.create_task(self._answer())
+
+    def _take_back_words(self) -> str:
+        """Remove from the history what the caller said last."""
+        for at, message in reversed(list(enumerate(self.history))):
+            if message["role"] == "user":
+                return str(self.history.pop(at)["content"])
+        return ""
 
     async def _answer(self) -> None:
         try:

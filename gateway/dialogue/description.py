@@ -407,8 +407,15 @@ TO_MANAGER: tuple[Message, ...] = (
             ),
             Field("lang", _TEXT, "The language that is recognised.", required=True),
             Field("last", _FLAG, "False only where the route has `partial_prompts`.", required=True),
+            Field(
+                "continues",
+                _FLAG,
+                "True: the caller went on within 0.7 s after the final prompt before was judged to be all, too soon to "
+                "have understood an answer. Join the two, and answer both at once.",
+                ours=True,
+            ),
         ),
-        {"type": "prompt", "voicePrompt": "Where is my order?", "lang": "en-US", "last": True},
+        {"type": "prompt", "voicePrompt": "Where is my order?", "lang": "en-US", "last": True, "continues": False},
         notes="Only where the route has a recogniser.",
     ),
     Message(

@@ -444,7 +444,10 @@ _Split = tuple[dict[str, object] | None, dict[str, object]]
 
 _WRITERS: Mapping[type[Any], tuple[str, Callable[[Any], _Split]]] = {
     Setup: ("setup", _setup),
-    Prompt: ("prompt", lambda m: ({"voicePrompt": m.voice_prompt, "lang": m.lang, "last": m.last}, {})),
+    Prompt: (
+        "prompt",
+        lambda m: ({"voicePrompt": m.voice_prompt, "lang": m.lang, "last": m.last}, {"continues": m.continues}),
+    ),
     Dtmf: ("dtmf", lambda m: ({"digit": m.digit}, {})),
     Interrupt: (
         "interrupt",

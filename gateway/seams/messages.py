@@ -205,6 +205,7 @@ class Prompt:
     voice_prompt: str
     lang: str
     last: bool
+    continues: bool = False  # +
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,8 @@ class Gateway:
     async def send(self, kind: str, **fields: Any) -> None:
         await self.socket.send_json({"type": kind, "sessionId": "VX1", **fields})
 
-    async def ask(self, words: str) -> None:
-        await self.send("prompt", voicePrompt=words, last=True)
+    async def ask(self, words: str, **fields: Any) -> None:
+        await self.send("prompt", voicePrompt=words, last=True, **fields)
 
     async def next(self) -> str:
         """The next message: the token of a text, ``|`` at its end, or the type of anything else."""
@@ -109,6 +109,23 @@ async def test_an_answer_that_the_caller_spoke_on_before_is_closed_for_the_next_
         assert await gateway.next() == "one "
         await gateway.ask("me two words.")
         assert [await gateway.next() for _ in range(4)] == ["|", "one ", "two ", "|"]
+
+
+@pytest.mark.parametrize("heard", ["", "on"])
+async def test_what_continues_a_prompt_is_joined_with_it_and_answered_once(agent, seen, heard) -> None:
+    async with talking(agent) as gateway:
+        await gateway.ask("Hello, two.")
+        assert [await gateway.next() for _ in range(3)] == ["one ", "two ", "|"]
+        await gateway.ask("Wait a moment,", continues=False)
+        assert await gateway.next() == "one "
+        closed = ["|"]
+        if heard:  # else nothing had left when the caller spoke again
+            await gateway.send("interrupt", reason="speech", utteranceUntilInterrupt=heard, durationUntilInterruptMs=80)
+            closed = []
+        await gateway.ask("tell me two words.", continues=True)
+        assert [await gateway.next() for _ in range(3 + len(closed))] == [*closed, "one ", "two ", "|"]
+    contents = [message["content"] for message in seen[2]]
+    assert contents == ["Hello, two.", "one two ", *filter(None, [heard]), "Wait a moment, tell me two words."]
 
 
 async def test_an_interrupted_answer_takes_no_tool_of_an_earlier_one_along(seen) -> None:

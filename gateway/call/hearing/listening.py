@@ -9,6 +9,7 @@ that ``interrupt`` always precedes the ``prompt`` that it belongs to.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -38,6 +39,9 @@ _BEHIND_S = 0.08
 """So much audio is always on its way through jitter, windows and the VAD's thread, and counts as if it were here."""
 _AGAIN_S = 0.02
 """So often it is seen whether audio has come that is missing."""
+_GOES_ON_S = 0.7
+"""A caller who speaks again so soon after an utterance was judged to be over goes on with it: an answer may have begun,
+but nobody has understood it yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +129,8 @@ class _Utterance:
     onset: float
     over_us: bool
     """Whether we were speaking when the utterance began."""
+    ended: float = math.inf
+    """When it was judged to be over."""
     frames: int = 0
     sound: list[bytes] = field(default_factory=list)
     """The frames, where a turn model may be asked about them."""
@@ -174,6 +180,8 @@ class Listening:
         self._closing: set[asyncio.Task[None]] = set()
         self._current: _Utterance | None = None
         self._finished: deque[_Utterance] = deque()  # over, but their words have not come; the stream bounds them
+        self._prompt_ended = -math.inf
+        """When the utterance of the latest final prompt was judged to be over."""
         self._end: Timer | None = None
         self._silent_since: float | None = None
         """When the silence under way began. None: the caller speaks."""
@@ -378,6 +386,7 @@ class Listening:
             self._finish(utterance)
 
     def _finish(self, utterance: _Utterance) -> None:
+        utterance.ended = self._now()
         if self._stream is not None:
             self._finished.append(utterance)
             self._stream.finish()
@@ -396,8 +405,7 @@ class Listening:
             self._decide(Event.WORDS, utterance.onset)
         # Once an utterance is over, its final prompt is on its way, and no partial one is wanted.
         if self._hearing.partial_prompts and not self._finished and not self._is_unwanted():
-            self._tell(Prompt(voice_prompt=text, lang=self._language, last=False))
-            self._turns.untagged.expect_answer()
+            self._tell_prompt(utterance, text, last=False)
 
     def on_final(self, text: str) -> None:
         """All words of the oldest utterance that is over."""
@@ -412,10 +420,15 @@ class Listening:
             return
         # This cuts also what we began to say meanwhile: the answer to this utterance must not wait behind it.
         self._decide(Event.WORDS, utterance.onset)
-        self._tell(Prompt(voice_prompt=text, lang=self._language, last=True))
-        self._turns.untagged.expect_answer()
+        self._tell_prompt(utterance, text, last=True)
+        self._prompt_ended = utterance.ended
 
     # --- what follows ------------------------------------------------------------------------------------------------
+
+    def _tell_prompt(self, utterance: _Utterance, text: str, *, last: bool) -> None:
+        continues = utterance.onset - self._prompt_ended < _GOES_ON_S
+        self._tell(Prompt(voice_prompt=text, lang=self._language, last=last, continues=continues))
+        self._turns.untagged.expect_answer()
 
     def _heard_nothing(self) -> None:
         """The utterance is over, and had no words that count."""

@@ -309,7 +309,7 @@ SETUP = setup_of(call(1, from_="+1", custom_parameters={"a": "b"}), codec="PCMU/
         (
             m.Prompt(voice_prompt="hi", lang="en-US", last=True),
             {"type": "prompt", "voicePrompt": "hi", "lang": "en-US", "last": True},
-            {},
+            {"continues": False},
         ),
         (m.Dtmf(digit="#"), {"type": "dtmf", "digit": "#"}, {}),
         (

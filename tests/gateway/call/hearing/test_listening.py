@@ -195,6 +195,34 @@ def test_endless_utterance_is_cut_into_prompts() -> None:
     call.run(1.0)
     call.listening.on_final("Three.")
     assert call.prompts == [("One.", True), ("Two.", True), ("Three.", True)]
+    assert [goes_on for _, goes_on in continuing(call)] == [False, True, True]
+
+
+def continuing(call: ListeningCall) -> list[tuple[str, bool]]:
+    return [(message.voice_prompt, message.continues) for message in call.told if isinstance(message, Prompt)]
+
+
+@pytest.mark.parametrize(("pause_s", "continues"), [(0.45, True), (0.55, False)])
+def test_a_caller_who_goes_on_at_once_continues_the_prompt_before(pause_s: float, continues: bool) -> None:
+    call = ListeningCall({"partial_prompts": True})
+    call.utters("Wait a moment.")  # its words come 0.3 s after its end
+    call.run(pause_s)  # the next onset is 0.1 s ago
+    call.utters("I have a question.", partial="I have")
+    assert continuing(call) == [("Wait a moment.", False), ("I have", continues), ("I have a question.", continues)]
+
+
+def test_what_continues_a_prompt_is_known_however_late_the_words_are() -> None:
+    call = ListeningCall({})
+    call.utters("")  # a cough is no prompt that could go on
+    for _ in range(2):
+        call.starts()
+        call.run(0.2)
+        call.stops()
+        call.run(0.6)
+    call.run(2.0)
+    call.listening.on_final("Wait a moment.")
+    call.listening.on_final("I have a question.")
+    assert continuing(call) == [("Wait a moment.", False), ("I have a question.", True)]
 
 
 def test_silence_of_the_recogniser_is_no_prompt() -> None:
