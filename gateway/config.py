@@ -9,7 +9,7 @@ import re
 import string
 from pathlib import Path
 from typing import Annotated, Literal, get_args
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -609,6 +609,45 @@ class RecordsConfig(Section):
     def path(self) -> str:
         """The database's file."""
         return self.database_url.removeprefix(_SQLITE)
+
+
+class PostgresConfig(Section):
+    """A PostgreSQL in which several gateways keep ended calls (`calls`) and records (`records`) together."""
+
+    url: SecretStr | None = None
+    """Address, `postgresql://USER:PASSWORD@HOST:5432/DATABASE`; with `?host=/run/postgresql` over the Unix socket in
+    that folder. `?sslmode=`: `prefer` (TLS if the server has it), `disable`, `require`, `verify-full` (and its
+    certificate is checked). Needs the extra `postgres`, and `calls.folder` or `records.database_url`, where what has
+    ended waits. `calls.keep_days`, `calls.max_calls` and `records.keep_days` then count for the database."""
+    timeout_s: float = Field(5.0, gt=0)
+    """How long it may take to connect and to answer, seconds. More lets longer searches end; less finds a hung database
+    sooner. Calls never wait for it."""
+    move_every_s: float = Field(1.0, gt=0)
+    """How often what has ended is moved there, seconds. Less shows it to the other gateways sooner."""
+    max_waiting: int = Field(100_000, ge=1)
+    """Most ended calls, and most records, that wait on the local disk while the database is away. Beyond that the
+    oldest are given up and counted. A record takes some 300 bytes, a call with text some 6 kB."""
+
+    @field_validator("url")
+    @classmethod
+    def _of_postgres(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is None:
+            return None
+        try:
+            parts = urlsplit(url.get_secret_value())
+            options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            known = options.keys() <= {"host", "sslmode"} and (parts.port or 1) > 0
+        except ValueError:
+            known = False
+        if not known or parts.scheme != "postgresql" or not (parts.hostname or options.get("host")):
+            raise ValueError("expected postgresql://USER:PASSWORD@HOST:5432/DATABASE, maybe with ?host= and ?sslmode=")
+        if not parts.username or not parts.path.strip("/"):
+            raise ValueError("expected a user and a database: postgresql://USER:PASSWORD@HOST:5432/DATABASE")
+        if options.get("sslmode", "prefer") not in ("disable", "prefer", "require", "verify-full"):
+            raise ValueError("sslmode is unknown, expected disable, prefer, require or verify-full")
+        if importlib.util.find_spec("pg8000") is None:
+            raise ValueError("wants PostgreSQL's client: pip install 'talkspurt[postgres]'")
+        return url
 
 
 def _webhook_keys(secret: SecretStr) -> tuple[bytes, ...]:

@@ -16,6 +16,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway.histogram import LATENCY_BUCKETS_S, PACING_BUCKETS_S, Histogram
+from gateway.postgres import DatabaseState
 from gateway.seams.sip_state import SipState
 
 _MODELS = 32
@@ -108,13 +109,14 @@ class Metrics(Collector):
         self._missed = {"replayed": 0, "dropped": 0}
         self._call_log_lost = Counter(
             "talkspurt_call_log_lost",
-            "Ended calls that the call log does not have: queue_full, not_written.",
+            "Ended calls that the call log does not have: queue_full, not_written, given_up.",
             ["reason"],
             registry=registry,
         )
         self._records_lost = Counter(
             "talkspurt_records_lost",
-            "Beginnings and ends of calls and requests that could not be written: queue_full, not_written, closed.",
+            "Beginnings and ends of calls and requests that could not be written: queue_full, not_written, "
+            "closed, given_up.",
             ["reason"],
             registry=registry,
         )
@@ -130,6 +132,14 @@ class Metrics(Collector):
         self._records_pending = Gauge(
             "talkspurt_records_pending", "Records that the webhook has not taken yet.", registry=registry
         )
+        self._database_answers = Gauge(
+            "talkspurt_database_answers", "Whether PostgreSQL answers, by what it keeps: calls, records.", ["of"],
+            registry=registry,
+        )  # fmt: skip
+        self._database_waiting = Gauge(
+            "talkspurt_database_waiting", "Ended calls, and records, on the local disk that PostgreSQL lacks.", ["of"],
+            registry=registry,
+        )  # fmt: skip
         self._recordings_lost = Counter(
             "talkspurt_recordings_lost", "Recordings whose file could not be written, by why.", ["reason"],
             registry=registry,
@@ -316,6 +326,11 @@ class Metrics(Collector):
     def records_pending(self, count: int) -> None:
         """Note how many records wait for the webhook."""
         self._records_pending.set(count)
+
+    def shared_database(self, state: DatabaseState) -> None:
+        """Note how a database does that several gateways share."""
+        self._database_answers.labels(state.of).set(state.answers)
+        self._database_waiting.labels(state.of).set(state.waiting)
 
     def recording_lost(self, reason: str) -> None:
         """Note that a call is no longer recorded. ``reason``: ``disk_full``, ``unwritable``, ``hung`` or

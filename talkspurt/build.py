@@ -212,7 +212,10 @@ class Gateway:
             dict(config.routes), config.barge_in, recorder=self._recorder, hang_s=config.recording.hang_s
         )
         self.tracer = _tracer(config.tracing, self.ticker.now) if config.tracing is not None else None
-        self.call_log = CallLog(config.calls, on_lost=self.metrics.call_log_lost) if config.calls.folder else None
+        self.call_log: CallLog | None = None
+        if config.calls.folder:
+            lost = self.metrics.call_log_lost
+            self.call_log = CallLog(config.calls, on_lost=lost, postgres=config.postgres, meter=self.metrics)
         self.trials = ModelTrials(self.metrics)
         engine.on_model_failed = self.trials.error
         self.services = Services(
@@ -237,7 +240,9 @@ class Gateway:
                 for name, recogniser in recognisers.items()
             },
         )
-        self.records = Records(config.records, self.metrics)
+        self.records = Records(config.records, self.metrics, postgres=config.postgres)
+        kept = (self.call_log, self.records)
+        self.databases = [one.shared for one in kept if one is not None and one.shared is not None]
         self.records_webhook = (
             Webhook(config.records, self.records, self.metrics) if config.records.webhook_url else None
         )
@@ -256,7 +261,13 @@ class Gateway:
             tenants=tenants_of_routes(sole, config.routes),
             records=self.records,
         )
-        self.health = Health(self.directory, engine.status, version=__version__, sip=self._sip_state)
+        self.health = Health(
+            self.directory,
+            engine.status,
+            version=__version__,
+            sip=self._sip_state,
+            databases=lambda: [shared.state for shared in self.databases],
+        )
         self.exposition = Exposition(
             self.metrics,
             self.dialogue_stats,
@@ -440,6 +451,7 @@ async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None
             made.known_voices.watch(),
             collect_between_calls(lambda: len(made.directory)),
             made.watch_load(),
+            *(database.watch() for database in made.databases),
         ]
         if made.gateways is not None:
             watches.append(made.gateways.watch())

@@ -1,6 +1,6 @@
 """The log of ended calls: one thread writes it, another reads it, and the event loop waits for neither.
 
-The database is SQLite in a folder of its own. SQLAlchemy speaks to it, so that another database can take its place.
+The database is SQLite in a folder of its own. With PostgreSQL, calls are moved on from there (``gateway/postgres.py``).
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Engine, Row, Select, create_engine, delete, event, func, insert, select, tuple_
+from sqlalchemy import Connection, Engine, Row, Select, create_engine, delete, event, insert, select, true, tuple_
 from sqlalchemy.exc import SQLAlchemyError
 
-from gateway.call_log.schema import VERSION, calls, metadata, schema
-from gateway.config import CallsConfig
+from gateway.call_log.schema import calls, make_tables
+from gateway.config import CallsConfig, PostgresConfig
 from gateway.errors import Rejected
+from gateway.postgres import TIDIED_AT_ONCE, DatabaseMeter, Handover, SharedDatabase
 from gateway.seams.call_record import CallRecord, CallSummary, Entry, Heard, Said
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,9 @@ _CLOSE_S = 5.0
 
 _PART = 20
 """Rows that are worked on without a break: 0.2 ms."""
+
+_AT_ONCE = 100
+"""Rows that are asked of PostgreSQL at once."""
 
 T = TypeVar("T")
 
@@ -71,10 +75,19 @@ class CallLog:
     """The log of ended calls. Use ``add`` on any thread, the rest on the event loop.
 
     Args:
-        on_lost: told why, when a record is lost: ``queue_full`` or ``not_written``. Called on any thread.
+        on_lost: told why, when a record is lost: ``queue_full``, ``not_written`` or ``given_up``. Called on any thread.
+        postgres: with a ``url``, calls are moved there, and read from there.
+        meter: for ``postgres``.
     """
 
-    def __init__(self, config: CallsConfig, *, on_lost: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: CallsConfig,
+        *,
+        on_lost: Callable[[str], None],
+        postgres: PostgresConfig | None = None,
+        meter: DatabaseMeter | None = None,
+    ) -> None:
         self.keeps_text = config.keep_text
         self._config = config
         self._on_lost = on_lost
@@ -83,6 +96,9 @@ class CallLog:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="call log reader")
         self._lock = threading.Lock()
         self._database: Engine | None = None
+        self.shared: SharedDatabase | None = None
+        if postgres is not None and postgres.url is not None and meter is not None:
+            self.shared = SharedDatabase(postgres, self._handover(), meter)
 
     def start(self) -> None:
         """Start the writer."""
@@ -93,6 +109,8 @@ class CallLog:
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait(None)
         await asyncio.to_thread(self._writer.join, _CLOSE_S)
+        if self.shared is not None:
+            await self.shared.aclose()
         self._reader.shutdown(cancel_futures=True)
         if self._database is not None:
             self._database.dispose()
@@ -110,7 +128,12 @@ class CallLog:
         Raises:
             Rejected: 503, the database cannot be read.
         """
-        return await self.read(lambda: self._rows(_select(query), _summary))
+        here = await self.read(lambda: self._rows(_select(query), _summary))
+        if self.shared is None:
+            return here
+        there = await self._asked(lambda connection: _found(connection, query))  # later, so nothing is missed between
+        both = {call.callId: call for call in (*here, *there)}
+        return sorted(both.values(), key=lambda call: (call.startedAt, call.callId), reverse=True)[: query.limit]
 
     async def get(self, call_id: str) -> CallRecord | None:
         """Return a call, whole. None: the log has no such call.
@@ -118,7 +141,10 @@ class CallLog:
         Raises:
             Rejected: 503, the database cannot be read.
         """
-        found = await self.read(lambda: self._rows(select(calls).where(calls.c.call_id == call_id), _record))
+        wanted = select(calls).where(calls.c.call_id == call_id)
+        found = await self.read(lambda: self._rows(wanted, _record))
+        if not found and self.shared is not None:
+            found = await self._asked(lambda connection: [_record(row) for row in connection.execute(wanted)])
         return found[0] if found else None
 
     async def read(self, work: Callable[[], T]) -> T:
@@ -130,8 +156,14 @@ class CallLog:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, work)
         except (SQLAlchemyError, OSError) as exc:
-            log.error("call log cannot be read", extra={"why": type(exc).__name__})
-            raise Rejected("the call log cannot be read now", status=503, code="call_log_unavailable") from None
+            raise _unreadable(type(exc).__name__) from None
+
+    async def _asked(self, work: Callable[[Connection], T]) -> T:
+        assert self.shared is not None
+        try:
+            return await self.shared.ask(work)
+        except OSError as exc:
+            raise _unreadable(str(exc)) from None
 
     def _rows(self, statement: Select[Any], make: Callable[[Row[Any]], T]) -> Sequence[T]:
         with self._opened().connect() as connection:
@@ -155,12 +187,29 @@ class CallLog:
                 log.error("call log cannot be written", extra={"call": record.callId, "why": type(exc).__name__})
                 self._on_lost("not_written")
 
-    def _tidy(self, connection: Connection) -> None:
-        """Delete calls that are too old, and the oldest of too many."""
-        old = time.time() - self._config.keep_days * 86_400
-        connection.execute(delete(calls).where(calls.c.started_at < old))
+    def _tidy(self, connection: Connection) -> int:
+        """Delete calls that are too old, and the oldest of too many. Return how many these were."""
+        old = select(calls.c.call_id).where(calls.c.started_at < time.time() - self._config.keep_days * 86_400)
         newest = select(calls.c.started_at).order_by(calls.c.started_at.desc()).offset(self._config.max_calls).limit(1)
-        connection.execute(delete(calls).where(calls.c.started_at <= newest.scalar_subquery()))
+        too_many = select(calls.c.call_id).where(calls.c.started_at <= newest.scalar_subquery())
+        return sum(
+            connection.execute(delete(calls).where(calls.c.call_id.in_(which.limit(TIDIED_AT_ONCE)))).rowcount
+            for which in (old, too_many)
+        )
+
+    def _handover(self) -> Handover:
+        return Handover(
+            what="calls",
+            local=self._opened,
+            lock_path=Path(self._config.folder, "calls.sqlite3.postgres.lock"),
+            table=calls,
+            began_at=calls.c.started_at,
+            is_over=true(),
+            make_tables=make_tables,
+            moved=lambda connection, rows: None,
+            delete_old=self._tidy,
+            given_up=lambda: self._on_lost("given_up"),
+        )
 
     def _opened(self) -> Engine:
         """Return the database, which the first use makes. Both threads come here."""
@@ -179,6 +228,11 @@ def in_parts(rows: Iterable[T]) -> Iterator[Sequence[T]]:
         time.sleep(0)
 
 
+def _unreadable(why: str) -> Rejected:
+    log.error("call log cannot be read", extra={"why": why})
+    return Rejected("the call log cannot be read now", status=503, code="call_log_unavailable")
+
+
 def _open(folder: Path) -> Engine:
     # What was said on the telephone is nobody else's on this machine.
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -191,13 +245,8 @@ def _open(folder: Path) -> Engine:
         connection.execute("PRAGMA journal_mode=WAL")  # readers do not wait for the writer
         connection.execute("PRAGMA synchronous=NORMAL")
 
-    metadata.create_all(database)
     with database.begin() as connection:
-        version = connection.execute(select(func.max(schema.c.version))).scalar()
-        if version is None:
-            connection.execute(insert(schema).values(version=VERSION))
-        elif version != VERSION:
-            raise OSError(f"{path} has schema {version}, expected {VERSION}")
+        make_tables(connection)
     return database
 
 
@@ -264,3 +313,18 @@ def _select(query: Query) -> Select[Any]:
     if query.before is not None:
         statement = statement.where(tuple_(calls.c.started_at, calls.c.call_id) < query.before)
     return statement.order_by(calls.c.started_at.desc(), calls.c.call_id.desc()).limit(query.limit)
+
+
+def _found(connection: Connection, query: Query) -> Sequence[CallSummary]:
+    """Return what a query asks for, read in parts between which the loop that paces calls has its turn."""
+    found: list[CallSummary] = []
+    before = query.before
+    while len(found) < query.limit:
+        limit = min(_AT_ONCE, query.limit - len(found))
+        rows = connection.execute(_select(replace(query, before=before, limit=limit))).all()
+        found += map(_summary, rows)
+        if len(rows) < limit:
+            break
+        before = (found[-1].startedAt, found[-1].callId)
+        time.sleep(0)
+    return found

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Float, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import Column, Connection, Float, Index, Integer, MetaData, String, Table, Text, func, insert, select
 
 VERSION = 1
 """Number of this schema. A database of another version is not written to."""
 
 metadata = MetaData()
 
+Id = String().with_variant(String(collation="C"), "postgresql")
+"""An identifier, in the order of its bytes everywhere, so that pages of two databases can be joined."""
+
 schema = Table("call_log_schema", metadata, Column("version", Integer, primary_key=True))
 
 calls = Table(
     "calls",
     metadata,
-    Column("call_id", String(34), primary_key=True),
-    Column("call_sid", String(128), nullable=False),
-    Column("route", String(128), nullable=False),
-    Column("transport", String(32), nullable=False),
-    Column("direction", String(32), nullable=False),
-    Column("from_number", String(500), nullable=False),
-    Column("to_number", String(500), nullable=False),
+    Column("call_id", Id, primary_key=True),
+    Column("call_sid", String, nullable=False),
+    Column("route", String, nullable=False),
+    Column("transport", String, nullable=False),
+    Column("direction", String, nullable=False),
+    Column("from_number", String, nullable=False),
+    Column("to_number", String, nullable=False),
     Column("started_at", Float, nullable=False),  # seconds since the epoch
     Column("duration_ms", Integer, nullable=False),
-    Column("reason", String(128), nullable=False),
-    Column("outcome", String(16), nullable=False),
+    Column("reason", String, nullable=False),
+    Column("outcome", String, nullable=False),
     Column("turns", Integer, nullable=False),
     Column("gaps", Integer, nullable=False),
     Column("gap_ms", Integer, nullable=False),
@@ -35,3 +38,17 @@ calls = Table(
     Index("calls_by_start", "started_at", "call_id"),
     Index("calls_by_route", "route", "started_at"),
 )
+
+
+def make_tables(connection: Connection) -> None:
+    """Make the tables where there are none.
+
+    Raises:
+        OSError: those that are there are of another version.
+    """
+    metadata.create_all(connection)
+    version = connection.execute(select(func.max(schema.c.version))).scalar()
+    if version is None:
+        connection.execute(insert(schema).values(version=VERSION))
+    elif version != VERSION:
+        raise OSError(f"the call log has schema {version}, expected {VERSION}")

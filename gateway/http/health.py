@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
 
 from gateway.call.directory import LocalDirectory
 from gateway.call.session import Session
 from gateway.http.request.routes import ApiModel
+from gateway.postgres import DatabaseState
 from gateway.seams.sip_state import RegistrationState, SipState, TrunkState
 from tts_engine.api import EngineStatus
 from tts_engine.errors import EngineError
@@ -49,6 +50,9 @@ class HealthView(ApiModel):
     """``sip.registrations``: where we are registered, and each registrar's last answer."""
     trunks: list[TrunkState]
     """Trunks with ``ping_s``: whether their proxies answer."""
+    databases: list[DatabaseState]
+    """Databases that several gateways share (``postgres.url``). One that does not answer costs no call anything, so the
+    status does not ask for it."""
 
 
 class Health:
@@ -57,6 +61,7 @@ class Health:
     Args:
         engine_status: asks the engine; raises ``EngineError``.
         sip: the state of the SIP side.
+        databases: the state of those that several gateways share.
     """
 
     def __init__(
@@ -66,11 +71,13 @@ class Health:
         *,
         version: str,
         sip: Callable[[], SipState] = SipState,
+        databases: Callable[[], Sequence[DatabaseState]] = tuple,
     ) -> None:
         self._directory = directory
         self._engine_status = engine_status
         self._version = version
         self._sip = sip
+        self._databases = databases
         self._status: EngineStatus | None = None
 
     def why_not_ready(self) -> str:
@@ -122,6 +129,7 @@ class Health:
             queued=status.queued if status else 0,
             registrations=list(sip.registrations),
             trunks=list(sip.trunks),
+            databases=list(self._databases()),
         )
         return web.json_response(view.model_dump(), status=503 if why else 200)
 

@@ -4,37 +4,46 @@ transaction that its caller opens."""
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, bindparam, delete, select, tuple_, update
-from sqlalchemy.dialects.sqlite import insert
 
 from gateway.metering.record import MeterRecord, UsageDay
 from gateway.metering.schema import records, usage
+from gateway.postgres import INSERT
 
 USAGE_DAYS = 400
 """Days of usage that are kept."""
 
+IS_OVER = records.c.outcome != "open"
+"""Of records that have ended."""
+
 _DAY_S = 86_400
+_PART = 100  # rows that are read in one go
+_MANY = 10**9
 
 # Statements of every call are built once: SQLAlchemy takes longer to build one than SQLite to carry it out.
-_BEGIN = insert(records).on_conflict_do_nothing(index_elements=["id"])
+_BEGIN = {name: insert(records).on_conflict_do_nothing(index_elements=["id"]) for name, insert in INSERT.items()}
 _END = (
     update(records)
     .where(records.c.id == bindparam("of_id"), records.c.outcome == "open")
     .values({column.name: bindparam(column.name) for column in records.c})
 )
-_ADDED = insert(usage)
-_COUNT = _ADDED.on_conflict_do_update(
-    index_elements=["tenant", "day"],
-    set_={column.name: column + _ADDED.excluded[column.name] for column in usage.c if not column.primary_key},
-)
+_ADDED = {name: insert(usage) for name, insert in INSERT.items()}
+_SUMS = tuple(column.name for column in usage.c if not column.primary_key)
+_COUNT = {
+    name: added.on_conflict_do_update(
+        index_elements=["tenant", "day"], set_={sum_: usage.c[sum_] + added.excluded[sum_] for sum_ in _SUMS}
+    )
+    for name, added in _ADDED.items()
+}
 
 
 def begin(connection: Connection, record: MeterRecord, owner: str) -> None:
     """Write a record that goes on, unless there is one of its id."""
-    connection.execute(_BEGIN, record.model_dump() | {"owner": owner})
+    connection.execute(_BEGIN[connection.dialect.name], record.model_dump() | {"owner": owner})
 
 
 def write_ahead(connection: Connection, so_far: Iterable[MeterRecord]) -> None:
@@ -58,22 +67,40 @@ def end(connection: Connection, record: MeterRecord, owner: str) -> bool:
     begin(connection, record.model_copy(update={"outcome": "open"}), owner)  # its beginning may have been lost
     if not connection.execute(_END, record.model_dump() | {"owner": owner, "of_id": record.id}).rowcount:
         return False
-    count(connection, record)
+    count(connection, [record])
     return True
 
 
-def count(connection: Connection, record: MeterRecord) -> None:
-    """Add a record to its day."""
-    ended_at = record.startedAt if record.endedAt is None else record.endedAt
-    is_call = record.kind == "call"
-    more = {
-        "requests": 0 if is_call else 1,
-        "characters": record.characters,
-        "calls": 1 if is_call else 0,
-        "audioSeconds": record.audioSeconds,
-        "callSeconds": ended_at - record.startedAt if is_call else 0.0,
-    }
-    connection.execute(_COUNT, more | {"tenant": record.tenant, "day": _day(ended_at)})
+def count(connection: Connection, ended: Iterable[MeterRecord]) -> None:
+    """Add records to their days."""
+    sums = _by_day(ended)
+    values = [dict(zip(("tenant", "day"), key, strict=True)) | sums[key] for key in sorted(sums)]
+    for value in values:  # in one order, so that no two gateways wait for each other
+        connection.execute(_COUNT[connection.dialect.name], value)
+
+
+def count_rows(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Add rows of the table of records to their days."""
+    count(connection, [MeterRecord(**{name: value for name, value in row.items() if name != "owner"}) for row in rows])
+
+
+def _by_day(ended: Iterable[MeterRecord]) -> Mapping[tuple[str, str], dict[str, float]]:
+    """Return what records add to the days of their tenants."""
+    sums: dict[tuple[str, str], dict[str, float]] = {}
+    for record in ended:
+        ended_at = record.startedAt if record.endedAt is None else record.endedAt
+        is_call = record.kind == "call"
+        more = {
+            "requests": 0 if is_call else 1,
+            "characters": record.characters,
+            "calls": 1 if is_call else 0,
+            "audioSeconds": record.audioSeconds,
+            "callSeconds": ended_at - record.startedAt if is_call else 0.0,
+        }
+        day = sums.setdefault((record.tenant, _day(ended_at)), dict.fromkeys(_SUMS, 0))
+        for name in _SUMS:
+            day[name] += more[name]
+    return sums
 
 
 def open_owners(connection: Connection) -> Sequence[str]:
@@ -102,6 +129,20 @@ def find(
     after: tuple[float, str] | None = None,
 ) -> Sequence[MeterRecord]:
     """Return a tenant's records that began in a time, oldest first; ``after`` as in ``Records.find``."""
+    found: list[MeterRecord] = []
+    while len(found) < limit:  # in parts, between which the loop that paces calls has its turn
+        part = _part(connection, tenant, since=since, until=until, limit=min(_PART, limit - len(found)), after=after)
+        found += part
+        if len(part) < _PART:
+            break
+        after = (part[-1].startedAt, part[-1].id)
+        time.sleep(0)
+    return found
+
+
+def _part(
+    connection: Connection, tenant: str, *, since: float, until: float, limit: int, after: tuple[float, str] | None
+) -> Sequence[MeterRecord]:
     at = records.c.startedAt
     wanted = _shown().where(records.c.tenant == tenant, at >= since, at < until)
     if after is not None:
@@ -110,17 +151,38 @@ def find(
     return [MeterRecord(**_without_end_of_open(row)) for row in rows]
 
 
-def days(connection: Connection, tenant: str) -> Sequence[UsageDay]:
-    """Return a tenant's days, newest first."""
+def ended(connection: Connection, tenant: str) -> Sequence[MeterRecord]:
+    """Return a tenant's records that have ended."""
+    rows = connection.execute(_shown().where(records.c.tenant == tenant, IS_OVER)).mappings()
+    return [MeterRecord(**row) for row in rows]
+
+
+def days(connection: Connection, tenant: str, others: Sequence[MeterRecord] = ()) -> Sequence[UsageDay]:
+    """Return a tenant's days, newest first.
+
+    Args:
+        others: ended records that count too, unless the database has them.
+    """
+    if connection.dialect.name == "postgresql":  # what another process moves meanwhile is here or there, never both
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    there: set[str] = set()
+    for start in range(0, len(others), _PART):
+        ids = [record.id for record in others[start : start + _PART]]
+        there.update(connection.execute(select(records.c.id).where(records.c.id.in_(ids))).scalars())
     wanted = select(*(column for column in usage.c if column.name != "tenant")).where(usage.c.tenant == tenant)
-    return [UsageDay(**row) for row in connection.execute(wanted.order_by(usage.c.day.desc())).mappings()]
+    sums = {row["day"]: dict(row) for row in connection.execute(wanted).mappings()}
+    for (_, day), more in _by_day(record for record in others if record.id not in there).items():
+        known = sums.setdefault(day, {"day": day, **dict.fromkeys(_SUMS, 0)})
+        sums[day] = known | {name: known[name] + more[name] for name in _SUMS}
+    return [UsageDay(**sums[day]) for day in sorted(sums, reverse=True)]
 
 
-def delete_old(connection: Connection, *, keep_days: int, now: float) -> None:
-    """Delete ended records of more than ``keep_days`` days, and usage of more than ``USAGE_DAYS``."""
-    old = records.c.startedAt < now - keep_days * _DAY_S
-    connection.execute(delete(records).where(old, records.c.outcome != "open"))
+def delete_old(connection: Connection, *, keep_days: int, now: float, most: int = _MANY) -> int:
+    """Delete ended records of more than ``keep_days`` days, ``most`` at a time, and usage of more than ``USAGE_DAYS``.
+    Return how many records these were."""
+    old = select(records.c.id).where(records.c.startedAt < now - keep_days * _DAY_S, IS_OVER).limit(most)
     connection.execute(delete(usage).where(usage.c.day < _day(now - USAGE_DAYS * _DAY_S)))
+    return connection.execute(delete(records).where(records.c.id.in_(old))).rowcount
 
 
 def _shown() -> Any:

@@ -8,7 +8,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import orjson
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy.dialects.sqlite import insert
 
 from gateway.metering.record import MeterRecord
 from gateway.metering.schema import outbox
@@ -34,7 +35,8 @@ def put(connection: Connection, record: MeterRecord, now: float) -> None:
         "data": record.model_dump(by_alias=True),
     }
     values = {"id": record.id, "body": orjson.dumps(body).decode(), "madeAt": now, "attempts": 0, "dueAt": now}
-    connection.execute(insert(outbox).values(values))
+    # What was moved to PostgreSQL and is then told once more may still wait here.
+    connection.execute(insert(outbox).on_conflict_do_nothing(index_elements=["id"]).values(values))
 
 
 def due(connection: Connection, now: float, *, limit: int) -> Sequence[Delivery]:

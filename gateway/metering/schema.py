@@ -1,7 +1,8 @@
 """The tables of records and usage, for any database of SQLAlchemy, and how an older one becomes one of today.
 
 A database says in ``records_schema`` which version it has. Whoever opens an older one changes it step by step, in one
-transaction. A newer one is refused, since an older process would count wrongly in it.
+transaction. A newer one is refused, since an older process would count wrongly in it. Texts have no length: SQLite
+would not watch it, and PostgreSQL would refuse what SQLite has taken.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import (
+    BigInteger,
     Column,
     Connection,
     Float,
@@ -27,18 +29,21 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
+Id = String().with_variant(String(collation="C"), "postgresql")
+"""An identifier, in the order of its bytes everywhere, so that pages of two databases can be joined."""
+
 _TEXTS = ("outcome", "reason", "route", "transport", "direction", "from_", "to")
 _NUMBERS = ("characters", "turns", "cuts", "gaps", "gapMs")
 
 records = Table(
     "records",
     metadata,
-    Column("id", String(64), primary_key=True),
-    Column("kind", String(16), nullable=False),
-    Column("tenant", String(200), nullable=False),
+    Column("id", Id, primary_key=True),
+    Column("kind", String, nullable=False),
+    Column("tenant", String, nullable=False),
     Column("startedAt", Float, nullable=False),
     Column("endedAt", Float),  # of an open record: until when it is known to have gone on
-    *(Column(name, String(500), nullable=False) for name in _TEXTS),
+    *(Column(name, String, nullable=False) for name in _TEXTS),
     *(Column(name, Integer, nullable=False) for name in _NUMBERS),
     Column("audioSeconds", Float, nullable=False),
     Column("firstPacketMs", Float),
@@ -49,24 +54,25 @@ records = Table(
     Column("maxJitterMs", Float),
     Column("remotePacketsLost", Integer),
     Column("remoteJitterMs", Float),
-    Column("owner", String(32), nullable=False),  # the process that writes it; never shown
+    Column("owner", String, nullable=False),  # the process that writes it; never shown
     Index("records_by_tenant", "tenant", "startedAt", "id"),
     Index("records_by_owner", "outcome", "owner"),
+    Index("records_by_start", "startedAt"),
 )
 
 usage = Table(
     "usage",
     metadata,
-    Column("tenant", String(200), primary_key=True),
-    Column("day", String(10), primary_key=True),
-    *(Column(name, Integer, nullable=False) for name in ("requests", "characters", "calls")),
+    Column("tenant", String, primary_key=True),
+    Column("day", String, primary_key=True),
+    *(Column(name, BigInteger, nullable=False) for name in ("requests", "characters", "calls")),
     *(Column(name, Float, nullable=False) for name in ("audioSeconds", "callSeconds")),
 )
 
 outbox = Table(
     "records_outbox",
     metadata,
-    Column("id", String(64), primary_key=True),  # of the record
+    Column("id", Id, primary_key=True),  # of the record
     Column("body", Text, nullable=False),  # JSON, as it is sent
     Column("madeAt", Float, nullable=False),
     Column("attempts", Integer, nullable=False),
@@ -91,6 +97,7 @@ STEPS: Mapping[int, Sequence[str]] = {
             ("remoteJitterMs", "FLOAT"),
         )
     ),
+    4: ('CREATE INDEX IF NOT EXISTS records_by_start ON records ("startedAt")',),
 }
 """What makes each version of the one before it, in SQL. New tables are made anyway. Version 1 said no version."""
 
@@ -106,7 +113,8 @@ def bring_up_to_date(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("BEGIN IMMEDIATE")  # or each statement would be a transaction of its own
     is_new = not inspect(connection).has_table(records.name)
-    metadata.create_all(connection)
+    # The outbox stays with whoever delivers.
+    metadata.create_all(connection, tables=None if connection.dialect.name == "sqlite" else [records, usage, schema])
     version = connection.execute(select(func.max(schema.c.version))).scalar()
     if version is None:
         version = VERSION if is_new else 1

@@ -1,4 +1,5 @@
 """Keeps records and usage in SQLite, each exactly once over crashes. One thread writes and reads, never the event loop.
+With PostgreSQL, SQLite is what is written ahead, and what has ended is moved on from there (``gateway/postgres.py``).
 
 A record is written when its call or request begins, written ahead while it goes on, and becomes an ended one in the
 transaction that adds it to its day. So it is counted once, however often it is told, and a day never holds more or less
@@ -13,7 +14,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,12 +24,13 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
-from gateway.config import RecordsConfig
+from gateway.config import PostgresConfig, RecordsConfig
 from gateway.errors import Rejected
 from gateway.metering import ledger, outbox
-from gateway.metering.process_lock import lock
 from gateway.metering.record import MeterRecord, UsageDay
-from gateway.metering.schema import bring_up_to_date
+from gateway.metering.schema import bring_up_to_date, records
+from gateway.postgres import TIDIED_AT_ONCE, DatabaseState, Handover, SharedDatabase
+from gateway.process_lock import lock
 
 log = logging.getLogger(__name__)
 
@@ -46,16 +48,26 @@ class RecordsMeter(Protocol):
 
     def record_lost(self, reason: str) -> None: ...
 
+    def shared_database(self, state: DatabaseState) -> None: ...
+
 
 class Records:
     """The store. Use ``begin`` and ``end`` on the event loop.
 
     Args:
         config: without a ``database_url`` usage is in memory, and no single record is kept.
+        postgres: with a ``url``, what has ended is moved there, and read from there.
         clock: seconds since the epoch.
     """
 
-    def __init__(self, config: RecordsConfig, meter: RecordsMeter, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        config: RecordsConfig,
+        meter: RecordsMeter,
+        *,
+        postgres: PostgresConfig | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.keeps_numbers = config.numbers
         self.keeps_records = bool(config.database_url)
         self._config = config
@@ -68,6 +80,9 @@ class Records:
         self._database: Engine | None = None
         self._lock_file: int | None = None
         self._tidied_at = 0.0
+        self.shared: SharedDatabase | None = None
+        if postgres is not None and postgres.url is not None and config.database_url:
+            self.shared = SharedDatabase(postgres, self._handover(), meter)
 
     async def start(self) -> None:
         """Open the database, and end what dead processes left open.
@@ -89,6 +104,9 @@ class Records:
 
     async def aclose(self) -> None:
         """Write what waits, and close the database."""
+        if self.shared is not None:
+            await self.in_thread(lambda: None)
+            await self.shared.aclose()
         await self.in_thread(self._close)
         self._thread.shutdown()
 
@@ -111,7 +129,7 @@ class Records:
         if self.keeps_records:
             self._write(lambda connection: self._end(connection, record, self._owner))
         else:
-            self._write(lambda connection: ledger.count(connection, record))
+            self._write(lambda connection: ledger.count(connection, [record]))
 
     def write_ahead(self) -> None:
         """Write how far open records have come, and end those of processes that died. Never blocks, never raises."""
@@ -129,7 +147,10 @@ class Records:
         Raises:
             Rejected: 503, the database cannot be read.
         """
-        return await self._read(lambda connection: ledger.days(connection, tenant))
+        if self.shared is None:
+            return await self._read(lambda connection: ledger.days(connection, tenant))
+        here = await self._read(lambda connection: ledger.ended(connection, tenant))
+        return await self._asked(self.shared.ask(lambda connection: ledger.days(connection, tenant, here)))
 
     async def find(
         self, tenant: str, *, since: float, until: float, limit: int, after: tuple[float, str] | None = None
@@ -142,9 +163,16 @@ class Records:
         Raises:
             Rejected: 503, the database cannot be read.
         """
-        return await self._read(
-            lambda connection: ledger.find(connection, tenant, since=since, until=until, limit=limit, after=after)
-        )
+
+        def find(connection: Connection) -> Sequence[MeterRecord]:
+            return ledger.find(connection, tenant, since=since, until=until, limit=limit, after=after)
+
+        here = await self._read(find)
+        if self.shared is None:
+            return here
+        there = await self._asked(self.shared.ask(find))  # behind the look at the file, so nothing is missed in between
+        both = {record.id: record for record in (*here, *there)}
+        return sorted(both.values(), key=lambda record: (record.startedAt, record.id))[:limit]
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Do something in the thread of the records, behind what was begun and ended before."""
@@ -169,8 +197,11 @@ class Records:
     # --- the thread ------------------------------------------------------------------------------------------------
 
     async def _read(self, work: Callable[[Connection], T]) -> T:
+        return await self._asked(self.in_transaction(work))
+
+    async def _asked(self, answer: Awaitable[T]) -> T:
         try:
-            return await self.in_transaction(work)
+            return await answer
         except OSError as exc:
             log.error("records cannot be read", extra={"why": str(exc)})
             raise Rejected("records cannot be read now", status=503, code="records_unavailable") from None
@@ -210,8 +241,7 @@ class Records:
 
     @contextmanager
     def _transaction(self, *, synced: bool = True) -> Iterator[Connection]:
-        assert self._database is not None
-        with self._database.begin() as connection:
+        with self._opened().begin() as connection:
             # Bills are made of this. SQLite's write-ahead log is whole without a sync too, but ends earlier.
             connection.exec_driver_sql(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
             yield connection
@@ -237,6 +267,28 @@ class Records:
         self._lock_file = lock(_lock_path(path, self._owner))
         with self._database.begin() as connection:
             self._end_of_the_dead(connection)
+
+    def _handover(self) -> Handover:
+        def delete_old(connection: Connection) -> int:
+            keep_days, now = self._config.keep_days, self._clock()
+            return ledger.delete_old(connection, keep_days=keep_days, now=now, most=TIDIED_AT_ONCE)
+
+        return Handover(
+            what="records",
+            local=self._opened,
+            lock_path=Path(f"{self._config.path}.postgres.lock"),
+            table=records,
+            began_at=records.c.startedAt,
+            is_over=ledger.IS_OVER,
+            make_tables=bring_up_to_date,
+            moved=ledger.count_rows,
+            delete_old=delete_old,
+            given_up=lambda: self._meter.record_lost("given_up"),
+        )
+
+    def _opened(self) -> Engine:
+        assert self._database is not None
+        return self._database
 
     def _end(self, connection: Connection, record: MeterRecord, owner: str) -> None:
         if ledger.end(connection, record, owner) and self._config.webhook_url:

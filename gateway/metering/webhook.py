@@ -26,8 +26,8 @@ from sqlalchemy import Connection
 from gateway.config import RecordsConfig
 from gateway.metering import outbox
 from gateway.metering.outbox import Delivery
-from gateway.metering.process_lock import lock
 from gateway.metering.store import Records
+from gateway.process_lock import lock
 
 log = logging.getLogger(__name__)
 

@@ -26,6 +26,7 @@ from gateway.config import (
     LogConfig,
     MetricsConfig,
     PlayoutConfig,
+    PostgresConfig,
     RecogniserConfig,
     RecordingConfig,
     RecordsConfig,
@@ -81,6 +82,8 @@ class Config(Section):
     """The log of ended calls."""
     records: RecordsConfig = RecordsConfig()
     """Records of calls and requests."""
+    postgres: PostgresConfig = PostgresConfig()
+    """Where several gateways keep both together."""
     clips: ClipsConfig = ClipsConfig()
     """Sources of `play`."""
     auth: AuthConfig = AuthConfig()
@@ -127,6 +130,10 @@ class Config(Section):
             raise ValueError(
                 "directory.redis_url wants server.stream_token_secret: with a random key each, no gateway knows the "
                 "stream tokens of another"
+            )
+        if self.postgres.url is not None and not (self.calls.folder or self.records.database_url):
+            raise ValueError(
+                "postgres.url wants calls.folder or records.database_url, where what has ended waits for PostgreSQL"
             )
         limits = self.limits
         counted = limits.tenant.model_fields_set or limits.tenants

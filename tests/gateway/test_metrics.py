@@ -5,6 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.call.stats import Meter
 from gateway.metrics import Metrics
+from gateway.postgres import DatabaseState
 from gateway.seams.sip_state import RegistrationState, SipState, TrunkState
 
 NAMES = {
@@ -25,6 +26,8 @@ NAMES = {
     "talkspurt_records_lost_total": {"reason"},
     "talkspurt_record_deliveries_total": {"outcome"},
     "talkspurt_records_pending": set(),
+    "talkspurt_database_answers": {"of"},
+    "talkspurt_database_waiting": {"of"},
     "talkspurt_recordings_lost_total": {"reason"},
     "talkspurt_listeners_total": set(),
     "talkspurt_listener_drops_total": set(),
@@ -63,6 +66,7 @@ def used() -> Metrics:
     metrics.record_lost("not_written")
     metrics.record_deliveries("delivered")
     metrics.records_pending(2)
+    metrics.shared_database(DatabaseState(of="calls", answers=True, waiting=2))
     metrics.recording_lost("disk_full")
     metrics.listener_joined()
     metrics.listener_dropped(3)

@@ -16,6 +16,12 @@ ASTERISK = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "talkspurt/asteris
 """The folder into which ``tests/peers/asterisk/install`` unpacks."""
 
 
+def postgres_program(name: str) -> str | None:
+    """Return the path of one of PostgreSQL's programs, which Debian keeps out of PATH."""
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
+    return shutil.which(name, path=os.pathsep.join([*map(str, reversed(folders)), os.environ["PATH"]]))
+
+
 def _needs(program: str, found: object, how: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(not found, reason=f"{program} is missing: {how}")
 
@@ -31,6 +37,9 @@ needs_baresip_python = _needs("the SIP phone baresip-python", find_spec("baresip
 needs_sipp = _needs("the SIP load generator sipp", shutil.which("sipp"), "apt-get install sip-tester")
 needs_kamailio = _needs("the SIP registrar Kamailio", shutil.which("kamailio"), "apt-get install kamailio")
 needs_redis = _needs("Redis", shutil.which("redis-server"), "apt-get install redis-server")
+needs_postgres = _needs(
+    "PostgreSQL", postgres_program("pg_ctl") and find_spec("pg8000"), "apt-get install postgresql, pip install pg8000"
+)
 needs_haproxy = _needs("HAProxy", shutil.which("haproxy"), "apt-get install haproxy")
 needs_asterisk = _needs("Asterisk", (ASTERISK / "usr/sbin/asterisk").exists(), "tests/peers/asterisk/install")
 needs_hadolint = _needs("the Dockerfile linter hadolint", HADOLINT, "pip install 'talkspurt[test]' (x86-64 Linux)")

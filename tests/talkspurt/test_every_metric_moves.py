@@ -53,6 +53,8 @@ OTHERWISE = {
     "talkspurt_records_lost_total": "the disk takes every record",
     "talkspurt_record_deliveries_total": "no webhook is configured",
     "talkspurt_records_pending": "the same",
+    "talkspurt_database_answers": "no database is shared",
+    "talkspurt_database_waiting": "the same",
     "talkspurt_recordings_lost_total": "no call is recorded",
     "talkspurt_listeners_total": "nobody listens in",
     "talkspurt_listener_drops_total": "nobody listens in",

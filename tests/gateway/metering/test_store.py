@@ -15,6 +15,7 @@ from gateway.config import RecordsConfig
 from gateway.metering.record import MeterRecord
 from gateway.metering.schema import VERSION
 from gateway.metering.store import Records, RecordsMeter
+from gateway.postgres import DatabaseState
 
 DAY_S = 86_400
 NOON = 1_800_014_400.0  # 2027-01-15, 12:00 UTC
@@ -37,6 +38,9 @@ class Lost:
 
     def record_lost(self, reason: str) -> None:
         self.reasons.append(reason)
+
+    def shared_database(self, state: DatabaseState) -> None:
+        pass
 
 
 def begun(records: Records, record: MeterRecord) -> None:

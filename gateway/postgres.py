@@ -1,0 +1,326 @@
+"""A PostgreSQL that several gateways share, and how ended rows get there from the local disk.
+
+What ends is written to SQLite on the local disk first. From there a thread of its own moves it, a few rows at a time:
+they are inserted where they are absent, committed, and only then deleted locally. A process that dies in between moves
+them again and finds them there, so each is moved exactly once; what must happen with a new row happens in the same
+transaction. A database that is gone, slow or hung costs that thread its time, within ``postgres.timeout_s``, and no
+call anything. Reads fail at once while it does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    create_engine,
+    delete,
+    func,
+    make_url,
+    select,
+    text,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import SQLAlchemyError
+
+from gateway.config import PostgresConfig
+from gateway.process_lock import lock
+
+log = logging.getLogger(__name__)
+
+INSERT: Mapping[str, Callable[[Table], Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+"""By dialect: ``insert``, which either knows how to leave what is there."""
+
+TIDIED_AT_ONCE = 2_000
+"""Rows that one transaction deletes for their age."""
+
+_PART = 20  # rows; more would keep the interpreter from the loop that paces calls
+_TIDY_S = 3_600.0
+_LOCK = 0x74616C6B  # of this program's advisory locks; others may share the database
+_MAKES_TABLES, _TIDIES = 1, 2
+
+What = Literal["calls", "records"]
+T = TypeVar("T")
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """Which rows are moved. Functions with a connection are called in a transaction of that database."""
+
+    what: What
+    local: Callable[[], Engine]
+    """The local database."""
+    lock_path: Path
+    """Of the processes that share it, one moves."""
+    table: Table
+    """The same on both sides, with a primary key of one column."""
+    began_at: Column[Any]
+    """The oldest are moved, and given up, first."""
+    is_over: ColumnElement[bool]
+    make_tables: Callable[[Connection], None]
+    """Makes the shared tables, or brings them up to date. Raises OSError: they are of a later version."""
+    moved: Callable[[Connection, Sequence[Row]], None]
+    """What is done with rows that were not there."""
+    delete_old: Callable[[Connection], int]
+    """Deletes ``TIDIED_AT_ONCE`` shared rows at most that are too old or too many. Returns how many these were."""
+    given_up: Callable[[], None]
+    """Told of each row that is deleted unmoved."""
+
+    @property
+    def key(self) -> Column[Any]:
+        """The primary key."""
+        (key,) = self.table.primary_key
+        return key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseState:
+    """How a shared database does."""
+
+    of: What
+    """``calls``: the log of ended calls, ``records``: what is billed."""
+    answers: bool
+    waiting: int
+    """Ended ones on this machine's disk that it does not have yet."""
+
+
+class DatabaseMeter(Protocol):
+    """Shows how shared databases do."""
+
+    def shared_database(self, state: DatabaseState) -> None: ...
+
+
+class SharedDatabase:
+    """The connection to the database, one a process and kind of row. Use it on the event loop."""
+
+    def __init__(self, config: PostgresConfig, handover: Handover, meter: DatabaseMeter) -> None:
+        self._config = config
+        self._handover = handover
+        self._meter = meter
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"postgres {handover.what}")
+        self._database: Engine | None = None
+        self._lock: int | None = None
+        self._has_tables = False
+        self._fault: str | None = "not asked yet"
+        self._waiting = 0
+        self._tidied_at = float("-inf")
+        table, key = handover.table, handover.key
+        self._add = {
+            name: insert(table).on_conflict_do_nothing(index_elements=[key.name]).returning(key)
+            for name, insert in INSERT.items()
+        }
+
+    @property
+    def state(self) -> DatabaseState:
+        """How it did when it was last asked."""
+        return DatabaseState(of=self._handover.what, answers=self._fault is None, waiting=self._waiting)
+
+    async def watch(self) -> None:
+        """Move what has ended, every ``postgres.move_every_s``, until cancelled."""
+        while True:
+            if await self._in_thread(self.move) < _PART:
+                await asyncio.sleep(self._config.move_every_s)
+
+    async def ask(self, work: Callable[[Connection], T]) -> T:
+        """Do something in a transaction.
+
+        Raises:
+            OSError: the database does not answer, or did not a moment ago.
+        """
+        if self._fault is not None:
+            raise OSError(f"PostgreSQL: {self._fault}")
+        return await self._in_thread(lambda: self._asked(work))
+
+    async def aclose(self) -> None:
+        """Move what ended last, within ``postgres.timeout_s``, and close the connection."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._config.timeout_s):
+                while self._fault is None and await self._in_thread(self.move) == _PART:
+                    pass
+        closed = asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        self._thread.shutdown(wait=False)
+        await asyncio.wait([closed], timeout=self._config.timeout_s)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    # --- the thread ------------------------------------------------------------------------------------------------
+
+    def move(self) -> int:
+        """Move some rows, or see whether the database answers. Return how many were moved. Never raises."""
+        moved = 0
+        try:
+            rows = self._take()
+            with self._transaction() as connection:
+                if rows:
+                    self._put(connection, rows)
+                else:
+                    connection.execute(select(1))
+            self._forget(rows)
+            moved = len(rows)
+            self._tidy()
+            self._note(None)
+        except Exception as exc:  # whatever a strange server makes of the driver: the next round may go well
+            self._note(_why(exc))
+        self._meter.shared_database(self.state)
+        return moved
+
+    def _take(self) -> Sequence[Row]:
+        """Return the oldest that have ended. None: another process moves them."""
+        handover = self._handover
+        waiting = select(func.count()).select_from(handover.table).where(handover.is_over)
+        oldest = select(handover.table).where(handover.is_over).order_by(handover.began_at)
+        with handover.local().connect() as connection:
+            self._waiting = connection.execute(waiting).scalar_one()
+            if not self._is_mover():
+                return ()
+            rows = connection.execute(oldest.limit(_PART)).mappings().all()
+        if (too_many := self._waiting - self._config.max_waiting) > 0:
+            self._give_up(too_many)
+        return [{name: _storable(value) for name, value in row.items()} for row in rows]
+
+    def _is_mover(self) -> bool:
+        if self._lock is None:
+            self._lock = lock(self._handover.lock_path)
+        return self._lock is not None
+
+    def _give_up(self, count: int) -> None:
+        handover = self._handover
+        oldest = select(handover.key).where(handover.is_over).order_by(handover.began_at).limit(count)
+        with handover.local().begin() as connection:
+            given_up = connection.execute(delete(handover.table).where(handover.key.in_(oldest))).rowcount
+        log.error("too many wait for PostgreSQL: the oldest are lost", extra={"of": handover.what, "count": given_up})
+        for _ in range(given_up):
+            handover.given_up()
+
+    def _put(self, connection: Connection, rows: Sequence[Row]) -> None:
+        added = connection.execute(self._add[connection.dialect.name], rows).scalars()
+        new = set(added.all())
+        key = self._handover.key.name
+        self._handover.moved(connection, [row for row in rows if row[key] in new])
+
+    def _forget(self, rows: Sequence[Row]) -> None:
+        """Delete what the database has. If this is lost, they are moved again, which changes nothing."""
+        if not rows:
+            return
+        handover = self._handover
+        moved = handover.key.in_([row[handover.key.name] for row in rows])
+        with handover.local().begin() as connection:
+            connection.execute(delete(handover.table).where(moved, handover.is_over))
+        self._waiting = max(0, self._waiting - len(rows))
+
+    def _tidy(self) -> None:
+        now = time.monotonic()
+        if now - self._tidied_at < _TIDY_S or self._lock is None:
+            return
+        with self._transaction() as connection:
+            if not self._locked(connection, "pg_try_advisory_xact_lock", _TIDIES):
+                deleted = 0  # another gateway is at it
+            else:
+                deleted = self._handover.delete_old(connection)
+        if deleted < TIDIED_AT_ONCE:
+            self._tidied_at = now
+
+    def _asked(self, work: Callable[[Connection], T]) -> T:
+        try:
+            with self._transaction() as connection:
+                return work(connection)
+        except (SQLAlchemyError, OSError) as exc:
+            self._note(_why(exc))
+            raise OSError(f"PostgreSQL: {_why(exc)}") from None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        if self._database is None:
+            self._database = _opened(self._config)
+        connection = self._database.connect()
+        try:
+            if not self._has_tables:
+                self._make_tables(connection)
+            self._begin(connection)
+            yield connection
+            connection.commit()
+        except BaseException:
+            # A rollback would ask a database that may not answer; a closed connection is one.
+            connection.invalidate()
+            raise
+        finally:
+            connection.close()
+
+    def _begin(self, connection: Connection) -> None:
+        # The server gives up as we do. A gateway that stops in the middle holds nobody's days for long.
+        wait_ms = round(self._config.timeout_s * 1000)
+        connection.exec_driver_sql(
+            f"SET LOCAL statement_timeout = {wait_ms}; SET LOCAL idle_in_transaction_session_timeout = {2 * wait_ms}"
+        )
+
+    def _make_tables(self, connection: Connection) -> None:
+        self._begin(connection)
+        self._locked(connection, "pg_advisory_xact_lock", _MAKES_TABLES)  # of gateways that start together, one makes
+        self._handover.make_tables(connection)
+        connection.commit()
+        self._has_tables = True
+
+    def _locked(self, connection: Connection, function: str, number: int) -> bool:
+        statement = text(f"SELECT {function}(:program, :number)")
+        return connection.execute(statement, {"program": _LOCK, "number": number}).scalar() is not False
+
+    def _note(self, fault: str | None) -> None:
+        if fault is not None and self._fault != fault:
+            log.error("PostgreSQL does not answer", extra={"of": self._handover.what, "why": fault})
+        elif fault is None and self._fault is not None:
+            log.info("PostgreSQL answers", extra={"of": self._handover.what})
+        self._fault = fault
+
+    def _close(self) -> None:
+        if self._database is not None:
+            self._database.dispose()
+        if self._lock is not None:
+            os.close(self._lock)
+
+
+def _opened(config: PostgresConfig) -> Engine:
+    assert config.url is not None
+    url = make_url(config.url.get_secret_value()).set(drivername="postgresql+pg8000")
+    arguments: dict[str, Any] = {"timeout": config.timeout_s, "ssl_context": _tls(str(url.query.get("sslmode", "")))}
+    if folder := url.query.get("host"):
+        arguments["unix_sock"] = f"{folder}/.s.PGSQL.{url.port or 5432}"
+    # The thread is the only one that asks, so one connection is enough.
+    return create_engine(url.set(query={}), connect_args=arguments, pool_size=1, max_overflow=0, hide_parameters=True)
+
+
+def _tls(mode: str) -> ssl.SSLContext | bool | None:
+    """Return what pg8000 makes of ``sslmode``: None is TLS where the server offers it, False none."""
+    if mode == "verify-full":
+        return ssl.create_default_context()
+    return {"disable": False, "require": True}.get(mode)
+
+
+def _storable(value: object) -> object:
+    """Return a value that PostgreSQL takes: text without U+0000, which it has no place for."""
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
+
+
+def _why(exc: Exception) -> str:
+    """Return what went wrong without what was written: the message of a statement may hold a caller's number."""
+    if isinstance(exc, OSError) and exc.errno is None:
+        return str(exc)
+    cause = getattr(exc, "orig", None) or exc
+    told = cause.args[0] if cause.args else None
+    return f"{type(cause).__name__} {told['C']}" if isinstance(told, dict) and "C" in told else type(cause).__name__

@@ -1,0 +1,50 @@
+"""A gateway whose PostgreSQL is not there; with a real one see tests/peers/server/test_shared_store.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.config import PostgresConfig, RecordsConfig
+from gateway.metering.store import Records
+from tests.gateway.metering.test_store import NOON, Lost, call, ended, found
+
+NOBODY = "postgresql://talkspurt:secret@127.0.0.1:1/talkspurt?sslmode=disable"
+
+
+async def test_of_too_many_that_wait_the_oldest_are_given_up_and_counted(tmp_path: Path) -> None:
+    lost = Lost()
+    config = RecordsConfig(database_url=f"sqlite:///{tmp_path}/records.sqlite3")
+    postgres = PostgresConfig.model_validate({"url": NOBODY, "max_waiting": 3})
+    records = Records(config, lost, postgres=postgres, clock=lambda: NOON)
+    await records.start()
+    shared = records.shared
+    assert shared is not None
+    for number in range(5):
+        records.end(ended(call(number)))
+    await records.in_thread(lambda: None)
+    assert shared.move() == 0 and not shared.state.answers
+    assert lost.reasons == ["given_up", "given_up"]
+    assert shared.move() == 0 and shared.state.waiting == 3
+    records.shared = None
+    assert [record.id for record in await found(records)] == [call(number).id for number in (2, 3, 4)]
+    await shared.aclose()
+    await records.aclose()
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("postgres://u:p@host/db", "expected postgresql://"),
+        ("postgresql://u:p@/db", "expected postgresql://"),
+        ("postgresql://u:p@host:port/db", "expected postgresql://"),
+        ("postgresql://u:p@host/db?application_name=x", "expected postgresql://"),
+        ("postgresql://host/db", "a user and a database"),
+        ("postgresql://u:p@host/", "a user and a database"),
+        ("postgresql://u:p@host/db?sslmode=verify", "sslmode is unknown"),
+    ],
+)
+def test_an_address_that_cannot_work_is_refused(url: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        PostgresConfig.model_validate({"url": url})
