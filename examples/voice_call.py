@@ -199,6 +199,12 @@ async def dial_in(agent: Agent, url: str) -> None:
                 async with session.ws_connect(url, heartbeat=20) as socket:
                     print(f"waiting for calls of {url}", flush=True)
                     await _converse(socket, calls, agent)
+            except aiohttp.WSServerHandshakeError as exc:
+                if exc.status in (401, 403, 404):  # the same in a second
+                    sys.exit(
+                        f"{url} answers HTTP {exc.status}: check the route, and TALKSPURT_API_KEY where keys are needed"
+                    )
+                print(f"{url}: HTTP {exc.status}", file=sys.stderr)
             except aiohttp.ClientError as exc:
                 print(f"{url}: {exc}", file=sys.stderr)
             await asyncio.sleep(1)
@@ -209,5 +215,7 @@ def run(agent: Agent) -> None:
     serving = dial_in(agent, sys.argv[1]) if len(sys.argv) > 1 else listen(agent, int(os.environ.get("PORT", "9000")))
     try:
         asyncio.run(serving)
+    except OSError as exc:  # the port is in use
+        sys.exit(f"{exc.strerror}: PORT=9001 takes another one, which `dialogue.url` then names")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -797,7 +797,7 @@ def _of_redis(url: SecretStr | None) -> SecretStr | None:
         if _scheme(url.get_secret_value()) not in ("redis", "rediss", "unix"):
             raise ValueError("expected an address that begins with redis://, rediss:// or unix://")
         if importlib.util.find_spec("redis") is None:
-            raise ValueError("wants Redis' client: pip install 'talkspurt[cluster]'")
+            raise ValueError("wants Redis' client: pip install 'talkspurt[redis]'")
     return url
 
 
@@ -839,7 +839,7 @@ class LimitsConfig(Section):
     """What single tenants may use, by name. Such an entry counts as a whole: what it leaves out is not limited."""
     redis_url: SecretStr | None = None
     """Redis in which several gateways count their tenants' limits together, `redis://:PASSWORD@HOST:6379/0` or
-    `rediss://` (TLS). Needs the extra `cluster`. Without it each process counts for itself."""
+    `rediss://` (TLS). Needs the extra `redis`. Without it each process counts for itself."""
     redis_timeout_s: float = Field(0.25, gt=0)
     """How long Redis may take to answer, seconds. Then it counts as gone for a second."""
     redis_outage: Literal["local", "refuse"] = "local"
@@ -861,7 +861,7 @@ class DirectoryConfig(Section):
     webhook `…/after` or a dialplan."""
 
     redis_url: SecretStr | None = None
-    """Redis that all gateways share, `redis://:PASSWORD@HOST:6379/0` or `rediss://` (TLS). Needs the extra `cluster`,
+    """Redis that all gateways share, `redis://:PASSWORD@HOST:6379/0` or `rediss://` (TLS). Needs the extra `redis`,
     and `server.stream_token_secret`, the same for all. Without it each gateway knows its own calls only. While Redis
     does not answer, calls begin and go on; what a call of another gateway left is answered with 503."""
     address: str = Field("", pattern=r"^$|^https?://[^/]+/?$")

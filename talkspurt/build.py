@@ -82,13 +82,14 @@ from sip_bridge.bridge import SipBridge
 from sip_bridge.incoming import incoming_call
 from talkspurt import __version__
 from talkspurt.config.settings import Config
+from talkspurt.invocation import command
 from talkspurt.prompts import with_greetings
 from talkspurt.recognisers import recognisers_for_gateway, turn_model_for_gateway
 from talkspurt.serving import StopSignal, greet, run
 from tts_engine.service.client import GrpcEngine
 
 if TYPE_CHECKING:
-    from gateway.cluster.gateways import Gateways  # redis-py, of the extra [cluster]
+    from gateway.cluster.gateways import Gateways  # redis-py, of the extra [redis]
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +136,7 @@ class Gateway:
         redis = config.directory.redis_url
         if redis is not None:
             from gateway.cluster.gateways import Gateways
-            from gateway.cluster.redis_state import RedisState  # redis-py, of the extra [cluster]
+            from gateway.cluster.redis_state import RedisState  # redis-py, of the extra [redis]
 
             shared = RedisState(redis.get_secret_value(), timeout_s=config.directory.redis_timeout_s)
             if config.directory.address:
@@ -429,8 +430,9 @@ async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None
                 raise
             server = config.server
             raise OSError(
-                f"{server.host}:{server.port} (server.host, server.port) is in use: --port N takes another one, "
-                "--port 0 a free one; `doctor` tells whether a talkspurt serves there"
+                f"{server.host}:{server.port} (server.host, server.port) is in use: "
+                f"`{command()} serve -c FILE --port N` takes another one, --port 0 a free one; "
+                f"`{command()} doctor` tells whether a talkspurt serves there"
             ) from exc
         stack.push_async_callback(made.server.aclose)
         if made.audiosocket is not None:
@@ -473,7 +475,8 @@ async def _serve(config: Config) -> int:
         await stop.wait_or(lambda: made.health.engine_is_ready, look_s=0.05)
         keep_what_exists()
         audiosocket = made.audiosocket.port if made.audiosocket is not None else None
-        await greet(config, engine, made.server.port, audiosocket=audiosocket)
+        sip = (made.sip.endpoint.port, made.sip.endpoint.tls_port) if made.sip is not None else None
+        await greet(config, engine, made.server.port, audiosocket=audiosocket, sip=sip)
         await stop.wait()
         await made.drain()
     return stop.exit_code

@@ -14,7 +14,12 @@ _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def greeting(
-    config: Config, port: int, voices: Sequence[str] | None = None, *, audiosocket: int | None = None
+    config: Config,
+    port: int,
+    voices: Sequence[str] | None = None,
+    *,
+    audiosocket: int | None = None,
+    sip: tuple[int, int] | None = None,
 ) -> Iterator[str]:
     """Yield lines. The first one has the address, for programs that wait for it.
 
@@ -22,6 +27,7 @@ def greeting(
         port: TCP port of the listener.
         voices: ids of the engine's voices. None: they are not known.
         audiosocket: TCP port of the listener for AudioSocket.
+        sip: port of SIP over UDP and TCP, and the one over TLS (0: none).
     """
     listens = config.server.host
     host = _WILDCARDS.get(listens, listens)
@@ -38,6 +44,10 @@ def greeting(
         yield "              (in another terminal; it plays carrier, caller and dialogue manager)"
     if config.audiosocket is not None and audiosocket is not None:
         yield f"  audiosocket {config.audiosocket.host}:{audiosocket}"
+    if config.sip is not None and sip is not None:
+        plain, tls = sip
+        address = f"[{config.sip.host}]" if ":" in config.sip.host else config.sip.host
+        yield f"  sip         {address}:{plain} UDP and TCP" + (f", {address}:{tls} TLS" if tls else "")
     for name, why in deaf_routes(config.routes).items():
         yield f"route {name} cannot hear: {why}"
     for name, route in config.routes.items():

@@ -51,9 +51,11 @@ class StopSignal:
                 await asyncio.wait_for(self._came.wait(), look_s)
 
 
-async def greet(config: Config, engine: SpeechEngine, port: int, *, audiosocket: int | None) -> None:
+async def greet(
+    config: Config, engine: SpeechEngine, port: int, *, audiosocket: int | None, sip: tuple[int, int] | None
+) -> None:
     """Print that the server is ready. The ports are those that were bound."""
     voices: list[str] | None = None
     with contextlib.suppress(EngineError):
         voices = [voice.voice_id for voice in await engine.list_voices()]
-    print("\n".join(greeting(config, port, voices, audiosocket=audiosocket)), flush=True)
+    print("\n".join(greeting(config, port, voices, audiosocket=audiosocket, sip=sip)), flush=True)

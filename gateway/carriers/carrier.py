@@ -52,6 +52,19 @@ class ConfiguredCarrier:
         """A serializer for one stream."""
         return self.vendor.dialect(self.settings, query)
 
+    def mismatch(self, url: str, headers: Mapping[str, str]) -> Rejected:
+        """Return how a request with a wrong proof is refused. Whoever sets up a carrier reads it in the carrier's log.
+
+        Args:
+            url: what a signature has to cover.
+            headers: names in lower case.
+        """
+        name, header = self.vendor.name, self.vendor.proof.address_header
+        why = "the carrier's signature or credentials are missing or do not match"
+        if header and header.lower() in headers:
+            why = f"{header} does not match {url[:200]} and the secret of carriers.{self.vendor.key}"
+        return Rejected(f"{name}: {why}", status=403, code="bad_signature")
+
     def check_upgrade(self, tokens: Tokens, route: str, upgrade: Upgrade) -> StreamToken | None:
         """Return our token in the stream's address. None: the carrier proves itself, or need not.
 
@@ -60,15 +73,12 @@ class ConfiguredCarrier:
         """
         if not self.settings.verify:
             return None
-        name = self.vendor.name
+        path, _, query = upgrade.target.partition("?")
+        parts = [part for part in path.split("/") if part]
+        token = parts[3] if len(parts) > 3 else query.partition("token=")[2].partition("&")[0]
         proven = self.vendor.proof.upgrade(self.settings, upgrade)
         if proven:
             return None
         if proven is False:
-            raise Rejected(
-                f"{name}: the carrier's signature or credentials do not match", status=403, code="bad_signature"
-            )
-        path, _, query = upgrade.target.partition("?")
-        parts = [part for part in path.split("/") if part]
-        token = parts[3] if len(parts) > 3 else query.partition("token=")[2].partition("&")[0]
-        return tokens.check(token, name, route, now=upgrade.now)
+            raise self.mismatch(upgrade.url.replace(token, "TOKEN") if token else upgrade.url, upgrade.headers)
+        return tokens.check(token, self.vendor.name, route, now=upgrade.now)

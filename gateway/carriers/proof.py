@@ -56,8 +56,9 @@ class Proof(Generic[S]):
     """Of a request for call control; where a secret is configured, one without a proof is wrong."""
     upgrade: Callable[[S, Upgrade], bool | None] = lambda settings, upgrade: None
     """Of a media socket; one without a proof may still hold a token of ours."""
-    covers_address: bool = False
-    """Signatures cover the address that the carrier called, scheme and host included."""
+    address_header: str = ""
+    """The header with a signature that covers the address that the carrier called, scheme and host included. Empty: the
+    carrier signs no address."""
 
 
 def credentials(given: str | None, username: str, password: SecretStr | None) -> bool | None:

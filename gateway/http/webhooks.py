@@ -176,11 +176,9 @@ class Webhooks:
             proof = configured.vendor.proof
             signed = proof.webhook(configured.settings, hook)
             if signed is False:
-                if proof.covers_address:
+                if proof.address_header:
                     self._public_url.tell_of_mismatch(dialect, request.remote or "", request.headers)
-                raise Rejected(
-                    f"{dialect}: the signature or credentials do not match", status=403, code="bad_signature"
-                )
+                raise configured.mismatch(hook.url, hook.headers)
             proven = bool(signed)
         if not proven and not self._public_url.is_local(request.remote or "", request.headers):
             raise Rejected(

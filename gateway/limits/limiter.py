@@ -65,7 +65,7 @@ class Limiter:
         self._held: set[Ask] = set()
         self._shared: SharedQuotas | None = None
         if config.redis_url is not None:
-            from gateway.limits.shared import SharedQuotas  # redis-py, of the extra [cluster]
+            from gateway.limits.shared import SharedQuotas  # redis-py, of the extra [redis]
 
             self._shared = SharedQuotas(config.redis_url.get_secret_value(), timeout_s=config.redis_timeout_s)
         self._down_until = 0.0

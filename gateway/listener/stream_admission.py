@@ -70,7 +70,7 @@ class StreamAdmission:
         try:
             token = carrier.check_upgrade(self._tokens, route, upgrade)
         except Rejected as exc:
-            if exc.code == "bad_signature" and carrier.vendor.proof.covers_address:
+            if exc.code == "bad_signature" and carrier.vendor.proof.address_header:
                 self._public_url.tell_of_mismatch(dialect, peer, request.headers)
             raise
         if token is not None:

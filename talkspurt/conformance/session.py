@@ -120,6 +120,9 @@ class Session:
             raise CannotConnect("answered with what is no HTTP, expected HTTP 101 of a WebSocket") from None
         except aiohttp.InvalidURL:
             raise CannotConnect("cannot connect: URL is no address") from None
+        except aiohttp.ClientConnectorError as exc:
+            why = "nobody listens there" if isinstance(exc.os_error, ConnectionRefusedError) else exc
+            raise CannotConnect(f"cannot connect: {why}") from None
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             raise CannotConnect(f"cannot connect: {exc or type(exc).__name__}") from None
 

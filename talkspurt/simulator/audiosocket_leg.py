@@ -13,7 +13,7 @@ import aiohttp
 from talkspurt.simulator.carrier_leg import Leg
 from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
 from talkspurt.simulator.carriers.carrier import Command, Media, Message
-from talkspurt.simulator.peer_socket import PeerError
+from talkspurt.simulator.peer_socket import PeerError, unreachable
 
 _EARLY_S = 0.3
 """Most lead of the gateway that is no violation. Asterisk plays frames as they come, so a stream that is far ahead is
@@ -45,7 +45,7 @@ class AudioSocketLeg(Leg, asyncio.Protocol):
                     await self._announce(f"http://{at.hostname}:{http_port(url)}", route, headers)
                 await asyncio.get_running_loop().create_connection(lambda: self, at.hostname or "", at.port or 9092)
         except (OSError, TimeoutError, aiohttp.ClientError) as exc:
-            raise PeerError(f"cannot connect to {url}: {exc or 'timed out'}") from exc
+            raise PeerError(unreachable(url, exc)) from exc
 
     async def _announce(self, http: str, route: str, headers: Mapping[str, str] | None) -> None:
         body = {"route": route or "default", "customParameters": self._call.parameters}

@@ -40,7 +40,17 @@ async def connect(
         status = exc.response.status.value if exc.response is not None else 0
         raise PeerError(f"{url} refused the connection: {_reason(exc)}", status=status) from exc
     except (OSError, TimeoutError, ValueError) as exc:
-        raise PeerError(f"cannot connect to {url}: {exc or 'timed out'}") from exc
+        raise PeerError(unreachable(url, exc)) from exc
+
+
+def unreachable(url: str, exc: Exception) -> str:
+    """Return why there is no connection, and what to do about it. The query of the address is no place to look at."""
+    why = (
+        "nobody listens there; is the server running?"
+        if isinstance(exc, ConnectionRefusedError)
+        else exc or "timed out"
+    )
+    return f"cannot connect to {url.partition('?')[0]}: {why}"
 
 
 def _reason(exc: WSHandshakeError) -> str:

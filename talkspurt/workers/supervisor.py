@@ -291,7 +291,10 @@ async def _serve(config: Config) -> int:
             async with supervisor.running():
                 await stop.wait_or(lambda: all(each.standing.ready for each in supervisor.workers), look_s=REPORT_S)
                 audiosocket = config.audiosocket.port if config.audiosocket is not None else None
-                await greet(config, engine, supervisor.port, audiosocket=audiosocket)
+                sip = (
+                    (config.sip.port, config.sip.tls.port if config.sip.tls else 0) if config.sip is not None else None
+                )
+                await greet(config, engine, supervisor.port, audiosocket=audiosocket, sip=sip)
                 await stop.wait()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -59,3 +59,11 @@ def test_a_deaf_route_and_an_unknown_voice_are_told(tmp_path: Path) -> None:
     assert any(line.startswith("route a cannot hear: ") for line in lines)
     assert lines[-1] == "route a names the voice 'nosuch', which the engine does not have; it has anna, bert"
     assert not any("voice" in line for line in greeting(load(path, environment={}), 8080, None))
+
+
+def test_the_sip_listener_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text("sip: {host: 127.0.0.1}\nroutes: {a: {recogniser: ''}}\n")
+    config = load(path, environment={})
+    assert list(greeting(config, 8080, sip=(5060, 0)))[-1] == "  sip         127.0.0.1:5060 UDP and TCP"
+    assert list(greeting(config, 8080, sip=(5060, 5061)))[-1].endswith("UDP and TCP, 127.0.0.1:5061 TLS")

@@ -74,4 +74,4 @@ def _upgrade(settings: GenesysConfig, upgrade: Upgrade) -> bool | None:
     )
 
 
-PROOF = Proof(upgrade=_upgrade, covers_address=True)
+PROOF = Proof(upgrade=_upgrade, address_header="Signature")

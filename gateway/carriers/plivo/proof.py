@@ -45,4 +45,4 @@ def _webhook(settings: PlivoConfig, hook: Hook) -> bool | None:
     return plivo_signed(settings.auth_token.get_secret_value(), hook.url, signatures, nonce, hook.form)
 
 
-PROOF = Proof(webhook=_webhook, covers_address=True)
+PROOF = Proof(webhook=_webhook, address_header="X-Plivo-Signature-V3")

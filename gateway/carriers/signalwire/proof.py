@@ -32,5 +32,5 @@ def _webhook(settings: SignalWireConfig, hook: Hook) -> bool | None:
 PROOF = Proof(
     webhook=_webhook,
     upgrade=lambda settings, upgrade: bearer(upgrade.headers.get("authorization"), settings.stream_token),
-    covers_address=True,
+    address_header="X-SignalWire-Signature",
 )

@@ -41,4 +41,4 @@ def _upgrade(settings: TwilioConfig, upgrade: Upgrade) -> bool | None:
     return twilio_signed(token.get_secret_value(), upgrade.url, signature)
 
 
-PROOF = Proof(webhook=_webhook, upgrade=_upgrade, covers_address=True)
+PROOF = Proof(webhook=_webhook, upgrade=_upgrade, address_header="X-Twilio-Signature")

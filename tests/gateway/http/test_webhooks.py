@@ -189,6 +189,18 @@ async def statuses(harness: Harness, dialect: str, **headers: str) -> list[int]:
     return found
 
 
+async def test_a_refused_signature_says_what_it_should_have_covered() -> None:
+    async with serving(PROVEN, OUTSIDE) as harness:
+        path = "/webhooks/twilio/default"
+        missing = await harness.client.post(path, **FORMS["twilio"])
+        assert await missing.text() == "twilio: the carrier's signature or credentials are missing or do not match"
+        wrong = await harness.client.post(path, headers={"X-Twilio-Signature": "A"}, **FORMS["twilio"])
+        assert (
+            await wrong.text()
+            == f"twilio: X-Twilio-Signature does not match {PUBLIC}{path} and the secret of carriers.twilio"
+        )
+
+
 @every
 async def test_a_carrier_without_a_section_is_not_there(dialect: str) -> None:
     others = CarriersConfig.model_validate({other: {} for other in ASKING if other != dialect}).configured()

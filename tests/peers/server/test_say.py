@@ -162,7 +162,8 @@ async def test_doctor_knows_a_server_of_ours_on_the_port_and_serve_names_the_way
         assert (found.state, found.detail) == ("ok", f"127.0.0.1:{port}: a talkspurt serves there already")
         second = await asyncio.to_thread(talkspurt, "serve", "--port", port, TALKSPURT__ENGINE__KIND="tone")
         assert second.returncode == 1
-        assert f"127.0.0.1:{port} (server.host, server.port) is in use: --port N takes another" in second.stderr
+        assert f"127.0.0.1:{port} (server.host, server.port) is in use: " in second.stderr
+        assert "-m talkspurt serve -c FILE --port N` takes another" in second.stderr
         assert "Traceback" not in second.stderr
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
