@@ -120,6 +120,9 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
                 ("grpc.max_receive_message_length", config.message_bytes),
                 ("grpc.max_send_message_length", config.message_bytes),
                 ("grpc.max_concurrent_streams", streams),
+                # What has been cancelled but is not torn down yet would count too, and a starved engine would refuse by
+                # chance. Our own limit answers such requests.
+                ("grpc.http.overload_protection", 0),
                 # If more than 1000 requests come in one instant, gRPC refuses some of them by chance, unless this limit
                 # is higher.
                 ("grpc.server.max_pending_requests", streams),
