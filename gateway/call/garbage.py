@@ -24,19 +24,23 @@ GROWTH = 2.0
 """How many times what the last look at everything left may be frozen, until everything is looked at during calls."""
 _GROWTH_FEW_CALLS, _GROWTH_NO_CALLS = 1.5, 1.1
 
+_left = 0
+"""Objects that the last look at everything left. The collector is the process's, and so is this."""
+
 
 def keep_what_exists() -> None:
     """Exempt everything that exists now from later collections, and switch automatic full collections off."""
+    global _left
     gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_YOUNG, _NEVER)
+    _left = gc.get_freeze_count()
 
 
 async def collect_between_calls(calls: Callable[[], int], *, period_s: float = 1.0) -> None:
     """Collect what is young while ``calls()`` is 0, or when ``MOST_PENDING`` is reached, and everything as the module
     says. Runs until cancelled."""
-    left = gc.get_freeze_count()
     frozen_since = most_calls = 0
     while True:
         await asyncio.sleep(period_s)
@@ -49,9 +53,9 @@ async def collect_between_calls(calls: Callable[[], int], *, period_s: float = 1
         frozen_since += len(gc.get_objects())
         gc.freeze()
         few = _GROWTH_FEW_CALLS if live <= most_calls / 4 else GROWTH
-        most = left * (few if live else _GROWTH_NO_CALLS)
-        if left + frozen_since > most:  # some of that is gone; counting takes milliseconds
-            frozen_since = gc.get_freeze_count() - left
-        if left + frozen_since > most:
+        most = _left * (few if live else _GROWTH_NO_CALLS)
+        if _left + frozen_since > most:  # some of that is gone; counting takes milliseconds
+            frozen_since = gc.get_freeze_count() - _left
+        if _left + frozen_since > most:
             keep_what_exists()
-            left, frozen_since, most_calls = gc.get_freeze_count(), 0, live
+            frozen_since, most_calls = 0, live
