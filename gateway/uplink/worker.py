@@ -114,21 +114,24 @@ class _Keys:
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
-        self._detector = WaryDetector(rate)
+        self._detector: WaryDetector | None = None
         self._waiting: list[NDArray[np.float32]] = []
         self._waiting_s = 0.0
 
     def found(self, pcm: NDArray[np.float32], *, at_once: bool) -> float:
         """Take the next audio. Return how many of the last seconds may hold a tone, 0 for none."""
+        if self._detector is None:  # most calls are neither recorded nor listened to
+            self._detector = WaryDetector(self._rate)
+        detector = self._detector
         self._waiting.append(pcm)
         self._waiting_s += len(pcm) / self._rate
         if self._waiting_s < _KEYS_EVERY_S and not at_once:
             return 0.0
-        searched_s, was_sounding = self._waiting_s, self._detector.sounding
-        digits = self._detector.process(np.concatenate(self._waiting))
+        searched_s, was_sounding = self._waiting_s, detector.sounding
+        digits = detector.process(np.concatenate(self._waiting))
         self._waiting.clear()
         self._waiting_s = 0.0
-        return searched_s + _KEY_MARGIN_S if digits or was_sounding or self._detector.sounding else 0.0
+        return searched_s + _KEY_MARGIN_S if digits or was_sounding or detector.sounding else 0.0
 
 
 class _Pieces:
