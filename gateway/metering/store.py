@@ -37,6 +37,10 @@ log = logging.getLogger(__name__)
 WAITING = 10_000
 """Writes that wait for the disk. When so many wait, a further one is lost, counted and logged."""
 
+COUNTED_TOGETHER = 500
+"""Most ended calls and requests that wait to be counted where no record is kept of them, so that none costs a
+transaction. Whoever asks for the usage gets them too."""
+
 _BUSY_S = 5.0
 _TIDY_S = 3_600.0
 
@@ -76,6 +80,7 @@ class Records:
         self._owner = secrets.token_hex(8)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="records")
         self._waiting = 0
+        self._uncounted: list[MeterRecord] = []
         self._going_on: dict[str, Callable[[], MeterRecord]] = {}
         self._database: Engine | None = None
         self._lock_file: int | None = None
@@ -129,7 +134,15 @@ class Records:
         if self.keeps_records:
             self._write(lambda connection: self._end(connection, record, self._owner))
         else:
-            self._write(lambda connection: ledger.count(connection, [record]))
+            self._uncounted.append(record)
+            if len(self._uncounted) >= COUNTED_TOGETHER:
+                self._count()
+
+    def _count(self) -> None:
+        """Count what ended without a record of it."""
+        ended, self._uncounted = self._uncounted, []
+        if ended:
+            self._write(lambda connection: ledger.count(connection, ended))
 
     def write_ahead(self) -> None:
         """Write how far open records have come, and end those of processes that died. Never blocks, never raises."""
@@ -147,6 +160,7 @@ class Records:
         Raises:
             Rejected: 503, the database cannot be read.
         """
+        self._count()
         if self.shared is None:
             return await self._read(lambda connection: ledger.days(connection, tenant))
         here = await self._read(lambda connection: ledger.ended(connection, tenant))

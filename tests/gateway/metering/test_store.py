@@ -14,7 +14,7 @@ import pytest
 from gateway.config import RecordsConfig
 from gateway.metering.record import MeterRecord
 from gateway.metering.schema import VERSION
-from gateway.metering.store import Records, RecordsMeter
+from gateway.metering.store import COUNTED_TOGETHER, Records, RecordsMeter
 from gateway.postgres import DatabaseState
 
 DAY_S = 86_400
@@ -136,10 +136,10 @@ async def test_old_records_go_and_their_days_stay(tmp_path: Path) -> None:
 async def test_without_a_database_usage_is_counted_in_memory_and_no_record_is_kept() -> None:
     records = Records(RecordsConfig(), Lost(), clock=lambda: NOON)
     await records.start()
-    for number in range(3):
-        begun(records, call(number))
-        records.end(ended(call(number)))
-    assert [day.calls for day in await records.usage("shop")] == [3] and await found(records) == []
+    for number in range(COUNTED_TOGETHER + 3):
+        begun(records, call(number % 10))
+        records.end(ended(call(number % 10)))
+    assert [day.calls for day in await records.usage("shop")] == [COUNTED_TOGETHER + 3] and await found(records) == []
     await records.aclose()
     records.end(ended(call(4)))  # too late, and no error
 
