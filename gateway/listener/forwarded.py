@@ -7,12 +7,17 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from gateway.config import ServerConfig, is_loopback
 from gateway.errors import Rejected
 
 log = logging.getLogger(__name__)
+
+REMEMBERED = 256
+"""How many names and addresses are remembered, since each is read several times in a request and comes again. A name is
+no longer than a request's head, of 16 kB."""
 
 Headers = Mapping[str, str]
 """Headers of a request; names may be looked up in upper or lower case."""
@@ -98,6 +103,7 @@ class PublicUrl:
         )
 
 
+@lru_cache(maxsize=REMEMBERED)
 def _is_authority(text: str) -> bool:
     try:
         parts = urlsplit(f"//{text}")
@@ -106,6 +112,7 @@ def _is_authority(text: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=REMEMBERED)
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         address = ipaddress.ip_address(text)

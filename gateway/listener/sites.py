@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from gateway.config import ServerConfig, is_loopback
 from gateway.errors import Rejected
-from gateway.listener.forwarded import Headers, Proxies, PublicUrl
+from gateway.listener.forwarded import REMEMBERED, Headers, Proxies, PublicUrl
 
 ANY = "*"
 
@@ -65,9 +66,8 @@ class Sites:
     def _is_ours(self, host: str) -> bool:
         if not host or not self._knows_names:
             return True
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
+        name = _name(host)
+        if name is None:
             return False
         # These cannot be a stranger's name: an address, or a name of this machine or of its network.
         if "." not in name.rstrip(".") or name in self._names or name.endswith(".localhost"):
@@ -77,3 +77,12 @@ class Sites:
         except ValueError:
             return False
         return True
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _name(host: str) -> str | None:
+    """Return the name of a ``Host`` without its port. None: it cannot be read."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return None
