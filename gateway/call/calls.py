@@ -53,9 +53,19 @@ class LiveCalls:
         self._limiter = limiter
         self._tenants = tenants
         self._routes = routes
-        self._barge_in = barge_in
-        self._limits = limits
         self._services = services
+        self._defaults = {
+            name: turn_defaults(
+                route,
+                route.dialogue,
+                services.playout,
+                barge_in,
+                turn_chars=limits.turn_chars,
+                turns_queued=limits.turns_queued,
+                hearing=services.hearing.get(name),
+            )
+            for name, route in routes.items()
+        }
         self._directory = directory
         self._handoffs = handoffs
         self._meter = meter
@@ -71,16 +81,7 @@ class LiveCalls:
         self._limiter.check_room(self._tenants[incoming.route], "calls")
         route = self._routes[incoming.route]
         call = incoming.accepted(incoming.call_id or self._directory.new_call_id(), route.parameters)
-        defaults = turn_defaults(
-            route,
-            route.dialogue,
-            self._services.playout,
-            self._barge_in,
-            turn_chars=self._limits.turn_chars,
-            turns_queued=self._limits.turns_queued,
-            hearing=self._services.hearing.get(incoming.route),
-        )
-        session = Session(call, leg, incoming.inbound, route, defaults, self._services)
+        session = Session(call, leg, incoming.inbound, route, self._defaults[incoming.route], self._services)
         self._directory.add(session)
         task = asyncio.create_task(self._run(session), name=f"call {call.call_id}")
         self._tasks.add(task)
@@ -93,9 +94,11 @@ class LiveCalls:
         outcome = "failed"
         metered = session.metered(self._tenants[session.call.route], numbers=self._records.keeps_numbers)
         self._records.begin(metered, lambda: session.metered_so_far(metered))
-        counting = asyncio.create_task(self._count(session), name=f"count of call {session.call_id}")
-        self._tasks.add(counting)
-        counting.add_done_callback(self._tasks.discard)
+        counting: asyncio.Task[None] | None = None
+        if self._limiter.is_limited(self._tenants[session.call.route], "calls"):
+            counting = asyncio.create_task(self._count(session), name=f"count of call {session.call_id}")
+            self._tasks.add(counting)
+            counting.add_done_callback(self._tasks.discard)
         try:
             reason = await session.run()
             outcome = "completed"
@@ -103,7 +106,8 @@ class LiveCalls:
         except Exception:  # a bug in one call ends that call only
             log.exception("call failed", extra={"call": session.call_id})
         finally:
-            counting.cancel()
+            if counting is not None:
+                counting.cancel()
             self._directory.remove(session)
             self._meter.call_ended(transport=transport, outcome=outcome)
             self._records.end(session.metered_to_its_end(metered, failed=outcome == "failed"))

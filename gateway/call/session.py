@@ -228,25 +228,26 @@ class Session:
 
     def metered_so_far(self, record: MeterRecord) -> MeterRecord:
         """Return the call's record with what is known now; turns that are not over are not in it."""
-        stats = self.stats
-        return record.model_copy(
-            update={
-                "endedAt": record.startedAt + self._now() - self._begun,
-                "characters": stats.characters,
-                "audioSeconds": stats.frames * self._leg.outbound.ptime_ms / 1000,
-                "turns": stats.turns,
-                "cuts": stats.cuts,
-                "gaps": stats.gaps,
-                "gapMs": round(stats.gap_s * 1000),
-                "firstPacketMs": stats.longest_first_packet_ms,
-                **_received(self._leg.reception()),
-            }
-        )
+        return record.model_copy(update=self._so_far(record))
 
     def metered_to_its_end(self, record: MeterRecord, *, failed: bool) -> MeterRecord:
         """Return the call's record, as the call is over."""
         ended = {"outcome": "failed" if failed else "completed", "reason": self._reason[:NUMBER_CHARS]}
-        return self.metered_so_far(record).model_copy(update=ended)
+        return record.model_copy(update=self._so_far(record) | ended)
+
+    def _so_far(self, record: MeterRecord) -> dict[str, object]:
+        stats = self.stats
+        return {
+            "endedAt": record.startedAt + self._now() - self._begun,
+            "characters": stats.characters,
+            "audioSeconds": stats.frames * self._leg.outbound.ptime_ms / 1000,
+            "turns": stats.turns,
+            "cuts": stats.cuts,
+            "gaps": stats.gaps,
+            "gapMs": round(stats.gap_s * 1000),
+            "firstPacketMs": stats.longest_first_packet_ms,
+            **_received(self._leg.reception()),
+        }
 
     async def _finish(self) -> None:
         now = self._now()

@@ -117,6 +117,10 @@ class Limiter:
                 with suppress(*self._faults()):  # a name that stays is forgotten with its lease
                     await self._shared.release(ask)
 
+    def is_limited(self, tenant: str, what: AtOnce) -> bool:
+        """Whether the tenant may hold only so many at a time, so that they have to be counted."""
+        return self._at_once(tenant, what, "") is not None
+
     def check_room(self, tenant: str, what: AtOnce) -> None:
         """Check that this process may hold one more, by its own counts.
 
