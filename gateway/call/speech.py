@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 from gateway.call.stats import CallStats
@@ -147,6 +148,7 @@ class Speech:
         self._room.set()
         self._next_position = 0.0
         self._next_words = 0.0
+        """When a word or a segment of the speaking turn is due to be told; infinity: none is, until something wakes."""
         self._dtmf_by_leg: set[str] = set()
         """Ids of digit turns whose tones the leg sends outside the audio, when their place in the audio comes."""
         self._handle = means.ticker.add(
@@ -241,6 +243,8 @@ class Speech:
 
     def wake(self, now: float) -> None:
         """Look at the playout again in the next slot."""
+        if self._next_words == inf:
+            self._next_words = now
         self._means.ticker.wake(self._handle, now=now)
         self.ear.refresh(now)
 

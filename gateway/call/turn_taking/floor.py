@@ -30,8 +30,10 @@ class Floor:
 
     def deadline(self) -> float | None:
         """When to come back with ``DEADLINE``. None: there is nothing to wait for until the next event."""
-        due = (self.barge_in.deadline(), self._patience_ends if self._patient else None)
-        return min((at for at in due if at is not None), default=None)
+        due = self.barge_in.deadline()
+        if self._patience_ends is None or not self._patient:
+            return due
+        return self._patience_ends if due is None else min(due, self._patience_ends)
 
     def keeps_waiting(self, turn: Turn, now: float) -> bool:
         """Whether a turn lets the caller finish first. The longest wait is counted once for all turns together."""

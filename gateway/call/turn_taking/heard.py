@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 
 from gateway.call.turn_taking.turn import Turn
 from gateway.media.playout import Playout
@@ -75,11 +76,11 @@ class Heard:
         been heard.
 
         Returns:
-            When to look again; ``now`` where that is not known.
+            When to look again; infinity: when more sound of the turn has come.
         """
         heard = self.samples(turn, now)
         following = [self._follow_words(turn, heard), self._follow_segments(turn, heard)]
-        return min((now + (sample - heard) / self._rate for sample in following if sample is not None), default=now)
+        return min((now + (sample - heard) / self._rate for sample in following if sample is not None), default=inf)
 
     def _follow_words(self, turn: Turn, heard: int) -> int | None:
         """Tell captions; returns the sample at which the next word begins."""
