@@ -10,6 +10,13 @@ its weights are random; random weights speak noise at the real speed.
 ``call:N``   N simulated Twilio callers in conversation (standard load, tokens at 40/s, caller audio on the way in).
 ``burst:N``  N callers who are all answered in one instant, with whole turns.
 ``http:R``   an HTTP client: ``POST /v1/audio/speech`` (pcm), R requests a second that arrive at random (Poisson).
+``held:A:B`` as ``http``, from A requests a second on in steps of B, until the p95 of the first sound is over 100 ms,
+             one of 200 has a gap, or one is refused; the rate before that is the one that was held.
+``full:N``   N HTTP clients who ask for their next text as soon as they have the one before: the sound made a second.
+``kill:N:S`` N callers in conversation for S seconds; after a quarter of them, one engine of several is killed.
+
+Several GPUs: ``--devices cuda:0,cuda:1``. The row then says so. Every row but ``kill`` says how many processor cores
+gateway, engines and load took.
 
 Gateway, engine, text front end and load run on one machine; every text is spoken once. The figures of callers are
 those of ``talkspurt bench call``. The HTTP client plays what comes from its first audible sample on, in real time and
@@ -24,7 +31,9 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +43,7 @@ import aiohttp
 import uvloop
 
 from talkspurt.bench.calls import ROUTE, Bursts, CallLoad, CallLoadSettings, Conversations
+from talkspurt.bench.engine_killed import EngineKilled
 from talkspurt.bench.http_load import HttpLoad
 from talkspurt.bench.load import STANDARD, Load, read_load
 from talkspurt.bench.results import commit, machine
@@ -41,19 +51,68 @@ from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
 from talkspurt.cli import main as talkspurt
 
 ROWS = "call:1,call:8,call:32,call:64,call:128,burst:1,burst:32,burst:128,http:1,http:10,http:20,http:30"
-_CALLS = 128
+_CALLS = 400
+"""Calls and connections that the server allows."""
+_HELD_P95_MS = 100.0
+_HELD_GAP_FREE = 0.995
+_RAMP_S = 4.0
+"""How long clients ask before the sound is counted that they get."""
 
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
 
-async def http_row(server: ServerUnderTest, rate: float, source: Load, seconds: float) -> dict[str, Any]:
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector) as session:
+@asynccontextmanager
+async def http_client(server: ServerUnderTest, source: Load) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         await HttpLoad(session, server.address, source).speak(source.next().text)  # the connection, and what is lazy
+        yield session
+
+
+async def http_row(server: ServerUnderTest, rate: float, source: Load, seconds: float) -> dict[str, Any]:
+    async with http_client(server, source) as session:
         load = HttpLoad(session, server.address, source)
         wall_s = await load.run(rate, seconds)
     return load.figures(wall_s)
+
+
+def is_held(figures: dict[str, Any]) -> bool:
+    first = figures["first_sound_ms"] or {"n": 0}
+    return bool(
+        first["n"] == figures["requests"]  # nobody was refused, none failed, none was silent
+        and first["p95"] <= _HELD_P95_MS
+        and figures["gap_free_share"] >= _HELD_GAP_FREE
+    )
+
+
+async def held_row(server: ServerUnderTest, rate: float, step: float, source: Load, seconds: float) -> dict[str, Any]:
+    held, steps = 0.0, []
+    while True:
+        figures = await http_row(server, rate, source, seconds)
+        steps.append({"rate": rate, **figures})
+        print(json.dumps(steps[-1]), file=sys.stderr, flush=True)
+        if not is_held(figures):
+            return {"held_per_s": held, "steps": steps}
+        held, rate = rate, rate + step
+
+
+async def full_row(server: ServerUnderTest, clients: int, source: Load, seconds: float) -> dict[str, Any]:
+    async with http_client(server, source) as session:
+        load = HttpLoad(session, server.address, source)
+        made = await load.keep_asking(clients, seconds, ramp_s=_RAMP_S)
+    return {**load.figures(seconds), "audio_seconds_per_second": round(made, 1)}
+
+
+async def kill_row(server: ServerUnderTest, calls: int, source: Load, seconds: float) -> dict[str, Any]:
+    settings = CallLoadSettings(calls=calls, seconds=seconds)
+    async with aiohttp.ClientSession() as session:
+        pattern = EngineKilled(server, session, seconds / 4)
+        load = CallLoad(settings, source, pattern)
+        try:
+            await load.run(server.address, measured=lambda begins: None)
+        finally:
+            await pattern.aclose()
+    return {**pattern.figures(load), **load.figures()}
 
 
 async def call_row(server: ServerUnderTest, calls: int, source: Load, seconds: float, *, burst: bool) -> dict[str, Any]:
@@ -69,7 +128,25 @@ async def run_row(server: ServerUnderTest, row: str, source: Load, seconds: floa
         return await call_row(server, int(value), source, seconds, burst=kind == "burst")
     if kind == "http":
         return await http_row(server, float(value), source, seconds)
-    raise SystemExit(f"row {row!r} is none of call:N, burst:N, http:RATE")
+    if kind == "held":
+        first, step = map(float, value.split(":"))
+        return await held_row(server, first, step, source, seconds)
+    if kind == "full":
+        return await full_row(server, int(value), source, seconds)
+    if kind == "kill":
+        callers, _, lasts_s = value.partition(":")
+        return await kill_row(server, int(callers), source, float(lasts_s))
+    raise SystemExit(f"row {row!r} is none of call:N, burst:N, http:RATE, held:RATE:STEP, full:N, kill:N:SECONDS")
+
+
+async def with_cores(server: ServerUnderTest, row: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the row, and how many processor cores it took, on average."""
+    gateway, engine = server.cpu_s()
+    load, begun = time.process_time(), time.monotonic()
+    result = await row
+    wall_s, after = time.monotonic() - begun, server.cpu_s()
+    used = {"gateway": after[0] - gateway, "engine": after[1] - engine, "load": time.process_time() - load}
+    return {**result, "cores_used": {name: round(seconds / wall_s, 2) for name, seconds in used.items()}}
 
 
 def model_facts(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -82,7 +159,7 @@ def model_facts(arguments: argparse.Namespace) -> dict[str, Any]:
         "size": {"hidden_size": config.llm.hidden_size, "layers": config.llm.layers},
         "weights": "random weights" if config.random_weights else "published or own weights",
         "gpu": gpu_name(),
-        "device": arguments.device,
+        "device": arguments.devices or arguments.device,
         "settings": arguments.set,
         "commit": arguments.commit or commit(),
         **{key: machine()[key] for key in ("cpu", "cores")},
@@ -105,6 +182,7 @@ def environment(arguments: argparse.Namespace, facts: dict[str, Any]) -> dict[st
         "engine__model_folder": str(arguments.model),
         "engine__device": arguments.device,
         "engine__timeouts__start_s": "600",
+        **({"engine__devices": f"[{arguments.devices}]"} if arguments.devices else {}),
         **dict(setting.split("=", 1) for setting in arguments.set),
     }
     return overrides(route=ROUTE, calls=_CALLS, **more)
@@ -112,14 +190,16 @@ def environment(arguments: argparse.Namespace, facts: dict[str, Any]) -> dict[st
 
 async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
     facts = model_facts(arguments)
-    name: Callable[[str], str] = lambda row: " ".join([row, *arguments.set])  # noqa: E731
+    where = [f"on {arguments.devices}"] if arguments.devices else []
+    name: Callable[[str], str] = lambda row: " ".join([row, *where, *arguments.set])  # noqa: E731
     rows = [row for row in arguments.rows.split(",") if name(row) not in done]
     if not rows:
         return
     source = read_load(arguments.load)
     async with serving(None, environment(arguments, facts), start_s=600.0) as server:
         for row in rows:
-            result = await run_row(server, row, source, arguments.seconds)
+            run = run_row(server, row, source, arguments.seconds)
+            result = await (run if row.startswith("kill") else with_cores(server, run))
             text = json.dumps({"row": name(row), **facts, **result})
             print(text, flush=True)
             with arguments.out.open("a") as file:
@@ -133,6 +213,7 @@ def main() -> None:
     parser.add_argument("--version", choices=("2", "3"), default="3", help="of a directory that is made")
     parser.add_argument("--size", choices=("tiny", "full"), default="full", help="of a directory that is made")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--devices", default="", metavar="cuda:0,cuda:1", help="several, each with an engine")
     parser.add_argument("--rows", default=ROWS, help=f"with commas between (default {ROWS})")
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--load", type=Path, default=STANDARD, help="texts (default: the standard load)")

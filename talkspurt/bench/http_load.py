@@ -25,6 +25,8 @@ _AUDIBLE = 10 ** (-50 / 20) * 32768
 """-50 dBov, in s16le."""
 _ANSWER_S = 60.0
 """An answer that has not ended so long after its request is an error."""
+_AGAIN_S = 0.25
+"""A client that was refused asks again so much later."""
 
 
 @dataclass(slots=True)
@@ -68,6 +70,8 @@ class HttpLoad:
     heard: list[Listening] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
+    samples: int = 0
+    """Number of samples that have come, of all answers."""
 
     async def run(self, rate: float, seconds: float) -> float:
         """Ask for ``rate`` texts a second. Return the seconds until the last answer was there."""
@@ -78,21 +82,45 @@ class HttpLoad:
                 group.create_task(self.speak(self.source.next().text))
         return time.monotonic() - begun
 
-    async def speak(self, text: str) -> None:
-        """Ask for one text, and hear it to its end."""
+    async def keep_asking(self, clients: int, seconds: float, *, ramp_s: float) -> float:
+        """Let each client ask for its next text as soon as it has the one before, or ``_AGAIN_S`` after a refusal.
+
+        Return the seconds of sound that came a second, in the ``seconds`` behind the first ``ramp_s``.
+        """
+
+        async def client() -> None:
+            while True:
+                if not await self.speak(self.source.next().text):
+                    await asyncio.sleep(_AGAIN_S)
+
+        asking = [asyncio.create_task(client()) for _ in range(clients)]
+        try:
+            await asyncio.sleep(ramp_s)
+            samples, begun = self.samples, time.monotonic()
+            await asyncio.sleep(seconds)
+            return (self.samples - samples) / SAMPLE_RATE / (time.monotonic() - begun)
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+
+    async def speak(self, text: str) -> bool:
+        """Ask for one text, and hear it to its end. Return False if there was no such answer."""
         listening = Listening(time.monotonic())
         body = {"model": "tts-1", "input": text, "voice": "alloy", "response_format": "pcm"}
         try:
             async with asyncio.timeout(_ANSWER_S), self.session.post(self._url, json=body) as answer:
                 self.statuses[answer.status] += 1
                 if answer.status != 200:
-                    return
+                    return False
                 async for data, _ in answer.content.iter_chunks():
                     listening.take(data, time.monotonic())
+                    self.samples += len(data) // 2
         except (aiohttp.ClientError, TimeoutError) as exc:
             self.failed[type(exc).__name__] += 1
-            return
+            return False
         self.heard.append(listening)
+        return True
 
     @property
     def _url(self) -> str:
