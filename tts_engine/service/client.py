@@ -235,8 +235,8 @@ class _Backend:
         self.proof = proof(target, config)
         self.stub = pb_grpc.SpeechEngineStub(self.channel)
         self.active = 0
-        self._avoid_until = 0.0
-        """The monotonic second until which we leave this engine alone while there are others."""
+        self._full_until = self._gone_until = 0.0
+        """Monotonic seconds until which we leave this engine alone while there are others."""
         self._others = 0
         """Utterances of other clients that it had when it was asked last."""
         self._queue_s = 0.0
@@ -249,7 +249,7 @@ class _Backend:
             return
         self._others, self._queue_s = max(0, status.active - self.active), status.queue_s
         if not status.ready:
-            self._avoid_until = time.monotonic() + _GONE_S
+            self._gone_until = time.monotonic() + _GONE_S
 
     async def ask(self, method: str, request: object, *, timeout_s: float) -> Any:
         """Call a method with one answer; ``request`` is a message, or an iterable of them. Raises EngineError."""
@@ -281,17 +281,19 @@ class _Backend:
     def refused(self, error: EngineError) -> None:
         """Note that an utterance failed. An engine that is full says for how long; one that is gone, or does not know
         us, is tried again in a second."""
-        if isinstance(error, Exhausted | Unavailable | Unauthenticated):
-            delay_s = error.retry_after_s if isinstance(error, Exhausted) else _GONE_S
-            self._avoid_until = time.monotonic() + delay_s
+        if isinstance(error, Exhausted):
+            self._full_until = time.monotonic() + error.retry_after_s
+        elif isinstance(error, Unavailable | Unauthenticated):
+            self._gone_until = time.monotonic() + _GONE_S
 
     @property
     def load(self) -> tuple[bool, bool, int, int]:
-        """The values by which engines are compared, the best first: a lost connection comes last, and an engine that
-        has just refused before it; then the one counts in which utterances wait less, and if that is nothing, the one
-        that has fewer."""
-        avoided = time.monotonic() < self._avoid_until
-        return self.lost, avoided, int(self._queue_s / _SAME_WAIT_S), self.active + self._others
+        """The values by which engines are compared, the best first: one that is gone comes last, and one that has just
+        refused as full before it, since a turn can wait there; then the one counts in which utterances wait less, and
+        if that is nothing, the one that has fewer."""
+        now = time.monotonic()
+        gone = self.lost or now < self._gone_until
+        return gone, now < self._full_until, int(self._queue_s / _SAME_WAIT_S), self.active + self._others
 
 
 class GrpcEngine:

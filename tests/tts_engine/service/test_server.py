@@ -523,6 +523,17 @@ async def test_a_turn_waits_for_a_place_only_when_every_engine_has_refused_it(co
     await alone.aclose()
 
 
+async def test_a_turn_that_all_refuse_waits_at_a_full_engine_and_not_at_one_that_is_gone(tmp_path: Path) -> None:
+    """An engine that had just died had the fewest utterances, so the turn was lost at it."""
+    client = GrpcEngine([f"unix:{tmp_path}/{name}.sock" for name in "ab"], EngineConfig())
+    full, gone = client._backends
+    full.active = 5
+    full.refused(Exhausted("full", retry_after_s=1.0))
+    gone.refused(Unavailable("gone"))
+    assert full.load < gone.load
+    await client.aclose()
+
+
 async def test_an_engine_that_is_slow_to_take_a_connection_is_waited_for(pair: Pair, tmp_path: Path) -> None:
     """The attempt was given up after 100 ms, and with it the call."""
     taken: list[asyncio.Task[None] | None] = []
