@@ -45,7 +45,7 @@ import uvloop
 from talkspurt.bench.calls import ROUTE, Bursts, CallLoad, CallLoadSettings, Conversations
 from talkspurt.bench.engine_killed import EngineKilled
 from talkspurt.bench.http_load import HttpLoad
-from talkspurt.bench.load import STANDARD, Load, read_load
+from talkspurt.bench.load import Load, read_load, standard_load
 from talkspurt.bench.results import commit, machine
 from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
 from talkspurt.cli import main as talkspurt
@@ -53,6 +53,7 @@ from talkspurt.cli import main as talkspurt
 ROWS = "call:1,call:8,call:32,call:64,call:128,burst:1,burst:32,burst:128,http:1,http:10,http:20,http:30"
 _CALLS = 400
 """Calls and connections that the server allows."""
+_TURNS = 20_000
 _HELD_P95_MS = 100.0
 _HELD_GAP_FREE = 0.995
 _RAMP_S = 4.0
@@ -195,7 +196,7 @@ async def measure(arguments: argparse.Namespace, done: set[str]) -> None:
     rows = [row for row in arguments.rows.split(",") if name(row) not in done]
     if not rows:
         return
-    source = read_load(arguments.load)
+    source = read_load(arguments.load) if arguments.load else standard_load(_TURNS)
     async with serving(None, environment(arguments, facts), start_s=600.0) as server:
         for row in rows:
             run = run_row(server, row, source, arguments.seconds)
@@ -216,7 +217,7 @@ def main() -> None:
     parser.add_argument("--devices", default="", metavar="cuda:0,cuda:1", help="several, each with an engine")
     parser.add_argument("--rows", default=ROWS, help=f"with commas between (default {ROWS})")
     parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--load", type=Path, default=STANDARD, help="texts (default: the standard load)")
+    parser.add_argument("--load", type=Path, help="texts (default: the standard load, and more like it)")
     parser.add_argument(
         "--set",
         action="append",

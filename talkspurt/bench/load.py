@@ -71,9 +71,9 @@ class Load:
         return " ".join(texts)
 
 
-def standard_load() -> Load:
-    """Return the standard load, the same as that of ``STANDARD``."""
-    made = standard.turns(standard.TURNS, standard.SEED)
+def standard_load(turns: int = standard.TURNS) -> Load:
+    """Return the standard load, the same as that of ``STANDARD``; more ``turns`` go on behind its end."""
+    made = standard.turns(turns, standard.SEED)
     return Load((_turn(body) for body in made), STANDARD.stem)
 
 

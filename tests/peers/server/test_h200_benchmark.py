@@ -72,9 +72,9 @@ def test_first_chunks_by_load_say_so(tmp_path: Path) -> None:
     assert rows["burst:2 hop auto"]["turns"] == 2
 
 
-def product(out: Path, rows: str) -> dict[str, dict[str, Any]]:
+def product(out: Path, rows: str, *more: str) -> dict[str, dict[str, Any]]:
     slow = ("busy_share=100", "first_chunk_s=100")  # the figures mean nothing: a slow CPU must not refuse for them
-    arguments = ["--model", str(out.with_name("model")), "--size", "tiny", "--device", "cpu", "--rows", rows]
+    arguments = ["--model", str(out.with_name("model")), "--size", "tiny", "--device", "cpu", "--rows", rows, *more]
     for setting in slow:
         arguments += ["--set", f"engine__cosyvoice__{setting}"]
     script = str(FOLDER / "h200_product.py")
@@ -99,3 +99,15 @@ def test_callers_and_an_http_client_hear_the_whole_product(tmp_path: Path) -> No
     assert http["first_sound_ms"]["n"] == http["requests"] > 0
     assert (http["refused"], http["failed"], http["silent"]) == (0, {}, 0)
     assert 0 <= http["gap_free_share"] <= 1
+
+
+@pytest.mark.slow
+def test_an_engine_killed_beside_calls_costs_no_turn(tmp_path: Path) -> None:
+    # The tone engine: a model would be short of these two cores, and refuse turns for that.
+    several = ("--devices", "cpu,cpu", "--set", "engine__kind=tone")
+    rows = product(tmp_path / "rows.jsonl", "full:2,kill:8:8", *several)
+    assert {row["device"] for row in rows.values()} == {"cpu,cpu"}
+    full, row = rows["full:2"], rows["kill:8:8"]
+    assert full["audio_seconds_per_second"] > 0 and full["refused"] == 0
+    assert row["turns"] == row["turns_sent"] > row["new_turns"] > 0
+    assert (row["turns_lost"], row["new_turns_failed"], row["errors"]) == (0, 0, 0)
