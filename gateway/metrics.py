@@ -202,7 +202,8 @@ class Metrics(Collector):
         self._calls_active.labels(transport).inc()
 
     def call_ended(self, *, transport: str, outcome: str) -> None:
-        """Note that a live call is over. ``outcome``: ``completed`` or ``failed``."""
+        """Note that a live call is over. ``outcome``: ``completed``, or ``failed`` by a fault of ours or for want of a
+        dialogue manager."""
         self._calls_active.labels(transport).dec()
         self._calls.labels(transport, outcome).inc()
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from gateway.call.directory import LocalDirectory
 from gateway.call.handoff import Handoffs
-from gateway.call.session import Services, Session, turn_defaults
+from gateway.call.session import NO_MANAGER, Services, Session, turn_defaults
 from gateway.config import BargeInConfig, LimitsConfig, RouteConfig
 from gateway.errors import Rejected
 from gateway.limits.limiter import Limiter
@@ -101,7 +101,8 @@ class LiveCalls:
             counting.add_done_callback(self._tasks.discard)
         try:
             reason = await session.run()
-            outcome = "completed"
+            if reason != NO_MANAGER:
+                outcome = "completed"
             log.info("call ended", extra={"call": session.call_id, "reason": reason})
         except Exception:  # a bug in one call ends that call only
             log.exception("call failed", extra={"call": session.call_id})

@@ -111,7 +111,7 @@ class Journal:
         Args:
             started_at: when it began, in seconds since the epoch.
             reason: why it ended.
-            failed: whether a fault of ours ended it.
+            failed: whether a fault of ours ended it, or no dialogue manager could be had.
         """
         return CallRecord(
             callId=call.call_id,

@@ -58,7 +58,7 @@ LANGUAGES_DECLARED = 100
 
 log = logging.getLogger(__name__)
 
-_NO_MANAGER = "dialogue_failed"
+NO_MANAGER = "dialogue_failed"
 """Why a call ends whose dialogue manager is gone. Whoever goes on with the call has to know: the caller still waits."""
 
 NUMBER_CHARS = 500
@@ -508,7 +508,7 @@ class Session:
         if target and not self._over.is_set():
             try:
                 target = self._calling.fallback(self.call, target)
-                started = self._leg.transfer(target, reason=_NO_MANAGER)
+                started = self._leg.transfer(target, reason=NO_MANAGER)
             except Rejected as exc:
                 log.warning("fallback transfer refused", extra={"call": self.call_id, "why": exc.code})
                 started = TransferStart.REFUSED
@@ -520,8 +520,8 @@ class Session:
         self._without_manager(target)
 
     def _without_manager(self, target: str = "") -> None:
-        self._leave(_NO_MANAGER, None, transfer_target=target)
-        self.end(_NO_MANAGER, hang_up=True)
+        self._leave(NO_MANAGER, None, transfer_target=target)
+        self.end(NO_MANAGER, hang_up=True)
 
 
 def turn_defaults(

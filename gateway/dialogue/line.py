@@ -58,6 +58,7 @@ class DialogueStats:
     connected: Counter[str] = field(default_factory=Counter)
     """Lines that are up now, by route."""
     reconnects: int = 0
+    """Broken lines that came up again. An attempt that fails is none."""
     audio_dropped: int = 0
     """Audio messages dropped because the manager did not keep up."""
     messages_dropped: int = 0

@@ -103,6 +103,7 @@ class Relay:
         loop = asyncio.get_running_loop()
         pause_s = self._config.reconnect_first_s
         down_since = loop.time()
+        broken = False
         while True:
             line, reason = None, ""
             try:
@@ -120,6 +121,8 @@ class Relay:
             else:
                 line = self._new_line(websocket)
                 up_since = loop.time()
+                self._stats.reconnects += broken
+                broken = True
                 ending = await self._serve(line)
                 if ending is Ending.CLOSED:
                     self._link.close()
@@ -140,7 +143,6 @@ class Relay:
             # A random wait between half and all of the pause: calls that were lost together do not come back together.
             await asyncio.sleep(pause_s * (0.5 + 0.5 * self._jitter()))
             pause_s = min(2 * pause_s, self._config.reconnect_max_s)
-            self._stats.reconnects += 1
 
     async def _connect(self) -> aiohttp.ClientWebSocketResponse:
         url = self._config.url

@@ -22,8 +22,9 @@ class MeterRecord(BaseModel):
     endedAt: float | None = None
     """None: it goes on. Where the process died, when the call or request was last known to go on."""
     outcome: Outcome = "open"
-    """``failed``: a fault of ours ended it. ``crashed``: the process died before its end, so the counts are those of
-    the last time that they were written ahead."""
+    """``failed``: a fault of ours ended it, or no dialogue manager could be had (reason ``dialogue_failed``).
+    ``crashed``: the process died before its end, so the counts are those of the last time that they were written ahead.
+    """
     reason: str = ""
     """How a call ended."""
     route: str = ""

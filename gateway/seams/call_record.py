@@ -95,7 +95,7 @@ class CallSummary(BaseModel):
     reason: str
     """Why it ended, as ``ended`` told the manager."""
     outcome: Literal["completed", "failed"]
-    """``failed``: a fault of ours ended it."""
+    """``failed``: a fault of ours ended it, or no dialogue manager could be had (reason ``dialogue_failed``)."""
     turns: int
     """Turns of ours that were heard."""
     gaps: int

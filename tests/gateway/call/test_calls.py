@@ -84,6 +84,12 @@ async def test_a_call_is_listed_under_its_id_with_what_its_route_adds(made: Gate
     assert ended(made) == {("telnyx", "completed"): 1}
 
 
+async def test_a_call_that_no_manager_could_be_had_for_has_failed(made: Gateway) -> None:
+    made.calls.begin(CALL, Leg()).on_dialogue_failed("nobody answers")
+    await until(lambda: not len(made.directory), "the call's end")
+    assert ended(made) == {("telnyx", "failed"): 1}
+
+
 async def test_what_a_call_leaves_is_kept_for_its_own_carrier(made: Gateway) -> None:
     session = made.calls.begin(CALL, Leg())
     session.handoff = Handoff(session.call_id, "ended", "data")

@@ -59,9 +59,11 @@ class App:
         self.binary: list[bytes] = []
         self.closed: list[int | None] = []
         self.refuse = False
+        self.refused = 0
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if self.refuse:
+            self.refused += 1
             return web.Response(status=503)
         self.headers.append(dict(request.headers))
         socket = web.WebSocketResponse(timeout=1.0)
