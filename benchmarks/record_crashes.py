@@ -6,7 +6,8 @@ A real server plays a clip to simulated Twilio callers. In each round some calle
 gateway is killed (SIGKILL) at a random moment; then the next one starts on the same file of records. A real receiver of
 the webhook notes what it gets, and answers every third message with 500. At the end the records of `/v1/records` and
 those of the receiver are compared with what the callers know: each says a number of its own, and when it was connected,
-first heard sound, and lost its socket.
+first heard sound, and lost its socket. With `--postgres` (an empty database) the gateway moves its records
+there, and is killed while it does.
 
 A call that is killed before its beginning is written has no record; how long its caller was connected then is the
 figure `unrecorded_ms`. Exit code 1: a record is doubled or still open, a call of more than a second has none, the
@@ -99,7 +100,7 @@ class Receiver:
         return web.Response()
 
 
-def prepare(folder: Path, port: int, *, clip_s: float) -> Path:
+def prepare(folder: Path, port: int, *, clip_s: float, postgres: str) -> Path:
     """Write clip, script and configuration. Return the configuration's path."""
     tone = 8000 * np.sin(np.arange(int(8000 * clip_s)) * (2 * np.pi * 440 / 8000))
     with contextlib.closing(wave.open(str(folder / "clip.wav"), "wb")) as clip:
@@ -116,6 +117,7 @@ def prepare(folder: Path, port: int, *, clip_s: float) -> Path:
             webhook=f"http://127.0.0.1:{port}/",
             secret="whsec_" + base64.b64encode(secrets.token_bytes(32)).decode(),
         )
+        + (f"postgres: {{url: '{postgres}', move_every_s: 0.1}}\n" if postgres else "")
     )
     return config
 
@@ -257,7 +259,7 @@ def faults(figures: dict[str, Any]) -> list[str]:
     return [what for what, is_wrong in checks.items() if is_wrong]
 
 
-async def run(folder: Path, *, kills: int, calls: int, clip_s: float, seed: int) -> dict[str, Any]:
+async def run(folder: Path, *, kills: int, calls: int, clip_s: float, seed: int, postgres: str) -> dict[str, Any]:
     """Run all rounds. Return the figures.
 
     Args:
@@ -270,7 +272,7 @@ async def run(folder: Path, *, kills: int, calls: int, clip_s: float, seed: int)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        config = prepare(folder, runner.addresses[0][1], clip_s=clip_s)
+        config = prepare(folder, runner.addresses[0][1], clip_s=clip_s, postgres=postgres)
         number, rounds = 0, 0
         each = max(1, calls // (kills + 1))
         while rounds < kills:
@@ -290,11 +292,19 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=500)
     parser.add_argument("--clip-s", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=15)
+    parser.add_argument("--postgres", default="", help="postgresql://USER:PASSWORD@HOST/EMPTY_DATABASE")
     parser.add_argument("--json")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         figures = asyncio.run(
-            run(Path(folder), kills=asked.kills, calls=asked.calls, clip_s=asked.clip_s, seed=asked.seed)
+            run(
+                Path(folder),
+                kills=asked.kills,
+                calls=asked.calls,
+                clip_s=asked.clip_s,
+                seed=asked.seed,
+                postgres=asked.postgres,
+            )
         )
     wrong = faults(figures)
     write(figures, asked.json, "\n".join([*(f"{name:28} {value}" for name, value in figures.items()), *wrong]))

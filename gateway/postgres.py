@@ -49,7 +49,10 @@ INSERT: Mapping[str, Callable[[Table], Any]] = {"postgresql": postgresql.insert,
 TIDIED_AT_ONCE = 2_000
 """Rows that one transaction deletes for their age."""
 
-_PART = 20  # rows; more would keep the interpreter from the loop that paces calls
+_PART = 20
+_BREATH_S = 0.05
+"""After so many rows the thread rests for so long, or a long backlog would compete with the loop that paces calls."""
+
 _TIDY_S = 3_600.0
 _LOCK = 0x74616C6B  # of this program's advisory locks; others may share the database
 _MAKES_TABLES, _TIDIES = 1, 2
@@ -134,8 +137,8 @@ class SharedDatabase:
     async def watch(self) -> None:
         """Move what has ended, every ``postgres.move_every_s``, until cancelled."""
         while True:
-            if await self._in_thread(self.move) < _PART:
-                await asyncio.sleep(self._config.move_every_s)
+            moved = await self._in_thread(self.move)
+            await asyncio.sleep(_BREATH_S if moved == _PART else self._config.move_every_s)
 
     async def ask(self, work: Callable[[Connection], T]) -> T:
         """Do something in a transaction.
@@ -210,10 +213,9 @@ class SharedDatabase:
             handover.given_up()
 
     def _put(self, connection: Connection, rows: Sequence[Row]) -> None:
-        added = connection.execute(self._add[connection.dialect.name], rows).scalars()
-        new = set(added.all())
-        key = self._handover.key.name
-        self._handover.moved(connection, [row for row in rows if row[key] in new])
+        # One by one: a statement for all of them is made for so long that the loop which paces calls comes late.
+        add = self._add[connection.dialect.name]
+        self._handover.moved(connection, [row for row in rows if connection.execute(add, row).scalar() is not None])
 
     def _forget(self, rows: Sequence[Row]) -> None:
         """Delete what the database has. If this is lost, they are moved again, which changes nothing."""

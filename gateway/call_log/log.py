@@ -42,9 +42,6 @@ _CLOSE_S = 5.0
 _PART = 20
 """Rows that are worked on without a break: 0.2 ms."""
 
-_AT_ONCE = 100
-"""Rows that are asked of PostgreSQL at once."""
-
 T = TypeVar("T")
 
 _ENTRIES: TypeAdapter[list[Entry]] = TypeAdapter(list[Entry])
@@ -320,7 +317,7 @@ def _found(connection: Connection, query: Query) -> Sequence[CallSummary]:
     found: list[CallSummary] = []
     before = query.before
     while len(found) < query.limit:
-        limit = min(_AT_ONCE, query.limit - len(found))
+        limit = min(_PART, query.limit - len(found))
         rows = connection.execute(_select(replace(query, before=before, limit=limit))).all()
         found += map(_summary, rows)
         if len(rows) < limit:

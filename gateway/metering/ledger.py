@@ -21,7 +21,7 @@ IS_OVER = records.c.outcome != "open"
 """Of records that have ended."""
 
 _DAY_S = 86_400
-_PART = 100  # rows that are read in one go
+_PART = 25  # rows that are read in one go
 _MANY = 10**9
 
 # Statements of every call are built once: SQLAlchemy takes longer to build one than SQLite to carry it out.
