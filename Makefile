@@ -47,6 +47,9 @@ SECONDS ?= 600
 fuzz: $(VENV)/.fuzz          ## each parser for SECONDS under atheris; TARGETS=sip-message,dialogue for some of them
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --targets "$(TARGETS)"
 
+screenshots: $(VENV)/.test   ## the pictures of docs/, taken anew; needs chromium
+	$(BIN)/python -m tests.peers.web.console_screenshots docs
+
 # A document of the site has the same place there as in the repository, so its links lead to the same documents.
 SITE = README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md docs benchmarks/README.md benchmarks/RESULTS.md examples
 docs: $(VENV)/.docs          ## the site in build/site, the API reference of the docstrings in build/docs
@@ -102,4 +105,4 @@ $(VENV)/.fuzz: $(VENV)/bin/python pyproject.toml
 $(VENV)/.docs: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[docs]' && touch $@
 
-.PHONY: run test test-hermetic coverage test-peers test-gpu check bench bench-gpu soak fuzz docs lock sbom audit clean
+.PHONY: run test test-hermetic coverage test-peers test-gpu check bench bench-gpu soak fuzz screenshots docs lock sbom audit clean

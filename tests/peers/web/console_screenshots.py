@@ -1,4 +1,5 @@
-"""Pictures of the console with live calls: ``python -m tests.peers.web.console_screenshots FOLDER [SECONDS]``."""
+"""The pictures of `docs/`: the console with live calls, and the web phone in a call. ``make screenshots``, or
+``python -m tests.peers.web.console_screenshots FOLDER [SECONDS]``."""
 
 from __future__ import annotations
 
@@ -12,24 +13,47 @@ from typing import Any
 from tests.peers.web.browsers import Page, chromium
 from tests.peers.web.busy_gateway import busy_gateway
 
-SCREENS = {"desktop": (1280, 800), "phone": (390, 844)}
+DESKTOP, SMALL = (1280, 800), (390, 844)
 TYPED = "This was typed in the console, and it is spoken into the call of the phone on this page."
+
+
+class Camera:
+    """Takes pictures of one page."""
+
+    def __init__(self, page: Page, folder: Path) -> None:
+        self._page = page
+        self._folder = folder
+
+    async def _command(self, name: str, **parameters: Any) -> dict[str, str]:
+        answer: dict[str, str] = await asyncio.to_thread(self._page.driver.execute_cdp_cmd, name, parameters)
+        return answer
+
+    async def resize(self, width: int, height: int) -> None:
+        await self._command(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+
+    async def take(self, name: str, small: str) -> None:
+        """Four pictures: wide and small, light and dark."""
+        for screen, size in (("desktop", DESKTOP), (small, SMALL)):
+            await self.resize(*size)
+            for scheme in ("light", "dark"):
+                await self._command(
+                    "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+                )
+                await self._page.do("document.documentElement.dataset.theme = args[0]; scrollTo(0, 0)", scheme)
+                await asyncio.sleep(0.6)
+                picture = await self._command("Page.captureScreenshot", format="png")
+                (self._folder / f"{name}-{screen}-{scheme}.png").write_bytes(base64.b64decode(picture["data"]))
 
 
 async def take(folder: Path, warm_up_s: float) -> None:
     """Let calls talk for a while, call from the page, have it say something, and take the pictures."""
     with tempfile.TemporaryDirectory() as work, chromium("hide-scrollbars") as driver:
-
-        async def command(name: str, **parameters: Any) -> dict[str, str]:
-            answer: dict[str, str] = await asyncio.to_thread(driver.execute_cdp_cmd, name, parameters)
-            return answer
-
         async with busy_gateway(Path(work)) as live:
             page = Page(driver)
-            width, height = SCREENS["desktop"]
-            await command(
-                "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
-            )
+            camera = Camera(page, folder)
+            await camera.resize(*DESKTOP)
             await page.open(f"{live.http}/")
             await asyncio.sleep(warm_up_s)
             await page.do("document.querySelector('#phone [data-part=use]').checked = false")
@@ -39,18 +63,18 @@ async def take(folder: Path, warm_up_s: float) -> None:
             await page.do("document.querySelector('#speak').click()")
             await asyncio.sleep(3)
             await page.do("document.activeElement.blur()")
-            for screen, (width, height) in SCREENS.items():
-                await command(
-                    "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
-                )
-                for scheme in ("light", "dark"):
-                    await page.do(
-                        "const b = document.querySelector('#theme'); if (b.dataset.next === args[0]) b.click()", scheme
-                    )
-                    await page.do("scrollTo(0, 0)")
-                    await asyncio.sleep(0.6)
-                    picture = await command("Page.captureScreenshot", format="png")
-                    (folder / f"console-{screen}-{scheme}.png").write_bytes(base64.b64decode(picture["data"]))
+            await camera.take("console", "phone")
+            await page.open(f"{live.http}/phone")
+            await asyncio.sleep(1)
+            await page.do("document.querySelector('[data-part=use]').checked = false")
+            await page.do("document.querySelector('[data-part=route]').value = 'default'")
+            await page.do("document.querySelector('[data-part=call]').click()")
+            await asyncio.sleep(5)
+            await page.do("document.querySelector('[data-key=\"4\"]').click()")  # a story
+            await asyncio.sleep(4)
+            await page.do("document.querySelector('[data-key=\"3\"]').click()")  # cut, and the opening hours
+            await asyncio.sleep(2)
+            await camera.take("phone", "small")
 
 
 if __name__ == "__main__":
