@@ -19,7 +19,6 @@ from tts_engine.cosyvoice.models.dit import DiT
 from tts_engine.cosyvoice.models.streaming import Span
 
 _NORM_EPS = 1e-6
-_CONV_GROUPS = 16
 
 
 @dataclass(slots=True)
@@ -73,7 +72,7 @@ class FusedDiT(Estimator):
         self.convs = []
         for conv in convs:
             # (out, in / groups, taps) -> (groups, taps, in, out)
-            weight = take(conv.weight).view(_CONV_GROUPS, -1, *conv.weight.shape[1:]).permute(0, 3, 2, 1).contiguous()
+            weight = take(conv.weight).view(conv.groups, -1, *conv.weight.shape[1:]).permute(0, 3, 2, 1).contiguous()
             self.convs.append((conv.tail, weight, take(conv.bias)))
         phase = torch.arange(NOISE_FRAMES)[:, None] * network.rotary_embed.inv_freq.detach().float().cpu()
         self.turn = phase.cos().to(device), phase.sin().to(device)

@@ -33,10 +33,10 @@ class TimeEmbedding(nn.Module):
 class ConvPosition(nn.Module):
     """Two grouped convolutions of 31 frames each; 60 frames of left context in all."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, groups: int = 16) -> None:
         super().__init__()
-        self.conv1 = nn.Sequential(CausalConv1d(dim, dim, 31, groups=16), nn.Mish())
-        self.conv2 = nn.Sequential(CausalConv1d(dim, dim, 31, groups=16), nn.Mish())
+        self.conv1 = nn.Sequential(CausalConv1d(dim, dim, 31, groups=groups), nn.Mish())
+        self.conv2 = nn.Sequential(CausalConv1d(dim, dim, 31, groups=groups), nn.Mish())
 
     def forward(self, x: Tensor, span: Span) -> Tensor:
         return F.mish(self.conv2[0](F.mish(self.conv1[0](x, span)), span))
