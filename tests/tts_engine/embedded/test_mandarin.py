@@ -38,7 +38,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def voice(cache: Path) -> AsyncIterator[EmbeddedSynthesizer]:
     synthesizer = EmbeddedSynthesizer(
-        EmbeddedConfig(mandarin=MandarinConfig(queue_size=2, threads=2)), cache_folder=cache
+        EmbeddedConfig(mandarin=MandarinConfig(queue_size=2, threads=1)), cache_folder=cache
     )
     await synthesizer.start()
     yield synthesizer
@@ -71,7 +71,7 @@ def clause(text: str, **fields: Any) -> ClauseRequest:
 
 
 async def test_a_sentence_sounds_like_speech_and_says_when_each_word_is_heard(engine: Engine) -> None:
-    text = "您的订单明天下午送到，请保持电话畅通。"
+    text = "订单明天送到，请稍等。"
     chunks = await speak(engine, text)
     sound = pcm(chunks)
     spans = [s for c in chunks for s in c.spans]
@@ -89,7 +89,7 @@ async def test_a_sentence_sounds_like_speech_and_says_when_each_word_is_heard(en
 async def test_a_telephone_hears_the_same_speech_at_the_same_time(engine: Engine) -> None:
     heard = []
     for fmt in (AudioFormat("L16", 24000), AudioFormat("PCMU"), AudioFormat("G722", 16000)):
-        chunks = await speak(engine, "您的订单明天下午送到。", format=fmt)
+        chunks = await speak(engine, "请您稍等。", format=fmt)
         heard.append([s.end_sample / fmt.sample_rate for c in chunks for s in c.spans])
     assert heard[1] == pytest.approx(heard[0], abs=0.03)
     assert heard[2] == pytest.approx(heard[0], abs=0.03)
@@ -97,9 +97,9 @@ async def test_a_telephone_hears_the_same_speech_at_the_same_time(engine: Engine
 
 async def test_tones_are_heard(engine: Engine) -> None:
     low, falling = [], []
-    for heard, text in ((low, "我们今天想买三本书。"), (falling, "我们今天想卖三本书。")):
+    for heard, text in ((low, "今天想买三本书。"), (falling, "今天想卖三本书。")):
         chunks = await speak(engine, text)
-        (span,) = [s for c in chunks for s in c.spans if s.start_char == 5]
+        (span,) = [s for c in chunks for s in c.spans if s.start_char == 3]
         heard += pitch(pcm(chunks)[span.first_sample : span.end_sample]).tolist()
     # măi to buy, mài to sell. Even a Japanese voice keeps them apart.
     assert np.median(falling) > 1.15 * np.median(low)
@@ -120,12 +120,12 @@ def pitch(sound: np.ndarray) -> np.ndarray:
 async def test_a_clause_is_spoken_before_the_text_goes_on(engine: Engine) -> None:
     request = UtteranceRequest(utterance_id="u", format=L16, language="zh-CN")
     async with engine.open(request) as utterance:
-        utterance.feed("你好，我是客服。")
+        utterance.feed("你好，请说。")
         came = [await anext(utterance)]
-        utterance.feed("您的包裹已经到了。")
+        utterance.feed("包裹到了。")
         utterance.end_text()
         came += [chunk async for chunk in utterance]
-    assert [span.start_char for chunk in came for span in chunk.spans] == [0, 1, 3, 4, 5, 6, *range(8, 16)]
+    assert [span.start_char for chunk in came for span in chunk.spans] == [0, 1, 3, 4, *range(6, 10)]
     assert all(a.first_sample + a.samples == b.first_sample for a, b in itertools.pairwise(came))
 
 
@@ -232,7 +232,7 @@ async def test_over_grpc_it_comes_as_ready_telephone_frames(engine: Engine, tmp_
     try:
         assert "jf_alpha" in [voice.voice_id for voice in await client.list_voices()]
         line = AudioFormat("PCMU")
-        chunks = await speak(client, "您好，请问有什么可以帮您？", format=line)
+        chunks = await speak(client, "您好，请问您是哪位？", format=line)
     finally:
         await client.aclose()
         await server.drain()
