@@ -1,8 +1,9 @@
 """Small real parts for the front end: a tokenizer folder and ONNX networks of the official signatures."""
 
+import functools
 import io
 import wave
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_engine.cosyvoice.frontend.tokenizer import make_tiny_tokenizer
+from tts_engine.cosyvoice.models import hift_causal
 
 CODEBOOK = 729
 
@@ -63,6 +65,14 @@ def _save(path, nodes, inputs, outputs, constants) -> None:  # type: ignore[no-u
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     onnx.checker.check_model(model)
     onnx.save(model, path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_source_noise() -> Iterator[None]:
+    """CosyVoice3's table of noise (65 million numbers, always the same) is drawn once, not for each network."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hift_causal, "source_noise", functools.cache(hift_causal.source_noise))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def started(folder: Path, **fields: float) -> CosyVoiceSynthesizer:
     # This machine may be too slow for two: only what a test sets refuses.
-    settings = CosyVoiceConfig(**{"max_clauses": 3, "busy_share": 100, "first_chunk_s": 1e6} | fields)  # type: ignore[arg-type]
+    settings = CosyVoiceConfig(**{"max_clauses": 3, "busy_share": 100, "first_chunk_s": 1e6, "euler_steps": 2} | fields)  # type: ignore[arg-type]
     engine = load_synthesizer(folder, settings, device="cpu", observer=PrometheusObserver())
     await engine.start()
     return engine

@@ -32,7 +32,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 async def synthesizer(folder: Path) -> AsyncIterator[CosyVoiceSynthesizer]:
-    settings = CosyVoiceConfig(max_clauses=3, busy_share=100, first_chunk_s=1e6, first_hop=22)
+    settings = CosyVoiceConfig(max_clauses=3, busy_share=100, first_chunk_s=1e6, first_hop=22, euler_steps=2)
     engine = load_synthesizer(folder, settings, device="cpu")
     await engine.start()
     yield engine
@@ -132,7 +132,8 @@ def test_the_configuration_reaches_the_engine(folder: Path) -> None:
 
 
 async def test_a_clause_begins_with_one_of_the_prepared_first_chunks(folder: Path) -> None:
-    engine = load_synthesizer(folder, CosyVoiceConfig(max_clauses=3, busy_share=100, first_chunk_s=1e6), device="cpu")
+    settings = CosyVoiceConfig(max_clauses=3, busy_share=100, first_chunk_s=1e6, euler_steps=2)
+    engine = load_synthesizer(folder, settings, device="cpu")
     await engine.start()
     held_back = {"cosyvoice2": 8 * 480, "cosyvoice3": 4 * 480 + 8}[engine.name]
     try:
@@ -149,7 +150,7 @@ async def test_a_clause_begins_with_one_of_the_prepared_first_chunks(folder: Pat
 
 
 async def test_a_short_first_chunk_and_a_causal_end_are_heard_whole(folder: Path) -> None:
-    settings = CosyVoiceConfig(max_clauses=3, finalize="causal", first_hop=15, first_chunk_s=60.0)
+    settings = CosyVoiceConfig(max_clauses=3, finalize="causal", first_hop=15, first_chunk_s=60.0, euler_steps=2)
     engine = load_synthesizer(folder, settings, device="cpu")
     await engine.start()
     try:

@@ -160,8 +160,8 @@ async def test_cancelled_clauses_leave_nothing_behind() -> None:
             async with aclosing(lm.generate(PROMPTS[number % 6], min_tokens=80, max_tokens=80, seed=number)) as tokens:
                 await anext(tokens)
 
-        for begin in range(0, 300, 100):
-            await asyncio.gather(*(cancelled(n) for n in range(begin, begin + 100)))
+        for begin in range(0, 120, 60):
+            await asyncio.gather(*(cancelled(n) for n in range(begin, begin + 60)))
         await until(lambda: lm.free_slots == 3 and lm.live == 0)
 
 
