@@ -290,10 +290,12 @@ class Speech:
                 first = await anext(pieces)
                 response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-store"})
                 await response.prepare(request)
-                await response.write(wrap(first))
                 try:
+                    await response.write(wrap(first))
                     async for piece in pieces:
                         await response.write(wrap(piece))
+                except ConnectionResetError:
+                    return response  # the listener has left
                 except EngineError as exc:
                     # The status has been sent, so only a body without its end can still tell of an error.
                     why = {"request": request_id.of(request), "code": exc.code, "why": str(exc)}

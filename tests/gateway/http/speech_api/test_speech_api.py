@@ -13,6 +13,7 @@ import aiohttp
 import av
 import numpy as np
 import pytest
+from aiohttp import web
 
 from gateway.config import RouteConfig
 from tests.gateway.http.api_gateway import CloningEngine, api_gateway
@@ -174,6 +175,17 @@ async def test_a_listener_who_leaves_frees_the_engine(tmp_path: Path) -> None:
         async with http.post("/v1/tts/stream", json=body) as answer:
             await answer.content.readany()
         await until(lambda: not engine._open)
+
+
+async def test_a_write_that_meets_the_listeners_end_is_no_error(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def write(response: web.StreamResponse, data: bytes) -> None:
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    monkeypatch.setattr(web.StreamResponse, "write", write)
+    assert await api.speak("/v1/tts/stream", text=TEXT, format="pcm") == b""
+    assert "request failed" not in caplog.text
 
 
 class Full(ToneSynthesizer):
