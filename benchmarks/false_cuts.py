@@ -20,6 +20,7 @@ import asyncio
 import functools
 import itertools
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -48,9 +49,11 @@ FRAME = 160
 SPEECH_DBOV = -26.0
 """Level of a talker on a telephone line (ITU-T P.56 puts active speech about here)."""
 NOISE_DBOV = -35.0
+NOISE_S = 1200
+"""Length of a noise before it comes again: of a shorter one, an hour would repeat the same few accidents."""
 ECHO_DELAY = 6 * FRAME
 ECHO_DB = -20.0
-_SENTENCES = (
+SENTENCES = (
     "Wait a moment, I have a question.",
     "Sorry, can I ask you something?",
     "No, that is not what I meant.",
@@ -80,9 +83,9 @@ _SENTENCES = (
     "Which department is this?",
     "Is there anybody I can talk to?",
 )
-_PITCHES = (0.8, 0.85, 0.92, 1.1)
+PITCHES = (0.8, 0.85, 0.92, 1.1)
 """Speed at which the embedded voice is played for a caller: 0.8 is lower by a fifth, 1.1 higher by a tenth."""
-_HUMS = ("Mhm.", "Mm-hmm.", "Mhm, mhm.", "Hmm.")
+HUMS = ("Mhm.", "Mm-hmm.", "Mhm, mhm.", "Hmm.")
 
 
 class Caller:
@@ -101,19 +104,21 @@ class Caller:
         start, end = trim_silence(pcm, RATE)
         return level(pcm[start:end], SPEECH_DBOV)
 
-    def white(self, seconds: float) -> Pcm:
-        return level(self.rng.standard_normal(int(seconds * RATE)).astype(np.float32), NOISE_DBOV)
+    def white(self, seconds: int) -> Pcm:
+        return level(self.rng.standard_normal(seconds * RATE).astype(np.float32), NOISE_DBOV)
 
-    def pink(self, seconds: float) -> Pcm:
-        spectrum = np.fft.rfft(self.rng.standard_normal(int(seconds * RATE)))
+    def pink(self, seconds: int) -> Pcm:
+        spectrum = np.fft.rfft(self.rng.standard_normal(seconds * RATE))
         spectrum[1:] /= np.sqrt(np.arange(1, len(spectrum)))
         return level(np.fft.irfft(spectrum).astype(np.float32), NOISE_DBOV)
 
-    def babble(self, seconds: float) -> Pcm:
-        mixed = np.zeros(int(seconds * RATE), np.float32)
+    def babble(self, seconds: int) -> Pcm:
+        mixed = np.zeros(seconds * RATE, np.float32)
         for pitch in (0.75, 0.8, 0.85, 0.95, 1.05, 1.15):
-            voice = np.concatenate([self.speech(text, pitch) for text in self.rng.permutation(_SENTENCES)])
-            mixed += np.roll(np.resize(voice, len(mixed)), self.rng.integers(len(mixed)))
+            said = [self.speech(text, pitch) for text in SENTENCES]
+            rounds = 1 + len(mixed) // sum(map(len, said))
+            order = np.concatenate([self.rng.permutation(len(said)) for _ in range(rounds)])
+            mixed += np.roll(np.concatenate([said[at] for at in order])[: len(mixed)], self.rng.integers(len(mixed)))
         return level(mixed, NOISE_DBOV)
 
 
@@ -127,10 +132,10 @@ def frames(pcm: Pcm) -> list[bytes]:
     return [payload[at : at + FRAME].ljust(FRAME, b"\xff") for at in range(0, len(payload), FRAME)]
 
 
-def looped(pcm: Pcm, shift: int) -> Callable[[], bytes]:
-    """A clip without end, every caller at another place of it."""
-    clip = frames(pcm)
-    endless: Iterator[bytes] = itertools.islice(itertools.cycle(clip), shift % len(clip), None)
+def looped(clip: list[bytes], number: int) -> Callable[[], bytes]:
+    """A clip without end, every caller at another place of it: however many they are, far from each other."""
+    start = int(number * (math.sqrt(5) - 1) / 2 % 1 * len(clip))
+    endless: Iterator[bytes] = itertools.islice(itertools.cycle(clip), start, None)
     return lambda: next(endless)
 
 
@@ -194,15 +199,16 @@ class Monologues:
 
 def scenes(caller: Caller) -> dict[str, Monologues]:
     def noise(pcm: Pcm) -> Callable[[LoadedCall], Callable[[], bytes]]:
-        return lambda call: looped(pcm, int(call.leg.carrier.call_sid[-4:], 16) * 37)
+        clip = frames(pcm)
+        return lambda call: looped(clip, int(call.leg.carrier.call_sid[-4:], 16))
 
     return {
-        "speech": Monologues([frames(caller.speech(text, pitch)) for text in _SENTENCES for pitch in _PITCHES]),
-        "white": Monologues([], noise(caller.white(20))),
-        "pink": Monologues([], noise(caller.pink(20))),
-        "babble": Monologues([], noise(caller.babble(20))),
+        "speech": Monologues([frames(caller.speech(text, pitch)) for text in SENTENCES for pitch in PITCHES]),
+        "white": Monologues([], noise(caller.white(NOISE_S))),
+        "pink": Monologues([], noise(caller.pink(NOISE_S))),
+        "babble": Monologues([], noise(caller.babble(NOISE_S))),
         "echo": Monologues([], lambda call: echo(call.leg)),
-        "mhm": Monologues([frames(caller.speech(text)) for text in _HUMS]),
+        "mhm": Monologues([frames(caller.speech(text)) for text in HUMS]),
     }
 
 

@@ -13,9 +13,13 @@ interrupted run goes on where it stopped; ``--table`` only prints what is there.
 ``gateway:N``   N calls that speak all the time, the gateway alone on one core: gaps, pacing.
 ``setups:N``    N clients that set up one call after another: the carrier's webhook, the stream that it names, its
                 start, the greeting to its mark, the end: calls a second, and the gateway's processor time for each.
-``interrupt``   calls that speak all the time, while their callers send what ``false_cuts.py`` describes, each scene on
-                as many calls as the others: how soon sentences cut, and how often noise, echo or hums do.
-``interrupt+recogniser``  the same on a route with the embedded recogniser.
+``interrupt:N`` calls that speak all the time, while their callers send what ``false_cuts.py`` describes, each scene on
+                N calls: how soon sentences cut, and how often noise, echo or hums do.
+``interrupt+recogniser:N``  the same on a route with the embedded recogniser.
+
+``replay:H``    voice detection alone (``replay_cuts.py``), H hours of each scene, faster than real time and the same
+                sounds to the byte for both trees: false cuts are rare, so a rate needs hours. Not among the rows that
+                are taken unasked; ``--rows replay:1 --rounds 1`` takes six hours a side in about three minutes.
 
 With ``--speech DIR``, where ``end_of_thought.py`` says how to get it, there is one more scene, ``people``: recorded
 speakers of several languages, with the cuts that are right.
@@ -28,6 +32,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -45,7 +50,7 @@ sys.path[:0] = [str(NEW), str(NEW / "codecs"), str(NEW / "benchmarks")]
 import aiohttp
 import numpy as np
 import uvloop
-from false_cuts import Caller, Monologues, frames, heard, scenes
+from false_cuts import ECHO_DB, HUMS, PITCHES, SENTENCES, Caller, Monologues, frames, heard, scenes
 
 from talkspurt.bench.calls import ROUTE, CallLoad, CallLoadSettings, LoadedCall
 from talkspurt.bench.load import STANDARD, Load, read_load
@@ -57,10 +62,12 @@ from talkspurt.simulator.figures import summary
 from talkspurt.simulator.peer_socket import PeerError
 
 Row = dict[str, Any]
-ROWS = "call:1,call:50,burst:50,cancel:20,gateway:200,setups:50,interrupt,interrupt+recogniser"
-SECONDS = {"call": 12, "burst": 6, "cancel": 6, "gateway": 8, "setups": 6, "interrupt": 26, "interrupt+recogniser": 26}
+ROWS = "call:1,call:50,burst:50,cancel:20,gateway:200,setups:50,interrupt:6,interrupt+recogniser:6"
+SECONDS = {
+    "call": 12, "burst": 6, "cancel": 6, "gateway": 8, "setups": 6, "interrupt": 26, "interrupt+recogniser": 26,
+    "replay": 0,
+}  # fmt: skip
 """For how long a row starts turns."""
-CALLS_A_SCENE = 6
 SETUPS = "setups"
 """The route of row ``setups``."""
 GREETING = NEW / "benchmarks/load/greeting.yaml"
@@ -229,17 +236,56 @@ class Mixed:
         return {name: heard([call for call, at in self._at.items() if at == name]) for name in self._of}
 
 
-def interrupt(sounds: Mapping[str, Monologues], seconds: float) -> Callable[[ServerUnderTest], Any]:
-    """A row of all scenes at once."""
+def interrupt(sounds: Mapping[str, Monologues], calls: int, seconds: float) -> Callable[[ServerUnderTest], Any]:
+    """A row of all scenes at once, each on so many calls."""
 
     async def take(server: ServerUnderTest) -> Row:
         pattern = Mixed(sounds)
-        settings = CallLoadSettings(calls=CALLS_A_SCENE * len(sounds), seconds=seconds, tokens_per_s=0.0, record=True)
+        settings = CallLoadSettings(calls=calls * len(sounds), seconds=seconds, tokens_per_s=0.0, record=True)
         load = CallLoad(settings, FewTexts(), pattern)
         await load.run(server.address, measured=lambda begins: None)
         return {"scenes": pattern.figures(), "errors_by_kind": load.figures()["errors_by_kind"]}
 
     return take
+
+
+SOUNDS_S = 1200
+"""Length of a replayed noise before it comes again."""
+
+
+def replayed(folder: Path) -> Path:
+    """Write down what ``replay_cuts.py`` plays, mu-law: of each scene one noise or many clips, and what we say."""
+    caller = Caller()
+    texts = FewTexts()
+    turns = [caller.speech(texts.long_text(300), 1.0) for _ in range(12)]
+    sounds = {
+        **{f"turns:{n:02}": turn for n, turn in enumerate(turns)},
+        **{f"turns' echoes:{n:02}": turn * 10 ** (ECHO_DB / 20) for n, turn in enumerate(turns)},
+        "white": caller.white(SOUNDS_S), "pink": caller.pink(SOUNDS_S), "babble": caller.babble(SOUNDS_S),
+        **{f"mhm:{n}": caller.speech(text) for n, text in enumerate(HUMS)},
+        **{f"speech:{n:03}": caller.speech(text, pitch) for n, (text, pitch) in
+           enumerate(itertools.product(SENTENCES, PITCHES))},
+    }  # fmt: skip
+    path = folder / "sounds.npz"
+    np.savez(path, **{name: np.frombuffer(b"".join(frames(pcm)), np.uint8) for name, pcm in sounds.items()})
+    return path
+
+
+async def replay(row: Row, of: Tree, sounds: Path) -> Row:
+    """A row of a tree's voice detection alone, in a process that is made of that tree."""
+    hours = row["row"].partition(":")[2]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(NEW / "benchmarks/replay_cuts.py"), str(sounds), hours),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **of.environment},
+    )
+    told, _ = await process.communicate()
+    if process.returncode:
+        raise PeerError(f"replay_cuts.py ended with code {process.returncode}; see above")
+    scenes = json.loads(told)
+    for each in scenes.values():
+        each["onset_to_clear_ms"] = summary(np.asarray(each.pop("reacted_ms")))
+    return {**row, "machine": machine(), "scenes": scenes, "errors_by_kind": {}}
 
 
 def people(folder: Path) -> Monologues:
@@ -273,16 +319,18 @@ def plan(rows: Sequence[str], rounds: int, old: Tree, new: Tree) -> Iterator[Row
 
 async def take(row: Row, of: Tree, sounds: Mapping[str, Monologues], scale: float) -> Row:
     """Take one row from a server of its own."""
-    kind, _, calls = row["row"].partition(":")
+    kind, _, number = row["row"].partition(":")
+    calls = int(number)
     seconds = SECONDS[kind] * scale
     more = {f"routes__{ROUTE}": '{"recogniser": "embedded"}'} if kind.endswith("+recogniser") else {}
-    if kind == "setups":
-        measure = setups(int(calls), seconds)
+    if kind.startswith("interrupt"):
+        measure, calls = interrupt(sounds, calls, seconds), calls * len(sounds)
+    elif kind == "setups":
+        measure = setups(calls, seconds)
         more = {f"routes__{SETUPS}": json.dumps({"dialogue": {"script": str(GREETING)}})}
     else:
-        measure = bench(kind, int(calls), seconds) if calls else interrupt(sounds, seconds)
-    room = int(calls or 0) or CALLS_A_SCENE * len(sounds)
-    environment = {**overrides(route=ROUTE, calls=room, **more), **of.environment}
+        measure = bench(kind, calls, seconds)
+    environment = {**overrides(route=ROUTE, calls=calls, **more), **of.environment}
     async with serving(None, environment) as server:
         return {**row, "machine": machine(), "seconds": seconds, **await measure(server)}
 
@@ -298,10 +346,14 @@ async def run(args: argparse.Namespace, written: list[Row]) -> int:
     if any(row["row"].startswith("interrupt") for row in wanted):
         sounds = scenes(Caller()) | ({"people": people(args.speech)} if args.speech else {})
     failed = 0
+    recorded = replayed(args.out.parent) if any(row["row"].startswith("replay") for row in wanted) else None
     for row in wanted:
         begun = time.monotonic()
         try:
-            row = await take(row, trees[row["tree"]], sounds, args.scale)
+            if recorded is not None and row["row"].startswith("replay"):
+                row = await replay(row, trees[row["tree"]], recorded)
+            else:
+                row = await take(row, trees[row["tree"]], sounds, args.scale)
         except (ServerFailed, PeerError) as exc:
             failed += 1
             print(f"{row['row']} of {row['commit']}: {exc}", file=sys.stderr, flush=True)
@@ -338,12 +390,47 @@ def _right(rows: Sequence[Row], scene: str) -> str:
     return f"{middle} / {_each(found, _of('onset_to_clear_ms', 'p95'))}; {cuts} of {said}"
 
 
-def _wrong(rows: Sequence[Row], names: Sequence[str]) -> str:
-    """How often scenes cut that should not, over all rounds, with the 95 % bound where they never did."""
-    found = [row["scenes"][name] for row in rows for name in names]
-    hours, cuts = sum(each["spoken_hours"] for each in found), sum(each["cuts"] for each in found)
-    rate = f"{cuts / hours:.1f}" if cuts else f"below {3 / hours:.0f}"
-    return f"{cuts} in {hours:.3f} h: {rate}"
+@dataclass(frozen=True)
+class FalseCuts:
+    """How often scenes cut that should not."""
+
+    scenes: tuple[str, ...]
+
+    def counted(self, rows: Sequence[Row]) -> tuple[int, float]:
+        """Cuts of all rounds, and in how many hours of our speech."""
+        found = [row["scenes"][name] for row in rows for name in self.scenes]
+        return sum(each["cuts"] for each in found), sum(each["spoken_hours"] for each in found)
+
+    def __call__(self, rows: Sequence[Row]) -> str:
+        cuts, hours = self.counted(rows)
+        least, most = poisson_bounds(cuts)
+        return f"{cuts} in {hours:.2f} h: {cuts / hours:.1f} ({least / hours:.1f}-{most / hours:.1f})"
+
+    def difference(self, old: Sequence[Row], new: Sequence[Row]) -> str:
+        """How often chance alone brings as many cuts to the new tree, or more, if both have the same rate."""
+        (before, before_h), (after, after_h) = self.counted(old), self.counted(new)
+        return f"as many or more by chance: {100 * tail(after, before + after, after_h / (before_h + after_h)):.0f} %"
+
+
+def poisson_bounds(events: int, share: float = 0.025) -> tuple[float, float]:
+    """The exact bounds of a Poisson mean from its count, 95 % together (Garwood, Biometrika 28, 1936)."""
+
+    def at_most(count: int, mean: float) -> float:
+        return math.fsum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(count + 1))
+
+    def solve(count: int, wanted: float) -> float:
+        low, high = 1e-9, 10.0 + 3 * events
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if at_most(count, middle) > wanted else (low, middle)
+        return low
+
+    return solve(events - 1, 1 - share) if events else 0.0, solve(events, share)
+
+
+def tail(events: int, of: int, share: float) -> float:
+    """The probability that at least so many of ``of`` independent events fall on a side that has that share."""
+    return math.fsum(math.comb(of, k) * share**k * (1 - share) ** (of - k) for k in range(events, of + 1))
 
 
 _FIGURES: dict[str, tuple[tuple[str, Callable[[Sequence[Row]], str]], ...]] = {
@@ -367,27 +454,33 @@ _FIGURES: dict[str, tuple[tuple[str, Callable[[Sequence[Row]], str]], ...]] = {
     ),
     "interrupt": (
         ("caller's sound to the flush p50 / p95, ms; sentences that cut", lambda rows: _right(rows, "speech")),
-        ("noise: false cuts an hour", lambda rows: _wrong(rows, ("white", "pink", "babble"))),
-        ("echo: false cuts an hour", lambda rows: _wrong(rows, ("echo",))),
-        ("hums: false cuts an hour", lambda rows: _wrong(rows, ("mhm",))),
+        ("noise: false cuts an hour", FalseCuts(("white", "pink"))),
+        ("babble: false cuts an hour", FalseCuts(("babble",))),
+        ("echo: false cuts an hour", FalseCuts(("echo",))),
+        ("hums: false cuts an hour", FalseCuts(("mhm",))),
+        ("all of these: false cuts an hour", FalseCuts(("white", "pink", "babble", "echo", "mhm"))),
     ),
 }
 _PEOPLE = ("people: sound to the flush p50 / p95, ms; sentences that cut", lambda rows: _right(rows, "people"))
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows for people, a line for each figure with the values of all rounds; false cuts are added up."""
+    """The rows for people, a line for each figure with the values of all rounds. False cuts are added up, with the
+    bounds between which their rate lies (95 %)."""
     lines = ["| row | figure | old | new |", "|---|---|---|---|"]
     for name in dict.fromkeys(row["row"] for row in rows):
         kind = name.partition(":")[0].partition("+")[0]
         sides = [[row for row in rows if (row["row"], row["tree"]) == (name, side)] for side in ("old", "new")]
-        figures = [*_FIGURES["call" if kind == "burst" else kind]]
+        figures = [*_FIGURES[{"burst": "call", "replay": "interrupt"}.get(kind, kind)]]
         if all("people" in row.get("scenes", ()) for side in sides for row in side):
             figures.append(_PEOPLE)
         if any(map(_errors, (*sides[0], *sides[1]))):
             figures.append(("errors", lambda rows: _each(rows, _errors)))
         for label, figure in figures:
-            lines.append(f"| {name} | {label} | {' | '.join(figure(side) if side else '-' for side in sides)} |")
+            told = [figure(side) if side else "-" for side in sides]
+            if isinstance(figure, FalseCuts) and all(sides):
+                told[1] += f"; {figure.difference(*sides)}"
+            lines.append(f"| {name} | {label} | {' | '.join(told)} |")
     commits = {side: sorted({row["commit"] for row in rows if row["tree"] == side}) for side in ("old", "new")}
     ends = "; ".join(f"{side} is {', '.join(found)}" for side, found in commits.items())
     return "\n".join([*lines, "", f"{ends}; {sum(map(_errors, rows))} errors in {len(rows)} rows."])
@@ -403,7 +496,8 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of the seconds of every row (default 1)")
     parser.add_argument("--table", action="store_true", help="measure nothing")
     args = parser.parse_args()
-    if unknown := [row for row in args.rows.split(",") if row.partition(":")[0] not in SECONDS]:
+    rows = [row.partition(":") for row in args.rows.split(",")]
+    if unknown := ["".join(row) for row in rows if row[0] not in SECONDS or not row[2]]:
         parser.error(f"--rows has {', '.join(unknown)}, expected some of {ROWS}")
     if args.old is None and not args.table:
         parser.error("--old DIR is needed: a checkout of the older commit")
