@@ -146,8 +146,7 @@ class SharedDatabase:
         Raises:
             OSError: the database does not answer, or did not a moment ago.
         """
-        if self._fault is not None:
-            raise OSError(f"PostgreSQL: {self._fault}")
+        self._check()
         return await self._in_thread(lambda: self._asked(work))
 
     async def aclose(self) -> None:
@@ -239,7 +238,12 @@ class SharedDatabase:
         if deleted < TIDIED_AT_ONCE:
             self._tidied_at = now
 
+    def _check(self) -> None:
+        if self._fault is not None:
+            raise OSError(f"PostgreSQL: {self._fault}")
+
     def _asked(self, work: Callable[[Connection], T]) -> T:
+        self._check()  # the one before may have found a fault, which not each one has to wait for
         try:
             with self._transaction() as connection:
                 return work(connection)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,29 @@ async def test_of_too_many_that_wait_the_oldest_are_given_up_and_counted(tmp_pat
     records.shared = None
     assert [record.id for record in await found(records)] == [call(number).id for number in (2, 3, 4)]
     await shared.aclose()
+    await records.aclose()
+
+
+async def test_of_reads_that_wait_together_one_finds_the_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = RecordsConfig(database_url=f"sqlite:///{tmp_path}/records.sqlite3")
+    records = Records(config, Lost(), postgres=PostgresConfig.model_validate({"url": NOBODY}), clock=lambda: NOON)
+    await records.start()
+    shared = records.shared
+    assert shared is not None
+    tried, all_wait = [], threading.Event()
+
+    def hangs(config: PostgresConfig) -> None:
+        tried.append(config)
+        all_wait.wait()
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr("gateway.postgres._opened", hangs)
+    shared._note(None)  # it answered a moment ago
+    asked = [asyncio.create_task(shared.ask(lambda connection: None)) for _ in range(5)]
+    await asyncio.sleep(0)
+    all_wait.set()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert {str(answer) for answer in answers} == {"PostgreSQL: timed out"} and len(tried) == 1
     await records.aclose()
 
 
