@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import csv
 import datetime
@@ -16,6 +15,7 @@ from aiohttp import web
 from gateway.call_log.log import CallLog, Query, in_parts
 from gateway.config import RecordingConfig
 from gateway.errors import Rejected
+from gateway.http.call_api.recordings_disk import RecordingsDisk
 from gateway.http.request.auth import WHO
 from gateway.http.request.paging import place_text, read_limit, read_place
 from gateway.http.request.routes import ApiModel
@@ -53,6 +53,7 @@ class EndedCalls:
     def __init__(self, call_log: CallLog | None, recording: RecordingConfig) -> None:
         self._log = call_log
         self._recording = recording
+        self._disk = RecordingsDisk(hang_s=recording.hang_s)
 
     async def list(self, request: web.Request) -> web.Response:
         """Return the calls that the query asks for and whoever asks may see, as JSON or (``format=csv``) as CSV."""
@@ -70,7 +71,7 @@ class EndedCalls:
     async def show(self, call_id: str, who: Principal) -> web.Response:
         """Return one ended call."""
         record = await self._get(call_id, who)
-        path = await asyncio.to_thread(self._recorded, call_id)
+        path = await self._disk.read(lambda: self._recorded(call_id))
         view = EndedCallView(**dict(record), recording=path is not None)
         return web.Response(text=view.model_dump_json(by_alias=True), content_type="application/json")
 
@@ -78,7 +79,7 @@ class EndedCalls:
         """Return the recording of an ended call, a WAV file. An encrypted one is opened on the way."""
         call_id = request.match_info["id"]
         await self._get(call_id, request[WHO])
-        path = await asyncio.to_thread(self._recorded, call_id)
+        path = await self._disk.read(lambda: self._recorded(call_id))
         if path is None:
             raise Rejected(f"call {call_id[:40]!r} has no recording", status=404, code="no_recording", param="id")
         headers = {"Content-Type": "audio/wav", "Cache-Control": "private, no-store"}
@@ -88,14 +89,14 @@ class EndedCalls:
         if key is None:
             raise Rejected("the recording is encrypted: recording.encrypt is not set", status=409, code="no_key")
         response = web.StreamResponse(headers=headers)
-        with await asyncio.to_thread(path.open, "rb") as file:
-            sealed = await asyncio.to_thread(Sealed, file, key=key)
+        with await self._disk.read(lambda: path.open("rb")) as file:
+            sealed = await self._disk.read(lambda: Sealed(file, key=key))
             header = _wav_header(rate=sealed.rate, size=sealed.size)
             response.content_length = len(header) + sealed.size
             await response.prepare(request)
             await response.write(header)
             frames = sealed.frames()
-            while (part := await asyncio.to_thread(next, frames, b"")) != b"":
+            while (part := await self._disk.read(lambda: next(frames, b""))) != b"":
                 await response.write(part)
         return response
 

@@ -1,5 +1,6 @@
 """The call log over HTTP: a call is led through a whole gateway, ends, and is looked up again."""
 
+import asyncio
 import csv
 import io
 import threading
@@ -11,6 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.http.call_api.ended_calls import EndedCalls
+from gateway.http.call_api.recordings_disk import THREADS
 from gateway.seams.call_record import CallSummary
 from gateway.seams.incoming import IncomingCall
 from talkspurt.build import Gateway
@@ -121,6 +124,32 @@ async def test_a_bad_query_is_told_what_was_expected(made: tuple[Gateway, str]) 
         answer = await get(f"{url}/v1/calls?ended=true&{query}", status=422)
         assert answer["error"]["param"] == param
     assert (await get(f"{url}/v1/calls?ended=true&since=2026-11-22T10:00:00Z&text=nine"))["calls"] == []
+
+
+async def test_views_beside_a_hung_disk_are_refused_and_hold_few_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released, hung = threading.Event(), set[threading.Thread]()
+
+    def hang(*_: object) -> None:
+        hung.add(threading.current_thread())
+        released.wait()
+
+    monkeypatch.setattr(EndedCalls, "_recorded", hang)
+    sections: dict[str, Any] = {
+        "calls": {"folder": str(tmp_path / "calls")},
+        "recording": {"folder": str(tmp_path), "hang_s": 0.05},
+    }
+    async with api_gateway(tmp_path, **sections) as (made, _, url):
+        try:
+            call_id = await a_call(made, url)
+            await logged(url, call_id)
+            page = f"{url}/v1/calls/{call_id}"
+            views = await asyncio.gather(*(get(page, status=503) for _ in range(3 * THREADS)))
+            assert {view["error"]["code"] for view in views} == {"recordings_unavailable"}
+            assert len(hung) <= THREADS
+        finally:
+            released.set()
 
 
 @pytest.mark.parametrize("key", [None, "5a" * 32])

@@ -1,0 +1,50 @@
+"""Reads from the disk of recordings, which may hang, without taking a thread from anybody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from gateway.errors import Rejected
+
+THREADS = 4
+"""Reads at once. Further ones wait, unless all of these hang."""
+
+T = TypeVar("T")
+
+
+class RecordingsDisk:
+    """A few threads, and how long a read may take.
+
+    Args:
+        hang_s: seconds after which a read is given up. Its thread is free again when the disk answers.
+    """
+
+    def __init__(self, *, hang_s: float) -> None:
+        self._hang_s = hang_s
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="recordings reader")
+        self._hung = set[Future[Any]]()
+        """Reads that were given up, and have not returned."""
+
+    async def read(self, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns.
+
+        Raises:
+            Rejected: 503, the disk does not answer.
+        """
+        self._hung = {future for future in self._hung if not future.done()}
+        if len(self._hung) >= THREADS:
+            raise self._silent()
+        future = self._threads.submit(work)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), self._hang_s)
+        except TimeoutError:
+            if not future.cancelled():  # it runs; one that still waited for a thread never will
+                self._hung.add(future)
+            raise self._silent() from None
+
+    def _silent(self) -> Rejected:
+        message = f"the disk of recordings has not answered for {self._hang_s:g} s (recording.hang_s)"
+        return Rejected(message, status=503, code="recordings_unavailable", retry_after_s=self._hang_s)
