@@ -25,15 +25,35 @@ has the series `NAME_bucket`, `NAME_sum` and `NAME_count`. No label has data of 
 worth an alarm, and [runbook.md](runbook.md) what to do then.
 """
 
+_DASHBOARD = """## Dashboard
+
+`configs/grafana/dashboards/talkspurt.json` has a row for each question of an operator: is anything wrong now, do
+callers wait, does anybody hear gaps, is the engine full, are calls lost, who uses it, is what we depend on well, does
+one gateway, engine or GPU do worse than the others. Each panel says what it shows and where to read on; that of an
+alert has its threshold as a dashed line. No series names a tenant: `GET /v1/usage` does ([billing.md](billing.md)).
+
+* `docker compose up` loads it, with Prometheus and the alert rules.
+* A Grafana of your own: Dashboards, New, Import, and choose the file; or copy
+  `configs/grafana/provisioning/dashboards/` to `/etc/grafana/provisioning/` and the file to `/etc/grafana/dashboards/`.
+  Choose your Prometheus at the top.
+* The job has to be called `talkspurt`, as in `configs/prometheus.yml`. The panel of alerts that fire needs
+  `alerts.yaml` among `rule_files`; the canary's panels need its port among the targets.
+* The links of the panels lead to `docs/`. For where your team reads these documents, write its address into the field
+  "Address of docs/", or into the link to the dashboard: `?var-docs=https://wiki.example/talkspurt/docs`.
+
+To change it, edit `configs/grafana/make_dashboard.py` and run it. Thresholds come from `alerts.yaml`.
+"""
+
 
 def markdown() -> str:
     """Return the page."""
     gateway = Metrics()
+    gateway.pacing_error("sip")  # made with a transport's first frame, and without labels until then
     parts = [_HEAD]
     for title, registry in (("Gateway", gateway.registry), ("Engine", REGISTRY), ("Canary", CanaryMetrics().registry)):
         rows = sorted(_rows(registry))
         parts.append(f"## {title}\n\n" + table(("series", "kind", "labels", "meaning"), rows))
-    return "\n".join(parts)
+    return "\n".join([*parts, _DASHBOARD])
 
 
 def _rows(registry: CollectorRegistry) -> Iterable[tuple[str, str, str, str]]:
