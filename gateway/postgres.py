@@ -179,7 +179,7 @@ class SharedDatabase:
             self._tidy()
             self._note(None)
         except Exception as exc:  # whatever a strange server makes of the driver: the next round may go well
-            self._note(_why(exc))
+            self._note(why(exc))
         self._meter.shared_database(self.state)
         return moved
 
@@ -248,13 +248,13 @@ class SharedDatabase:
             with self._transaction() as connection:
                 return work(connection)
         except (SQLAlchemyError, OSError) as exc:
-            self._note(_why(exc))
-            raise OSError(f"PostgreSQL: {_why(exc)}") from None
+            self._note(why(exc))
+            raise OSError(f"PostgreSQL: {why(exc)}") from None
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
         if self._database is None:
-            self._database = _opened(self._config)
+            self._database = opened(self._config)
         connection = self._database.connect()
         try:
             if not self._has_tables:
@@ -301,7 +301,8 @@ class SharedDatabase:
             os.close(self._lock)
 
 
-def _opened(config: PostgresConfig) -> Engine:
+def opened(config: PostgresConfig) -> Engine:
+    """Return the database of ``postgres.url``. It connects when it is asked the first time."""
     assert config.url is not None
     url = make_url(config.url.get_secret_value()).set(drivername="postgresql+pg8000")
     arguments: dict[str, Any] = {"timeout": config.timeout_s, "ssl_context": _tls(str(url.query.get("sslmode", "")))}
@@ -323,8 +324,8 @@ def _storable(value: object) -> object:
     return value.replace("\0", "\ufffd") if isinstance(value, str) else value
 
 
-def _why(exc: Exception) -> str:
-    """Return what went wrong without what was written: the message of a statement may hold a caller's number."""
+def why(exc: Exception) -> str:
+    """Return what went wrong, without what was written: the message of a statement may hold a caller's number."""
     if isinstance(exc, OSError) and exc.errno is None:
         return str(exc)
     cause = getattr(exc, "orig", None) or exc

@@ -250,6 +250,15 @@ def check_vad(config: Config) -> Finding:
     return Finding("caller speech", "ok", f"Silero VAD on onnxruntime {_version('onnxruntime')}")
 
 
+def check_postgres(config: Config) -> Finding:
+    """Check the database that several gateways share."""
+    if config.postgres.url is None:
+        return Finding("PostgreSQL", "none", "not configured (postgres.url)")
+    from talkspurt import doctor_postgres
+
+    return doctor_postgres.check(config)
+
+
 def check_gpu(config: Config) -> Finding:
     """List NVIDIA GPUs by the driver's own tool."""
     needed = config.engine.kind not in ("embedded", "tone") and not config.engine.elsewhere
@@ -300,6 +309,7 @@ CHECKS: tuple[Check, ...] = (
     check_ffmpeg,
     check_opus,
     check_vad,
+    check_postgres,
     check_gpu,
     check_vllm,
     check_extras,

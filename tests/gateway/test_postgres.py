@@ -48,7 +48,7 @@ async def test_of_reads_that_wait_together_one_finds_the_fault(tmp_path: Path, m
         all_wait.wait()
         raise TimeoutError("timed out")
 
-    monkeypatch.setattr("gateway.postgres._opened", hangs)
+    monkeypatch.setattr("gateway.postgres.opened", hangs)
     shared._note(None)  # it answered a moment ago
     asked = [asyncio.create_task(shared.ask(lambda connection: None)) for _ in range(5)]
     await asyncio.sleep(0)

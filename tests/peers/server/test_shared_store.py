@@ -14,15 +14,19 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.call_log import schema as call_log
 from gateway.call_log.log import CallLog, Query
 from gateway.config import CallsConfig, PostgresConfig, RecordsConfig
 from gateway.errors import Rejected
+from gateway.metering import schema as metering
 from gateway.metering.store import Records
 from gateway.postgres import DatabaseState
+from talkspurt.config.settings import load
+from talkspurt.doctor import check_postgres
 from tests.gateway.call_log.test_log import record as logged
 from tests.gateway.metering.test_store import DAY_S, NOON, Lost, begun, call, ended, found
 from tests.peers.live_server import TestCall, serve
-from tests.peers.postgres_server import PostgresServer
+from tests.peers.postgres_server import PASSWORD, PostgresServer
 from tests.peers.programs import needs_postgres
 from tests.waiting import PATIENCE_S, until
 
@@ -140,6 +144,7 @@ import asyncio, os, signal, sys
 from gateway.config import PostgresConfig, RecordsConfig
 from gateway.metering import ledger
 from gateway.metering.record import MeterRecord
+from gateway.metering import schema as metering
 from gateway.metering.store import Records
 from gateway.postgres import SharedDatabase
 
@@ -305,6 +310,51 @@ async def test_tables_of_a_later_version_are_left_alone(tmp_path: Path, server: 
 
         await until(is_refused, "the reason")
         assert rows_of(records) == 1
+
+
+def test_doctor_names_what_a_database_lacks(server: PostgresServer, database: str) -> None:
+    kept = {"calls.folder": "calls", "records.database_url": "sqlite:///records.sqlite3"}
+
+    def found(url: str = server.url(database)) -> tuple[str, str]:
+        finding = check_postgres(load(None, environment={}, overrides={"postgres.url": url, **kept}))
+        return finding.state, finding.detail
+
+    with server.engine(database).connect() as connection:
+        new = ("ok", "tables of calls will be made, tables of records will be made")
+        assert (found()[0], found()[1].partition(": ")[2]) == new
+        call_log.make_tables(connection)
+        metering.bring_up_to_date(connection)
+        connection.commit()
+        versions = f"tables of calls have version {call_log.VERSION}, tables of records have version {metering.VERSION}"
+        assert (found()[0], found()[1].partition(": ")[2]) == ("ok", versions)
+
+        stranger = server.url(database).replace("//talkspurt:", "//stranger:")
+        assert found(stranger)[0] == "fail" and found(stranger)[1].endswith(" 28P01")  # no such account, or password
+        connection.exec_driver_sql("DROP ROLE IF EXISTS stranger")
+        connection.exec_driver_sql(f"CREATE ROLE stranger LOGIN PASSWORD '{PASSWORD}'")
+        connection.exec_driver_sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO stranger")
+        connection.exec_driver_sql("REVOKE DELETE ON calls FROM stranger")
+        connection.commit()
+        assert found(stranger) == ("fail", "the database of postgres.url, as stranger: DELETE on calls is missing")
+
+        connection.exec_driver_sql("GRANT DELETE ON calls TO stranger")
+        connection.exec_driver_sql("UPDATE records_schema SET version = 1")
+        connection.commit()
+        assert found()[0] == "ok" and f"version 1, will have {metering.VERSION}" in found()[1]
+        assert "for which the account has to own them" in found(stranger)[1]
+        connection.exec_driver_sql("UPDATE records_schema SET version = 99")
+        connection.commit()
+        assert found()[0] == "fail" and "version 99, expected" in found()[1]
+        connection.exec_driver_sql("DROP TABLE calls")
+        connection.exec_driver_sql("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM stranger")
+        connection.commit()
+        assert "tables of calls have to be made, and CREATE on the schema is missing" in found(stranger)[1]
+        connection.exec_driver_sql("DROP ROLE stranger")
+        connection.exec_driver_sql("ALTER ROLE talkspurt SET default_transaction_read_only = on")
+        connection.commit()
+        assert "it only takes reads" in found()[1]
+        connection.exec_driver_sql("ALTER ROLE talkspurt RESET default_transaction_read_only")
+        connection.commit()
 
 
 @asynccontextmanager

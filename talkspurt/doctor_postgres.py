@@ -1,0 +1,97 @@
+"""``talkspurt doctor`` with ``postgres.url``: does the database answer, and may its account keep there what has ended?
+
+The check reads and changes nothing. It asks about what ``gateway/postgres.py`` does there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Table, func, inspect, select, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from gateway import postgres
+from gateway.call_log import schema as call_log
+from gateway.metering import schema as metering
+from talkspurt.config.settings import Config
+from talkspurt.doctor_finding import Finding
+
+_NAME = "PostgreSQL"
+_SERVER = text(
+    "SELECT current_setting('server_version') AS version, current_user AS account,"
+    " current_setting('server_encoding') AS encoding, current_setting('transaction_read_only') = 'on' AS read_only,"
+    " COALESCE(has_schema_privilege(current_schema(), 'CREATE'), false) AS may_create"
+)
+_LACKING = text(
+    "SELECT privilege || ' on ' || name FROM unnest(CAST(:tables AS text[])) AS name,"
+    " unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS privilege"
+    " WHERE NOT has_table_privilege(quote_ident(name), privilege) ORDER BY 1"
+)
+_OWNS = text(
+    "SELECT COALESCE(bool_and(pg_has_role(tableowner, 'MEMBER')), true) FROM pg_tables"
+    " WHERE schemaname = current_schema() AND tablename = ANY(CAST(:tables AS text[]))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What one part of the gateway keeps there."""
+
+    what: str
+    tables: frozenset[str]
+    schema: Table
+    version: int
+
+
+_CALLS = _Kept("calls", frozenset(call_log.metadata.tables), call_log.schema, call_log.VERSION)
+_RECORDS = _Kept(
+    "records",
+    frozenset(metering.metadata.tables) - {metering.outbox.name},  # which stays on each gateway's disk
+    metering.schema,
+    metering.VERSION,
+)
+
+
+def check(config: Config) -> Finding:
+    """Ask the database of ``postgres.url``, each question within ``postgres.timeout_s``."""
+    kept = [_CALLS] * bool(config.calls.folder) + [_RECORDS] * bool(config.records.database_url)
+    database = postgres.opened(config.postgres)
+    faults, tables = [], []
+    try:
+        with database.connect() as connection:
+            server = connection.execute(_SERVER).one()
+            if server.read_only:
+                faults.append("it only takes reads (a standby, or default_transaction_read_only)")
+            if server.encoding != "UTF8":
+                faults.append(f"its encoding is {server.encoding}, expected UTF8")
+            here = set(inspect(connection).get_table_names())
+            for part in kept:
+                said, wrong = _examined(connection, part, here, may_create=server.may_create)
+                tables.append(said)
+                faults += wrong
+    except (SQLAlchemyError, OSError) as exc:
+        return Finding(_NAME, "fail", f"the database of postgres.url does not answer: {postgres.why(exc)}")
+    finally:
+        database.dispose()
+    if faults:
+        return Finding(_NAME, "fail", f"the database of postgres.url, as {server.account}: {'; '.join(faults)}")
+    return Finding(_NAME, "ok", f"{server.version}: {', '.join(tables)}")
+
+
+def _examined(connection: Connection, part: _Kept, here: set[str], *, may_create: bool) -> tuple[str, list[str]]:
+    """Return what is there, and what is wrong with it."""
+    tables = {"tables": sorted(part.tables & here)}
+    faults = [f"{right} is missing" for right in connection.execute(_LACKING, tables).scalars()]
+    if not part.tables <= here and not may_create:
+        faults.append(f"tables of {part.what} have to be made, and CREATE on the schema is missing")
+    if faults or part.schema.name not in here:
+        return f"tables of {part.what} will be made", faults
+    version = connection.execute(select(func.max(part.schema.c.version))).scalar() or part.version
+    said = f"tables of {part.what} have version {version}"
+    if version > part.version:
+        faults.append(f"{said}, expected {part.version} at most: update this gateway")
+    elif version < part.version:
+        said += f", will have {part.version}"
+        if not connection.execute(_OWNS, tables).scalar():
+            faults.append(f"{said}, for which the account has to own them")
+    return said, faults
