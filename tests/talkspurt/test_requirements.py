@@ -56,6 +56,13 @@ def test_the_build_uses_what_the_project_asks_for() -> None:
     assert (ROOT / "requirements/build.in").read_text().split() == [wanted]
 
 
+def test_images_bring_the_clients_of_what_gateways_share() -> None:
+    extras = PROJECT["optional-dependencies"]
+    assert (ROOT / "requirements/shared.in").read_text().split() == sorted(extras["redis"] + extras["postgres"])
+    assert {"pg8000", "redis"} <= entries(ROOT / "requirements/shared.txt").keys()
+    assert (ROOT / "Dockerfile").read_text().count("-r shared.txt") == 2  # images: cpu, cuda
+
+
 def test_nothing_that_runs_is_installed_without_hashes() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
     rule = re.search(r"^\$\(VENV\)/\.run:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), flags=re.M)
