@@ -147,7 +147,7 @@ class CosyVoiceConfig(EngineModel):
         return (8, 15, 22) if self.first_hop == "auto" else (self.first_hop,)
 
     text_processes: int | None = Field(default=None, ge=0, le=64)
-    """Processes that turn a clause's numbers and dates into words, 1 to 10 ms a clause (default: one for every four
+    """Processes that turn a clause's numbers and dates into words, 1 to 10 ms a clause (default: one for every two
     processor cores, at most eight). 0 does it on the engine's event loop, one clause after the other."""
 
     euler_steps: int = Field(default=10, ge=2, le=32)

@@ -239,7 +239,7 @@ def _gpu_sampler(place: torch.device, observer: GpuObserver) -> GpuSampler | Non
 def _text_processes(settings: CosyVoiceConfig) -> int:
     if settings.text_processes is not None:
         return settings.text_processes
-    return min((os.cpu_count() or 1) // 4, 8)
+    return min((os.cpu_count() or 1) // 2, 8)
 
 
 def _torch_lm(network: SpeechLanguageModel, settings: CosyVoiceConfig, device: torch.device) -> TorchLm:
