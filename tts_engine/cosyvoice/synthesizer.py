@@ -119,7 +119,7 @@ class CosyVoiceSynthesizer:
         self._scheduler = worker.scheduler
         self._waiting = 0
         worker.on_batch = self._on_batch
-        lm.busy = self._scheduler.busy
+        lm.busy, lm.alone = self._scheduler.busy, self._scheduler.has_nothing
         self._streamed_lm = streamed_lm
         self.streams_text = streamed_lm is not None
         worker.on_calibrated = self._admission.calibrate

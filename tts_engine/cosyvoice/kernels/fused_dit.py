@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tts_engine.cosyvoice.kernels import transformer as kernels
-from tts_engine.cosyvoice.models.cfm import NOISE_FRAMES, Estimator
+from tts_engine.cosyvoice.models.cfm import NOISE_FRAMES, Estimator, StepTables
 from tts_engine.cosyvoice.models.dit import DiT
 from tts_engine.cosyvoice.models.streaming import Span
 
@@ -83,13 +83,23 @@ class FusedDiT(Estimator):
     def drop_time_weights(self) -> None:
         pass
 
-    def forward(self, x: Tensor, mu: Tensor, speaker: Tensor, cond: Tensor, modulation: Tensor, span: Span) -> Tensor:
-        rows, n, _ = x.shape
+    def begin(self, x: Tensor, mu: Tensor, speaker: Tensor, cond: Tensor) -> Tensor:
+        """Return the input of the first product, ``(2 * rows, n, 320)``. Each step puts its state into it."""
+        rows, n, channels = x.shape
+        parts = [x, cond, mu, speaker[:, None].expand(-1, n, -1)]
+        joined = torch.zeros(2 * rows, n, len(parts) * channels, device=x.device, dtype=self.dtype)
+        torch.cat([part.to(self.dtype) for part in parts], -1, out=joined[:rows])
+        joined[rows:, :, :channels] = x
+        return joined
+
+    def euler_step(self, x: Tensor, inputs: Tensor, step: Tensor, tables: StepTables, span: Span) -> None:
+        v = self._velocity(inputs, tables.modulations, step, span)
+        kernels.guided_step(v, x, inputs, tables.widths, step, tables.cfg_rate)
+
+    def _velocity(self, joined: Tensor, modulations: Tensor, step: Tensor, span: Span) -> Tensor:
+        """Return the velocity ``(2 * rows, n, 80)`` of both branches."""
+        rows, n, _ = joined.shape
         dim, dtype = self.config.dim, self.dtype
-        modulation = modulation.contiguous()
-        joined = torch.cat(
-            [x.to(dtype), cond.to(dtype), mu.to(dtype), speaker[:, None].to(dtype).expand(-1, n, -1)], -1
-        )
         flat = torch.addmm(self.proj_bias, joined.view(rows * n, -1), self.proj.t()).view(rows, n, dim)
         (tail1, weight1, bias1), (tail2, weight2, bias2) = self.convs
         past1, past2 = (None, None) if span.tails is None else (span.tails.data[tail1], span.tails.data[tail2])
@@ -101,7 +111,7 @@ class FusedDiT(Estimator):
         for layer, block in enumerate(self.blocks):
             table = layer * 6 * dim  # shift, scale, gate of the attention, then of the feed-forward part
             a = kernels.gate_add_modulate(
-                h, part, modulation, gate=gate, shift=table, scale=table + dim, eps=_NORM_EPS, dtype=dtype
+                h, part, modulations, gate=gate, shift=table, scale=table + dim, eps=_NORM_EPS, dtype=dtype, entry=step
             )
             qkv = torch.addmm(block.qkv_bias, a.view(rows * n, dim), block.qkv.t()).view(rows, n, -1)
             a = kernels.span_attention(qkv, span, layer, self.turn, self.config.heads)
@@ -109,19 +119,20 @@ class FusedDiT(Estimator):
             a = kernels.gate_add_modulate(
                 h,
                 part,
-                modulation,
+                modulations,
                 gate=table + 2 * dim,
                 shift=table + 3 * dim,
                 scale=table + 4 * dim,
                 eps=_NORM_EPS,
                 dtype=dtype,
+                entry=step,
             )
             a = _linear_gelu(a.view(rows * n, dim), block.up, block.up_bias)
             part = torch.addmm(block.down_bias, a, block.down.t())
             gate = table + 5 * dim
         table = len(self.blocks) * 6 * dim
         a = kernels.gate_add_modulate(
-            h, part, modulation, gate=gate, shift=table + dim, scale=table, eps=_NORM_EPS, dtype=dtype
+            h, part, modulations, gate=gate, shift=table + dim, scale=table, eps=_NORM_EPS, dtype=dtype, entry=step
         )
         return torch.addmm(self.proj_out_bias, a.view(rows * n, dim), self.proj_out.t()).view(rows, n, -1)
 

@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from tts_engine.cosyvoice.models.config import SamplingConfig
 
@@ -65,7 +66,11 @@ def silu_mul(gate_up: Tensor) -> Tensor:
 def _decode_attention(
     qkv, cache, slots, positions, cos, sin, out, slots_total, max_length,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
+    if EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
     row = tl.program_id(0)
     kv = tl.program_id(1)
     HEAD: tl.constexpr = 2 * HALF
@@ -126,7 +131,15 @@ def _decode_attention(
 
 
 def decode_attention(
-    qkv: Tensor, cache: Tensor, slots: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, heads: int
+    qkv: Tensor,
+    cache: Tensor,
+    slots: Tensor,
+    positions: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    heads: int,
+    *,
+    early: bool = False,
 ) -> Tensor:
     """Rotate, append to the cache and attend, for one new position a row.
 
@@ -135,6 +148,7 @@ def decode_attention(
         cache: keys and values of a layer, ``(2, slots, kv_heads, max_length, head_dim)``; the new position is written.
         slots: ``(rows,)``, int64. positions: ``(slots,)``, int64: how many positions each slot holds.
         cos, sin: ``(max_length, head_dim / 2)``, fp32.
+        early: may the kernel begin before the one in front of it has ended? Worth it between kernels that do.
 
     Returns:
         ``(rows, heads * head_dim)``.
@@ -144,7 +158,8 @@ def decode_attention(
     out = torch.empty(rows, heads * head_dim, device=qkv.device, dtype=qkv.dtype)
     _decode_attention[(rows, kv_heads)](
         qkv, cache, slots, positions, cos, sin, out, slots_total, max_length,
-        HEADS=heads, KV_HEADS=kv_heads, HALF=head_dim // 2, GROUP=16, BLOCK=256, num_warps=4, num_stages=2,
+        HEADS=heads, KV_HEADS=kv_heads, HALF=head_dim // 2, GROUP=16, BLOCK=256, **_early(qkv, early), num_warps=4,
+        num_stages=2,
     )  # fmt: skip
     return out
 
@@ -152,30 +167,30 @@ def decode_attention(
 @triton.jit
 def _rotate_store(
     qkv, cache, slots, cos, sin, n, slots_total, max_length,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     position = tl.program_id(0)
     row = tl.program_id(1)
-    head = tl.program_id(2)
     HEAD: tl.constexpr = 2 * HALF
+    ALL: tl.constexpr = HEADS + 2 * KV_HEADS
     slot = tl.load(slots + row)
-    half = tl.arange(0, HALF)
-    source = qkv + ((row * n + position).to(tl.int64) * (HEADS + 2 * KV_HEADS) + head) * HEAD
-    a = tl.load(source + half).to(tl.float32)
-    b = tl.load(source + HALF + half).to(tl.float32)
-    if head < HEADS + KV_HEADS:
-        c = tl.load(cos + position * HALF + half)
-        s = tl.load(sin + position * HALF + half)
-        a, b = a * c - b * s, b * c + a * s
-        tl.store(source + half, a.to(qkv.dtype.element_ty))
-        tl.store(source + HALF + half, b.to(qkv.dtype.element_ty))
-    if head >= HEADS:
-        kind = (head - HEADS) // KV_HEADS
-        kv = (head - HEADS) % KV_HEADS
-        line = (kind * slots_total + slot) * KV_HEADS + kv
-        target = cache + (line.to(tl.int64) * max_length + position) * HEAD
-        tl.store(target + half, a.to(cache.dtype.element_ty))
-        tl.store(target + HALF + half, b.to(cache.dtype.element_ty))
+    half = tl.arange(0, HALF)[None]
+    head = tl.arange(0, GROUP)[:, None]
+    source = qkv + ((row * n + position).to(tl.int64) * ALL + head) * HEAD + half
+    a = tl.load(source, mask=head < ALL, other=0.0).to(tl.float32)
+    b = tl.load(source + HALF, mask=head < ALL, other=0.0).to(tl.float32)
+    turned = head < HEADS + KV_HEADS
+    c = tl.where(turned, tl.load(cos + position * HALF + half), 1.0)
+    s = tl.where(turned, tl.load(sin + position * HALF + half), 0.0)
+    a, b = a * c - b * s, b * c + a * s
+    tl.store(source, a.to(qkv.dtype.element_ty), mask=turned)
+    tl.store(source + HALF, b.to(qkv.dtype.element_ty), mask=turned)
+    kind = (head - HEADS) // KV_HEADS
+    line = (kind * slots_total + slot) * KV_HEADS + (head - HEADS) % KV_HEADS
+    target = cache + (line.to(tl.int64) * max_length + position) * HEAD + half
+    kept = (head >= HEADS) & (head < ALL)
+    tl.store(target, a.to(cache.dtype.element_ty), mask=kept)
+    tl.store(target + HALF, b.to(cache.dtype.element_ty), mask=kept)
 
 
 def rotate_store(qkv: Tensor, cache: Tensor, slots: Tensor, cos: Tensor, sin: Tensor, heads: int) -> None:
@@ -185,9 +200,10 @@ def rotate_store(qkv: Tensor, cache: Tensor, slots: Tensor, cos: Tensor, sin: Te
     """
     _, slots_total, kv_heads, max_length, head_dim = cache.shape
     rows, n, _ = qkv.shape
-    _rotate_store[(n, rows, heads + 2 * kv_heads)](
+    _rotate_store[(n, rows)](
         qkv, cache, slots, cos, sin, n, slots_total, max_length,
-        HEADS=heads, KV_HEADS=kv_heads, HALF=head_dim // 2, num_warps=1,
+        HEADS=heads, KV_HEADS=kv_heads, HALF=head_dim // 2, GROUP=triton.next_power_of_2(heads + 2 * kv_heads),
+        num_warps=2,
     )  # fmt: skip
 
 
@@ -286,6 +302,90 @@ def sample(
 
 
 @triton.jit
+def _few_rows_product(
+    x, norm, weight, bias, residual, out, eps,
+    N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, GATED: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    row = tl.arange(0, ROWS)
+    if EARLY:
+        gdc_launch_dependents()
+    y = tl.zeros([ROWS, COLUMNS], tl.float32)
+    up = y
+    squares = tl.zeros([ROWS], tl.float32)
+    for part in tl.static_range(0, K, BLOCK):
+        index = part + tl.arange(0, BLOCK)
+        inside = index < K
+        place = weight + column[:, None] * K + index[None]
+        w = tl.load(place, mask=inside[None], other=0.0)
+        if GATED:
+            w_up = tl.load(place + N * K, mask=inside[None], other=0.0)
+        if EARLY:
+            if part == 0:
+                gdc_wait()  # the first weights are on their way before the kernel in front has ended
+        a = tl.load(x + row[:, None] * K + index[None], mask=inside[None], other=0.0).to(tl.float32)
+        if norm is not None:
+            squares += tl.sum(a * a, 1)
+            a *= tl.load(norm + index, mask=inside, other=0.0).to(tl.float32)[None]
+        y += tl.sum(a[:, None] * w.to(tl.float32)[None], 2)
+        if GATED:
+            up += tl.sum(a[:, None] * w_up.to(tl.float32)[None], 2)
+    if norm is not None:
+        scale = tl.rsqrt(squares / K + eps)[:, None]
+        y *= scale
+        up *= scale
+    if bias is not None:
+        y += tl.load(bias + column).to(tl.float32)[None]
+    if GATED:
+        y = y * tl.sigmoid(y) * up
+    target = row[:, None] * N + column[None]
+    if residual is not None:
+        y += tl.load(residual + target).to(tl.float32)
+    tl.store(out + target, y.to(out.dtype.element_ty))
+
+
+def few_rows_product(
+    x: Tensor,
+    weight: Tensor,
+    *,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
+    bias: Tensor | None = None,
+    gated: bool = False,
+    add_to: Tensor | None = None,
+) -> Tensor:
+    """Return ``x @ weight.t() + bias`` for a few rows, with what comes before and behind it in the same launch.
+
+    Args:
+        x: ``(rows, k)``, rows a power of two.
+        weight: ``(n, k)``; if ``gated``, ``(2 n, k)``: the product is ``silu(first half) * second half``.
+        norm: weight ``(k,)`` of an RMS norm of ``x`` in front of the product, with ``eps``.
+        add_to: ``(rows, n)``; the product is added to it in place.
+
+    Returns:
+        ``(rows, n)``; ``add_to`` if there is one.
+    """
+    rows, k = x.shape
+    n = len(weight) // 2 if gated else len(weight)
+    out = torch.empty(rows, n, device=x.device, dtype=x.dtype) if add_to is None else add_to
+    columns = 2 if k > 1024 else 4  # so that there are enough programs for all multiprocessors
+    assert n % columns == 0, f"{n} outputs, expected a multiple of {columns}"
+    _few_rows_product[(n // columns,)](
+        x, norm, weight, bias, add_to, out, eps,
+        N=n, K=k, ROWS=rows, GATED=gated, COLUMNS=columns, BLOCK=min(1024, triton.next_power_of_2(k)),
+        **_early(x, True), num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+def _early(x: Tensor, wanted: bool) -> dict[str, Any]:
+    """Options of a kernel that may begin before the one in front of it has ended (programmatic dependent launch)."""
+    early = wanted and x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= 9
+    return {"EARLY": early, "launch_pdl": early} if early else {"EARLY": False}
+
+
+@triton.jit
 def _matmul_8bit(
     x, weight, scale, bias, out, m, n, k,
     HAS_BIAS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
@@ -331,13 +431,16 @@ def matmul_8bit(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -
 
 @triton.jit
 def _gate_add_modulate(
-    h, y, modulation, out, n, stride, gate, shift, scale, width, eps,
+    h, y, modulation, entry, out, n, stride, entries, gate, shift, scale, width, eps,
     HAS_Y: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     line = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < width
-    table = modulation + (line // n) * stride + column
+    number = line // n
+    if entry is not None:
+        number = tl.load(entry + number % entries)
+    table = modulation + number * stride + column
     x = tl.load(h + line * width + column, mask=inside, other=0.0).to(tl.float32)
     if HAS_Y:
         g = tl.load(table + gate, mask=inside, other=0.0).to(tl.float32)
@@ -361,20 +464,61 @@ def gate_add_modulate(
     scale: int,
     eps: float,
     dtype: torch.dtype,
+    entry: Tensor | None = None,
 ) -> Tensor:
     """Add ``gate * y`` to ``h`` in place (fp32); return LayerNorm, scale and shift of the sum.
 
     Args:
         h: fp32, y: any; ``(rows, n, width)``.
-        modulation: ``(rows, table)``; gate, shift, scale: the first column of each in the table.
+        modulation: ``(entries, table)``; gate, shift, scale: the first column of each in the table.
+        entry: which entry rows take, int64: row ``i`` takes ``entry[i % len(entry)]``. None: row ``i`` takes entry
+            ``i``.
     """
     rows, n, width = h.shape
     out = torch.empty(rows, n, width, device=h.device, dtype=dtype)
+    # A program for several lines of a row would read the table once, and takes longer.
     _gate_add_modulate[(rows * n,)](
-        h, y, modulation, out, n, modulation.stride(0), gate, shift, scale, width, eps,
-        HAS_Y=y is not None, BLOCK=triton.next_power_of_2(width), num_warps=4,
+        h, y, modulation, entry, out, n, modulation.stride(0), 1 if entry is None else len(entry), gate, shift, scale,
+        width, eps, HAS_Y=y is not None, BLOCK=triton.next_power_of_2(width), num_warps=8,
     )  # fmt: skip
     return out
+
+
+@triton.jit
+def _guided_step(
+    v, x, joined, widths, step, rows, n, rate, CHANNELS: tl.constexpr, JOINED: tl.constexpr, LINES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(1)
+    frame = tl.program_id(0) * LINES + tl.arange(0, LINES)
+    channel = tl.arange(0, BLOCK)
+    here = (frame < n)[:, None] & (channel < CHANNELS)[None]
+    line = (row * n + frame)[:, None].to(tl.int64)
+    other = line + rows * n
+    place = line * CHANNELS + channel[None]
+    conditioned = tl.load(v + place, mask=here, other=0.0).to(tl.float32)
+    free = tl.load(v + other * CHANNELS + channel[None], mask=here, other=0.0).to(tl.float32)
+    width = tl.load(widths + tl.load(step + row))
+    moved = tl.load(x + place, mask=here, other=0.0) + width * ((1 + rate) * conditioned - rate * free)
+    tl.store(x + place, moved, mask=here)
+    moved = moved.to(joined.dtype.element_ty)
+    tl.store(joined + line * JOINED + channel[None], moved, mask=here)
+    tl.store(joined + other * JOINED + channel[None], moved, mask=here)
+
+
+def guided_step(v: Tensor, x: Tensor, joined: Tensor, widths: Tensor, step: Tensor, rate: float) -> None:
+    """Take one Euler step in place: ``x += widths[step] * ((1 + rate) * v_conditioned - rate * v_unconditioned)``.
+
+    Args:
+        v: ``(2 * rows, n, channels)``, conditioned rows first. x: ``(rows, n, channels)``, fp32.
+        joined: ``(2 * rows, n, any)``; the first channels of both branches get the new state.
+        widths: ``(steps,)``, fp32. step: ``(rows,)``, int64.
+    """
+    rows, n, channels = x.shape
+    _guided_step[(triton.cdiv(n, 8), rows)](
+        v, x, joined, widths, step, rows, n, rate,
+        CHANNELS=channels, JOINED=joined.shape[2], LINES=8, BLOCK=triton.next_power_of_2(channels), num_warps=4,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -448,6 +592,10 @@ _TILE = 64
 """Frames in a tile of queries. A page's keys fit into it."""
 
 
+_FEW_ROWS = 16
+"""Rows of which all heads run at once, two programs on a multiprocessor."""
+
+
 def chunk_attention(qkv: Tensor, store: Tensor, span: Any, turn: tuple[Tensor, Tensor] | None, heads: int) -> Tensor:
     """Rotate head 0, write keys and values to their page, and attend over this and all pages before. One chunk a row.
 
@@ -465,11 +613,12 @@ def chunk_attention(qkv: Tensor, store: Tensor, span: Any, turn: tuple[Tensor, T
     assert n <= page_frames <= _TILE, f"{n} frames for pages of {page_frames} and tiles of {_TILE}"
     out = torch.empty(rows, n, width, device=qkv.device, dtype=qkv.dtype)
     cos, sin = turn or (None, None)
-    # With 128 registers and two stages, four programs share a multiprocessor of an H200, so 32 rows of 16 heads run at
-    # once.
+    # Few rows wait for each page, so that many pages are asked for ahead. Of many rows, with 128 registers and two
+    # stages, four programs share a multiprocessor of an H200, so 32 rows of 16 heads run at once.
+    stages, registers = (5, None) if rows <= _FEW_ROWS else (2, 128)
     _chunk_attention[(heads, rows)](
         qkv, store[0], store[1], span.pages, span.start, span.length, cos, sin, out, n, span.pages.shape[1],
-        HEADS=heads, HEAD=width // heads, PAGE=page_frames, ROWS=_TILE, STAGES=2, num_warps=4, maxnreg=128,
+        HEADS=heads, HEAD=width // heads, PAGE=page_frames, ROWS=_TILE, STAGES=stages, num_warps=4, maxnreg=registers,
     )  # fmt: skip
     return out
 
@@ -615,9 +764,11 @@ def grouped_conv_mish(
     rows, n, width = x.shape
     groups, taps, group, _ = weight.shape
     out = torch.empty(rows, n, width, device=x.device, dtype=dtype)
-    _grouped_conv[(triton.cdiv(n, 64), groups, rows)](
+    # The taps follow one another. For a single clause, small products of many programs take half as long on a GPU.
+    tile, stages = (16, 5) if x.is_cuda and rows * n <= 100 else (64, 3)
+    _grouped_conv[(triton.cdiv(n, tile), groups, rows)](
         x, tail, span.slots, weight, bias, residual, out, n, width, taps,
-        GROUP=group, ROWS=64, ADD=residual is not None, num_warps=4,
+        GROUP=group, ROWS=tile, ADD=residual is not None, num_warps=4, num_stages=stages,
     )  # fmt: skip
     if tail is not None:
         _keep_tail[(rows, triton.cdiv(width, 64))](

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +20,18 @@ from tts_engine.cosyvoice.models.streaming import Span
 
 NOISE_FRAMES = 15000
 """Frames of the fixed noise. They limit a sequence, prompt included, to 300 s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTables:
+    """What depends only on the number of an Euler step."""
+
+    modulations: Tensor
+    """Shape ``(steps, ...)``, from ``Estimator.modulations``."""
+    widths: Tensor
+    """Shape ``(steps,)``."""
+    cfg_rate: float
+    """Rate of the guidance."""
 
 
 class Estimator(nn.Module):
@@ -47,6 +61,32 @@ class Estimator(nn.Module):
         """
         raise NotImplementedError
 
+    def begin(self, x: Tensor, mu: Tensor, speaker: Tensor, cond: Tensor) -> Any:
+        """Return what all Euler steps of a pass have in common, for ``euler_step``.
+
+        Args:
+            x, mu, cond: ``(rows, n, 80)``: state at time 0, condition from the tokens, prompt mel; speaker:
+                ``(rows, 80)``.
+        """
+        return tuple(torch.cat([part, torch.zeros_like(part)]) for part in (mu, speaker, cond))
+
+    def euler_step(self, x: Tensor, inputs: Any, step: Tensor, tables: StepTables, span: Span) -> None:
+        """Take one Euler step of the guided velocity, in place. Rows may be at different steps.
+
+        Args:
+            x: state ``(rows, n, 80)``, fp32.
+            inputs: from ``begin``.
+            step: ``(rows,)``, int64, 0 to ``steps - 1``.
+            span: the span of ``2 * rows`` rows, conditioned ones first.
+        """
+        mu, speaker, cond = inputs
+        state, rate = x.to(mu.dtype), tables.cfg_rate
+        modulation = tables.modulations.index_select(0, step).to(mu.dtype).repeat(2, 1)
+        v: Tensor = self(torch.cat([state, state]), mu, speaker, cond, modulation, span)
+        conditioned, unconditioned = v.chunk(2)
+        v = (1 + rate) * conditioned - rate * unconditioned
+        x += tables.widths.index_select(0, step)[:, None, None] * v.float()
+
 
 def start_noise() -> Tensor:
     """Return the state at time 0 for every frame, counted from the start of the prompt; shape ``(15000, 80)``.
@@ -71,25 +111,3 @@ def schedule(steps: int) -> tuple[Tensor, Tensor]:
         widths.append(width)
         t = t + width
     return torch.stack(times), torch.stack(widths)
-
-
-def velocity(
-    estimator: Estimator,
-    x: Tensor,
-    mu: Tensor,
-    speaker: Tensor,
-    cond: Tensor,
-    modulation: Tensor,
-    span: Span,
-    cfg_rate: float,
-) -> Tensor:
-    """Return the guided velocity, shape ``(rows, n, 80)``.
-
-    Args:
-        x, mu, cond: ``(rows, n, 80)``; speaker ``(rows, 80)``; modulation ``(rows, ...)``.
-        span: the span of ``2 * rows`` rows, conditioned ones first.
-    """
-    inputs = (torch.cat([part, torch.zeros_like(part)]) for part in (mu, speaker, cond))
-    v: Tensor = estimator(torch.cat([x, x]), *inputs, modulation.repeat(2, 1), span)
-    conditioned, unconditioned = v.chunk(2)
-    return (1 + cfg_rate) * conditioned - cfg_rate * unconditioned

@@ -9,14 +9,15 @@ calls may share the blocks of a voice prompt and own only the blocks behind it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tts_engine.cosyvoice.models.cfm import Estimator, schedule, start_noise, velocity
+from tts_engine.cosyvoice.models.cfm import Estimator, StepTables, schedule, start_noise
 from tts_engine.cosyvoice.models.config import (
     FRAMES_PER_TOKEN,
     LOOK_AHEAD_TOKENS,
@@ -114,6 +115,15 @@ class FlowCache:
             slots=rows.slots.repeat(BRANCHES) * self._per_slot + offset,
         )
 
+    def estimator_spans(self, rows: FlowRows, steps: range) -> Iterator[Span]:
+        """Yield the spans of these steps, of which all rows do one after the other."""
+        first = self.estimator_span(rows, torch.full_like(rows.start, steps.start))
+        for k in steps:
+            later = (k - steps.start) * BRANCHES
+            assert first.pages is not None
+            assert first.slots is not None
+            yield replace(first, pages=first.pages + later, slots=first.slots + later) if later else first
+
     def _all_steps(self, slots: Tensor) -> Tensor:
         return (slots[:, None] * self._per_slot + torch.arange(self._per_slot, device=slots.device)).flatten()
 
@@ -133,11 +143,10 @@ class FlowCache:
 class FlowPass:
     """A pass on its way through the Euler steps."""
 
-    mu: Tensor
-    cond: Tensor
-    speaker: Tensor
     x: Tensor
     """The state, shape ``(rows, n, 80)``, fp32. Each step changes it in place; after the last step it is the mel."""
+    inputs: Any
+    """What the estimator's ``begin`` returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,10 +227,13 @@ class Flow(nn.Module):
             step: shape ``(rows,)``, int64, 0 to ``steps - 1``.
             span: the span of ``2 * rows`` rows at frame rate.
         """
-        dtype = mu.dtype
-        modulation = self.modulations.index_select(0, step).to(dtype)
-        v = velocity(self.estimator, x.to(dtype), mu, speaker, cond, modulation, span, self.solver.cfg_rate)
-        return x + self.widths.index_select(0, step)[:, None, None] * v.float()
+        x = x.clone()
+        self._step(x, self.estimator.begin(x, mu, speaker, cond), step, span)
+        return x
+
+    def _step(self, x: Tensor, inputs: Any, step: Tensor, span: Span) -> None:
+        tables = StepTables(modulations=self.modulations, widths=self.widths, cfg_rate=self.solver.cfg_rate)
+        self.estimator.euler_step(x, inputs, step, tables, span)
 
     @torch.inference_mode()
     def render(
@@ -256,12 +268,13 @@ class Flow(nn.Module):
         frames = mu.shape[1]
         speaker = self.speaker(embedding.to(mu.dtype))
         cond = place_prompt(prompt_mel, prompt_frames, torch.zeros_like(rendered), frames).to(mu.dtype)
-        x = self.noise[:frames].expand(len(mu), -1, -1)
+        x = self.noise[:frames].repeat(len(mu), 1, 1)
+        inputs = self.estimator.begin(x, mu, speaker, cond)
         span = Span.whole(
             rendered.repeat(BRANCHES) * FRAMES_PER_TOKEN, chunk=self.solver.chunk_frames if streaming else None
         )
         for k in range(self.solver.steps):
-            x = self.step(x, mu, speaker, cond, torch.full_like(length, k), span)
+            self._step(x, inputs, torch.full_like(length, k), span)
         return x
 
     @torch.inference_mode()
@@ -279,8 +292,7 @@ class Flow(nn.Module):
             mel, shape ``(rows, 2 n, 80)``, fp32; real up to ``2 * rows.length``.
         """
         chunk = self.begin_chunk(tokens, valid, cond, speaker, rows, cache)
-        for k in range(self.solver.steps):
-            self.step_chunk(chunk, k, rows, cache)
+        self.steps_of_chunk(chunk, range(self.solver.steps), rows, cache)
         return chunk.x
 
     @torch.inference_mode()
@@ -289,15 +301,16 @@ class Flow(nn.Module):
     ) -> FlowPass:
         """Do the part of ``advance`` before the first Euler step."""
         mu = self.condition(tokens, valid, cache.condition_span(rows), cache.frame_keys)
-        return FlowPass(mu=mu, cond=cond, speaker=speaker, x=self.start_state(rows.start, mu.shape[1]))
+        x = self.start_state(rows.start, mu.shape[1])
+        return FlowPass(x=x, inputs=self.estimator.begin(x, mu, speaker, cond))
 
     @torch.inference_mode()
-    def step_chunk(self, chunk: FlowPass, k: int, rows: FlowRows, cache: FlowCache) -> None:
-        """Do Euler step ``k`` of ``advance``. A row that has become padding since ``begin_chunk`` touches only scratch
+    def steps_of_chunk(self, chunk: FlowPass, steps: range, rows: FlowRows, cache: FlowCache) -> None:
+        """Do these Euler steps of ``advance``. A row that has become padding since ``begin_chunk`` touches only scratch
         pages."""
-        step = torch.full_like(rows.start, k)
-        span = cache.estimator_span(rows, step)
-        chunk.x.copy_(self.step(chunk.x, chunk.mu, chunk.speaker, chunk.cond, step, span))
+        spans = cache.estimator_spans(rows, steps)
+        for k, span in zip(steps, spans, strict=True):
+            self._step(chunk.x, chunk.inputs, torch.full_like(rows.start, k), span)
 
     @torch.inference_mode()
     def whole(self, tokens: Tensor, valid: Tensor, cond: Tensor, speaker: Tensor, length: Tensor) -> Tensor:
@@ -321,13 +334,13 @@ class Flow(nn.Module):
         mu = self.condition(tokens, valid, Span.whole(length, chunk=None))
         span = Span.whole(length.repeat(BRANCHES) * FRAMES_PER_TOKEN, chunk=None)
         x = self.start_state(torch.zeros_like(length), mu.shape[1])
-        return WholePass(mu=mu, cond=cond, speaker=speaker, span=span, x=x)
+        return WholePass(x=x, inputs=self.estimator.begin(x, mu, speaker, cond), span=span)
 
     @torch.inference_mode()
     def step_whole(self, whole: WholePass, k: int) -> None:
         """Do Euler step ``k`` of ``whole``."""
         step = torch.full((len(whole.x),), k, device=whole.x.device)
-        whole.x.copy_(self.step(whole.x, whole.mu, whole.speaker, whole.cond, step, whole.span))
+        self._step(whole.x, whole.inputs, step, whole.span)
 
     def start_state(self, start: Tensor, frames: int) -> Tensor:
         """Return the noise of ``frames`` frames from token ``start`` ``(rows,)`` on, shape ``(rows, frames, 80)``."""

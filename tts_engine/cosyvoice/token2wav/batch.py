@@ -143,11 +143,12 @@ class WaveBatch:
                 self._pass = flow.begin_chunk(*self._inputs(), rows, cache)
         assert self._pass is not None
         end = min(first_step + _STEPS_PER_STAGE[self.shape], flow.solver.steps)
-        for k in range(first_step, end):
-            if isinstance(self._pass, WholePass):
+        steps = range(first_step, end)
+        if isinstance(self._pass, WholePass):
+            for k in steps:
                 flow.step_whole(self._pass, k)
-            else:
-                flow.step_chunk(self._pass, k, rows, cache)
+        else:
+            flow.steps_of_chunk(self._pass, steps, rows, cache)
         if end == flow.solver.steps:
             self._sound(self._pass.x)
 

@@ -135,6 +135,8 @@ def test_the_language_models_logits_are_those_of_the_plain_one(version: Version,
         got = fused.decode_logits(slots)
         want = plain.logits(plain(plain.embed_speech(tokens)[:, None], lengths + step, cache)[:, 0])
         errors.append(relative(got[:, :ids], want))
+        got = fused.decode_logits(slots[2:], alone=True)
+        errors.append(relative(got[:, :ids], want[2:]))
     assert max(errors) < bound, errors
 
 

@@ -42,23 +42,31 @@ def main() -> None:
     for shift, residual, out in (("*fp32", "-", "*bf16"), ("-", "*bf16", "*fp32"), ("-", "-", "*bf16")):
         types = f"*bf16 *fp32 *fp32 {shift} {residual} {out} i32 i32 i32 i32 i32 fp32"
         print(compiled(k._norm_mish, types, HAS_SHIFT=shift != "-", HAS_RESIDUAL=residual != "-", BLOCK=256))
-    for part, block in (("*bf16", 1024), ("-", 256)):
-        types = f"*fp32 {part} *fp32 *bf16 i32 i32 i32 i32 i32 i32 fp32"
-        print(compiled(k._gate_add_modulate, types, HAS_Y=part != "-", BLOCK=block))
+    for part, entry, block in (("*bf16", "*i64", 1024), ("-", "-", 256)):
+        types = f"*fp32 {part} *fp32 {entry} *bf16 i32 i32 i32 i32 i32 i32 i32 fp32"
+        print(compiled(k._gate_add_modulate, types, num_warps=8, HAS_Y=part != "-", BLOCK=block))
+    sizes: dict[str, Any] = {"CHANNELS": 80, "JOINED": 320, "LINES": 8, "BLOCK": 128}
+    print(compiled(k._guided_step, "*bf16 *fp32 *bf16 *fp32 *i64 i32 i32 fp32", **sizes))
     for heads, turn in ((16, "*fp32 *fp32"), (8, "- -")):
         tile = {"HEADS": heads, "HEAD": 64, "ROWS": 64}
         types = f"*bf16 *bf16 *bf16 {pages} {turn} *bf16 i32 i32"
         print(compiled(k._chunk_attention, types, PAGE=50, STAGES=2, maxnreg=128, **tile))
+        print(compiled(k._chunk_attention, types, PAGE=50, STAGES=5, **tile))
         print(compiled(k._whole_attention, "*bf16 *i64 *bf16 i32", KEYS=64, STAGES=3, **tile))
     print(compiled(k._turn_first_head, "*bf16 *fp32 *fp32 i32", num_warps=1, WIDTH=1024, HEAD=64, ROWS=16))
     for past in ("*bf16 *i64", "- -"):
         types = f"*bf16 {past} *bf16 *bf16 *fp32 *fp32 i32 i32 i32"
         print(compiled(k._grouped_conv, types, GROUP=64, ROWS=64, ADD=True))
+        print(compiled(k._grouped_conv, types, num_stages=5, GROUP=64, ROWS=16, ADD=True))
     print(compiled(k._keep_tail, "*bf16 *bf16 *i64 *i64 i32 i32 i32", num_warps=2, ROWS=32, BLOCK=64))
     types = "*bf16 *bf16 *i64 *i64 *fp32 *fp32 *bf16 i32 i32"
-    sizes: dict[str, Any] = {"HEADS": 14, "KV_HEADS": 2, "HALF": 32}
-    print(compiled(k._decode_attention, types, num_stages=2, GROUP=16, BLOCK=256, **sizes))
-    print(compiled(k._rotate_store, "*bf16 *bf16 *i64 *fp32 *fp32 i32 i32 i32", num_warps=1, **sizes))
+    sizes = {"HEADS": 14, "KV_HEADS": 2, "HALF": 32}
+    print(compiled(k._decode_attention, types, num_stages=2, GROUP=16, BLOCK=256, EARLY=True, **sizes))
+    print(compiled(k._rotate_store, "*bf16 *bf16 *i64 *fp32 *fp32 i32 i32 i32", num_warps=2, GROUP=32, **sizes))
+    for rows, around, n, columns in ((1, "*bf16 *bf16 *bf16 -", 1152, 4), (2, "- *bf16 - *bf16", 896, 2)):
+        tile = {"N": n, "K": 896, "ROWS": rows, "COLUMNS": columns, "BLOCK": 1024, "EARLY": True}
+        types = f"*bf16 {around} *bf16 fp32"
+        print(compiled(k._few_rows_product, types, GATED=rows == 1, **tile))
     for kind, bias, rows in (("*i8", "*bf16", 16), ("*fp8e4nv", "-", 16), ("*i8", "-", 64), ("*fp8e4nv", "*bf16", 64)):
         types = f"*bf16 {kind} *fp32 {bias} *bf16 i32 i32 i32"
         tile = {"ROWS": rows, "COLUMNS": rows, "BLOCK": 128}

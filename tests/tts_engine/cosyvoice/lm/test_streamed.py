@@ -165,7 +165,7 @@ async def test_a_clause_is_left_while_it_waits_for_text(version: int) -> None:
 
 
 class Broken(EagerLm):
-    def decode(self, *arguments: object) -> Drawn:
+    def decode(self, *arguments: object, alone: bool = False) -> Drawn:
         drawn = super().decode(*arguments)  # type: ignore[arg-type]
         return Drawn([-1] * len(drawn.ids()))
 
