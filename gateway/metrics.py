@@ -8,11 +8,14 @@ the same exposition. All others come once a turn or a call, which is rare enough
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info, generate_latest
 from prometheus_client import Histogram as PrometheusHistogram
 from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
 from gateway.histogram import LATENCY_BUCKETS_S, PACING_BUCKETS_S, Histogram
@@ -25,6 +28,14 @@ _MODELS = 32
 _GAP_BUCKETS_S = (0.02, 0.04, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _BUFFER_BUCKETS_S = (0.02, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 _JITTER_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16)
+
+M = TypeVar("M", bound=MetricWrapperBase)
+
+
+def _by_label(metric: M) -> Callable[..., M]:
+    """Return ``metric.labels`` with a memory, for what every call counts: prometheus_client checks the names of all
+    labels in each look-up."""
+    return cache(metric.labels)
 
 
 class Metrics(Collector):
@@ -45,25 +56,25 @@ class Metrics(Collector):
         Info("talkspurt_build", "The program that answers.", registry=registry).info(
             {"version": version, "python": platform.python_version()}
         )
-        self._calls_active = Gauge("talkspurt_calls_active", "Live calls.", ["transport"], registry=registry)
+        self._calls_active = _by_label(Gauge("talkspurt_calls_active", "Live calls.", ["transport"], registry=registry))
         limit = Gauge("talkspurt_calls_limit", "Live calls that are allowed (limits.calls).", registry=registry)
         limit.set(calls_limit)
-        self._calls = Counter(
-            "talkspurt_calls", "Calls that have ended, by how.", ["transport", "outcome"], registry=registry
+        self._calls = _by_label(
+            Counter("talkspurt_calls", "Calls that have ended, by how.", ["transport", "outcome"], registry=registry)
         )
         self._calls_rejected = Counter(
             "talkspurt_calls_rejected", "Calls that were refused, by why.", ["reason"], registry=registry
         )
-        self._first_packet = PrometheusHistogram(
+        self._first_packet = _by_label(PrometheusHistogram(
             "talkspurt_first_packet_seconds",
             "From the message that makes the first clause speakable to the first audible frame at the socket.",
             ["transport", "engine"], buckets=LATENCY_BUCKETS_S, registry=registry,
-        )  # fmt: skip
-        self._first_packet_stage = PrometheusHistogram(
+        ))  # fmt: skip
+        self._first_packet_stage = _by_label(PrometheusHistogram(
             "talkspurt_first_packet_stage_seconds",
             "Where the time to the first packet went.",
             ["stage"], buckets=LATENCY_BUCKETS_S, registry=registry,
-        )  # fmt: skip
+        ))  # fmt: skip
         self._gaps = Counter(
             "talkspurt_gaps", "Times a listener ran dry within an utterance.", ["transport"], registry=registry
         )
@@ -75,7 +86,9 @@ class Metrics(Collector):
             "From cancel, caller speech or a key to the last old frame and the flush on the wire.",
             ["reason"], buckets=LATENCY_BUCKETS_S, registry=registry,
         )  # fmt: skip
-        self._turns = Counter("talkspurt_turns", "Turns that have ended, by how.", ["outcome"], registry=registry)
+        self._turns = _by_label(
+            Counter("talkspurt_turns", "Turns that have ended, by how.", ["outcome"], registry=registry)
+        )
         self._dialogue_connected = Gauge(
             "talkspurt_dialogue_connected", "Lines to dialogue managers that are up.", ["route"], registry=registry
         )
@@ -84,10 +97,10 @@ class Metrics(Collector):
         )
         self._moves = 0
         self._models: set[str] = set()
-        self._model_turns = Counter(
+        self._model_turns = _by_label(Counter(
             "talkspurt_model_turns", "Turns that were given to a model on trial, or to the active one.", ["model"],
             registry=registry,
-        )  # fmt: skip
+        ))  # fmt: skip
         self._model_failures = Counter(
             "talkspurt_model_failures",
             "Turns that a model on trial failed (error: the active model went on), and gaps within turns.",
@@ -199,13 +212,13 @@ class Metrics(Collector):
 
     def call_started(self, *, transport: str) -> None:
         """Note that a call is live."""
-        self._calls_active.labels(transport).inc()
+        self._calls_active(transport).inc()
 
     def call_ended(self, *, transport: str, outcome: str) -> None:
         """Note that a live call is over. ``outcome``: ``completed``, or ``failed`` by a fault of ours or for want of a
         dialogue manager."""
-        self._calls_active.labels(transport).dec()
-        self._calls.labels(transport, outcome).inc()
+        self._calls_active(transport).dec()
+        self._calls(transport, outcome).inc()
 
     def call_rejected(self, reason: str) -> None:
         """Note that a call was refused. ``reason`` is the code of ``Rejected``."""
@@ -240,9 +253,9 @@ class Metrics(Collector):
     def first_packet(self, *, transport: str, engine: str, seconds: float, stages_ms: dict[str, float]) -> None:
         """Note that a turn is heard. ``engine``: what made its sound; ``stages_ms``: where the time went, by
         ``gateway.call.turn_taking.turn.STAGES``."""
-        self._first_packet.labels(transport, self._bounded(engine)).observe(seconds)
+        self._first_packet(transport, self._bounded(engine)).observe(seconds)
         for stage, milliseconds in stages_ms.items():
-            self._first_packet_stage.labels(stage).observe(milliseconds / 1000)
+            self._first_packet_stage(stage).observe(milliseconds / 1000)
 
     def gap(self, *, transport: str, seconds: float) -> None:
         """Note that a listener had nothing to play for ``seconds``."""
@@ -255,7 +268,7 @@ class Metrics(Collector):
 
     def turn_ended(self, *, outcome: str) -> None:
         """Note that a turn ended. ``outcome``: ``finished``, ``interrupted`` or ``failed``."""
-        self._turns.labels(outcome).inc()
+        self._turns(outcome).inc()
 
     def mark_delay(self, *, seconds: float) -> None:
         """Note that a carrier's mark came ``seconds`` after its computed time."""
@@ -282,7 +295,7 @@ class Metrics(Collector):
 
     def model_turn(self, model: str) -> None:
         """See ``gateway.model_trial.TrialMeter``."""
-        self._model_turns.labels(self._bounded(model)).inc()
+        self._model_turns(self._bounded(model)).inc()
 
     def model_failure(self, model: str, kind: str) -> None:
         """See ``gateway.model_trial.TrialMeter``."""
