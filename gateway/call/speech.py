@@ -66,7 +66,7 @@ class Means:
 class Ear(Protocol):
     """Listens to the caller while we speak."""
 
-    def spoke(self, frame: bytes, now: float, heard_at: float) -> None:
+    def spoke(self, frame: bytes, now: float, heard_at: float, /) -> None:
         """A frame of ours left at ``now``, and is heard from ``heard_at`` on; its echo must not be taken for the
         caller."""
         ...

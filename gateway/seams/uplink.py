@@ -66,7 +66,7 @@ class UplinkStream(Protocol):
         counted."""
         ...
 
-    def spoke(self, frame: bytes, *, now: float, heard_at: float) -> None:
+    def spoke(self, frame: bytes, now: float, heard_at: float) -> None:
         """A frame of ours that went out, and is heard from monotonic second ``heard_at`` on: the echo guard's reference
         and the recording's other half."""
         ...

@@ -270,7 +270,7 @@ class Stream:
         frames = 1.0 if (size := self._inbound.frame_bytes) is None else len(payload) / size
         return frames * self._inbound.ptime_ms / 1000
 
-    def spoke(self, frame: bytes, *, now: float, heard_at: float) -> None:
+    def spoke(self, frame: bytes, now: float, heard_at: float) -> None:
         """Queue a frame that we sent."""
         self._put(False, frame, now, heard_at)
 

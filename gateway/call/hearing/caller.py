@@ -32,6 +32,10 @@ class Manager(Protocol):
         ...
 
 
+def _nobody_needs(_frame: bytes, _now: float, _heard_at: float) -> None:
+    return None
+
+
 class Caller:
     """The caller of one call. It implements the ``UplinkEvents`` of the caller's audio.
 
@@ -61,6 +65,9 @@ class Caller:
             else None
         )
         self._uplink: UplinkStream | None = None
+        self.spoke: Callable[[bytes, float, float], None] = _nobody_needs
+        """See ``gateway.call.speech.Ear``. The uplink gets each frame itself, even before anybody listens, since the
+        echo of a turn's first frames comes later."""
         self.listeners = Listeners(self._listen)
         """Those who listen in to the call."""
         self._leg_tells_dtmf = False
@@ -73,6 +80,7 @@ class Caller:
     def connect(self, uplink: Uplink, call_id: str, inbound: AudioFormat, outbound: AudioFormat, route: str) -> None:
         """Open the uplink stream that works on the caller's audio."""
         self._uplink = uplink.open(call_id, inbound, outbound, route, self)
+        self.spoke = self._uplink.spoke
 
     def start(self) -> None:
         """Begin to listen.
@@ -157,12 +165,6 @@ class Caller:
             self._leg_tells_dtmf = True  # the key's tone may be in the audio too, and must not count twice
             self.refresh(now)
         self._turns.on_digit(digit, now)
-
-    def spoke(self, frame: bytes, now: float, heard_at: float) -> None:
-        """A frame of ours left. The uplink gets it even before anybody listens, since the echo of a turn's first frames
-        comes later."""
-        if self._uplink is not None:
-            self._uplink.spoke(frame, now=now, heard_at=heard_at)
 
     def unheard(self, seconds: float) -> None:
         """So much of what left last was cut before anybody heard it."""

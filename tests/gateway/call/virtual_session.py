@@ -456,7 +456,7 @@ class _Uplink:
 
     def end_speech(self) -> None: ...
 
-    def spoke(self, frame: bytes, *, now: float, heard_at: float) -> None:
+    def spoke(self, frame: bytes, now: float, heard_at: float) -> None:
         self._world.recorded.append((heard_at, 0.02))
 
     def unheard(self, seconds: float) -> None:
