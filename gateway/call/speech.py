@@ -255,7 +255,6 @@ class Speech:
             self._leg.send_dtmf(measured.turn.text)
         self._stats.first_packet(measured, now=now)
         self._report_position(measured.turn, now)
-        self.ear.refresh(now)
 
     def gap(self, turn: Turn, length_s: float) -> None:
         """Count a gap in the middle of a turn."""
@@ -269,7 +268,6 @@ class Speech:
         self._stats.ended(turn, reason, since, heard_chars=self.turns.heard.chars(turn, now), now=now)
         if not self.greeted.done():
             self.greeted.set_result(None)
-        self.ear.refresh(now)
 
     def dropped_tokens(self, count: int) -> None:
         """Count late tokens."""
@@ -348,7 +346,8 @@ class Speech:
 
     def settle(self, now: float) -> None:
         """Act on the position that the caller has reached; called at the end of each visit of the ticker."""
-        if self.playout.events:
+        settled = bool(self.playout.events)
+        if settled:
             self.turns.settle(now)
             self._next_words = now
         if now >= self._next_words:
@@ -356,7 +355,8 @@ class Speech:
             self._next_words = now if speaking is None else self.turns.heard.follow(speaking, now)
         if now >= self._next_position:
             self._next_position = now + _POSITION_EVERY_S
-            self.turns.settle(now)
+            if not settled:
+                self.turns.settle(now)
             speaking = self.turns.queue.speaking()
             if speaking is not None:
                 self._report_position(speaking, now)

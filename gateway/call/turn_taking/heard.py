@@ -59,6 +59,8 @@ class Heard:
 
     def pass_marks(self, turn: Turn, now: float) -> None:
         """Tell the marks inside the turn that have been heard."""
+        if not turn.marks:
+            return
         heard = self.samples(turn, now)
         while turn.marks:
             chars, name = turn.marks[0]
