@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -21,6 +22,9 @@ no longer than a request's head, of 16 kB."""
 
 Headers = Mapping[str, str]
 """Headers of a request; names may be looked up in upper or lower case."""
+
+_PASSED_ON = re.compile(r"^(?:forwarded$|via$|x-forwarded-)", re.IGNORECASE | re.MULTILINE)
+"""Finds, among the names of headers, one a line, what a tunnel or proxy adds that the configuration does not name."""
 
 
 class Proxies:
@@ -78,11 +82,7 @@ class PublicUrl:
 
     def is_local(self, peer: str, headers: Headers) -> bool:
         """Whether a request comes from this machine, to a listener that nobody else reaches."""
-        # A tunnel or proxy that the configuration does not name is recognised by the headers that it adds.
-        passed_on = any(
-            name.lower() in ("forwarded", "via") or name.lower().startswith("x-forwarded-") for name in headers
-        )
-        return self._local and is_loopback(peer) and not passed_on
+        return self._local and is_loopback(peer) and not _PASSED_ON.search("\n".join(headers))
 
     def tell_of_mismatch(self, dialect: str, peer: str, headers: Headers) -> None:
         """Note that a signature over our address does not match. If a proxy may be the reason, log that once."""
