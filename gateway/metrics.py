@@ -8,6 +8,7 @@ the same exposition. All others come once a turn or a call, which is rare enough
 from __future__ import annotations
 
 import platform
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TypeVar
@@ -50,7 +51,7 @@ class Metrics(Collector):
         self.registry = registry = CollectorRegistry()
         self.tick_lateness = Histogram(PACING_BUCKETS_S)
         """How late each tick was, seconds. The ticker observes it."""
-        self._pacing_errors: dict[str, Histogram] = {}
+        self._pacing_errors: dict[str, Histogram] = defaultdict(lambda: Histogram(PACING_BUCKETS_S))
         registry.register(self)
 
         Info("talkspurt_build", "The program that answers.", registry=registry).info(
@@ -206,7 +207,7 @@ class Metrics(Collector):
 
     def pacing_error(self, transport: str) -> Histogram:
         """Return the histogram of |actual - due| send time of a transport's frames, seconds. The ticker observes it."""
-        return self._pacing_errors.setdefault(transport, Histogram(PACING_BUCKETS_S))
+        return self._pacing_errors[transport]
 
     # --- per call --------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -232,9 +232,7 @@ class Stream:
         self._pcm_rate = 0
         self.closed = False
         # Only the thread uses what follows.
-        self._decoder = ConcealingDecoder(inbound)
         self._dtmf: Detector | None = None
-        self._ours: Decoder = decoder(outbound)
         self.vad = _Vad(detector)
         self._to_vad = Resampler(inbound.sample_rate, SAMPLE_RATE) if inbound.sample_rate != SAMPLE_RATE else None
         self._to_subscriber: tuple[int, _Pieces | None] = (0, None)
@@ -245,12 +243,25 @@ class Stream:
         self._recordings = None if recorder is None else RecordingQueue(worker.recordings)
         self._tap: _Tape | None = None  # while somebody listens in
         self._tapped: list[Samples] = []
-        self._keys = (_Keys(inbound.sample_rate), _Keys(outbound.sample_rate))
         self._to_recogniser: _Pieces | None = None  # while the caller speaks
         self._before: deque[tuple[float, NDArray[np.float32]]] = deque()
         """The last audio in which nobody spoke, with its times."""
         self._last_now = 0.0
         self._judged_s = 0.0
+
+    # Only the thread uses these three. Many calls need none of them, or not at once.
+
+    @cached_property
+    def _decoder(self) -> ConcealingDecoder:
+        return ConcealingDecoder(self._inbound)
+
+    @cached_property
+    def _ours(self) -> Decoder:
+        return decoder(self._outbound)
+
+    @cached_property
+    def _keys(self) -> tuple[_Keys, _Keys]:
+        return _Keys(self._inbound.sample_rate), _Keys(self._outbound.sample_rate)
 
     def push(self, payload: bytes, *, now: float) -> None:
         """Queue caller audio. Audio that is ahead of real time by more than ``_CREDIT_S`` is dropped."""
