@@ -107,8 +107,9 @@ class Turns:
     def preempt(self, newcomer: Turn, now: float) -> None:
         """Cut the turns before a new one that may be preempted."""
         before = [turn for turn in self.queue.in_line if turn is not newcomer and turn.preemptible]
-        self._taking_over |= self.queue.speaking() in before
-        self.cut(before, "preempted", now, now)
+        if before:
+            self._taking_over |= self.queue.speaking() in before
+            self.cut(before, "preempted", now, now)
 
     def complete_text(self, turn: Turn) -> None:
         """No more text of a turn will come."""
