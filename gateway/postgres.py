@@ -330,4 +330,6 @@ def why(exc: Exception) -> str:
         return str(exc)
     cause = getattr(exc, "orig", None) or exc
     told = cause.args[0] if cause.args else None
-    return f"{type(cause).__name__} {told['C']}" if isinstance(told, dict) and "C" in told else type(cause).__name__
+    if isinstance(told, dict) and "C" in told:
+        return f"{type(cause).__name__} {told['C']}"
+    return type(cause.__cause__ or cause).__name__  # the driver says InterfaceError, its cause ConnectionRefusedError
