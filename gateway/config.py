@@ -1011,7 +1011,7 @@ class LogConfig(Section):
 
 
 class TracingConfig(Section):
-    """One OpenTelemetry trace for each turn, whose spans are the stages of its first packet. Needs the extra
+    """One OpenTelemetry trace for each call, with the stages of each first packet as spans. Needs the extra
     `[otel]`."""
 
     endpoint: str = Field(pattern=r"^https?://[^\s]+$")
@@ -1021,7 +1021,8 @@ class TracingConfig(Section):
     service_name: str = Field("talkspurt", min_length=1)
     """Name of this service in the traces."""
     share: float = Field(1.0, gt=0, le=1)
-    """Share of the turns that are traced. Each takes 0.2 ms of the event loop, and as long in the thread that sends."""
+    """Share of the calls that are traced. A turn takes 0.2 ms of the event loop, and as long of the thread that sends.
+    """
     queue_spans: int = Field(8192, ge=64)
     """How many spans may wait for the collector. While it is gone, what is over is dropped."""
     timeout_s: float = Field(10.0, gt=0)

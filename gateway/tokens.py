@@ -82,6 +82,10 @@ class Tokens:
         """Return the id that all tokens have which are made for the same request."""
         return self._mac(_REQUESTS + request)[:_ID_BYTES]
 
+    def fresh_id(self) -> bytes:
+        """Return the id of a token that no other has."""
+        return secrets.token_bytes(_ID_BYTES)
+
     def make(self, dialect: str, route: str, *, now: float, call: str = "", token_id: bytes = b"") -> str:
         """A token for one stream address; URL-safe, 56 characters. It opens one call.
 
@@ -90,7 +94,7 @@ class Tokens:
             token_id: one of ``id_of``; of all tokens with this id one opens a call. Empty: an id of its own.
         """
         expiry = int(now + self._lifetime_s).to_bytes(_EXPIRY_BYTES, "big")
-        signed = expiry + (token_id or secrets.token_bytes(_ID_BYTES)) + (_digest(call) if call else _ANY_CALL)
+        signed = expiry + (token_id or self.fresh_id()) + (_digest(call) if call else _ANY_CALL)
         return base64.urlsafe_b64encode(signed + self._stream_mac(signed, dialect, route)).decode()
 
     def check(self, token: str, dialect: str, route: str, *, now: float) -> StreamToken:

@@ -1,8 +1,11 @@
-"""One OpenTelemetry trace for each turn, sent to a collector by OTLP over HTTP. Needs the extra ``[otel]``.
+"""One OpenTelemetry trace for each call, sent to a collector by OTLP over HTTP. Needs the extra ``[otel]``.
 
-The root span ``turn`` lasts from the message that completed the first clause to the turn's end; its children are the
-stages of the first packet, one behind the other, and ``speaking`` from the first packet on. No attribute holds what
-anybody said, a number, or an id that a manager chose.
+The trace's id is that of the call without ``VX``, and the id of its root span ``call`` is the end of it, so that
+whoever knows the call can name both. The root is sent when the call is over, each turn when the turn is.
+
+The span ``turn`` lasts from the message that completed the first clause to the turn's end; its children are the stages
+of the first packet, one behind the other, and ``speaking`` from the first packet on. No attribute holds what anybody
+said, a number, or an id that a manager chose.
 """
 
 from __future__ import annotations
@@ -12,14 +15,23 @@ from collections.abc import Callable
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
-from opentelemetry.trace import Span, Status, StatusCode, set_span_in_context
+from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
 
 from gateway.call.turn_taking.turn import STAGES
 from gateway.config import TracingConfig
-from gateway.seams.tracing import TurnTrace
+from gateway.seams.tracing import CallTrace, TurnTrace
 
 
 class OtelTracer:
@@ -42,29 +54,65 @@ class OtelTracer:
             headers = {name: value.get_secret_value() for name, value in config.headers.items()}
             exporter = OTLPSpanExporter(endpoint=config.endpoint, headers=headers, timeout=config.timeout_s)
         resource = Resource.create({"service.name": config.service_name, "service.version": version})
-        self._provider = TracerProvider(
-            resource=resource, sampler=TraceIdRatioBased(config.share), shutdown_on_exit=False
+        self._sampler = TraceIdRatioBased(config.share)
+        self._provider = TracerProvider(resource=resource, sampler=self._sampler, shutdown_on_exit=False)
+        self._processor = BatchSpanProcessor(
+            exporter,
+            max_queue_size=config.queue_spans,
+            max_export_batch_size=min(512, config.queue_spans),
+            export_timeout_millis=config.timeout_s * 1000,
         )
-        self._provider.add_span_processor(
-            BatchSpanProcessor(
-                exporter,
-                max_queue_size=config.queue_spans,
-                max_export_batch_size=min(512, config.queue_spans),
-                export_timeout_millis=config.timeout_s * 1000,
-            )
-        )
+        self._provider.add_span_processor(self._processor)
+        self._scope = InstrumentationScope("talkspurt", version)
         self._tracer = self._provider.get_tracer("talkspurt", version)
         self._now = now
 
+    def _root(self, call_id: str) -> SpanContext:
+        """Return the ids of a call's span, and whether the call is among those that are traced."""
+        digits = call_id.removeprefix("VX")
+        trace_id = int(digits, 16)
+        sampled = self._sampler.should_sample(None, trace_id, "call").decision is Decision.RECORD_AND_SAMPLE
+        flags = TraceFlags(TraceFlags.SAMPLED if sampled else TraceFlags.DEFAULT)
+        return SpanContext(trace_id, int(digits[-16:], 16), is_remote=False, trace_flags=flags)
+
+    def traceparent(self, call_id: str) -> str:
+        """Return the call's span as W3C Trace Context, section 3.2, names it."""
+        root = self._root(call_id)
+        return f"00-{root.trace_id:032x}-{root.span_id:016x}-{root.trace_flags:02x}"
+
+    def call(self, trace: CallTrace) -> None:
+        """Send the span of a call that is over."""
+        # Not by the SDK's tracer, which would draw other ids.
+        ns = self._epoch_ns()
+        failed = trace.outcome == "failed"
+        span = ReadableSpan(
+            "call",
+            context=self._root(trace.call_id),
+            resource=self._provider.resource,
+            attributes={
+                "talkspurt.call": trace.call_id,
+                "talkspurt.route": trace.route,
+                "talkspurt.transport": trace.transport,
+                "talkspurt.outcome": trace.outcome,
+            },
+            status=Status(StatusCode.ERROR) if failed else Status(),
+            start_time=ns(trace.begun_at),
+            end_time=ns(trace.ended_at),
+            instrumentation_scope=self._scope,
+        )
+        self._processor.on_end(span)  # which leaves out a call that is not sampled
+
+    def _epoch_ns(self) -> Callable[[float], int]:
+        """Return what turns the clock of the turns into nanoseconds since the epoch."""
+        epoch_s = time.time() - self._now()
+        return lambda at: round((at + epoch_s) * 1e9)
+
     def turn(self, trace: TurnTrace) -> None:
         """Send the spans of a turn that is over."""
-        epoch_s = time.time() - self._now()
-
-        def ns(at: float) -> int:
-            return round((at + epoch_s) * 1e9)
-
+        ns = self._epoch_ns()
         root = self._tracer.start_span(
             "turn",
+            set_span_in_context(NonRecordingSpan(self._root(trace.call_id))),
             start_time=ns(trace.begun_at),
             attributes={
                 "talkspurt.call": trace.call_id,

@@ -218,7 +218,7 @@ class SipBridge:
             try:
                 call.on_request(key, request)
             except Exception:  # a bug in one call ends that call only, and no transaction waits for ever
-                log.exception("SIP request failed", extra={"method": request.method})
+                log.exception("SIP request failed", extra={"call": call.session_id, "method": request.method})
                 self.endpoint.respond(key, response_to(request, 500))
                 call.end("internal error")
             return

@@ -123,7 +123,7 @@ class SipCall:
     direction = "inbound"
     """The direction that the message ``setup`` names."""
     session_id = ""
-    """The session's id, if it was fixed before there was a session. Empty: any id."""
+    """The session's id. It may be fixed before there is a session; empty until then: any id."""
     caller: Caller
     """Who calls whom."""
     route: str
@@ -218,7 +218,9 @@ class SipCall:
                 self._host.refer(self, target)
             case Transferred(problem):
                 if problem:
-                    log.info("transfer failed", extra={"trunk": self.trunk_name, "why": problem})
+                    log.info(
+                        "transfer failed", extra={"call": self.session_id, "trunk": self.trunk_name, "why": problem}
+                    )
                 if session is not None:
                     session.on_transferred(problem)
             case Silence(reason):
@@ -230,10 +232,11 @@ class SipCall:
                 self._timer.close()
                 self._host.left(self)
             case Trouble(what, why):
-                log.info(what, extra={"trunk": self.trunk_name, "why": why})
+                log.info(what, extra={"call": self.session_id, "trunk": self.trunk_name, "why": why})
 
     def _begin(self) -> None:
         self.session = self._host.begin(self)
+        self.session_id = self.session_id or self.session.call_id
         self._tell(self.protocol.begun)
 
     def deadline(self) -> float | None:
@@ -329,7 +332,9 @@ class SipCall:
         if handoff_data and self._host.config.user_to_user:
             handed = user_to_user(handoff_data)
             if not handed:
-                log.warning("handoff data too long for a header", extra={"bytes": len(handoff_data)})
+                log.warning(
+                    "handoff data too long for a header", extra={"call": self.session_id, "bytes": len(handoff_data)}
+                )
         self._tell(self.protocol.hang_up, reason, [*handed, *reasons(reason)])
 
     # --- RtpLegEvents ----------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TextIO
 
 from gateway.config import LogConfig
+from tts_engine.correlation import CORRELATION
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """Attributes that every record has. All others come from ``extra``."""
@@ -123,7 +124,10 @@ def _unraisable(arguments: sys.UnraisableHookArgs) -> None:
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:
-    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    """Return a record's fields, and ``call`` where the task that logs works for a call and does not name it itself."""
+    fields = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    call_id = fields.pop("call", "") or CORRELATION.get().call_id
+    return {"call": call_id} | fields if call_id else fields
 
 
 def _timestamp(record: logging.LogRecord) -> str:

@@ -18,6 +18,7 @@ from gateway.limits.limiter import Limiter
 from gateway.metering.store import Records
 from gateway.seams.incoming import IncomingCall
 from gateway.seams.leg import MediaLeg
+from tts_engine.correlation import CORRELATION
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,9 @@ class LiveCalls:
         return session
 
     async def _run(self, session: Session) -> None:
+        CORRELATION.set(session.correlation)
         transport = session.call.transport
+        log.info("call began", extra={"call": session.call_id, "route": session.call.route, "transport": transport})
         self._meter.call_started(transport=transport)
         outcome = "failed"
         metered = session.metered(self._tenants[session.call.route], numbers=self._records.keeps_numbers)
@@ -112,6 +115,8 @@ class LiveCalls:
             self._directory.remove(session)
             self._meter.call_ended(transport=transport, outcome=outcome)
             self._records.end(session.metered_to_its_end(metered, failed=outcome == "failed"))
+            if self._services.tracer is not None:
+                self._services.tracer.call(session.traced(failed=outcome == "failed"))
             record = session.record(failed=outcome == "failed")
             if record is not None and self._services.call_log is not None:
                 self._services.call_log.add(record)

@@ -36,8 +36,8 @@ def number_of(address: str) -> str:
 class Directory(Protocol[C]):
     """Calls by id, and how many there may be."""
 
-    def new_call_id(self) -> str:
-        """``VX`` + 32 hex; the first two hex digits are the worker's index."""
+    def new_call_id(self, token_id: bytes = b"") -> str:
+        """``VX`` + 32 hex; the first two hex digits are the worker's index, the last ones the stream token's id."""
         ...
 
     def owner(self, call_id: str) -> int:
@@ -98,9 +98,14 @@ class LocalDirectory(Generic[C]):
         """Id of a stream token -> when it expires, in the order in which calls began. A webhook that is repeated after
         its call asks for the same id, so ids are remembered beyond their time, up to ``SPENT`` of them."""
 
-    def new_call_id(self) -> str:
-        """A fresh id that names this worker, and this gateway among several."""
-        return f"VX{self.worker:02x}{self.gateway}{secrets.token_hex(15)}"[:34]
+    def new_call_id(self, token_id: bytes = b"") -> str:
+        """A fresh id that names this worker, and this gateway among several.
+
+        Args:
+            token_id: of the stream token that a call began with, 8 bytes. The id ends with it, so that what the webhook
+                logged before there was a call is found by the call's id too. Empty: random digits.
+        """
+        return f"VX{self.worker:02x}{self.gateway}{secrets.token_hex(15)}"[: 34 - 2 * len(token_id)] + token_id.hex()
 
     def owner(self, call_id: str) -> int:
         """The worker's index in the id.

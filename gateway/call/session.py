@@ -49,8 +49,9 @@ from gateway.seams.messages import (
     Transfer,
 )
 from gateway.seams.shared_state import Handoff
-from gateway.seams.tracing import Tracer
+from gateway.seams.tracing import CallTrace, Tracer
 from gateway.seams.uplink import Uplink
+from tts_engine.correlation import Correlation
 from voicecodecs.registry import AudioFormat
 
 LANGUAGES_DECLARED = 100
@@ -154,8 +155,10 @@ class Session:
             tracer=services.tracer,
             journal=None if kept is None else Journal(keeps_text=kept.keeps_text, begun=self._begun),
         )
+        tracer = services.tracer
+        self.correlation = Correlation(call.call_id, "" if tracer is None else tracer.traceparent(call.call_id))
         self.speech = Speech(
-            call.call_id, leg, limits, services, self.stats, tell=self.tell, hang_up=self._all_said,
+            self.correlation, leg, limits, services, self.stats, tell=self.tell, hang_up=self._all_said,
             voices=services.voices.get(call.route, ""), priority=route.priority,
             trial=services.trials.of_call(call),
         )  # fmt: skip
@@ -209,6 +212,17 @@ class Session:
             return None
         return self.stats.journal.record(
             self.call, started_at=self.stats.started_at, reason=self._reason, failed=failed, now=self._now()
+        )
+
+    def traced(self, *, failed: bool) -> CallTrace:
+        """Return what a trace tells of the call, which is over."""
+        return CallTrace(
+            call_id=self.call_id,
+            route=self.call.route,
+            transport=self.call.transport,
+            outcome="failed" if failed else "completed",
+            begun_at=self._begun,
+            ended_at=self._now(),
         )
 
     def metered(self, tenant: str, *, numbers: bool) -> MeterRecord:

@@ -26,6 +26,7 @@ from gateway.principal import sees_voice
 from gateway.seams.leg import MediaLeg
 from gateway.seams.messages import Outbound
 from tts_engine.api import SpeechEngine, Utterance, UtteranceRequest
+from tts_engine.correlation import CORRELATION, Correlation
 from tts_engine.errors import EngineError, NotFound
 from voicecodecs.fade import faded
 from voicecodecs.registry import AudioFormat
@@ -95,6 +96,7 @@ class Speech:
     """The speech of one call; implements the ``Effects`` of ``Turns``. Call ``close`` first, then ``aclose``.
 
     Args:
+        correlation: of the call; the engine gets it with each utterance.
         tell: sends a message to the dialogue manager.
         hang_up: called when the manager has ended the session and all speech queued before has been spoken.
         priority: see ``UtteranceRequest``.
@@ -106,7 +108,7 @@ class Speech:
 
     def __init__(
         self,
-        call_id: str,
+        correlation: Correlation,
         leg: MediaLeg,
         limits: TurnDefaults,
         means: Means,
@@ -118,7 +120,8 @@ class Speech:
         priority: int = 5,
         trial: Trial | None = None,
     ) -> None:
-        self._call_id = call_id
+        self._correlation = correlation
+        self._call_id = correlation.call_id
         self._priority = priority
         self._trial = trial
         self._voices = voices
@@ -276,6 +279,7 @@ class Speech:
     # --- making sound ----------------------------------------------------------------------------------------------
 
     async def _make(self, turn: Turn) -> None:
+        CORRELATION.set(self._correlation)
         try:
             async with await self._source(turn) as utterance:
                 making = self._making.get(turn.id)

@@ -41,6 +41,13 @@ class Carrier(Generic[S]):
         return self.name.replace("-", "_")
 
 
+def token_in(target: str) -> str:
+    """Return our token in the target of a stream's address; empty without one."""
+    path, _, query = target.partition("?")
+    parts = [part for part in path.split("/") if part]
+    return parts[3] if len(parts) > 3 else query.partition("token=")[2].partition("&")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class ConfiguredCarrier:
     """A carrier that the configuration lists, and its settings."""
@@ -73,9 +80,7 @@ class ConfiguredCarrier:
         """
         if not self.settings.verify:
             return None
-        path, _, query = upgrade.target.partition("?")
-        parts = [part for part in path.split("/") if part]
-        token = parts[3] if len(parts) > 3 else query.partition("token=")[2].partition("&")[0]
+        token = token_in(upgrade.target)
         proven = self.vendor.proof.upgrade(self.settings, upgrade)
         if proven:
             return None

@@ -17,6 +17,7 @@ from gateway.errors import ProtocolError
 from gateway.seams.dialogue import DialogueSink
 from gateway.seams.leg import CallInfo
 from gateway.seams.messages import Outbound
+from tts_engine.correlation import CORRELATION, TRACE_KEY
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +154,8 @@ class Relay:
             "Cache-Control": "no-cache",
             "Pragma": "no-cache",
         }
+        if traceparent := CORRELATION.get().traceparent:
+            headers[TRACE_KEY] = traceparent
         if self._config.auth_token is not None:
             # Twilio signs the URL as it is written, with wss:// and without appended parameters (recorded).
             headers["X-Twilio-Signature"] = twilio_signature(self._config.auth_token.get_secret_value(), url)

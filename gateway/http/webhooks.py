@@ -7,6 +7,7 @@ comes from the carrier, except a request from this machine if no secret is confi
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from gateway.carriers.carrier import ConfiguredCarrier
 from gateway.carriers.proof import Hook
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
+from gateway.http.request import request_id
 from gateway.http.request.forms import read_form
 from gateway.listener.forwarded import PublicUrl
 from gateway.tokens import Tokens
@@ -46,6 +48,11 @@ class _Request:
     @property
     def dialect(self) -> str:
         return self.carrier.vendor.name
+
+    @property
+    def call_sid(self) -> str:
+        """The carrier's id of the call, as the form names it; empty if it does not."""
+        return next((self.form[name] for name in self.control.caller_fields["CallSid"] if self.form.get(name)), "")
 
 
 class Webhooks:
@@ -94,7 +101,7 @@ class Webhooks:
         if request.method == "GET":
             own = {name: value for name, value in own.items() if not any(name in names for names in fields.values())}
         call = caller.get("CallSid", "") if control.names_call != "unsure" else ""
-        token_id = b""
+        token_id = self._tokens.fresh_id()
         if asked.proven and caller.get("CallSid"):
             # Several carriers sign no time, so a request that somebody has seen stays good. Who repeats it after its
             # call has begun gets no second stream.
@@ -107,6 +114,17 @@ class Webhooks:
                     status=409, code="replayed",
                 )  # fmt: skip
         token = self._tokens.make(dialect, route, now=time.time(), call=call, token_id=token_id)
+        # The id of the call that this starts will end with these digits.
+        log.info(
+            "stream asked for",
+            extra={
+                "stream": token_id.hex(),
+                "call_sid": _loggable(caller.get("CallSid", "")),
+                "route": route,
+                "dialect": dialect,
+                "request": request_id.of(request),
+            },
+        )
         stream = Stream(
             url=f"{public}/media/{dialect}/{route}/{token}".replace("http", "ws", 1),
             after_url=after,
@@ -122,10 +140,12 @@ class Webhooks:
         control, form = asked.control, asked.form
         if not control.asks(form):
             return web.Response(status=204)
-        call_sid = request.query.get("call") or next(
-            (form[name] for name in control.caller_fields["CallSid"] if form.get(name)), ""
-        )
+        call_sid = request.query.get("call") or asked.call_sid
         handoff = await self._handoffs.take(asked.dialect, call_sid)
+        if handoff is not None:
+            log.info(
+                "stream is over", extra={"call": handoff.session_id, "route": asked.route, "dialect": asked.dialect}
+            )
         following = Next()
         after_url = control.after_address(asked.carrier.settings)
         if handoff is not None and handoff.transfer_target:
@@ -143,7 +163,11 @@ class Webhooks:
         """Log a status callback; nothing depends on it."""
         asked = await self._checked(request)
         event = next((asked.form[name] for name in _EVENT_FIELDS if asked.form.get(name)), "")
-        log.info("carrier status", extra={"route": asked.route, "event": event[:40], "dialect": asked.dialect})
+        call_sid = _loggable(asked.call_sid)
+        log.info(
+            "carrier status",
+            extra={"call_sid": call_sid, "route": asked.route, "event": event[:40], "dialect": asked.dialect},
+        )
         return web.Response(status=204)
 
     async def _checked(self, request: web.Request) -> _Request:
@@ -195,7 +219,14 @@ class Webhooks:
         return _Request(configured, control, route, form, body, proven)
 
 
+_CALL_SID = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9._:-]{1,128}", re.ASCII)
+
 _EVENT_FIELDS = ("StreamEvent", "Event", "CallStatus", "call_status", "status", "event")
+
+
+def _loggable(call_sid: str) -> str:
+    """Return a carrier's id of a call, or nothing if it may be a telephone number or anything else but an id."""
+    return call_sid if _CALL_SID.fullmatch(call_sid) else ""
 
 
 def _scalars(body: bytes) -> dict[str, str]:

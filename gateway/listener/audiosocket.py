@@ -126,9 +126,14 @@ class AudioSocketLeg(asyncio.Protocol):
             except Rejected as exc:
                 self._refused(exc)
 
+    @property
+    def _call_id(self) -> str:
+        """The call's id; empty before there is one."""
+        return "" if self._session is None else self._session.call_id
+
     def _bad(self, exc: ProtocolError) -> None:
         self._errors += 1
-        log.warning("unreadable frame", extra={"why": str(exc), "row": self._errors})
+        log.warning("unreadable frame", extra={"call": self._call_id, "why": str(exc), "row": self._errors})
         if self.uuid is None or self._errors >= self._server.max_errors:
             self._close()
 
@@ -149,7 +154,10 @@ class AudioSocketLeg(asyncio.Protocol):
         elif isinstance(message, StreamStopped):
             self._close()
         elif isinstance(message, PeerError):
-            log.warning("peer complains", extra={"why": message.description, "transport": "audiosocket"})
+            log.warning(
+                "peer complains",
+                extra={"call": self._call_id, "why": message.description, "transport": "audiosocket"},
+            )
         elif isinstance(message, Ignored):  # the message that brought the UUID
             self._server.identify(self)
             self._later(self._server.config.first_audio_ms / 1000, self._no_audio)

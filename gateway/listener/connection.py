@@ -293,9 +293,14 @@ class MediaConnection(WSListener):
             self._on_rejected(exc.code)
             self.close(WSCloseCode.TRY_AGAIN_LATER if exc.status == 503 else WSCloseCode.POLICY_VIOLATION, str(exc))
 
+    @property
+    def _call_id(self) -> str:
+        """The call's id; empty before there is one."""
+        return "" if self._session is None else self._session.call_id
+
     def _bad(self, exc: GatewayError) -> None:
         self._errors += 1
-        log.warning("unreadable media message", extra={"why": str(exc), "row": self._errors})
+        log.warning("unreadable media message", extra={"call": self._call_id, "why": str(exc), "row": self._errors})
         if self._session is None:
             self.close(WSCloseCode.PROTOCOL_ERROR, str(exc))
         elif self._errors >= self._max_errors:
@@ -324,7 +329,10 @@ class MediaConnection(WSListener):
         elif isinstance(message, PeerError):
             self._complaints += 1
             if self._complaints <= _MAX_COMPLAINTS:
-                log.warning("peer complains", extra={"why": message.description, "transport": self.dialect.name})
+                log.warning(
+                    "peer complains",
+                    extra={"call": self._call_id, "why": message.description, "transport": self.dialect.name},
+                )
         elif session is None:
             if isinstance(message, MediaReceived | DtmfReceived | MarkReached):
                 raise ProtocolError(f"{self.dialect.name}: {type(message).__name__} before the stream's start")

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from picows import WSUpgradeRequest
 
 from gateway.call.directory import LocalDirectory
 from gateway.call.session import Session
-from gateway.carriers.carrier import ConfiguredCarrier
+from gateway.carriers.carrier import ConfiguredCarrier, token_in
 from gateway.carriers.proof import Upgrade
 from gateway.config import RouteConfig
 from gateway.errors import Rejected
@@ -89,7 +90,18 @@ class StreamAdmission:
             token.check_call(call.call_sid)
             self._directory.check_room()
             self._directory.spend(token, now=time.time())
-        session = self._begin(call, connection)
+        token_id = self._id_in_address(connection) if token is None else token.id
+        session = self._begin(replace(call, call_id=self._directory.new_call_id(token_id)), connection)
         if token is not None:
             self._claims.begun(token, session)
         return session
+
+    def _id_in_address(self, connection: MediaConnection) -> bytes:
+        """Return the id of our token in the address of a stream that needs none; empty without one."""
+        if connection.request is None:
+            return b""
+        token = token_in(connection.request.path.decode("ascii", "replace"))
+        try:
+            return self._tokens.check(token, connection.dialect.name, connection.route, now=time.time()).id
+        except Rejected:
+            return b""

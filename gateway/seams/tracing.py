@@ -1,4 +1,4 @@
-"""What is told of a turn that is over, for whoever traces turns."""
+"""What is told of calls and turns that are over, for whoever traces them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,28 @@ class TurnTrace:
     gaps: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTrace:
+    """A call. Times are seconds on the clock of the turns."""
+
+    call_id: str
+    route: str
+    transport: str
+    outcome: str
+    begun_at: float
+    ended_at: float
+
+
 class Tracer(Protocol):
     """Takes the traces."""
+
+    def traceparent(self, call_id: str) -> str:
+        """Return the call's span as W3C Trace Context names it, for services that the call uses."""
+        ...
+
+    def call(self, trace: CallTrace) -> None:
+        """Take the trace of a call that is over. Called on the event loop; must not block."""
+        ...
 
     def turn(self, trace: TurnTrace) -> None:
         """Take the trace of a turn that is over. Called on the event loop; must not block."""

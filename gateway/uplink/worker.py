@@ -391,7 +391,7 @@ class Stream:
             except ValueError as exc:  # the payload is no audio of this codec
                 bad = exc
         if bad is not None:
-            log.warning("caller audio cannot be decoded", extra={"why": str(bad)})
+            log.warning("caller audio cannot be decoded", extra={"call": self._call_id, "why": str(bad)})
         self._obey(self._number + 1)
         if self.closed and self.recorder is not None:
             self._end_recording(self.recorder)

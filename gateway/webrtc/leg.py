@@ -142,7 +142,7 @@ class WebRtcLeg:
             try:
                 self._session = self._begin(self)
             except Rejected as exc:
-                log.info("call rejected", extra={"why": exc.code, "transport": "webrtc"})
+                log.info("call rejected", extra={"call": self.call_id, "why": exc.code, "transport": "webrtc"})
                 self._end()
 
     def on_channel(self, peer: Peer, channel: Channel) -> None:

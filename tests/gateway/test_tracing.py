@@ -40,15 +40,17 @@ class Collector:
         return web.Response(body=body, content_type="application/x-protobuf")
 
     def traces(self) -> dict[str, tuple[Any, list[Any]]]:
-        """The root and its children, by the turn's outcome."""
-        roots = [span for span in self.spans if not span.parent_span_id]
+        """The span of a turn and its children, by the turn's outcome."""
         return {
-            attributes(root)["talkspurt.outcome"]: (
-                root,
-                [span for span in self.spans if span.parent_span_id == root.span_id],
+            attributes(turn)["talkspurt.outcome"]: (
+                turn,
+                [span for span in self.spans if span.parent_span_id == turn.span_id],
             )
-            for root in roots
+            for turn in self.named("turn")
         }
+
+    def named(self, name: str) -> list[Any]:
+        return [span for span in self.spans if span.name == name]
 
 
 def attributes(span: Any) -> dict[str, Any]:
@@ -96,7 +98,6 @@ async def test_the_spans_of_a_turn_are_the_stages_that_its_manager_is_told(
         root, children = traces[turn.outcome]
         assert root.name == "turn"
         assert attributes(root)["talkspurt.call"] == test.call.session_id
-        assert {span.trace_id for span in children} == {root.trace_id}
         spans = {span.name: span for span in children}
         speaking = spans.pop("speaking")
         stages = {name: ms for name, ms in turn.reported["stages"].items() if ms}
@@ -111,6 +112,12 @@ async def test_the_spans_of_a_turn_are_the_stages_that_its_manager_is_told(
         starts = [*(span.start_time_unix_nano for span in in_a_row), speaking.start_time_unix_nano]
         assert starts == pytest.approx(ends, abs=2000)
     assert attributes(traces["interrupted"][0])["talkspurt.reason"] == "cancel"
+    (call,) = collector.named("call")
+    assert attributes(call)["talkspurt.outcome"] == "completed" and not call.parent_span_id
+    assert {turn.parent_span_id for turn in collector.named("turn")} == {call.span_id}
+    assert {span.trace_id.hex() for span in collector.spans} == {test.call.session_id.removeprefix("VX")}
+    assert all(call.start_time_unix_nano <= span.start_time_unix_nano for span in collector.spans)
+    assert all(span.end_time_unix_nano <= call.end_time_unix_nano for span in collector.spans)
     assert (collector.services, collector.keys) == ({"bot"}, {"k"})
     told = b"".join(span.SerializeToString() for span in collector.spans)
     for word in (*SECRET.split(), "story", "missing", "p4711", "15550100"):

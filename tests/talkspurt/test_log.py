@@ -1,6 +1,7 @@
 """What a log line looks like."""
 
 import asyncio
+import contextvars
 import io
 import json
 import logging
@@ -16,6 +17,7 @@ from aiohttp import web
 
 from gateway.config import LogConfig
 from talkspurt.log import configure, configure_as_parent
+from tts_engine.correlation import CORRELATION, Correlation
 
 SAID = "xylophonic 4929123456781234"
 
@@ -65,6 +67,28 @@ def test_json_is_one_object_a_line() -> None:
         "call": "VX1", "why": 'a "b"\nc', "turns": 3,
     }  # fmt: skip
     assert second["traceback"].endswith("ValueError")
+
+
+@pytest.mark.parametrize("json_lines", [True, False])
+def test_a_line_names_the_call_that_its_task_works_for_unless_it_names_one_itself(json_lines: bool) -> None:
+    stream = io.StringIO()
+    configure(LogConfig(json_lines=json_lines), stream)
+    log = logging.getLogger("gateway")
+
+    def work() -> None:
+        CORRELATION.set(Correlation("VX2"))
+        log.info("line down", extra={"why": "x"})
+        log.info("line down", extra={"call": "", "why": "x"})
+        log.info("line down", extra={"call": "VX3", "why": "x"})
+
+    contextvars.copy_context().run(work)
+    log.info("line down", extra={"call": "", "why": "x"})
+    lines = stream.getvalue().splitlines()
+    if json_lines:
+        assert [json.loads(line).get("call") for line in lines] == ["VX2", "VX2", "VX3", None]
+    else:
+        ends = [line.partition("line down ")[2] for line in lines]
+        assert ends == ["call=VX2 why=x", "call=VX2 why=x", "call=VX3 why=x", "why=x"]
 
 
 def test_the_level_counts() -> None:

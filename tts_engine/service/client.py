@@ -22,6 +22,7 @@ import grpc
 from tts_engine import metrics
 from tts_engine.api import AudioChunk, EngineStatus, ModelToLoad, Utterance, UtteranceRequest, VoiceInfo
 from tts_engine.config import EngineConfig
+from tts_engine.correlation import CORRELATION
 from tts_engine.errors import EngineError, Exhausted, InvalidRequest, NotFound, Unauthenticated, Unavailable
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
@@ -92,7 +93,7 @@ class GrpcUtterance:
         self._positions = PositionReporter(request.format.sample_rate)
         self._position_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._call = backend.stub.Speak(metadata=backend.proof)
+        self._call = backend.stub.Speak(metadata=(*backend.proof, *CORRELATION.get().metadata()))
         self._sender: asyncio.Task[None] | None = self._loop.create_task(self._send())
         backend.active += 1
 

@@ -25,6 +25,7 @@ from grpc_reflection.v1alpha import reflection
 from tts_engine import metrics
 from tts_engine.api import EngineStatus, SpeechEngine, Utterance
 from tts_engine.config import EngineConfig, EngineTimeouts, is_local
+from tts_engine.correlation import CORRELATION, Correlation
 from tts_engine.errors import DeadlineExceeded, EngineError, Exhausted, InvalidRequest, SynthesisFailed, Unavailable
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2_grpc as pb_grpc
@@ -199,6 +200,7 @@ class SpeechServer(pb_grpc.SpeechEngineServicer):  # type: ignore[misc]  # gener
     async def Speak(self, _requests: object, context: grpc.aio.ServicerContext) -> None:
         task = asyncio.current_task()
         assert task is not None
+        CORRELATION.set(Correlation.of_metadata(context.invocation_metadata() or ()))
         async with self._errors(context):
             # We read before we refuse anything: the start says whether the client loses a status that meets its write.
             first = await self._first(context)

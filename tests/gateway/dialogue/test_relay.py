@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextvars
 import hashlib
 import hmac
 import itertools
@@ -19,6 +20,7 @@ from gateway.errors import ProtocolError
 from gateway.seams.messages import Dtmf, Ended, Text, TurnEvent
 from tests.gateway.dialogue.dialogue_fakes import RecordingSink, call, running_app
 from tests.waiting import until
+from tts_engine.correlation import CORRELATION, Correlation
 
 QUICK: dict[str, Any] = {"reconnect_first_s": 0.01, "reconnect_max_s": 0.05}
 
@@ -71,6 +73,20 @@ async def test_setup_comes_first_with_the_headers_of_the_recording(dial: Callabl
         assert base64.b64decode(headers["X-Twilio-Signature"]) == signature
         assert headers["X-Mine"] == "1"
         assert call_.stats.connected["demo"] == 1
+
+
+async def test_an_application_is_told_the_span_of_a_call_that_is_traced(dial: Callable[..., Dialled]) -> None:
+    parent = f"00-{1:032x}-{1:016x}-01"
+
+    def begin(traceparent: str) -> None:
+        CORRELATION.set(Correlation("VX1", traceparent))
+        dial(app.url)
+
+    async with running_app() as app:
+        for traceparent in ("", parent):
+            contextvars.copy_context().run(begin, traceparent)
+        await until(lambda: len(app.headers) == 2)
+    assert sorted(headers.get("traceparent", "") for headers in app.headers) == ["", parent]
 
 
 async def test_messages_reach_the_session_and_extensions_stay_home(dial: Callable[..., Dialled]) -> None:

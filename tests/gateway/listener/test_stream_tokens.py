@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -58,10 +58,10 @@ class Carrier:
         return True
 
 
-@pytest.fixture
-async def carrier(tmp_path: Path) -> AsyncIterator[Carrier]:
+@asynccontextmanager
+async def calling(tmp_path: Path, **twilio: Any) -> AsyncIterator[Carrier]:
     sections: dict[str, Any] = {
-        "carriers": {"twilio": {}},
+        "carriers": {"twilio": twilio},
         "routes": {"default": {}, "other": {}},
         "limits": {"setup_timeout_s": 2 * PATIENCE_S},  # a socket that waits is not closed for that, with the same code
     }
@@ -69,6 +69,12 @@ async def carrier(tmp_path: Path) -> AsyncIterator[Carrier]:
         fresh = aiohttp.TCPConnector(force_close=True)  # media sockets come on connections of their own
         async with aiohttp.ClientSession(url, connector=fresh) as http:
             yield Carrier(made, http)
+
+
+@pytest.fixture
+async def carrier(tmp_path: Path) -> AsyncIterator[Carrier]:
+    async with calling(tmp_path) as made:
+        yield made
 
 
 async def test_a_token_opens_one_call(carrier: Carrier) -> None:
@@ -101,3 +107,16 @@ async def test_what_fails_before_a_call_begins_spends_nothing(carrier: Carrier) 
 @pytest.mark.parametrize("dialect", ["telnyx", "exotel", "genesys", "freeswitch-fork", "asterisk", "nobody"])
 async def test_a_carrier_without_a_section_has_no_media_address(carrier: Carrier, dialect: str) -> None:
     assert await carrier.status(f"/media/{dialect}/default") == 404
+
+
+@pytest.mark.parametrize("verify", [True, False])  # without a proof no token is asked for, but the address has one
+async def test_the_calls_id_ends_with_what_the_webhook_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, verify: bool
+) -> None:
+    caplog.set_level("INFO")
+    async with calling(tmp_path, verify=verify) as carrier:
+        assert await carrier.begins(await carrier.open(await carrier.address("CA1")), "CA1")
+        (call_id,) = (session.call_id for session in carrier.made.directory)
+    (asked,) = (vars(record) for record in caplog.records if record.message == "stream asked for")
+    assert len(asked["stream"]) == 16 and call_id.endswith(asked["stream"]) and len(call_id) == 34
+    assert asked["call_sid"] == "CA1"

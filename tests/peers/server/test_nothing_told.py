@@ -145,7 +145,8 @@ async def running(folder: Path) -> AsyncIterator[Run]:
             await process.wait()
 
 
-async def a_call_with_bad_input_on_both_sides(run: Run) -> None:
+async def a_call_with_bad_input_on_both_sides(run: Run) -> str:
+    """Return the call's id."""
     headers = [("Authorization", f"Bearer {SECRETS['API_KEY']}")]
     manager = await RawSocket.connect(run.address, "/v1/dialogue?route=default", headers=headers)
     carrier = await called(run, "default")
@@ -203,6 +204,7 @@ async def a_call_with_bad_input_on_both_sides(run: Run) -> None:
         os.kill(pid, signal.SIGKILL)
     manager.abort()
     carrier.abort()
+    return str(at)
 
 
 async def called(run: Run, route: str) -> RawSocket:
@@ -251,7 +253,7 @@ async def strangers_ask(run: Run) -> None:
 async def test_no_output_holds_a_secret_a_word_or_a_digit_of_a_call(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
         assert run.process.returncode is None, run.output.read_text()
-        await a_call_with_bad_input_on_both_sides(run)
+        call_id = await a_call_with_bad_input_on_both_sides(run)
         carrier = await called(run, "lost")
         await carrier.closed()
         await strangers_ask(run)
@@ -279,6 +281,11 @@ recogniser: {{url: "{url}", headers: {SECRETS["HEADER_SECRET"]}}}
         assert line.startswith(("{", *greeting)), f"a line in another form: {line}"
     assert '"an utterance failed"' in written, "the voice has to break"
     found = [(plant, line) for plant in PLANTED for line in written.splitlines() if plant in line]
+    of_call = [json.loads(line) for line in written.splitlines() if call_id[-16:] in line and line.startswith("{")]
+    told = {entry["message"] for entry in of_call if entry.get("call") == call_id}
+    # The process of the gateway, that of the engine, and the gateway before there was a call.
+    assert told >= {"call began", "unreadable media message", "an utterance failed", "turn failed", "call ended"}, told
+    assert "stream asked for" in {entry["message"] for entry in of_call}
     # An answer may say what its own client has sent, and nothing else that was planted.
     found += [
         (s, answer) for s in {*SECRETS.values()} - {SECRETS["WRONG_KEY"]} for answer in run.answers if s in answer

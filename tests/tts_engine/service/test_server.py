@@ -1,6 +1,7 @@
 """Server and client over a real unix socket: one utterance, its end in every way, and what is refused."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.tts_engine.service.scripted import RETRY_AFTER_S, ScriptedEngine, chu
 from tests.waiting import PATIENCE_S, until
 from tts_engine.api import UtteranceRequest
 from tts_engine.config import EngineConfig
+from tts_engine.correlation import CORRELATION, Correlation
 from tts_engine.errors import (
     DeadlineExceeded,
     Exhausted,
@@ -156,6 +158,30 @@ async def test_cancel_ends_the_engines_work_within_the_step_under_way(pair: Pair
     inner.release.set()
     await until(lambda: not pair.server._speaks)
     assert inner.steps == 2  # "one", and "hold" that was under way
+
+
+async def test_the_engines_work_is_known_by_the_call_that_it_is_for(pair: Pair) -> None:
+    parent = f"00-{1:032x}-{1:016x}-01"
+    seen = []
+
+    class Seen(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append(CORRELATION.get())
+
+    async def break_for(call_id: str, traceparent: str) -> None:
+        CORRELATION.set(Correlation(call_id, traceparent))
+        with pytest.raises(SynthesisFailed):
+            await pair.speak("break")
+
+    log = logging.getLogger("tts_engine.service.server")
+    log.addHandler(handler := Seen())
+    try:
+        await asyncio.create_task(break_for("VX1", parent))
+        await asyncio.create_task(break_for("VX 1", f"{parent}-"))
+        await asyncio.create_task(break_for("", ""))
+    finally:
+        log.removeHandler(handler)
+    assert seen == [Correlation("VX1", parent), Correlation(), Correlation()], "what is no id is not believed"
 
 
 async def test_cancel_by_message_is_answered_with_cancelled(pair: Pair) -> None:
