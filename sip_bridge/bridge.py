@@ -60,6 +60,7 @@ class SipBridge:
         on_rejected: is told why a call was refused, for the metric.
         new_call_id: makes the id of the session of an outgoing call.
         routes: names of the routes that an outgoing call may use.
+        ready: what peers that ask by OPTIONS are told.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class SipBridge:
         on_rejected: Callable[[str], None],
         new_call_id: Callable[[], str] = lambda: "",
         routes: Container[str] = (),
+        ready: Callable[[], bool] = lambda: True,
     ) -> None:
         timeouts, limits, tls = config.timeouts, config.limits, config.tls
         self.config = config
@@ -89,6 +91,7 @@ class SipBridge:
                 idle_s=limits.idle_s,
             ),
             client_tls=client_tls,
+            ready=ready,
         )
         self._client_tls = client_tls
         self._certificates: Certificates | None = None

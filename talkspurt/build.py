@@ -194,6 +194,7 @@ class Gateway:
                 on_rejected=self.metrics.call_rejected,
                 new_call_id=self.directory.new_call_id,
                 routes=config.routes,
+                ready=lambda: not self.health.why_not_ready(),
             )
         self.audiosocket: AudioSocketServer | None = None
         if config.audiosocket is not None and self.is_first:

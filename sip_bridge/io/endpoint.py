@@ -197,6 +197,7 @@ class Endpoint:
         user: the owner of the calls.
         client_tls: the context for TLS connections of ours. None: we make no such connections.
         methods: the methods that the user understands. Others are answered with 501.
+        ready: whether a call would be taken now; if not, OPTIONS is answered with 503 (RFC 3261 section 11.2).
     """
 
     def __init__(
@@ -207,6 +208,7 @@ class Endpoint:
         limits: Limits = Limits(),  # noqa: B008 - frozen
         client_tls: ssl.SSLContext | None = None,
         methods: Sequence[str] = METHODS,
+        ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self.draining = False
         """True: new calls are answered with 503."""
@@ -216,6 +218,7 @@ class Endpoint:
         self.tls_port = 0
         """0: we do not listen for TLS."""
         self._user = user
+        self._ready = ready
         self._client_tls = client_tls
         self._allow = ("Allow", ", ".join(methods))
         self._methods = frozenset(methods)
@@ -393,7 +396,7 @@ class Endpoint:
         if unknown and request.method != "CANCEL":
             return response_to(request, 420, to_tag=tag, headers=[("Unsupported", ", ".join(unknown))])
         if request.method == "OPTIONS" and not request.to.tag:
-            status = 503 if self.draining else 200
+            status = 200 if self._ready() and not self.draining else 503
             return response_to(request, status, to_tag=tag, headers=[self._allow, _ACCEPT, SUPPORTED])
         return None
 

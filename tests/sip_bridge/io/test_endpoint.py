@@ -34,6 +34,7 @@ class Answerer:
         self.cancelled: list[Key] = []
         self.responses: asyncio.Queue[Response | Act] = asyncio.Queue()
         self.ring_only = False
+        self.ready = True
         self.callers = Standing.KNOWN
         self.invites: dict[Key, Request] = {}
 
@@ -82,7 +83,7 @@ RFC_TIMES = Timing()
 @asynccontextmanager
 async def listening(timing: Timing = RFC_TIMES, **limits: int) -> AsyncIterator[Answerer]:
     user = Answerer()
-    user.endpoint = Endpoint(user, timing=timing, limits=Limits(**limits))  # type: ignore[arg-type]
+    user.endpoint = Endpoint(user, timing=timing, limits=Limits(**limits), ready=lambda: user.ready)  # type: ignore[arg-type]
     await user.endpoint.start("127.0.0.1", 0)
     try:
         yield user
@@ -151,8 +152,10 @@ async def test_options_says_what_we_can() -> None:
         assert answer.status == 200
         assert "INVITE" in answer.headers.all("Allow")
         assert answer.via.params["received"] == "127.0.0.1" and answer.via.params["rport"]
-        user.endpoint.draining = True
+        user.ready = False
         assert (await caller.ask(request("OPTIONS", branch="z9hG4bK-2"))).status == 503
+        user.ready, user.endpoint.draining = True, True
+        assert (await caller.ask(request("OPTIONS", branch="z9hG4bK-3"))).status == 503
 
 
 @pytest.mark.parametrize(
