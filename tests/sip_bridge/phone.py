@@ -195,23 +195,35 @@ class Phone:
         self.server = ("127.0.0.1", server)
         self.address = address
         self.sip = self._socket()
-        self.rtp = self._socket()
+        self.rtp, self._rtcp = self._media()
         self.call_id = f"call-{next(_numbers)}"
         self.from_tag = "theirs"
         self.to_tag = ""
         self.cseq = 0
         self.target = f"sip:bot@127.0.0.1:{server}"
+        self.called = ""
+        """Whom it has called by way of a proxy; ``target`` then is who has answered, and ``routes`` lead there."""
+        self.routes: list[str] = []
         self.invite: Request | None = None
         self.media: Media | None = None
         self._acked: set[str] = set()
         self._branches = itertools.count(1)
         self._known: set[tuple[str, str]] = set()
 
-    def _socket(self) -> socket.socket:
+    def _socket(self, port: int = 0) -> socket.socket:
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         made.setblocking(False)
-        made.bind((self.address, 0))
+        made.bind((self.address, port))
         return made
+
+    def _media(self) -> tuple[socket.socket, socket.socket]:
+        """Sockets for RTP and RTCP at neighbouring ports, so that no socket of somebody else gets our RTCP."""
+        while True:
+            rtp = self._socket()
+            try:
+                return rtp, self._socket(rtp.getsockname()[1] + 1)
+            except (OSError, OverflowError):
+                rtp.close()
 
     @property
     def port(self) -> int:
@@ -226,6 +238,7 @@ class Phone:
     def close(self) -> None:
         self.sip.close()
         self.rtp.close()
+        self._rtcp.close()
 
     def __enter__(self) -> Phone:
         return self
@@ -254,7 +267,7 @@ class Phone:
             ("Via", f"SIP/2.0/UDP {self.address}:{self.port};branch=z9hG4bK{branch or self._branch()};rport"),
             ("Max-Forwards", "70"),
             ("From", f'"Ann" <sip:+4930111@example.org>;tag={self.from_tag}'),
-            ("To", f"<{self.target}>" + (f";tag={tag}" if tag else "")),
+            ("To", f"<{self.called or self.target}>" + (f";tag={tag}" if tag else "")),
             ("Call-ID", self.call_id),
             ("CSeq", f"{cseq} {method}"),
             *(
@@ -262,6 +275,7 @@ class Phone:
                 if method not in ("ACK", "BYE", "CANCEL")
                 else ()
             ),
+            *(("Route", route) for route in self.routes),
             *((("Content-Type", content),) if body else ()),
             *headers,
         ]
@@ -351,6 +365,9 @@ class Phone:
         self.send(self.invite)
         response = await self.response(status)
         self.to_tag = response.to.tag
+        if response.status < 300 and not self.called and (routes := response.headers.all("Record-Route")):
+            assert response.contact
+            self.called, self.target, self.routes = self.target, str(response.contact.uri), [*reversed(routes)]
         if response.body:
             self.media = parse_sdp(response.body).media[0]
         return response

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from tests.peers.ports import free_port
 from tests.peers.programs import needs_kamailio
+from tests.peers.sip.kamailio import kamailio
 from tests.sip_bridge.test_registration import registering
 from tests.waiting import PATIENCE_S, until
 
 KAMAILIO = """
 debug=0
-log_stderror=yes
 children=1
 fork=yes
 disable_tcp=yes
@@ -37,12 +37,7 @@ async def test_kamailio_registers_us_and_lets_us_go(tmp_path: Path) -> None:
     port = free_port()
     config = tmp_path / "kamailio.cfg"
     config.write_text(KAMAILIO.format(port=port))
-    process = await asyncio.create_subprocess_exec(
-        "kamailio", "-DD", "-E", "-f", str(config), "-Y", str(tmp_path), "-P", str(tmp_path / "pid"),
-        "-m", "16", "-M", "4",
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
+    async with kamailio(config, tmp_path):
         async with registering(at=f"sip:127.0.0.1:{port}", domain=f"127.0.0.1:{port}", retry_s=0.3) as (
             registration,
             changes,
@@ -55,7 +50,3 @@ async def test_kamailio_registers_us_and_lets_us_go(tmp_path: Path) -> None:
             assert registration.registered and changes.empty()
         assert registration.status == 200
         assert len(ours.client) == 0
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()

@@ -1,0 +1,33 @@
+"""Kamailio, the SIP server: a process of its own for a test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.waiting import PATIENCE_S
+
+
+@asynccontextmanager
+async def kamailio(config: Path, folder: Path, **defines: str) -> AsyncIterator[Path]:
+    """Run it until the block is left; the file with its log.
+
+    Args:
+        folder: where it writes.
+        defines: values of the configuration's preprocessor.
+    """
+    log = folder / "kamailio.log"
+    with log.open("wb") as errors:
+        process = await asyncio.create_subprocess_exec(
+            "kamailio", "-DD", "-E", "-f", str(config), "-Y", str(folder), "-P", str(folder / "pid"),
+            *("-m", "32", "-M", "4"), *(word for name, value in defines.items() for word in ("-A", f"{name}={value}")),
+            stdout=errors, stderr=errors,
+        )  # fmt: skip
+    try:
+        yield log
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await asyncio.wait_for(process.wait(), PATIENCE_S)
