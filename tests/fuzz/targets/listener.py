@@ -78,6 +78,7 @@ class _Transport:
 class _Call:
     """The session behind the connection."""
 
+    call_id = "VX" + "0" * 32
     wants_round_trip = False
     listening = True
 

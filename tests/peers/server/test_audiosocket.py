@@ -39,6 +39,7 @@ class Listener:
     def __init__(self, leg: AudioSocketLeg, incoming: IncomingCall) -> None:
         self.leg = leg
         self.incoming = incoming
+        self.call_id = "VX" + "0" * 32
         self.listening = True
         self.audio = bytearray()
         self.digits = ""
