@@ -109,6 +109,9 @@ acknowledges and repeats."""
 _MESSAGE_BYTES = 4096
 """A message counts as one more for each so many bytes, since the time to read a message grows with its length."""
 
+_FREE_PORTS = 8
+"""So many ports that are free for TCP are tried when any will do."""
+
 
 class _Datagrams(asyncio.DatagramProtocol):
     def __init__(self, receive: Callable[[bytes, Peer], object]) -> None:
@@ -247,13 +250,17 @@ class Endpoint:
             OSError: the address cannot be had.
         """
         self._loop = asyncio.get_running_loop()
-        self._servers.append(await self._loop.create_server(lambda: _Connection(self, Peer("TCP", "", 0)), host, port))
-        self.port = self._servers[0].sockets[0].getsockname()[1]
-        try:
-            await self._loop.create_datagram_endpoint(lambda: self._datagrams, local_addr=(host, self.port))
-        except OSError:
-            await self.close()
-            raise
+        for left in reversed(range(1 if port else _FREE_PORTS)):
+            server = await self._loop.create_server(lambda: _Connection(self, Peer("TCP", "", 0)), host, port)
+            self._servers = [server]
+            self.port = server.sockets[0].getsockname()[1]
+            try:
+                await self._loop.create_datagram_endpoint(lambda: self._datagrams, local_addr=(host, self.port))
+                return
+            except OSError:  # what is free for TCP may be somebody's for UDP
+                await self.close()
+                if not left:
+                    raise
 
     async def start_tls(self, host: str, port: int, context: ssl.SSLContext) -> None:
         """Listen for TLS too, after ``start``.

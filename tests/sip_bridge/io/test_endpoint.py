@@ -3,7 +3,7 @@
 import asyncio
 import random
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -363,3 +363,22 @@ async def test_mutated_datagrams_raise_nothing() -> None:
         caller = Caller(user)
         assert await caller.silent()
         caller.close()
+
+
+async def test_a_port_that_somebody_has_for_udp_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    listen, others = loop.create_datagram_endpoint, socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+    async def others_first(protocol: Callable[[], asyncio.DatagramProtocol], *, local_addr: tuple[str, int]) -> object:
+        if others.getsockname()[1] == 0:
+            others.bind(local_addr)
+        return await listen(protocol, local_addr=local_addr)
+
+    monkeypatch.setattr(loop, "create_datagram_endpoint", others_first)
+    endpoint = Endpoint(Answerer())
+    with others:
+        await endpoint.start("127.0.0.1", 0)
+        assert endpoint.port != others.getsockname()[1] != 0
+        await endpoint.close()
+        with pytest.raises(OSError, match="in use"):
+            await Endpoint(Answerer()).start("127.0.0.1", others.getsockname()[1])

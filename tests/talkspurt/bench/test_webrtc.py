@@ -9,7 +9,7 @@ from talkspurt.bench.webrtc_server import MODES
 @pytest.mark.parametrize("mode", MODES)
 async def test_every_server_speaks_to_the_receiver(mode: str) -> None:
     figures = await step(mode, 3, 1.0, core=None)
-    assert 0 < figures["packets_share"] < 1.1  # how many a second is the machine's affair
+    assert figures["packets_share"] > 0  # how many in a second of its own is the machine's affair
     assert figures["decoded"] > 0 and figures["undecodable"] == 0
     assert figures["gap_error_ms"]["n"] > 0 and figures["cpu_us_per_packet"] > 0
 
