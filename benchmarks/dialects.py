@@ -24,7 +24,6 @@ import asyncio
 import json
 import random
 import re
-import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -36,6 +35,7 @@ import aiohttp
 import numpy as np
 import uvloop
 
+from talkspurt.bench.ports import free_port
 from talkspurt.bench.results import commit, machine
 from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
 from talkspurt.simulator.audiosocket_leg import AudioSocketLeg
@@ -261,16 +261,9 @@ def dialects() -> Iterator[str]:
     yield SipCarrier.dialect
 
 
-def free_port() -> int:
-    """One that nobody has now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 async def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     """All dialects, one after the other; returns the rows."""
-    ports = [free_port(), free_port(), min(free_port(), 65_000) & ~1]  # RTP takes pairs
+    ports = [free_port(), free_port(), free_port(22)]
     rows = []
     async with serving(None, environment(ports)) as server:
         for dialect in args.dialects:

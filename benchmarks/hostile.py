@@ -24,7 +24,6 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -54,6 +53,7 @@ from gateway.listener.server import raise_open_files
 from talkspurt.bench.calls import ROUTE as BENCH_ROUTE
 from talkspurt.bench.calls import CallLoad, CallLoadSettings, Talking
 from talkspurt.bench.load import STANDARD, read_load
+from talkspurt.bench.ports import free_port
 from talkspurt.bench.results import commit, machine, write
 from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
 from talkspurt.simulator.carrier_leg import CarrierLeg, Leg, Uplink
@@ -355,7 +355,7 @@ async def _measure(
     settings: Settings, folder: Path, names: Sequence[str], keep: Callable[[str, Figures], None]
 ) -> None:
     """Measure the rows of these names on one server, and ``keep`` each as soon as it is there."""
-    sip = _free_port()
+    sip = free_port()
     (folder / "clips").mkdir()
     for name, data in hurtful_sounds().items():
         (folder / "clips" / name).write_bytes(data)
@@ -386,12 +386,6 @@ async def _measure(
         finally:
             calling.cancel()
             await asyncio.wait({calling})
-
-
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 # --- secrets ---------------------------------------------------------------------------------------------------------

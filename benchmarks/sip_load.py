@@ -30,6 +30,7 @@ import aiohttp
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
+from talkspurt.bench.ports import free_port
 from talkspurt.bench.results import commit, machine
 from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
 from voicecodecs.g711 import encode_ulaw
@@ -255,9 +256,7 @@ async def measure(settings: Settings, steps: Sequence[str]) -> dict[str, Any]:
     """Every step on one server after the other."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-            free.bind(("127.0.0.1", 0))
-            port: int = free.getsockname()[1]
+        port = free_port()
         tone = 8000 * np.sin(2 * np.pi * 440 / 8000 * np.arange(8000))
         (folder / "tone.ulaw").write_bytes(encode_ulaw(tone.astype(np.int16)))
         config = _CONFIG.format(

@@ -7,6 +7,7 @@ compared with another: the question is whether a phrase is in it, but for a shar
 from __future__ import annotations
 
 import re
+import threading
 import wave
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,10 @@ _WRONG = 0.35
 """The share of letters of a phrase that may be wrong. Of the letters of another sentence, six of ten are."""
 
 
+_HEARING = threading.Lock()
+"""Two transcripts at a time by one network turn out wrong, and may have any bytes in them."""
+
+
 @cache
 def _network() -> object:
     from moonshine_voice import ModelArch, Transcriber, get_model_path
@@ -33,8 +38,9 @@ def transcript(pcm: NDArray[np.float32], rate: int) -> str:
     """What the recogniser takes mono audio for, full scale 1, ``rate`` in Hz."""
     up = Resampler(rate, 16000)
     sound = np.concatenate((up.process(pcm), up.flush(), np.zeros(8000, np.float32)))
-    lines = _network().transcribe_without_streaming(sound.tolist(), 16000).lines  # type: ignore[attr-defined]
-    return " ".join(line.text for line in lines)
+    with _HEARING:
+        lines = _network().transcribe_without_streaming(sound.tolist(), 16000).lines  # type: ignore[attr-defined]
+        return " ".join(line.text for line in lines)
 
 
 def transcript_of(recording: Path) -> str:

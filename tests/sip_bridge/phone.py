@@ -212,8 +212,12 @@ class Phone:
 
     def _socket(self, port: int = 0) -> socket.socket:
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        made.setblocking(False)
-        made.bind((self.address, port))
+        try:
+            made.setblocking(False)
+            made.bind((self.address, port))
+        except (OSError, OverflowError):
+            made.close()
+            raise
         return made
 
     def _media(self) -> tuple[socket.socket, socket.socket]:
