@@ -91,7 +91,9 @@ class Admission:
             size = min((size for size in warm if size >= rows), default=max(warm))
             self._slowdown += _SLOWDOWN_SMOOTHING * (seconds / warm[size] - self._slowdown)
             return
-        key = (shape, 1 << (rows - 1).bit_length())
+        size = 1 << (rows - 1).bit_length()
+        # Last chunks make the larger batches the shorter the clauses are, so a size would stand for some clauses only.
+        key = (shape, min(size, 2) if shape == "whole" else size)
         cost = seconds / rows
         before = self._costs.get(key, cost)
         self._costs[key] = before + _SMOOTHING * (cost - before)

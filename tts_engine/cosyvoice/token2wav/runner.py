@@ -21,7 +21,7 @@ from tts_engine.cosyvoice.models.config import FRAMES_PER_TOKEN, LOOK_AHEAD_TOKE
 from tts_engine.cosyvoice.models.flow import Flow, FlowCache, FlowRows, place_prompt
 from tts_engine.cosyvoice.token2wav.batch import Vocoder, WaveBatch, WaveState
 from tts_engine.cosyvoice.token2wav.rendering import Voice
-from tts_engine.cosyvoice.token2wav.scheduler import Row, Shape
+from tts_engine.cosyvoice.token2wav.scheduler import WHOLE_CHUNKS, Row, Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +41,10 @@ class RunnerConfig:
     """Batch sizes of the graphs."""
     staged_rows: Sequence[int] = (1, 4, 8, 16)
     """The same of the graphs that run in stages, for chunks that nobody awaits."""
-    whole_rows: Sequence[int] = (1, 2)
-    whole_chunks: Sequence[int] = (8, 12, 16, 24)
+    whole_rows: Sequence[int] = (1, 2, 3, 4)
+    whole_chunks: Sequence[int] = (6, 7, 8, 9, 10, 12, 16, 24)
     """Sizes of the graphs for last chunks by full attention, in chunks of prompt and clause. A longer clause runs
-    without a graph."""
+    without a graph. Of more than two rows there are those that the scheduler makes (``WHOLE_CHUNKS``)."""
 
 
 class ModelRunner:
@@ -217,6 +217,7 @@ class ModelRunner:
                 ("whole", rows, chunks)
                 for chunks in sorted(config.whole_chunks, reverse=True)
                 for rows in sorted(config.whole_rows, reverse=True)
+                if rows <= 2 or rows * chunks <= WHOLE_CHUNKS
             ]
         return graphs
 

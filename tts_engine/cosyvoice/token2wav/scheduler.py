@@ -23,6 +23,9 @@ from tts_engine.synthesizer import Hearing
 Shape = Literal["chunk", "whole"]
 """``chunk``: one chunk on top of the caches. ``whole``: a last chunk, computed with everything before it."""
 
+WHOLE_CHUNKS = 32
+"""See ``SchedulerConfig.whole_chunks``; the runner prepares batches up to that."""
+
 Owner = TypeVar("Owner")
 
 
@@ -39,8 +42,10 @@ class SchedulerConfig:
     long."""
     calm_s: float = 1.0
     """A clause with more seconds of sound in hand is not short."""
-    whole_rows: int = 2
+    whole_rows: int = 4
     """Most clauses in a batch of last chunks of shape ``whole``."""
+    whole_chunks: int = WHOLE_CHUNKS
+    """Most chunks in such a batch of more than two clauses, with prompts and padding. As many take 39 ms on an H200."""
     tight_s: float = 0.1
     """A clause with fewer seconds of sound in hand is as urgent as a first chunk."""
     patient_s: float = 0.3
@@ -58,6 +63,8 @@ class Candidate(Generic[Owner]):
     """Seconds until the caller hears silence. 0: somebody waits for a first chunk."""
     since: float
     """Monotonic second at which the job was submitted, earlier by ``Hearing.head_start_s``."""
+    chunks: int = 1
+    """Size: number of chunks that are computed, with the prompt's for ``whole``."""
 
 
 def choose(candidates: Iterable[Candidate[Owner]], config: SchedulerConfig) -> Sequence[Candidate[Owner]]:
@@ -66,7 +73,8 @@ def choose(candidates: Iterable[Candidate[Owner]], config: SchedulerConfig) -> S
     First chunks and clauses with almost no sound left come first, in the order in which they came, those of higher
     priority a little earlier. Then comes the least
     slack. Jobs that nobody awaits must not make an awaited batch slower, so they only fill it up to the power of two
-    that it runs with.
+    that it runs with. A batch of last chunks computes all rows at the length of the longest, so those whose length is
+    nearest come along.
     """
 
     def urgency(c: Candidate[Owner]) -> float:
@@ -84,6 +92,10 @@ def choose(candidates: Iterable[Candidate[Owner]], config: SchedulerConfig) -> S
         if leader.shape == "chunk" and awaited >= 0.75 * config.burst_rows:
             rows = config.burst_rows
         rows = min(rows, 1 << (awaited - 1).bit_length())
+    if leader.shape == "whole":
+        alike.sort(key=lambda c: (urgency(c) > 0, abs(c.chunks - leader.chunks)))
+        while rows > 2 and rows * max(c.chunks for c in alike[:rows]) > config.whole_chunks:
+            rows -= 1
     return alike[:rows]
 
 
@@ -315,8 +327,8 @@ class Scheduler:
         These are awaited chunks. There are none while a clause in the long batch is short of sound.
 
         So an awaited chunk waits for one stage at most of work that nobody awaits: on an H200 3.3 ms behind 8 chunks,
-        3.9 behind two last chunks, 5.2 behind 16 chunks (measured batches, divided by their stages). It waits for all
-        of a batch of chunks that were awaited before it, and of one whose callers are short of sound.
+        3.9 behind last chunks of 32 chunks, 5.2 behind 16 chunks (measured batches, divided by their stages). It waits
+        for all of a batch of chunks that were awaited before it, and of one whose callers are short of sound.
         """
         config = self._config
         least_s = config.patient_s if running[0].shape == "whole" else config.tight_s
@@ -350,7 +362,12 @@ class Scheduler:
     def _candidate(self, job: Job, now: float) -> Candidate[Job]:
         hearing = job.rendering.playhead
         since = job.since - hearing.head_start_s
-        return Candidate(owner=job, shape=job.shape, slack_s=hearing.slack_s(now), since=since)
+        chunks = 1 if job.shape == "chunk" else -(-self._whole_tokens(job) // self._chunk)
+        return Candidate(owner=job, shape=job.shape, slack_s=hearing.slack_s(now), since=since, chunks=chunks)
+
+    def _whole_tokens(self, job: Job) -> int:
+        """Return the number of tokens of prompt and clause up to the end of the job's chunk."""
+        return len(job.rendering.voice.prompt_tokens) + job.rendering.sounded + job.count
 
     def _make_room(self, job: Job, running: Sequence[Rendering], now: float) -> bool:
         """Give the clause a slot and the blocks that it writes next. Return False if there is no room now."""

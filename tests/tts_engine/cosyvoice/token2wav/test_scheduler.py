@@ -76,6 +76,21 @@ def test_who_is_not_awaited_takes_only_what_is_left_of_a_power_of_two() -> None:
     assert owners(*others, awaited[0]) == ["0"]
 
 
+@pytest.mark.parametrize(("lengths", "together"), [((8, 8, 8, 8, 8), 4), ((10, 10, 10, 10), 3), ((12, 12, 12), 2)])
+def test_short_last_chunks_make_larger_batches(lengths: tuple[int, ...], together: int) -> None:
+    last = [Candidate(owner=n, shape="whole", slack_s=1.0 + n, since=0.0, chunks=c) for n, c in enumerate(lengths)]
+    assert [c.owner for c in choose(last, CONFIG)] == list(range(together))
+
+
+def test_last_chunks_of_like_length_go_together_but_never_before_an_awaited_one() -> None:
+    def last(owner: str, slack_s: float, chunks: int) -> Candidate[str]:
+        return Candidate(owner=owner, shape="whole", slack_s=slack_s, since=0.0, chunks=chunks)
+
+    leader, long, near = last("leader", 0.5, 6), last("long", 0.6, 16), last("near", 3.0, 7)
+    assert owners(long, near, leader, last("as long", 2.0, 6)) == ["leader", "as long", "near"]
+    assert owners(long, near, last("awaited", 0.0, 6), last("too", 0.05, 24)) == ["awaited", "too"]
+
+
 def test_what_nobody_waits_for_comes_last() -> None:
     assert owners(candidate("ahead", "chunk", 1e6), candidate("spoken", "whole", 3.0)) == ["spoken"]
 
