@@ -13,6 +13,7 @@ its weights are random; random weights speak noise at the real speed.
 ``held:A:B`` as ``http``, from A requests a second on in steps of B, until the p95 of the first sound is over 100 ms,
              one of 200 has a gap, or one is refused; the rate before that is the one that was held.
 ``full:N``   N HTTP clients who ask for their next text as soon as they have the one before: the sound made a second.
+``cut:N:S``  N callers in conversation for S seconds, who cancel half of all turns in mid-speech.
 ``kill:N:S`` N callers in conversation for S seconds; after a quarter of them, one engine of several is killed.
 
 Several GPUs: ``--devices cuda:0,cuda:1``. The row then says so. Every row but ``kill`` says how many processor cores
@@ -47,6 +48,7 @@ from talkspurt.bench.engine_killed import EngineKilled
 from talkspurt.bench.http_load import HttpLoad
 from talkspurt.bench.load import Load, read_load, standard_load
 from talkspurt.bench.results import commit, machine
+from talkspurt.bench.server_metrics import Buckets, histograms, quantiles_ms
 from talkspurt.bench.server_process import ServerUnderTest, overrides, serving
 from talkspurt.cli import main as talkspurt
 
@@ -56,6 +58,8 @@ _CALLS = 400
 _TURNS = 20_000
 _HELD_P95_MS = 100.0
 _HELD_GAP_FREE = 0.995
+_CUT_SHARE = 0.5
+_FREED = "talkspurt_engine_freed_seconds"
 _RAMP_S = 4.0
 """How long clients ask before the sound is counted that they get."""
 
@@ -116,6 +120,19 @@ async def kill_row(server: ServerUnderTest, calls: int, source: Load, seconds: f
     return {**pattern.figures(load), **load.figures()}
 
 
+async def cut_row(server: ServerUnderTest, calls: int, source: Load, seconds: float) -> dict[str, Any]:
+    load = CallLoad(CallLoadSettings(calls=calls, seconds=seconds, cancel_share=_CUT_SHARE), source, Conversations())
+    before = await freed(server)
+    await load.run(server.address, measured=lambda begins: None)
+    return {"engine_freed_ms": quantiles_ms(before, await freed(server)), **load.figures()}
+
+
+async def freed(server: ServerUnderTest) -> Buckets:
+    """What the engine has counted so far of the time from cancel until it worked on the turn no more."""
+    async with aiohttp.request("GET", f"http://{server.address}/metrics") as answer:
+        return histograms(await answer.text(), [_FREED])[_FREED]
+
+
 async def call_row(server: ServerUnderTest, calls: int, source: Load, seconds: float, *, burst: bool) -> dict[str, Any]:
     settings = CallLoadSettings(calls=calls, seconds=seconds, tokens_per_s=0.0 if burst else 40.0)
     load = CallLoad(settings, source, Bursts() if burst else Conversations())
@@ -134,10 +151,10 @@ async def run_row(server: ServerUnderTest, row: str, source: Load, seconds: floa
         return await held_row(server, first, step, source, seconds)
     if kind == "full":
         return await full_row(server, int(value), source, seconds)
-    if kind == "kill":
+    if kind in ("cut", "kill"):
         callers, _, lasts_s = value.partition(":")
-        return await kill_row(server, int(callers), source, float(lasts_s))
-    raise SystemExit(f"row {row!r} is none of call:N, burst:N, http:RATE, held:RATE:STEP, full:N, kill:N:SECONDS")
+        return await (cut_row if kind == "cut" else kill_row)(server, int(callers), source, float(lasts_s))
+    raise SystemExit(f"row {row!r} is none of call:N, burst:N, http:RATE, held:RATE:STEP, full:N, cut:N:S, kill:N:S")
 
 
 async def with_cores(server: ServerUnderTest, row: Awaitable[dict[str, Any]]) -> dict[str, Any]:
