@@ -206,7 +206,7 @@ async def _call_step(settings: Settings, calls: int, load: Load, server: ServerU
     )
     if isinstance(pattern, Talking):
         rate = CARRIERS[step.settings.dialect](0, {}).format.sample_rate
-        await asyncio.to_thread(_render, server.address, pattern.texts, rate)
+        await asyncio.to_thread(render, server.address, pattern.texts, rate)
     made_before = await asyncio.to_thread(_made, server.address)
     before = await asyncio.to_thread(_histograms, server.address)
     await step.run(server.address, measured=lambda begins: marks.append((*server.cpu_s(), machine_cpu_s())))
@@ -250,7 +250,7 @@ def _made(address: str) -> int:
     return int(counted(_exposition(address), "talkspurt_text_cache_requests_total", outcome="miss"))
 
 
-def _render(address: str, texts: Sequence[str], sample_rate: int) -> None:
+def render(address: str, texts: Sequence[str], sample_rate: int) -> None:
     """Have the engine speak every text once, at the line's rate, since it remembers sound by rate. From its cache, a
     text costs no more than a model elsewhere would here, so what is measured is the gateway's own core."""
     for text in texts:
