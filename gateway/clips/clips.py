@@ -323,7 +323,7 @@ def decode(data: bytes) -> _Clip:
     blocks: list[NDArray[np.int16]] = []
     samples = 0
     try:
-        with av.open(io.BytesIO(data), "r", format=_container(data)) as container:
+        with av.open(io.BytesIO(data), "r", format=_container(data), metadata_errors="replace") as container:
             if not container.streams.audio:
                 raise ClipError("play.source holds no audio stream")
             stream = container.streams.audio[0]

@@ -95,6 +95,13 @@ async def test_every_format_is_heard_at_its_pitch_and_length(
     assert len(pcm) == pytest.approx(8000, abs=700)  # mp3 pads its frames
 
 
+async def test_tags_in_another_encoding_than_utf_8_are_no_matter(tmp_path: Path) -> None:
+    tag = b"INFOINAM" + (6).to_bytes(4, "little") + "Café\0\0".encode("latin-1")
+    (tmp_path / "a.wav").write_bytes(WAV[:12] + b"LIST" + len(tag).to_bytes(4, "little") + tag + WAV[12:])
+    async with clips_in(tmp_path) as clips:
+        assert len(await heard(await clips.open("a.wav", ULAW, 1))) == 8000
+
+
 async def test_loop_repeats_without_a_hole(tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(WAV)
     async with clips_in(tmp_path) as clips:

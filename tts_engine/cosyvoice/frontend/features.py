@@ -62,7 +62,7 @@ def load_wav(data: bytes) -> tuple[Floats, int]:
 
     try:
         # The format is fixed, because a probing demuxer would follow play lists to files and addresses of the uploader.
-        with av.open(io.BytesIO(data), "r", format="wav") as container:
+        with av.open(io.BytesIO(data), "r", format="wav", metadata_errors="replace") as container:
             stream = container.streams.audio[0]
             rate = stream.rate
             if rate not in REFERENCE_HZ:
