@@ -498,7 +498,7 @@ class RecordingConfig(Section):
     """Stereo WAV files of calls: the left channel is the caller, the right one is the bot as the caller heard it."""
 
     folder: LocalPath = ""
-    """Folder for recordings. Empty: no route records."""
+    """Folder for recordings, made at the start if it is not there. Empty: no route records."""
     max_s: float = Field(3600.0, gt=0)
     """Longest recording, seconds."""
     max_rate: int = Field(48_000, ge=8000)

@@ -461,11 +461,20 @@ async def gateway(config: Config, engine: GrpcEngine, place: Place | None = None
         if made.records_webhook is not None:
             watches.append(made.records_webhook.run())
         recording = config.recording
+        if recording.folder:
+            await asyncio.to_thread(_make_folder, Path(recording.folder))
         if recording.folder and recording.keep_days is not None and made.is_first:
             watches.append(delete_old(Path(recording.folder), keep_days=recording.keep_days))
         for watch in watches:
             stack.callback(asyncio.create_task(watch).cancel)
         yield made
+
+
+def _make_folder(recordings: Path) -> None:
+    try:
+        recordings.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as exc:  # it costs the recordings and no call
+        log.error("the folder of recordings cannot be made", extra={"why": str(exc)})
 
 
 async def _serve(config: Config) -> int:

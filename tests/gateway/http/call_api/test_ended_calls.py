@@ -154,15 +154,16 @@ async def test_views_beside_a_hung_disk_are_refused_and_hold_few_threads(
 
 @pytest.mark.parametrize("key", [None, "5a" * 32])
 async def test_the_recording_of_a_call_comes_as_wav(tmp_path: Path, key: str | None) -> None:
+    folder = tmp_path / "made" / "at start"
     sections: dict[str, Any] = {
         "calls": {"folder": str(tmp_path / "calls")},
-        "recording": {"folder": str(tmp_path), "encrypt": key},
+        "recording": {"folder": str(folder), "encrypt": key},
         "routes": {"default": {"recording": True, "interruptible": "none"}},
     }
     async with api_gateway(tmp_path, **sections) as (gateway, _, url):
         call_id = await a_call(gateway, url)
         await logged(url, call_id)
-        await until(lambda: list(tmp_path.glob("VX*.wav*")), "the end of the recording")
+        await until(lambda: list(folder.glob("VX*.wav*")), "the end of the recording")
         shown = await get(f"{url}/v1/calls/{call_id}")
         assert shown["recording"] and shown["entries"][0]["text"] is None and shown["entries"][1]["digit"] is None
         with wave.open(io.BytesIO(await get(f"{url}/v1/calls/{call_id}/recording"))) as sound:
