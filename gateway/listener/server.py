@@ -1,5 +1,6 @@
 """One port for everything. A small protocol reads the head of the first request, and passes ``/media/*`` to the frame
-path and all else to the HTTP application. It also accepts, drains, and limits connections per address.
+path and all else to the HTTP application, which gives the connection back if a later request asks for ``/media/*``. It
+also accepts, drains, and limits connections per address.
 
 Measured before the choice: a frame on picows costs half of a frame on aiohttp in both directions, while a stack of our
 own for REST and pages would gain nothing.
@@ -37,6 +38,7 @@ from gateway.tokens import StreamToken
 
 log = logging.getLogger(__name__)
 
+_MEDIA = "/media/"
 _HEAD_BYTES = 16 * 1024
 _SWEEP_S = 1.0
 MAX_OPEN_FILES = 65536
@@ -97,25 +99,27 @@ class _Switch(asyncio.Protocol):
             return
         self._timer.cancel()
         path = bytes(self._head[:end]).partition(b"\r\n")[0].split(b" ")[1:2]
-        if path and path[0].startswith(b"/media/"):
-            peer = self._transport.get_extra_info("peername")
-            self._server.sockets.begin(self._transport, now=self._server.now())
-            media = self._server.media_protocol(str(peer[0]) if peer is not None else "")
-            self._transport.set_protocol(media)
-            media.connection_made(self._transport)
-            rest = memoryview(bytes(self._head))
-            while len(rest):
-                room = media.get_buffer(len(rest))
-                taken = min(len(room), len(rest))
-                room[:taken] = rest[:taken]
-                media.buffer_updated(taken)
-                rest = rest[taken:]
+        if path and path[0].startswith(_MEDIA.encode()):
+            self._server.begin_media(self._transport, bytes(self._head))
         else:
             self._server.opening.discard(self._transport)
             http = self._server.http_protocol()
             self._transport.set_protocol(http)
             http.connection_made(PassedOn(self._transport, bytes(self._head)) if self._sibling else self._transport)
             http.data_received(bytes(self._head))
+
+
+class _Behind:
+    """Gets from aiohttp what came behind the head of a request that asks for an upgrade."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        self.data += data
+        return False, b""
+
+    def feed_eof(self) -> None: ...
 
 
 class GatewayServer:
@@ -239,7 +243,7 @@ class GatewayServer:
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     def _watched(self) -> Any:
-        """Return a middleware that tells which connections are in use."""
+        """Return a middleware that tells which connections are in use, and takes those that become media streams."""
 
         @web.middleware
         async def watch(
@@ -248,6 +252,9 @@ class GatewayServer:
             transport = request.transport
             if transport is None:
                 return await handler(request)
+            if request.raw_path.startswith(_MEDIA):
+                self._take_over(request, transport)
+                raise asyncio.CancelledError  # for aiohttp the connection is lost
             self.sockets.begin(transport, now=self.now(), whole=request.content.is_eof)
             try:
                 return await handler(request)
@@ -255,6 +262,35 @@ class GatewayServer:
                 self.sockets.end(transport, now=self.now())
 
         return watch
+
+    def _take_over(self, request: web.Request, transport: asyncio.Transport) -> None:
+        """Make a media stream of a connection that has carried other requests: proxies use their connections again."""
+        http, behind = request.protocol, _Behind()
+        http.set_parser(cast(Any, behind))
+        http.transport = None  # else it would close the connection
+        http.connection_lost(None)
+        version = request.version
+        lines = [
+            f"{request.method} {request.raw_path} HTTP/{version.major}.{version.minor}".encode(errors="surrogateescape")
+        ]
+        lines += [name + b": " + value for name, value in request.raw_headers]
+        self.opening.add(transport)
+        self.begin_media(transport, b"\r\n".join([*lines, b"", behind.data]))
+
+    def begin_media(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Hand a connection to the frame path. ``data`` is what has been read: the request's head and all behind it."""
+        peer = transport.get_extra_info("peername")
+        self.sockets.begin(transport, now=self.now())
+        media = self.media_protocol(str(peer[0]) if peer is not None else "")
+        transport.set_protocol(media)
+        media.connection_made(transport)
+        rest = memoryview(data)
+        while len(rest):
+            room = media.get_buffer(len(rest))
+            taken = min(len(room), len(rest))
+            room[:taken] = rest[:taken]
+            media.buffer_updated(taken)
+            rest = rest[taken:]
 
     def http_protocol(self) -> Any:
         """Return a protocol of the HTTP application for one connection."""

@@ -25,7 +25,7 @@ from gateway.seams.incoming import IncomingCall
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.peer_socket import PeerError
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 every = pytest.mark.parametrize("dialect", SERVED)
 
@@ -304,6 +304,46 @@ async def test_a_refused_stream_is_counted_by_its_reason() -> None:
         await until(lambda reason=reason: refused[-1:] == [reason])  # type: ignore[misc]
         await leg.aclose()
     await made.server.aclose()
+
+
+async def test_a_stream_may_be_a_later_request_of_a_connection(line: Line) -> None:
+    """Proxies use their connections to us again."""
+    address, refused = ("127.0.0.1", line.server.port), list[str]()
+    line.server.on_rejected = refused.append
+    upgrade = (
+        b"GET /media/%s HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    start = str(CARRIERS["twilio"](7, {}).opening()[-1]).encode()
+    frame = b"\x81\xfe" + len(start).to_bytes(2) + bytes(4) + start  # masked with zeros
+
+    async def used() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection that has carried a request."""
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert b" 404 " in await reader.readline()
+        await reader.readuntil(b"404: Not Found")
+        return reader, writer
+
+    async with asyncio.timeout(PATIENCE_S):
+        reader, writer = await used()
+        asked = upgrade % b"twilio/default" + frame
+        for piece in (asked[:90], asked[90:-40], asked[-40:]):
+            writer.write(piece)
+            await asyncio.sleep(0.01)
+        assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+        await until(lambda: bool(line.calls))
+        (call,) = line.calls
+        assert not line.server.opening and not line.server.sockets.sweep(now=line.server.now() + 1e6), "a call stays"
+        call.connection.send_mark("0.1")
+        assert b'"0.1"' in await reader.readuntil(b"}}")
+        writer.close()
+        await until(lambda: bool(call.closed))
+
+        reader, writer = await used()
+        writer.write(upgrade % b"nosuch")
+        assert (await reader.read()).startswith(b"HTTP/1.1 404 ") and refused == ["not_found"]
+        writer.close()
 
 
 async def test_an_upgrade_that_the_sockets_library_refuses_leaves_nothing_behind(line: Line) -> None:
