@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
-RENEW_S = 20.0
-"""A third of a lease."""
+RENEW_S = 1.0
+"""A quarter of a lease."""
 
 
 class LimitReached(Rejected):

@@ -17,8 +17,8 @@ from redis.exceptions import RedisError
 
 from gateway.limits.quota import WINDOW_S, Ask, Standing, Verdict
 
-LEASE_S = 60.0
-"""How long a name counts that nobody renews."""
+LEASE_S = 4.0
+"""How long a name counts that nobody renews: as long as a gateway that is gone is believed to have its calls."""
 
 FAULTS = (RedisError, OSError, TimeoutError)
 """What a Redis that is gone, slow or no Redis raises."""
@@ -117,10 +117,13 @@ class SharedQuotas:
         """Hold what is held for ``LEASE_S`` more, also where Redis has forgotten it."""
         seconds, microseconds = await cast("Any", self._redis.time())
         until_ms = seconds * 1000 + microseconds // 1000 + round(LEASE_S * 1000)
+        held: dict[str, dict[str, int]] = {}
+        for ask in asks:
+            held.setdefault(_key(ask), {})[ask.holder] = until_ms
         async with self._redis.pipeline(transaction=False) as pipeline:
-            for ask in asks:
-                pipeline.zadd(_key(ask), {ask.holder: until_ms})
-                pipeline.pexpire(_key(ask), round(LEASE_S * 2000))
+            for key, holders in held.items():
+                pipeline.zadd(key, holders)
+                pipeline.pexpire(key, round(LEASE_S * 2000))
             await pipeline.execute()
 
     async def release(self, ask: Ask) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.config import LimitsConfig
 from gateway.errors import Rejected
-from gateway.limits.limiter import PAUSE_S, Limiter, LimitReached
+from gateway.limits.limiter import PAUSE_S, RENEW_S, Limiter, LimitReached
 from gateway.limits.quota import Ask, Verdict
 
 NOWHERE = "redis://127.0.0.1:1/0"  # tcpmux: nobody listens
@@ -141,7 +141,7 @@ async def test_what_is_held_is_renewed_and_told_again_to_a_redis_that_comes_back
     limits._shared, redis.there = redis, True  # type: ignore[assignment]
     watch = asyncio.create_task(limits.watch())
     async with limits.held("shop", "calls", "before"):
-        await asyncio.sleep(21)
+        await asyncio.sleep(1.5 * RENEW_S)
         assert redis.renewed == ["before"]
         redis.there = False
         async with limits.held("shop", "calls", "meanwhile"):
