@@ -101,6 +101,10 @@ class ServerConfig(Section):
     carry more calls where each has a core beside those of the engine. With 1 there is one process."""
     drain_s: float = Field(30.0, ge=0)
     """How long live calls may go on after SIGTERM, seconds. More loses fewer calls; less restarts sooner."""
+    drain_notice_s: float = Field(0.0, ge=0)
+    """How long new calls are still taken after SIGTERM while `/readyz` answers 503 already, seconds; `drain_s` begins
+    then. Behind HAProxy or Envoy set a second more than their checks take to notice (3 with our samples), else calls
+    that they send meanwhile are refused. Alone, and behind Kamailio, which tries another gateway, it only delays."""
     insecure: bool = False
     """Serve `/`, `/v1` and `/metrics` beyond loopback without `auth`. Only inside a trusted network, never with
     `public_url`."""

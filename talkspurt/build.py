@@ -371,11 +371,14 @@ class Gateway:
             self.directory.overloaded = too_much
 
     async def drain(self) -> None:
-        """Take no new calls. Live calls may finish within ``server.drain_s``; then the rest is hung up.
+        """Take no new calls after ``server.drain_notice_s``. Live calls may finish within ``server.drain_s``; then the
+        rest is hung up.
 
         The listener stays open: it answers new calls with 503, tells readiness, and lets lost managers back to live
         calls.
         """
+        self.directory.leaving = True
+        await asyncio.sleep(self.config.server.drain_notice_s)
         if self.sip is not None:
             self.sip.drain()
         await self.calls.drain(self.config.server.drain_s)

@@ -90,6 +90,8 @@ class LocalDirectory(Generic[C]):
         self.limit = limit
         self.worker = worker
         self.gateway = gateway
+        self.leaving = False
+        """Does the process end soon? Who looks at readiness sends no calls then; those that come are still taken."""
         self.draining = False
         self.overloaded = False
         """Is there so much to do that one more call would cost the others their quality?"""

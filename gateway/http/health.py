@@ -82,7 +82,7 @@ class Health:
 
     def why_not_ready(self) -> str:
         """What is missing before calls may come; empty if nothing is."""
-        if self._directory.draining:
+        if self._directory.draining or self._directory.leaving:
             return "draining"
         if self._directory.overloaded:
             return "overloaded"

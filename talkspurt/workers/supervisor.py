@@ -77,8 +77,9 @@ class Worker(ChildProcess):
     """One worker, seen from the supervisor."""
 
     def __init__(self, index: int, config: Config, folder: Path) -> None:
+        drain_s = config.server.drain_notice_s + config.server.drain_s
         times = ChildTimes(
-            start_s=_START_S, hang_s=_HANG_S, end_s=config.server.drain_s + _AFTER_DRAIN_S,
+            start_s=_START_S, hang_s=_HANG_S, end_s=drain_s + _AFTER_DRAIN_S,
             restart_backoff_s=_BACKOFF_S,
         )  # fmt: skip
         super().__init__(f"worker {index}", "talkspurt.workers.worker", times=times)
