@@ -102,6 +102,26 @@ def test_a_caller_who_hangs_up_ends_every_turn_and_its_work_and_then_the_line() 
     assert "closed a" in lines and "Ended(reason='hangup'" in lines[-3] and lines[-2] == "line closed"
 
 
+def test_a_slow_engine_costs_pauses_and_no_words_and_the_next_turn_has_none() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.engine_s = 1.0  # for a word that lasts 0.2 s
+        call.say(Text(token="one two three four five six", last=True, turn="slow"))
+        await call.run(8.0)
+        call.engine_s = 0.0
+        call.say(Text(token="seven eight nine", last=True, turn="quick"))
+        await call.run(2.0)
+
+    lines = lines_of(scene)
+    heard = [line for line in lines if line.startswith("frame ")]
+    assert heard == [f"frame slow/{word}" for word in range(1, 7) for _ in range(10)] + [
+        f"frame quick/{word}" for word in range(1, 4) for _ in range(10)
+    ]
+    over = lines.index("turn ended finished")
+    gaps = [at for at, line in enumerate(lines) if line.startswith("gap ")]
+    assert 1 <= len(gaps) <= 5 and max(gaps) < over, "none but between the slow words"
+    assert f"'gaps': {len(gaps)}" in next(line for line in lines if "'slow', event='finished'" in line)
+
+
 def test_the_engine_is_read_on_when_there_is_room_again() -> None:
     async def scene(call: VirtualSession) -> None:
         call.say(Text(token="a b c d e f g h i j k l m n o p q r s t u", last=True))
