@@ -260,7 +260,7 @@ class Bench:
         self._neighbour = neighbour
         host, _, port = server.address.partition(":")
         self._http, self._sip = (host, int(port)), sip
-        self._clock = np.memmap(folder / "clock", np.float64, "r+", shape=(2,))
+        self._clock = np.memmap(folder / "clock", np.float64, "r+", shape=(3,))
 
     async def row(self, attacks: Sequence[str], settings: Settings) -> Figures:
         """Measure calm and attacked windows in turn."""
@@ -286,7 +286,7 @@ class Bench:
             await asyncio.sleep(0.05)
             highest = max(highest, self._server.gateway_rss_mb())
         until = time.monotonic()
-        stall, held_up = (float(value) * 1000 for value in self._clock)
+        stall, held_up, collection = (float(value) * 1000 for value in self._clock)
         honest.over = True
         peers.cancel()
         await asyncio.wait({peers})
@@ -294,6 +294,7 @@ class Bench:
             "attacks": list(attacks),
             "loop_stall_ms": round(stall, 1),
             "loop_held_up_ms": round(held_up, 1),
+            "longest_collection_ms": round(collection, 1),
             "pacing_error_ms": self._pacing(since, until),
             "gaps": self._gaps() - gaps,
             "call_errors": self._errors() - errors,

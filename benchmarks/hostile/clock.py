@@ -2,12 +2,14 @@
 
     python clock.py FOLDER DESCRIPTORS serve ...
 
-The clock ticks every millisecond. ``FOLDER/clock`` holds two numbers, seconds, that grow until somebody sets them to 0:
+The clock ticks every millisecond. ``FOLDER/clock`` holds three numbers, seconds, that grow until somebody sets them
+to 0:
 
 0. the most processor time that the loop's own thread used between two ticks: how long one piece of work, or all work
    that was ready at once, kept everything else waiting. A machine that does other things does not lengthen this.
 1. the longest time between two ticks, less the planned pause and less the time in which the thread had work but no
    core. Waiting for Python's lock, which another thread held, counts here.
+2. the most processor time that a collection of garbage used on the loop's thread. It is part of 0.
 
 ``FOLDER/log`` takes what the server writes to its standard error. DESCRIPTORS is the limit of open files.
 """
@@ -15,9 +17,11 @@ The clock ticks every millisecond. ``FOLDER/clock`` holds two numbers, seconds, 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -32,12 +36,22 @@ _PAUSE_S = 0.001
 
 class _Clock:
     def __init__(self, file: Path) -> None:
-        self._longest = np.memmap(file, np.float64, "w+", shape=(2,))
+        self._longest = np.memmap(file, np.float64, "w+", shape=(3,))
         self._loop = asyncio.get_running_loop()
         # The file stays that of the thread that opened it, which is the loop's.
         self._schedule = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        self._thread, self._collecting_since = threading.get_ident(), 0.0
+        gc.callbacks.append(self._collected)
         self._before = self._times()
         self._loop.call_later(_PAUSE_S, self._tick)
+
+    def _collected(self, phase: str, _: object) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        if phase == "start":
+            self._collecting_since = time.thread_time()
+        else:
+            self._longest[2] = max(self._longest[2], time.thread_time() - self._collecting_since)
 
     def _times(self) -> tuple[float, float, float]:
         """Return now, the thread's processor time, and its time on the run queue without a core, seconds."""
