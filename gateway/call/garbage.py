@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import resource
 import sys
 from collections.abc import Callable
 
@@ -22,13 +21,10 @@ _YOUNG = (700, 3)
 _NEVER = 1 << 30
 MOST_PENDING = 5
 """Collections of the second generation, at most 3,000 objects each, after which a full one comes even during calls."""
-GROWTH_NO_CALLS, GROWTH_FEW_CALLS, GROWTH = 16e6, 64e6, 512e6
-"""By how many bytes memory may grow since the last look at everything, until everything is looked at."""
-
-
-def most_memory() -> float:
-    """Return the most bytes that were resident so far. What grows again to where it was needs no collection."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1.0 if sys.platform == "darwin" else 1024.0)
+GROWTH_NO_CALLS, GROWTH_FEW_CALLS, GROWTH = 200_000, 1_000_000, 5_000_000
+"""By how many small blocks of memory, some 100 bytes each, there may be more than after the last look at everything,
+until everything is looked at. A call that is over leaves 300 of them. Large ones do not count: a whole file of speech
+comes and goes, and is no garbage."""
 
 
 def keep_what_exists() -> None:
@@ -40,12 +36,12 @@ def keep_what_exists() -> None:
 
 
 async def collect_between_calls(
-    calls: Callable[[], int], *, period_s: float = 0.2, memory: Callable[[], float] = most_memory
+    calls: Callable[[], int], *, period_s: float = 0.2, blocks: Callable[[], int] = sys.getallocatedblocks
 ) -> None:
     """Collect what is young while ``calls()`` is 0, or when ``MOST_PENDING`` is reached, and everything as the module
     says. Runs until cancelled."""
     most_calls = 0
-    at_last_look = memory()
+    at_last_look = blocks()
     while True:
         await asyncio.sleep(period_s)
         live = calls()
@@ -54,9 +50,9 @@ async def collect_between_calls(
         if not pending or (live and pending < MOST_PENDING):
             continue
         few = GROWTH_FEW_CALLS if live <= most_calls / 4 else GROWTH
-        if memory() - at_last_look > (few if live else GROWTH_NO_CALLS):
+        if blocks() - at_last_look > (few if live else GROWTH_NO_CALLS):
             keep_what_exists()
-            at_last_look, most_calls = memory(), live
+            at_last_look, most_calls = blocks(), live
         else:
             gc.collect()
             gc.freeze()

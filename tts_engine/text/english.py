@@ -67,6 +67,8 @@ _RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
         re.compile(r"\b(?:[\w-]+\.)+(?:com|org|net|edu|gov|io|co|uk|de|fr|info|biz|eu|ai|app|dev)\b(?:/[\w/.-]*)?"),
         _address,
     ),
+    # More groups than the voice has names for (its last is the decillion): not one quantity, but several.
+    (re.compile(r"(?<![\d,])\d+(?:,\d+){12,}"), lambda match: match.group().replace(",", ", ")),
     (re.compile(r"\b(\d{1,2})\.(\d{1,2})\.(\d{4})\b"), _dotted_date),
     (re.compile(r"\bUS(?=\$\d)"), ""),
     (re.compile(rf"(?<![\w.,$€£])({_NUMBER}) ?(€|\$|£|EUR\b|USD\b|GBP\b)"), _currency_after),

@@ -8,7 +8,7 @@ import logging
 import uuid
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
@@ -163,8 +163,9 @@ class Speech:
         response = web.StreamResponse(headers={"Content-Type": FORMATS[order.format].content_type})
         response.content_length = sum(map(len, pieces))
         await response.prepare(request)
-        for piece in pieces:  # half an hour is 86 MB, and the loop would copy them in one go
-            await response.write(piece)
+        with suppress(ConnectionResetError):  # the listener has left
+            for piece in pieces:  # half an hour is 86 MB, and the loop would copy them in one go
+                await response.write(piece)
         return response
 
     async def stream(self, request: web.Request) -> web.StreamResponse:

@@ -22,18 +22,18 @@ def note(phase, info):
         looked_at.append(len(gc.get_objects()))  # what is frozen is not among them
 
 gc.callbacks.append(note)
-calls, kept, bytes_used = 1, [], 0.0
+calls, kept, blocks = 1, [], 0
 
 def grow():
     kept.extend([] for _ in range(20_000))
     return asyncio.sleep(0.3)
 
 def collecting():
-    return asyncio.create_task(garbage.collect_between_calls(lambda: calls, period_s=0.1, memory=lambda: bytes_used))
+    return asyncio.create_task(garbage.collect_between_calls(lambda: calls, period_s=0.1, blocks=lambda: blocks))
 
 async def frozen_cycle(grown, calls_then):
     # A cycle becomes garbage after it was frozen. Is it gone once memory has grown, with ``calls_then`` calls?
-    global calls, bytes_used
+    global calls, blocks
     calls = 100
     watch = collecting()
     await asyncio.sleep(0)
@@ -43,7 +43,7 @@ async def frozen_cycle(grown, calls_then):
     del cycle
     await grow()
     assert gone() is not None
-    calls, bytes_used = calls_then, bytes_used + grown
+    calls, blocks = calls_then, blocks + grown
     await grow()
     watch.cancel()
     return gone() is None

@@ -25,6 +25,7 @@ from tts_engine.text.scripts import foreign_scripts, is_noise, is_speakable
         ("See https://www.example.com/a-b.", "See example dot com slash a dash b."),
         ("Mail jo.x@example.org now.", "Mail jo dot x at example dot org now."),
         ("e.g. 10k", "for example 10 thousand"),
+        (",".join(["12"] * 13), ", ".join(["12"] * 13)),  # no voice has a name for such a number
     ],
 )
 def test_what_the_voice_would_read_wrong_is_spelled_out(written: str, spoken: str) -> None:

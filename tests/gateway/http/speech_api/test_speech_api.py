@@ -6,6 +6,7 @@ import io
 import json
 import wave
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -177,14 +178,16 @@ async def test_a_listener_who_leaves_frees_the_engine(tmp_path: Path) -> None:
         await until(lambda: not engine._open)
 
 
+@pytest.mark.parametrize("path", ["/v1/tts/stream", "/v1/tts"])
 async def test_a_write_that_meets_the_listeners_end_is_no_error(
-    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: str, api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def write(response: web.StreamResponse, data: bytes) -> None:
         raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
 
     monkeypatch.setattr(web.StreamResponse, "write", write)
-    assert await api.speak("/v1/tts/stream", text=TEXT, format="pcm") == b""
+    with suppress(aiohttp.ClientPayloadError):
+        await api.speak(path, text=TEXT, format="pcm")
     assert "request failed" not in caplog.text
 
 
