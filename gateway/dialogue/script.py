@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 from pathlib import Path
@@ -23,6 +24,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 from gateway.config import Section
 from gateway.errors import GatewayError
 from gateway.seams.messages import (
+    Cancel,
     Dtmf,
     End,
     Error,
@@ -347,6 +349,19 @@ class _Wait(Enum):
     OVER = auto()
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The words that a gather took, and how the script stood before: the caller may go on with them (``continues``)."""
+
+    words: str
+    gather: Gather
+    step: str
+    next: int
+    tries: int
+    variables: dict[str, str]
+    speaking: frozenset[str]
+
+
 class ScriptMachine:
     """One call's walk through a script. ``start`` and the ``on_…`` methods return what the manager sends now.
 
@@ -381,6 +396,8 @@ class ScriptMachine:
         self._gather = Gather()
         self._collected = ""
         self._tries = 0
+        self._answer: _Answer | None = None
+        """What the latest final prompt answered. None: no gather took it, or a key came since."""
         self._target = TransferTo(target="-")
 
     @property
@@ -407,10 +424,11 @@ class ScriptMachine:
 
     def on_message(self, message: Outbound, now: float) -> list[Inbound]:
         match message:
-            case Dtmf(digit=digit) if self._wait is _Wait.GATHER:
-                return list(self._key(digit, now))
-            case Prompt(last=True, voice_prompt=words) if self._wait is _Wait.GATHER and self._gather.hears:
-                return list(self._words(words, now))
+            case Dtmf(digit=digit):
+                self._answer = None
+                return list(self._key(digit, now)) if self._wait is _Wait.GATHER else []
+            case Prompt(last=True):
+                return list(self._hear(message, now))
             case Info(name="clientSpeaking", value=value):
                 self._caller_speaks = value == "on"
                 self._rearm(now)
@@ -546,6 +564,26 @@ class ScriptMachine:
             yield from self._go_on(now)
         else:
             yield from self._again(now, came=bool(self._collected))
+
+    def _hear(self, prompt: Prompt, now: float) -> Iterator[Inbound]:
+        """Take an utterance of the caller. If it continues the one before, the script goes back to the gather that took
+        the first half, unsays what it has said since, and takes both as one answer."""
+        before, self._answer = self._answer, None
+        words = prompt.voice_prompt
+        if before is not None and prompt.continues and self._wait not in (_Wait.TRANSFER, _Wait.OVER):
+            words = f"{before.words} {words}"
+            for turn in sorted(self._speaking - before.speaking):
+                yield Cancel(turn=turn)
+            self._speaking &= before.speaking
+            self._gather, self._step, self._next, self._tries = before.gather, before.step, before.next, before.tries
+            self._variables = dict(before.variables)
+            self._wait = _Wait.GATHER
+        if self._wait is _Wait.GATHER and self._gather.hears:
+            self._answer = _Answer(
+                words, self._gather, self._step, self._next, self._tries, dict(self._variables),
+                frozenset(self._speaking),
+            )  # fmt: skip
+            yield from self._words(words, now)
 
     def _words(self, words: str, now: float) -> Iterator[Inbound]:
         self._variables["prompt"] = words

@@ -10,6 +10,7 @@ from gateway.config import DialogueConfig, RouteConfig
 from gateway.dialogue.line import setup_of
 from gateway.dialogue.script import ScriptError, ScriptMachine, load, parse, spoken_digits
 from gateway.seams.messages import (
+    Cancel,
     Dtmf,
     End,
     Error,
@@ -349,6 +350,44 @@ def test_words_that_are_not_understood_are_said_back() -> None:
     assert made.take() == ["Number?", "I heard Banana.", "Number?"]
     made.hears(Prompt(voice_prompt="I have no number.", lang="en-US", last=True))
     assert made.take() == ["None.", End()]
+
+
+ORDER = NUMBER.replace(
+    "    - say: Got {digits:spaced}.",
+    """    - say: Got {digits:spaced}.
+    - gather: {say: "Is that right?", prompts: [{match: "yes|one", goto: none}]}""",
+)
+
+
+def said(words: str, *, continues: bool = False) -> Prompt:
+    return Prompt(voice_prompt=words, lang="en-US", last=True, continues=continues)
+
+
+def test_what_the_caller_adds_to_an_answer_is_part_of_it() -> None:
+    made = Call(ORDER)
+    made.spoken()
+    made.hears(said("four seven"))
+    assert made.take() == ["Number?", "I heard four seven.", "Number?"]
+    made.hears(said("one", continues=True))
+    assert made.take() == [Cancel(turn="s2"), Cancel(turn="s3"), "Got 4 7 1.", "Is that right?"]
+    made.hears(TurnEvent(turn="s4", event="interrupted"))
+    made.hears(said("one", continues=True))  # no answer to the next question, which had not been asked
+    assert made.take() == [Cancel(turn="s5"), "Got 4 7 1 1.", "Is that right?"]
+    made.hears(said("one"))
+    assert made.take() == ["None.", End()]
+
+
+def test_an_answer_is_not_continued_behind_a_key_or_the_end() -> None:
+    made = Call(ORDER)
+    made.hears(said("four seven"))
+    made.keys("8")
+    made.take()
+    made.hears(said("four seven one", continues=True))
+    assert made.take() == ["Got 4 7 1.", "Is that right?"]
+    made.hears(said("yes"))
+    assert made.take() == ["None.", End()]
+    made.hears(said("no", continues=True))
+    assert made.take() == []
 
 
 def test_too_few_digits_are_not_understood_and_silence_is_nothing() -> None:
