@@ -64,8 +64,6 @@ class Call:
         elif kind == "interrupt":
             self._stop()
             self._keep_what_was_heard(self._turn, message["utteranceUntilInterrupt"])
-        elif kind == "mark" and self._leaving:
-            await self._send(**self._leaving)
         elif kind == "error":
             print("talkspurt:", message["description"], file=sys.stderr)
 
@@ -96,10 +94,7 @@ class Call:
             await self._say("Sorry, something went wrong. Please say that again.")
         self._check_wanted()
         await self._send(type="text", token="", last=True)
-        if self._leaving.get("type") == "transfer" and "version" in self.setup:
-            # A transfer cuts what is being said. With `dialogue.extensions` the mark comes back when it has been heard.
-            await self._send(type="mark", name="said")
-        elif self._leaving:
+        if self._leaving:  # talkspurt says the answer to its end first
             await self._send(**self._leaving)
 
     def _check_wanted(self) -> None:

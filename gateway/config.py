@@ -149,6 +149,9 @@ class DialogueConfig(Section):
     """WebSocket ping interval, seconds. A peer that is silent for twice as long counts as lost."""
     end_drain: bool = True
     """Let queued speech finish before `end` ends the call. Off: the call ends at once, as on Twilio."""
+    transfer_wait_s: float = Field(30.0, ge=0)
+    """How long `transfer` waits for the speech that was queued before it, seconds. It goes sooner if the caller or
+    `cancel` cuts that speech, and after this time whatever is still being said. 0: at once."""
     stale_ms: int = Field(300, ge=0)
     """How long the tail of an interrupted token stream is dropped, milliseconds. After a cut by a digit, tokens are
     dropped for this long. After a cut by speech, they are dropped until a pause between two tokens exceeds this. More

@@ -25,7 +25,7 @@ from gateway.call.stats import CallStats, Meter, SpokenText
 from gateway.call.turn_taking.barge_in import Policy, Rules
 from gateway.call.turn_taking.instructions import Instructions
 from gateway.call.turn_taking.speakable import lexicon
-from gateway.call.turn_taking.turn import TurnDefaults
+from gateway.call.turn_taking.turn import Turn, TurnDefaults
 from gateway.config import BargeInConfig, DialogueConfig, PlayoutConfig, RouteConfig
 from gateway.errors import Rejected
 from gateway.metering.record import MeterRecord
@@ -136,6 +136,11 @@ class Session:
         self._voice_problem = services.voice_problem
         self._unused: set[str] = set()
         self._transfer: Transfer | None = None
+        """The transfer that waits for speech, or is under way."""
+        self._before_transfer: list[Turn] = []
+        """The turns that it waits for."""
+        self._transfer_due: asyncio.TimerHandle | None = None
+        """Ends that wait. None: no transfer waits."""
         self._managed = True
         """False: no dialogue manager can be had any more."""
         self._fallback_tried = False
@@ -159,7 +164,7 @@ class Session:
         self.correlation = Correlation(call.call_id, "" if tracer is None else tracer.traceparent(call.call_id))
         self.speech = Speech(
             self.correlation, leg, limits, services, self.stats, tell=self.tell, hang_up=self._all_said,
-            voices=services.voices.get(call.route, ""), priority=route.priority,
+            turn_ended=self._turn_ended, voices=services.voices.get(call.route, ""), priority=route.priority,
             trial=services.trials.of_call(call),
         )  # fmt: skip
         self.turns = self.speech.turns
@@ -265,6 +270,7 @@ class Session:
 
     async def _finish(self) -> None:
         now = self._now()
+        self._wait_no_more()
         self.speech.close("ended" if self._hang_up_leg else "hangup", now)
         self.caller.close()
         await self.speech.aclose()
@@ -284,6 +290,8 @@ class Session:
             self._over.set()
 
     def _all_said(self, handoff_data: str | None) -> None:
+        if self._transfer is not None:  # what becomes of the call is known when that is over
+            return
         self._leave("ended", handoff_data)
         self.end("end", hang_up=True, handoff_data=handoff_data)
 
@@ -358,10 +366,8 @@ class Session:
             self._without_manager("" if problem else message.target)
         elif not problem:
             self._transferred(message)
-        elif self._managed:
-            self.tell(Error(description=f"transfer: {problem}", code="transfer_failed", field="target"))
-        else:  # the manager was lost meanwhile
-            self._to_fallback()
+        else:
+            self._not_transferred(Error(description=f"transfer: {problem}", code="transfer_failed", field="target"))
 
     def on_leg_closed(self, reason: str) -> None:
         """The caller is gone."""
@@ -467,25 +473,64 @@ class Session:
             log.info("settings without effect", extra={"call": self.call_id, "settings": " ".join(new)})
 
     def _begin_transfer(self, message: Transfer) -> None:
+        """Transfer the call behind the speech that was queued before."""
         if self._transfer is not None:
             self.tell(Error(description="transfer: one is under way", code="transfer_failed", field="type"))
             return
         try:
-            message = replace(message, target=self._calling.transfer(self.call, message.target, now=self._now()))
+            target = self._calling.transfer(self.call, message.target, now=self._now())
+        except Rejected as exc:
+            self._refuse_transfer(exc)
+            return
+        self._transfer = replace(message, target=target)
+        wait_s = self._route.dialogue.transfer_wait_s
+        before = self._instructions.complete_line(self._now()) if wait_s else []
+        if before:
+            self._before_transfer = before
+            self._transfer_due = asyncio.get_running_loop().call_later(wait_s, self._start_transfer)
+        else:
+            self._start_transfer()
+
+    def _turn_ended(self) -> None:
+        if self._transfer_due is not None and not any(turn.live for turn in self._before_transfer):
+            self._start_transfer()
+
+    def _wait_no_more(self) -> None:
+        self._before_transfer = []
+        if self._transfer_due is not None:
+            self._transfer_due.cancel()
+            self._transfer_due = None
+
+    def _start_transfer(self) -> None:
+        self._wait_no_more()
+        message = self._transfer
+        assert message is not None
+        try:
             started = self._leg.transfer(message.target, message.handoff_data)
         except Rejected as exc:
-            self._meter.call_rejected(exc.code)
-            log.info("transfer refused", extra={"call": self.call_id, "why": exc.code})
-            self.tell(Error(description=f"transfer: {exc}", code=exc.code, field="target"))
+            self._refuse_transfer(exc)
             return
-        match started:
-            case TransferStart.UNDER_WAY:
-                self._transfer = message
-            case TransferStart.HANDED_OVER:
-                self._transferred(message)
-            case TransferStart.REFUSED:
-                description = f"transfer: a {self.call.transport} call cannot be transferred from here"
-                self.tell(Error(description=description, code="not_supported", field="type"))
+        if started is TransferStart.HANDED_OVER:
+            self._transferred(message)
+        elif started is TransferStart.REFUSED:
+            description = f"transfer: a {self.call.transport} call cannot be transferred from here"
+            self._not_transferred(Error(description=description, code="not_supported", field="type"))
+
+    def _refuse_transfer(self, why: Rejected) -> None:
+        self._meter.call_rejected(why.code)
+        log.info("transfer refused", extra={"call": self.call_id, "why": why.code})
+        self._not_transferred(Error(description=f"transfer: {why}", code=why.code, field="target"))
+
+    def _not_transferred(self, error: Error) -> None:
+        """The call stays, and goes on with whoever leads it now."""
+        self._transfer = None
+        if not self._managed:
+            self._to_fallback()
+            return
+        self.tell(error)
+        ending = self.turns.queue.ending
+        if ending is not None and self.turns.closed and not self._over.is_set():  # nobody leads it any more
+            self._all_said(ending.handoff_data)
 
     def _transferred(self, message: Transfer) -> None:
         self._leave("transferred", message.handoff_data, transfer_target=message.target)

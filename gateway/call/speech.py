@@ -99,6 +99,7 @@ class Speech:
         correlation: of the call; the engine gets it with each utterance.
         tell: sends a message to the dialogue manager.
         hang_up: called when the manager has ended the session and all speech queued before has been spoken.
+        turn_ended: called after each turn that is over, in any way.
         priority: see ``UtteranceRequest``.
         trial: the trial of a model that the call is part of.
     """
@@ -116,6 +117,7 @@ class Speech:
         *,
         tell: Callable[[Outbound], None],
         hang_up: Callable[[str | None], None],
+        turn_ended: Callable[[], None],
         voices: str = "",
         priority: int = 5,
         trial: Trial | None = None,
@@ -130,6 +132,7 @@ class Speech:
         self._stats = stats
         self.tell = tell
         self.hang_up = hang_up
+        self._turn_ended = turn_ended
         self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the first turn has ended in any way."""
         self._now: Callable[[], float] = means.ticker.now
@@ -271,6 +274,7 @@ class Speech:
         self._stats.ended(turn, reason, since, heard_chars=self.turns.heard.chars(turn, now), now=now)
         if not self.greeted.done():
             self.greeted.set_result(None)
+        self._turn_ended()
 
     def dropped_tokens(self, count: int) -> None:
         """Count late tokens."""

@@ -339,8 +339,8 @@ FROM_MANAGER: tuple[Message, ...] = (
         ),
         {"type": "transfer", "target": "+4930123456", "handoffData": "vip"},
         ours=True,
-        notes="It does not wait for speech: where the call leaves at once, as on Twilio, what is being said is cut. "
-        "Send a `mark` behind an announcement, and `transfer` when it comes back (`dialogue.extensions`).",
+        notes="Speech that is queued is spoken first, within `dialogue.transfer_wait_s` (30 s), unless the caller or a "
+        "`cancel` cuts it. An `error` tells a transfer that fails, and the call goes on.",
     ),
 )
 

@@ -343,8 +343,6 @@ class _Wait(Enum):
     GATHER = auto()
     PAUSE = auto()
     MARK = auto()
-    SILENCE = auto()
-    """The end of what is being spoken. A transfer waits for it, because a transfer cuts speech."""
     TRANSFER = auto()
     OVER = auto()
 
@@ -398,7 +396,6 @@ class ScriptMachine:
         self._tries = 0
         self._answer: _Answer | None = None
         """What the latest final prompt answered. None: no gather took it, or a key came since."""
-        self._target = TransferTo(target="-")
 
     @property
     def over(self) -> bool:
@@ -435,11 +432,11 @@ class ScriptMachine:
             case MarkReached(name=name) if self._wait is _Wait.MARK and name == self._mark:
                 return list(self._go_on(now))
             case TurnEvent(turn=turn, event="finished" | "interrupted" | "failed"):
-                return list(self._spoken(turn, now))
-            case Error() if self._wait is _Wait.TRANSFER:
+                self._spoken(turn, now)
+            case Error(turn="") if self._wait is _Wait.TRANSFER:
                 return list(self._go_on(now))
-            case Error(turn=turn) if turn:
-                return list(self._spoken(turn, now))
+            case Error(turn=turn):
+                self._spoken(turn, now)
         return []
 
     # --- actions -----------------------------------------------------------------------------------------------------
@@ -483,10 +480,9 @@ class ScriptMachine:
         elif action.goto is not None:
             self._jump(action.goto)
         elif action.transfer is not None:
-            self._target = action.transfer
-            self._wait = _Wait.SILENCE
-            if not self._speaking:
-                yield from self._transfer()
+            self._wait = _Wait.TRANSFER
+            target, handoff_data = self._filled(action.transfer.target), self._optional(action.transfer.handoff_data)
+            yield Transfer(target=target, handoff_data=handoff_data)
         elif action.hang_up is not None:
             self._wait = _Wait.OVER
             yield End(handoff_data=self._optional(action.hang_up.handoff_data))
@@ -507,11 +503,6 @@ class ScriptMachine:
         self._speaking.add(turn)
         return turn
 
-    def _transfer(self) -> Iterator[Inbound]:
-        self._wait = _Wait.TRANSFER
-        target, handoff_data = self._filled(self._target.target), self._optional(self._target.handoff_data)
-        yield Transfer(target=target, handoff_data=handoff_data)
-
     def _await(self, wait: _Wait, delay_s: float, now: float) -> None:
         """Wait for ``delay_s`` seconds after the end of what is spoken now."""
         self._wait, self._delay_s = wait, delay_s
@@ -522,16 +513,11 @@ class ScriptMachine:
         if self._wait in (_Wait.GATHER, _Wait.PAUSE):
             self._deadline = None if self._speaking or self._caller_speaks else now + self._delay_s
 
-    def _spoken(self, turn: str, now: float) -> Iterator[Inbound]:
-        if turn not in self._speaking:
-            return
-        self._speaking.discard(turn)
-        if self._speaking:
-            return
-        if self._wait is _Wait.SILENCE:
-            yield from self._transfer()
-        elif self._deadline is None:
-            self._rearm(now)
+    def _spoken(self, turn: str, now: float) -> None:
+        if turn in self._speaking:
+            self._speaking.discard(turn)
+            if not self._speaking and self._deadline is None:
+                self._rearm(now)
 
     # --- gather ------------------------------------------------------------------------------------------------------
 

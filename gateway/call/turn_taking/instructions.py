@@ -71,6 +71,13 @@ class Instructions:
             self._accept_whole(turn, text, now)
             self._turns.advance(now)
 
+    def complete_line(self, now: float) -> list[Turn]:
+        """Take no more text for the turns in line, and return those that are not over now."""
+        for turn in self._queue.in_line:
+            self._turns.complete_text(turn)
+        self._turns.advance(now)
+        return self._queue.in_line
+
     def on_dialogue_lost(self, fallback: str, now: float) -> None:
         """The manager's line broke: close the turns it had begun, discard those it held, say the fallback text. The
         manager is told nothing of the latter."""

@@ -293,7 +293,7 @@ def test_a_leg_of_any_kind_hears_of_a_transfer_only_when_the_policy_lets_it_thro
         call.say(Transfer(target="+88216123456"), Transfer(target="0049 30-123"), Transfer(target="+4930123"))
         await call.run(1.0)
 
-    route = {"calling": {"calls_per_minute": 1}}
+    route = {"calling": {"calls_per_minute": 1}, "dialogue": {"transfer_wait_s": 0}}
     lines = lines_of(scene, route=route, calling={"allowed_targets": ["+4930*"]})
     assert [line for line in lines if line.startswith(("transfer", "call rejected"))] == [
         "call rejected target_not_allowed", "transfer +4930123", "call rejected rate_limited",
@@ -301,6 +301,65 @@ def test_a_leg_of_any_kind_hears_of_a_transfer_only_when_the_policy_lets_it_thro
     told = [line for line in lines if "Error(" in line]
     assert "an international number" in told[0] and "882" not in told[0]
     assert any("event='finished'" in line for line in lines), "the call goes on, and so does its speech"
+
+
+SALES = Transfer(target="+4930123")
+TEN_WORDS = "one two three four five six seven eight nine ten"  # two seconds
+
+
+def transferring(scene: Callable[[VirtualSession], Awaitable[None]], **fields: Any) -> list[str]:
+    return lines_of(scene, calling={"allowed_targets": ["+4930*"]}, **fields)
+
+
+def test_a_transfer_waits_until_the_speech_before_it_has_been_heard() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.transfers_are = TransferStart.HANDED_OVER
+        call.say(Text(token="one moment please"), SALES, Text(token=TEN_WORDS, last=True, turn="behind"))
+        await call.run(2.0)
+
+    lines = transferring(scene)
+    assert "frame t1/3" in lines and not any("turn='behind', event='finished'" in line for line in lines)
+    finished = next(index for index, line in enumerate(lines) if "turn='t1', event='finished'" in line)
+    assert lines.index("transfer +4930123") > finished
+    assert "hang_up transferred None" in lines
+
+
+@pytest.mark.parametrize("by", ["the caller", "cancel", "the bound"])
+def test_a_transfer_waits_no_longer_for_speech_that_is_cut_or_too_long(by: str) -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.transfers_are = TransferStart.HANDED_OVER
+        call.say(Text(token=TEN_WORDS, last=True), SALES)
+        await call.run(0.3)
+        assert not any("transfer" in line for line in call.lines)
+        if by == "the caller":
+            call.utters("word", 20)
+        elif by == "cancel":
+            call.say(Cancel())
+        await call.run(0.5)
+        assert any(line.endswith("transfer +4930123") for line in call.lines)
+
+    transferring(scene, route={"dialogue": {"transfer_wait_s": 0.5}} if by == "the bound" else {})
+
+
+def test_a_transfer_that_waits_is_off_when_the_caller_hangs_up() -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.say(Text(token=TEN_WORDS, last=True), SALES)
+        await call.run(0.3)
+
+    assert not any("transfer" in line for line in transferring(scene))
+
+
+@pytest.mark.parametrize(("problem", "reason"), [("", "transferred"), ("486 Busy Here", "end")])
+def test_an_end_behind_a_transfer_waits_for_its_outcome(problem: str, reason: str) -> None:
+    async def scene(call: VirtualSession) -> None:
+        call.transfers_are = TransferStart.UNDER_WAY
+        call.say(Text(token="one moment please", last=True), SALES, End())
+        await call.run(2.0)
+        assert not any("hang_up" in line for line in call.lines)
+        call.session.on_transferred(problem)
+        await call.run(0.1)
+
+    assert [line for line in transferring(scene) if "hang_up" in line] == [f"hang_up {reason} None"]
 
 
 def test_text_that_comes_before_the_utterance_is_open_is_fed_when_it_is() -> None:

@@ -220,13 +220,13 @@ def test_every_other_action_is_carried_out_in_order() -> None:
     assert made.take() == []
 
 
-def test_transfer_waits_for_the_speech_before_it() -> None:
-    made = Call("steps: {a: [{say: One moment.}, {transfer: '+1555'}]}")
-    assert made.take() == ["One moment."]
-    made.hears(TurnEvent(turn="s1", event="started"))
+def test_speech_that_fails_in_front_of_a_transfer_is_not_the_transfer_failing() -> None:
+    made = Call("steps: {a: [{say: One moment.}, {transfer: '+1555'}, {say: Nobody.}]}")
+    assert made.take() == ["One moment.", Transfer(target="+1555")]
+    made.hears(Error(description="the engine broke", turn="s1"))
     assert made.take() == []
-    made.hears(TurnEvent(turn="s1", event="finished"))
-    assert made.take() == [Transfer(target="+1555")]
+    made.hears(Error(description="refused", field="target"))
+    assert made.take() == ["Nobody.", End()]
 
 
 def test_circle_without_a_wait_ends_the_call() -> None:
