@@ -153,6 +153,7 @@ class ListenStream:
         config = self._config
         loop = asyncio.get_running_loop()
         pause_s = config.reconnect_first_s
+        down = ""  # why the line is down, as the log has it
         while True:
             begun = loop.time()
             try:
@@ -165,6 +166,9 @@ class ListenStream:
                         timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
                     )
                 async with websocket:
+                    if down:
+                        log.info("recogniser line up")
+                        down = ""
                     why = await self._talk(websocket)
             except TimeoutError:
                 why = f"no connection within {config.connect_timeout_s:g} s"
@@ -177,7 +181,9 @@ class ListenStream:
                 why = "internal error"
             if loop.time() - begun > config.reconnect_max_s:
                 pause_s = config.reconnect_first_s
-            log.info("recogniser line down", extra={"why": why, "pause_s": pause_s})
+            if why != down:
+                log.info("recogniser line down", extra={"why": why})
+                down = why
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, config.reconnect_max_s)
 

@@ -90,16 +90,28 @@ async def test_every_utterance_gets_one_final_in_order() -> None:
         assert ear.finals[4] == "" and ear.partials == []
 
 
-async def test_what_is_said_before_the_recogniser_is_there_waits_for_it() -> None:
+async def test_what_is_said_before_the_recogniser_is_there_waits_for_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[object] = []
+    connect = aiohttp.ClientSession.ws_connect
+
+    def counted(*args: Any, **more: Any) -> Any:
+        tries.append(args)
+        return connect(*args, **more)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "ws_connect", counted)
+    caplog.set_level("INFO", "gateway.recognition.client")
     ear = Ear()
     port = free_port()
     async with stream(f"ws://127.0.0.1:{port}{listen.PATH}", config(), ear) as made:
         made.push(FRAME)
         made.finish()
-        await asyncio.sleep(0.05)
+        await until(lambda: len(tries) > 2)
         assert ear.finals == []
         async with serving(port=port):
             await ear.until_finals(1)
+            assert [record.message for record in caplog.records] == ["recogniser line down", "recogniser line up"]
     assert ear.finals == ["1 frames"]
 
 
