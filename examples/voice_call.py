@@ -112,8 +112,9 @@ class Call:
         await self._send(type="text", token=token, last=False, preemptible=True)
 
     def _stop(self) -> bool:
-        """Stop the answer under way, and with it the request to the model. Was there one?"""
+        """Stop the answer under way, the request to the model and what was to follow. Was there one?"""
         answering, self._answering = self._answering, None
+        self._leaving = {}
         return answering is not None and answering.cancel()
 
     def _keep_what_was_heard(self, turn: list[dict[str, Any]], heard: str) -> None:

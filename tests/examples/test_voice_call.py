@@ -146,6 +146,23 @@ async def test_an_interrupted_answer_takes_no_tool_of_an_earlier_one_along(seen)
     assert request in seen[2]
 
 
+async def test_a_caller_who_interrupts_a_hand_over_stays() -> None:
+    async def agent(call: Any) -> AsyncGenerator[str, None]:
+        if call.history[-1]["content"] == "A human, please.":
+            call.hand_over("asked for", "+15550199")
+            yield "one "
+            await asyncio.Event().wait()
+        yield "two "
+
+    async with talking(agent) as gateway:
+        await gateway.ask("A human, please.")
+        assert await gateway.next() == "one "
+        await gateway.send("interrupt", reason="speech", utteranceUntilInterrupt="on", durationUntilInterruptMs=80)
+        for _ in range(2):
+            await gateway.ask("No, wait.")
+            assert [await gateway.next() for _ in range(2)] == ["two ", "|"]
+
+
 @pytest.mark.parametrize("reason", [{"reason": "dtmf"}, {}], ids=["extensions", "no extensions"])
 async def test_what_a_digit_interrupted_is_not_the_answer_to_it(seen, reason) -> None:
     may_answer = asyncio.Event()
