@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -44,10 +44,6 @@ _OLD_S = 3600.0
 _SAME_WAIT_S = 0.02
 """Waits that differ by less do not tell engines apart, seconds."""
 
-_LOST_STATUS = "Internal error from Core"
-"""The status that grpc.aio itself gives to an upload that ended during a write (``_AioCall.set_internal_error``). The
-server's status is lost then. The request is not at fault and may be repeated."""
-
 _NO_CONNECTION = "failed to connect"
 _TLS_TRACES = "Socket closed", "handshake failed"
 """What gRPC says of a connection that did not come up because one end did not accept the other's TLS."""
@@ -72,6 +68,18 @@ def channel_options(config: EngineConfig) -> list[tuple[str, int]]:
         ("grpc.max_reconnect_backoff_ms", 1000),
         ("grpc.use_local_subchannel_pool", 1),
     ]
+
+
+async def _write(call: Any, message: Any) -> None:
+    """Send a message of a stream.
+
+    A write that meets the end of the call fails. grpc.aio's own ``write`` puts INTERNAL over the server's status then,
+    and nothing that has arrived can be read any more. So we write below it, and the answer is what the server said.
+
+    Raises:
+        grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError: the call is over.
+    """
+    await call._cython_call.send_serialized_message(message.SerializeToString())
 
 
 class GrpcUtterance:
@@ -137,17 +145,12 @@ class GrpcUtterance:
         return self._pending
 
     async def _send(self) -> None:
-        """Send what has gathered.
-
-        A write that meets the end of the call fails. ``StreamStreamCall.write`` puts INTERNAL over the server's status
-        then, and nothing that has arrived can be read any more. So we write below it: the iteration reads on, up to
-        what the server said.
-        """
+        """Send what has gathered."""
         try:
             await self._call.wait_for_connection()
             while (message := self._pending) is not None:
                 self._pending = None
-                await self._call._cython_call.send_serialized_message(message.SerializeToString())
+                await _write(self._call, message)
             self._sender = None
         except (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
             pass  # the call is over; the iteration says why, and _sender stays set so that nothing more is sent
@@ -223,6 +226,15 @@ class GrpcUtterance:
         await self.aclose()
 
 
+async def _upload(call: Any, messages: Iterable[Any]) -> None:
+    """Send all messages of a stream that has one answer. It says why, if the stream ends before."""
+    with contextlib.suppress(grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+        await call.wait_for_connection()
+        for message in messages:
+            await _write(call, message)
+        await call.done_writing()
+
+
 class _Backend:
     """One engine process: the connection to it, and how many utterances of ours it has."""
 
@@ -253,11 +265,22 @@ class _Backend:
             self._gone_until = time.monotonic() + _GONE_S
 
     async def ask(self, method: str, request: object, *, timeout_s: float) -> Any:
-        """Call a method with one answer; ``request`` is a message, or an iterable of them. Raises EngineError."""
+        """Call a method with one answer. Raises EngineError."""
         try:
             return await getattr(self.stub, method)(request, timeout=timeout_s, metadata=self.proof)
         except grpc.aio.AioRpcError as exc:
             raise _engine_error(exc) from None
+
+    async def add_voice(self, head: pb.AddVoiceRequest, wav: bytes | bytearray, *, timeout_s: float) -> pb.Voice:
+        """Call AddVoice with a recording. Raises EngineError."""
+        call = self.stub.AddVoice(timeout=timeout_s, metadata=self.proof)
+        uploading = asyncio.create_task(_upload(call, wire.encode_upload(head, wav)))
+        try:
+            return await call
+        except grpc.aio.AioRpcError as exc:
+            raise _engine_error(exc) from None
+        finally:
+            uploading.cancel()
 
     async def renew(self) -> None:
         """Connect anew if the files that prove who we are, or whom we believe, have changed."""
@@ -418,12 +441,12 @@ class GrpcEngine:
         head = pb.AddVoiceRequest(voice_id=voice_id, name=name, transcript=transcript, language=language)
         timeout_s = self._config.timeouts.add_voice_s
         first, *others = sorted(self._backends, key=lambda one: one.lost)
-        added = await first.ask("AddVoice", wire.encode_upload(head, wav), timeout_s=timeout_s)
+        added = await first.add_voice(head, wav, timeout_s=timeout_s)
         head.voice_id = added.voice_id
         for other in others:  # engines that share the folder of the first have the voice already
             there = await other.ask("ListVoices", pb.ListVoicesRequest(), timeout_s=timeout_s)
             if all(voice.voice_id != added.voice_id for voice in there.voices):
-                await other.ask("AddVoice", wire.encode_upload(head, wav), timeout_s=timeout_s)
+                await other.add_voice(head, wav, timeout_s=timeout_s)
         return wire.decode_voice(added)
 
     async def remove_voice(self, voice_id: str) -> None:
@@ -486,8 +509,6 @@ class GrpcEngine:
 
 
 def _engine_error(exc: grpc.aio.AioRpcError) -> EngineError:
-    if exc.code() is grpc.StatusCode.INTERNAL and (exc.details() or "").startswith(_LOST_STATUS):
-        return Unavailable("the engine ended the upload while it was on its way; why is not known")
     details = exc.details() or ""
     if details.startswith(_NO_CONNECTION) and any(trace in details for trace in _TLS_TRACES):
         details += " (the engine.tls of both ends do not fit: certificate, client_ca, ca, or only one end has TLS)"

@@ -1,6 +1,6 @@
 """Refusals that meet writes under way, between two processes: in one they take turns, and never meet.
 
-``StreamStreamCall.write`` of grpc.aio makes INTERNAL of such a refusal, without details or metadata.
+``write`` of grpc.aio makes INTERNAL of such a refusal, without details or metadata.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import pytest
 from tests.tts_engine.service.scripted import RETRY_AFTER_S
 from tts_engine.api import Utterance, UtteranceRequest
 from tts_engine.config import EngineConfig
-from tts_engine.errors import EngineError
+from tts_engine.errors import EngineError, InvalidRequest
 from tts_engine.proto.talkspurt.v1 import speech_engine_pb2 as pb
 from tts_engine.service import wire
 from tts_engine.service.client import GrpcEngine
@@ -26,11 +26,11 @@ LONG = "word " * 50_000
 
 
 @asynccontextmanager
-async def running(config: EngineConfig) -> AsyncIterator[GrpcEngine]:
-    """An engine process, and a client of it."""
+async def running(config: EngineConfig, ours: EngineConfig | None = None) -> AsyncIterator[GrpcEngine]:
+    """An engine process, and a client of it with a configuration of its own."""
     process = EngineProcess("tests.tts_engine.service.scripted", config)
     await process.start()
-    client = GrpcEngine(process.target, config)
+    client = GrpcEngine(process.target, ours or config)
     try:
         yield client
     finally:
@@ -93,6 +93,14 @@ async def test_a_refusal_that_meets_a_later_write_arrives_as_it_is(
     for _ in range(6):
         seen = Counter(await asyncio.gather(*(refused() for _ in range(20))))
         assert seen == {("Exhausted", RETRY_AFTER_S): 20}
+
+
+async def test_a_recording_that_is_refused_on_its_way_is_refused_as_it_is() -> None:
+    theirs, ours = (EngineConfig.model_validate({"kind": "tone", "message_bytes": 2**bits}) for bits in (20, 26))
+    async with running(theirs, ours) as engine:
+        for _ in range(10):
+            with pytest.raises(InvalidRequest, match=r"over engine\.message_bytes \(1048576\)"):
+                await engine.add_voice(voice_id="v", name="", wav=bytes(2**24), transcript="said", language="de")
 
 
 async def test_a_burst_that_fits_is_not_thinned_out_by_chance() -> None:
