@@ -101,17 +101,21 @@ class Sealed:
         self.size = sealed - self._chunks * _TAG
         """Bytes of samples in the whole file."""
 
-    def frames(self) -> Iterator[bytes]:
-        """Yield the samples, s16le and stereo, a chunk at a time.
+    def frames(self, begin: int = 0) -> Iterator[bytes]:
+        """Yield the samples, s16le and stereo, a chunk at a time, from byte ``begin`` of them on.
 
         Raises:
             RecordingError: the file was changed or cut off. What was yielded before is genuine, but incomplete.
         """
-        for number in range(max(self._chunks, 1)):
+        first, skipped = divmod(begin, _CHUNK)
+        self._file.seek(_HEADER.size + first * (_CHUNK + _TAG))
+        for number in range(first, max(self._chunks, 1)):
             sealed = self._file.read(_CHUNK + _TAG)
             try:
-                yield self._cipher.decrypt(_nonce(number, last=number + 1 >= self._chunks), sealed, None)
+                samples = self._cipher.decrypt(_nonce(number, last=number + 1 >= self._chunks), sealed, None)
             except (InvalidTag, ValueError):  # ValueError: shorter than a tag
                 raise RecordingError(
                     f"changed or cut off: chunk {number + 1} of {self._chunks} is not what was recorded"
                 ) from None
+            yield samples[skipped:]
+            skipped = 0

@@ -6,7 +6,6 @@ import contextlib
 import csv
 import datetime
 import io
-import wave
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,10 +20,12 @@ from gateway.http.request.paging import place_text, read_limit, read_place
 from gateway.http.request.routes import ApiModel
 from gateway.principal import Principal
 from gateway.seams.call_record import CallRecord, CallSummary
-from gateway.uplink.sealing import Sealed
+from gateway.uplink.recorded import Recorded
 
 LIMIT = 1_000
 """Most calls of one answer."""
+
+_WHOLE = slice(None, None, 1)
 
 
 class EndedCallList(ApiModel):
@@ -76,27 +77,29 @@ class EndedCalls:
         return web.Response(text=view.model_dump_json(by_alias=True), content_type="application/json")
 
     async def recording(self, request: web.Request) -> web.StreamResponse:
-        """Return the recording of an ended call, a WAV file. An encrypted one is opened on the way."""
+        """Return the recording of an ended call, a WAV file, or a range of it. An encrypted one is opened for it."""
         call_id = request.match_info["id"]
         await self._get(call_id, request[WHO])
         path = await self._disk.read(lambda: self._recorded(call_id))
         if path is None:
             raise Rejected(f"call {call_id[:40]!r} has no recording", status=404, code="no_recording", param="id")
-        headers = {"Content-Type": "audio/wav", "Cache-Control": "private, no-store"}
-        if path.suffix == ".wav":
-            return web.FileResponse(path, headers=headers)
         key = self._recording.key
-        if key is None:
+        if key is None and path.suffix != ".wav":
             raise Rejected("the recording is encrypted: recording.encrypt is not set", status=409, code="no_key")
-        response = web.StreamResponse(headers=headers)
-        with await self._disk.read(lambda: path.open("rb")) as file:
-            sealed = await self._disk.read(lambda: Sealed(file, key=key))
-            header = _wav_header(rate=sealed.rate, size=sealed.size)
-            response.content_length = len(header) + sealed.size
+        with contextlib.closing(await self._disk.read(lambda: Recorded(path, key))) as recorded:
+            size, wanted = recorded.size, _range(request)
+            begin, end, _ = wanted.indices(size)
+            if begin >= end:
+                return web.Response(status=416, headers={"Content-Range": f"bytes */{size}"})
+            headers = {"Content-Type": "audio/wav", "Cache-Control": "private, no-store", "Accept-Ranges": "bytes"}
+            response = web.StreamResponse(headers=headers)
+            if wanted != _WHOLE:
+                response.set_status(206)
+                response.headers["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
+            response.content_length = end - begin
             await response.prepare(request)
-            await response.write(header)
-            frames = sealed.frames()
-            while (part := await self._disk.read(lambda: next(frames, b""))) != b"":
+            parts = recorded.parts(begin, end)
+            while (part := await self._disk.read(lambda: next(parts, b""))) != b"":
                 await response.write(part)
         return response
 
@@ -134,6 +137,17 @@ def read_query(query: Mapping[str, str], who: Principal) -> Query:
     )
 
 
+def _range(request: web.Request) -> slice:
+    """Return the bytes that a request asks for: all of them, where it asks for several ranges or for what a validator
+    would have to confirm, since we give none (RFC 9110 sections 13.1.5 and 14.2)."""
+    if "If-Range" in request.headers:
+        return _WHOLE
+    try:
+        return request.http_range
+    except ValueError:
+        return _WHOLE
+
+
 def _seconds(text: str, name: str) -> float:
     """Read a time: seconds since the epoch, or ISO 8601 (in UTC where it names no zone)."""
     try:
@@ -148,18 +162,6 @@ def _seconds(text: str, name: str) -> float:
             status=422, code="invalid", param=name,
         ) from None  # fmt: skip
     return (time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).timestamp()
-
-
-def _wav_header(*, rate: int, size: int) -> bytes:
-    """Return what stands before ``size`` bytes of stereo s16le samples."""
-    out = io.BytesIO()
-    with contextlib.closing(wave.open(out, "wb")) as file:
-        file.setnchannels(2)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.setnframes(size // 4)
-        file.writeframesraw(b"")
-        return out.getvalue()
 
 
 def _json(calls: Sequence[CallSummary], following: str) -> str:

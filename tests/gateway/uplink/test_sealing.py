@@ -28,9 +28,9 @@ def sealed(path: Path, pcm: bytes, *, step: int = 1000) -> Path:
     return path
 
 
-def opened(path: Path, key: bytes = KEY) -> bytes:
+def opened(path: Path, key: bytes = KEY, *, begin: int = 0) -> bytes:
     with path.open("rb") as file:
-        return b"".join(Sealed(file, key=key).frames())
+        return b"".join(Sealed(file, key=key).frames(begin))
 
 
 @pytest.mark.parametrize("size", [0, 4, CHUNK - 4, CHUNK, CHUNK + 4, 2 * CHUNK, 3 * CHUNK + 1000])
@@ -38,6 +38,8 @@ def test_what_was_written_comes_back(tmp_path: Path, size: int) -> None:
     pcm = np.random.default_rng(size).bytes(size)
     path = sealed(tmp_path / "a.enc", pcm)
     assert opened(path) == pcm
+    for begin in (4, CHUNK - 4, CHUNK, size - 4):
+        assert not 0 <= begin < size or opened(path, begin=begin) == pcm[begin:]
     assert path.stat().st_size == 32 + size + 16 * max(1, -(-size // CHUNK))  # header, samples, a tag for each chunk
 
 

@@ -153,7 +153,17 @@ async def test_views_beside_a_hung_disk_are_refused_and_hold_few_threads(
 
 
 @pytest.mark.parametrize("key", [None, "5a" * 32])
-async def test_the_recording_of_a_call_comes_as_wav(tmp_path: Path, key: str | None) -> None:
+async def test_the_recording_of_a_call_comes_as_wav(
+    tmp_path: Path, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened_in: list[str] = []
+    open_path = Path.open
+
+    def opened(path: Path, *args: Any, **more: Any) -> Any:
+        if path.name.startswith("VX"):
+            opened_in.append(threading.current_thread().name)
+        return open_path(path, *args, **more)
+
     folder = tmp_path / "made" / "at start"
     sections: dict[str, Any] = {
         "calls": {"folder": str(tmp_path / "calls")},
@@ -166,9 +176,24 @@ async def test_the_recording_of_a_call_comes_as_wav(tmp_path: Path, key: str | N
         await until(lambda: list(folder.glob("VX*.wav*")), "the end of the recording")
         shown = await get(f"{url}/v1/calls/{call_id}")
         assert shown["recording"] and shown["entries"][0]["text"] is None and shown["entries"][1]["digit"] is None
-        with wave.open(io.BytesIO(await get(f"{url}/v1/calls/{call_id}/recording"))) as sound:
+        monkeypatch.setattr(Path, "open", opened)
+        address = f"{url}/v1/calls/{call_id}/recording"
+        whole = await get(address)
+        with wave.open(io.BytesIO(whole)) as sound:
             assert sound.getnchannels() == 2 and sound.getnframes() > sound.getframerate() // 2
         await get(f"{url}/v1/calls/VX{0:032x}/recording", status=404)
+        size = len(whole)
+        async with aiohttp.ClientSession() as http:
+            for asked, begin, end in (("0-", 0, size), ("30-49", 30, 50), ("44-", 44, size), ("-9", size - 9, size)):
+                async with http.get(address, headers={"Range": f"bytes={asked}"}) as answer:
+                    assert (answer.status, await answer.read()) == (206, whole[begin:end])
+                    assert answer.headers["Content-Range"] == f"bytes {begin}-{end - 1}/{size}"
+            async with http.get(address, headers={"Range": f"bytes={size}-"}) as answer:
+                assert (answer.status, answer.headers["Content-Range"]) == (416, f"bytes */{size}")
+            for ignored in ({"Range": "bytes=0-1,3-4"}, {"Range": "bytes=0-1", "If-Range": '"1"'}):
+                async with http.get(address, headers=ignored) as answer:
+                    assert (answer.status, await answer.read()) == (200, whole)
+        assert opened_in and all(name.startswith("recordings reader") for name in opened_in)
 
 
 async def test_another_tenants_ended_calls_do_not_exist(tmp_path: Path) -> None:

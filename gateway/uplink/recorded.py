@@ -1,0 +1,87 @@
+"""A recording as whoever may hear it gets it: one WAV file, whether it lies on the disk in the clear or encrypted.
+
+Every function reads from the disk and may hang with it, so call each in a thread for that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.errors import RecordingError
+from gateway.uplink.sealing import Sealed
+
+_PART = 65_536
+
+
+class Recorded:
+    """A recording that is being read.
+
+    Args:
+        path: ``….wav``, or ``….wav.enc``.
+        key: 32 bytes; None: there is none.
+
+    Raises:
+        RecordingError: the file is encrypted, and not with ``key``.
+        OSError: the file cannot be read.
+    """
+
+    def __init__(self, path: Path, key: bytes | None) -> None:
+        self._sealed: Sealed | None = None
+        self._head = b""
+        self._file = path.open("rb")
+        try:
+            if path.suffix == ".wav":
+                self.size = os.fstat(self._file.fileno()).st_size
+                """Bytes of the WAV file."""
+                return
+            if key is None:
+                raise RecordingError("encrypted, but recording.encrypt is not set")
+            self._sealed = Sealed(self._file, key=key)
+            self._head = _wav_header(rate=self._sealed.rate, size=self._sealed.size)
+            self.size = len(self._head) + self._sealed.size
+        except BaseException:
+            self.close()
+            raise
+
+    def parts(self, begin: int, end: int) -> Iterator[bytes]:
+        """Yield the WAV file's bytes from ``begin`` to ``end``, some at a time.
+
+        Raises:
+            RecordingError: the file was changed or cut off. What was yielded before is genuine, but incomplete.
+        """
+        left = end - begin
+        for part in self._from(begin):
+            yield part[:left]
+            left -= len(part)
+            if left <= 0:
+                return
+
+    def _from(self, begin: int) -> Iterator[bytes]:
+        if self._sealed is not None:
+            if begin < len(self._head):
+                yield self._head[begin:]
+            yield from self._sealed.frames(max(0, begin - len(self._head)))
+            return
+        self._file.seek(begin)
+        while part := self._file.read(_PART):
+            yield part
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _wav_header(*, rate: int, size: int) -> bytes:
+    """Return what stands before ``size`` bytes of stereo s16le samples."""
+    out = io.BytesIO()
+    with contextlib.closing(wave.open(out, "wb")) as file:
+        file.setnchannels(2)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.setnframes(size // 4)
+        file.writeframesraw(b"")
+        return out.getvalue()
