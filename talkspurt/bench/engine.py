@@ -17,7 +17,7 @@ from typing import Any
 
 from talkspurt.bench.load import Load, LoadError
 from talkspurt.bench.server_metrics import histograms, quantiles_ms
-from talkspurt.simulator.figures import summary
+from talkspurt.simulator.figures import GAP_S, summary
 from tts_engine.api import AudioChunk, SpeechEngine, UtteranceRequest
 from tts_engine.errors import EngineError
 from tts_engine.service.client import GrpcEngine
@@ -52,7 +52,8 @@ class Listener:
                 return
             self.started_at = self._runs_dry_at = now
         if now > self._runs_dry_at:
-            self.gaps_s.append(now - self._runs_dry_at)
+            if now - self._runs_dry_at > GAP_S:
+                self.gaps_s.append(now - self._runs_dry_at)
             self._runs_dry_at = now
         length_s = len(frames) * self.format.ptime_ms / 1000
         self.audio_s += length_s

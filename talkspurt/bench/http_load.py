@@ -18,7 +18,7 @@ import aiohttp
 import numpy as np
 
 from talkspurt.bench.load import Load
-from talkspurt.simulator.figures import summary
+from talkspurt.simulator.figures import GAP_S, summary
 
 SAMPLE_RATE = 24000
 _AUDIBLE = 10 ** (-50 / 20) * 32768
@@ -55,7 +55,8 @@ class Listening:
             self.first_ms, self._dry_at = (now - self.asked_at) * 1000, now
             pcm = pcm[loud[0] :]
         elif now > self._dry_at:
-            self.gaps.append(now - self._dry_at)
+            if now - self._dry_at > GAP_S:
+                self.gaps.append(now - self._dry_at)
             self._dry_at = now
         self._dry_at += len(pcm) / SAMPLE_RATE
 

@@ -44,7 +44,7 @@ from talkspurt.simulator.carrier_leg import CarrierLeg, Leg, Uplink
 from talkspurt.simulator.carriers import CARRIERS
 from talkspurt.simulator.carriers.audiosocket import AudioSocketCarrier
 from talkspurt.simulator.carriers.sip import SipCarrier
-from talkspurt.simulator.figures import interarrival_errors_ms, pacing_errors_ms, summary
+from talkspurt.simulator.figures import GAP_S, interarrival_errors_ms, pacing_errors_ms, summary
 from talkspurt.simulator.manager import ManagedCall, Manager
 from talkspurt.simulator.peer_socket import PeerError
 from talkspurt.simulator.sip_leg import SipLeg
@@ -200,7 +200,7 @@ class Caller:
         """Return what was measured, in milliseconds."""
         leg, rate = self.leg, self.leg.playout.sample_rate
         spurts = leg.spurts
-        breaks = [spurt.dry_samples for spurt in spurts[1:] if spurt.dry_samples < _PAUSE_S * rate]
+        breaks = [spurt.dry_samples for spurt in spurts[1:] if GAP_S * rate < spurt.dry_samples < _PAUSE_S * rate]
         gaps = [gap / rate * 1000 for gap in (leg.gaps if self._call is not None else breaks)]
         jitter = [error for spurt in spurts for error in interarrival_errors_ms(spurt, rate)]
         pacing = [error for spurt in spurts for error in pacing_errors_ms(spurt, rate)]

@@ -16,7 +16,7 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 from talkspurt.simulator.carrier_playout import CarrierPlayout
 from talkspurt.simulator.carriers import Carrier, Clear, Command, HangUp, Mark, Media, Message, Tones, Violation
 from talkspurt.simulator.carriers.carrier import TellsPlayback
-from talkspurt.simulator.figures import Talkspurt
+from talkspurt.simulator.figures import GAP_S, Talkspurt
 from talkspurt.simulator.kernel_arrivals import KernelArrivals
 from talkspurt.simulator.peer_socket import connect
 from voicecodecs import pcm, registry
@@ -203,7 +203,7 @@ class Leg:
         dry = self.playout.write(payload, now=now)
         if dry or not self.spurts:
             self.spurts.append(Talkspurt(dry))
-            if self.turn_under_way:
+            if self.turn_under_way and dry > GAP_S * self.playout.sample_rate:
                 self.gaps.append(dry)
             if self._told is not None:
                 self._send(self._told.playback(started=True))

@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 _PACED_FRAMES = 20
 """Fewest frames of which a timetable can be read. Fewer are mostly the opening burst."""
 
+GAP_S = 0.001
+"""A gap: within a turn, a listener had nothing to play for longer than this, seconds. Frames that come one by one, each
+just in time, leave shorter holes by how exactly two machines wake up; any jitter buffer hides those."""
+
 
 def summary(values: Sequence[float] | NDArray[Any], digits: int = 2) -> dict[str, float] | None:
     """Return ``p50 p95 p99 max n`` of the values, or None if there are none. Percentiles interpolate linearly."""

@@ -19,6 +19,7 @@ from talkspurt.simulator.caller import (
     readable,
     steps_of,
 )
+from talkspurt.simulator.carriers import Media
 from talkspurt.simulator.figures import Talkspurt
 from tests.talkspurt.simulator.toy_gateway import TONE, ToyGateway, serving
 from tests.waiting import PATIENCE_S, until
@@ -133,6 +134,16 @@ async def test_a_hole_inside_a_turn_is_a_gap_of_its_length() -> None:
         report = caller.report()
     assert report["gaps"] == 1
     assert report["gap_ms"][0] > 60
+
+
+async def test_frames_that_come_just_in_time_make_no_gaps() -> None:
+    caller = Caller(CallOptions(steps=()))
+    leg = caller.leg
+    leg.playout.started_at, leg.turn_under_way = 10.0, True
+    for number, late_ms in enumerate((0.0, 0.5, 0.75, 1.5, 5.0)):
+        leg._obey(Media(TONE), 10.0 + number * 0.02 + late_ms / 1000)
+    assert [gap / 8 for gap in leg.gaps] == [3.5]  # where a frame was later than those before it, by more than 1 ms
+    assert caller.report()["gap_ms"] == [3.5]
 
 
 async def test_two_turns_apart_are_no_gap() -> None:
