@@ -22,10 +22,6 @@ from sip_bridge.message.sdp import parse as parse_sdp
 from sip_bridge.message.sip import Headers, Message, Request, Response, parse, response_to
 from tests.waiting import PATIENCE_S as PATIENCE_S
 
-FAST = {"t1": 0.03, "t2": 0.12, "t4": 0.1}
-"""Timers of RFC 3261, much shortened, for a test that waits for one to run out. A process that stands still for two
-seconds has then given up its peer, so all other tests have the real timers."""
-
 _LASTING = ("transactions", "asked", "outgoing")
 
 _numbers = itertools.count(1)
@@ -115,11 +111,11 @@ class Bridge:
         (told,) = self.sessions
         return told
 
-    async def empty(self, *, whole: bool = True) -> None:
-        """Every table is empty; those that wait for 64*T1 only where that is asked for."""
+    async def empty(self) -> None:
+        """Every table is empty, except those that wait for 64*T1."""
 
         def left() -> dict[str, int]:
-            return {name: n for name, n in self.bridge.kept.items() if n and (whole or name not in _LASTING)}
+            return {name: n for name, n in self.bridge.kept.items() if n and name not in _LASTING}
 
         await until(lambda: not left(), f"empty tables: {left()}")
 
@@ -144,7 +140,7 @@ async def bridge(*, ready: bool = True, trunk: dict[str, Any] | None = None, **m
         yield made
         for call in made.bridge:
             call.hang_up("test is over")
-        await made.empty(whole=False)
+        await made.empty()
     finally:
         await made.bridge.aclose()
 

@@ -21,7 +21,7 @@ from talkspurt.simulator.carriers import TwilioCarrier
 from talkspurt.simulator.peer_socket import PeerError
 from tests.gateway.http.api_gateway import api_gateway
 from tests.peers.live_server import TestCall
-from tests.sip_bridge.phone import FAST, Phone
+from tests.sip_bridge.phone import Phone
 from tests.waiting import until
 from tts_engine.tone import ToneSynthesizer
 
@@ -68,7 +68,6 @@ SECTIONS: dict[str, Any] = {
     "sip": {
         "port": 0,
         "rtp_ports": "44000-44999",
-        "timeouts": FAST,
         "trunks": {"office": {"addresses": ["127.0.0.0/8"], "answer_at_once": True}},
     },
 }

@@ -28,7 +28,6 @@ from tests.gateway.call.test_calls import CALL, Leg
 from tests.gateway.http.api_gateway import api_gateway
 from tests.gateway.http.speech_api.test_speech_api import reference_wav
 from tests.gateway.webrtc.test_webrtc_signalling import CHROMIUM
-from tests.sip_bridge.phone import FAST
 from tests.waiting import until
 
 KEYS = [
@@ -65,7 +64,7 @@ SECTIONS: dict[str, Any] = {
     "audiosocket": {"port": 0},
     "carriers": {"freeswitch": {"esl": {"host": "127.0.0.1", "port": 1, "password": "x"}}},
     "sip": {
-        "port": 0, "rtp_ports": "42000-42099", "timeouts": FAST, "allowed_targets": ["ann@127.0.0.1"],
+        "port": 0, "rtp_ports": "42000-42099", "allowed_targets": ["ann@127.0.0.1"],
         "trunks": {"office": {"addresses": ["127.0.0.0/8"], "route": "a"}},
     },
 }  # fmt: skip

@@ -7,7 +7,6 @@ import aiohttp
 
 from sip_bridge.message.sip import response_to
 from tests.gateway.http.api_gateway import api_gateway
-from tests.sip_bridge.phone import FAST
 from tests.sip_bridge.test_registration import Registrar
 from tests.waiting import until
 
@@ -20,7 +19,6 @@ async def test_a_refused_registration_and_a_trunk_that_answers_are_shown(tmp_pat
     sip: dict[str, Any] = {
         "port": 0,
         "rtp_ports": "43000-43999",
-        "timeouts": FAST,
         "trunks": {"office": {"proxy": uri, "ping_s": 600, "addresses": ["127.0.0.1"]}},
         "registrations": [{"registrar": uri, "username": "bot", "trunk": "office", "retry_s": 600}],
     }

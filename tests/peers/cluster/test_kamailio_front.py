@@ -222,4 +222,4 @@ async def test_a_call_of_a_gateway_goes_to_the_pbx(tmp_path: Path) -> None:
                 for call in made.bridge:
                     call.hang_up("test is over")
                 pbx.answer(await asked_of(pbx, "BYE"), 200)
-                await made.empty(whole=False)
+                await made.empty()

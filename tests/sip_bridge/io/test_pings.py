@@ -6,24 +6,30 @@ import pytest
 
 from gateway.errors import Rejected
 from gateway.seams.originate import CallOrder
-from tests.sip_bridge.phone import FAST, Phone, bridge, until
+from tests.sip_bridge.phone import Phone, bridge, until
+from tests.sip_bridge.virtual_bridge import FAR, VirtualBridge
 
 
-async def test_a_trunk_that_does_not_answer_gets_no_calls_until_it_does() -> None:
-    with Phone(9) as proxy:
-        trunk = {"proxy": f"sip:127.0.0.1:{proxy.port}", "ping_s": 0.05}
-        async with bridge(timeouts=FAST, trunk=trunk, allowed_targets=["*@*"]) as made:
-            proxy.server = ("127.0.0.1", made.bridge.endpoint.port)
-            options = await proxy.asked("OPTIONS")
-            proxy.answer(options, 404)
-            assert made.bridge.reachable("office")  # an answer is an answer
-            order = CallOrder(target="100", route="default", trunk="office")
-            await until(lambda: not made.bridge.reachable("office"))
-            with pytest.raises(Rejected, match="does not answer"):
-                await made.bridge.outgoing.place(order)
-            while not made.bridge.reachable("office"):
-                proxy.answer(await proxy.asked("OPTIONS"), 200)
-            await made.bridge._pings["office"].close()
+@pytest.mark.virtual_time
+async def test_a_trunk_that_does_not_answer_gets_no_calls_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def listening(*_: object) -> None: ...
+
+    world = VirtualBridge(trunk={"proxy": f"sip:{FAR[0]}:{FAR[1]}", "ping_s": 30})
+    made = world.bridge
+    monkeypatch.setattr(made.endpoint, "start", listening)
+    world.answers["OPTIONS"] = 404
+    await made.start()
+    await world.run(100)
+    assert len(world.sent) == 4 and made.reachable("office")  # an answer is an answer
+    world.answers["OPTIONS"] = None
+    await world.run(100)
+    assert not made.reachable("office")
+    with pytest.raises(Rejected, match="does not answer"):
+        await made.outgoing.place(CallOrder(target="100", route="default", trunk="office"))
+    world.answers["OPTIONS"] = 200
+    await world.run(100)
+    assert made.reachable("office")
+    await made._pings["office"].close()
 
 
 async def test_calls_come_by_a_registration_and_not_without_it() -> None:

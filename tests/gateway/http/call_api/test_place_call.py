@@ -12,14 +12,13 @@ import aiohttp
 from sip_bridge.message.sip import Request
 from talkspurt.build import Gateway
 from tests.gateway.http.api_gateway import api_gateway
-from tests.sip_bridge.phone import FAST, Phone, offer
+from tests.sip_bridge.phone import Phone, offer
 from tests.sip_bridge.test_outgoing import fresh, next_of, reply
 from tests.waiting import PATIENCE_S, until
 
 SIP: dict[str, Any] = {
     "port": 0,
     "rtp_ports": "43000-43999",
-    "timeouts": FAST,
     "allowed_targets": ["ann@127.0.0.1"],
     "trunks": {"office": {"addresses": ["127.0.0.0/8"], "answer_at_once": True}},
 }
@@ -165,12 +164,12 @@ async def test_a_key_may_place_so_many_calls_at_once_and_a_call_counts_to_its_en
             assert answer.status == 204
         await phone.hung_up()
         await until(lambda: not len(made.directory), "the call's end")
-        status, body, _ = await placed(http, phone)
-        assert status == 201
-        reply(phone, await fresh(phone, "INVITE"), 486)
-        await next_of(phone, "ACK")
-        await until_state(http, body["callId"], "failed")
-        assert (await placed(http, phone))[0] == 201, "a refused call is over"
+        for _ in range(2):
+            status, body, _ = await placed(http, phone)
+            assert status == 201, "a refused call is over"
+            reply(phone, await fresh(phone, "INVITE"), 486)
+            await next_of(phone, "ACK")
+            await until_state(http, body["callId"], "failed")
 
 
 async def test_a_key_may_place_so_many_calls_a_minute(tmp_path: Path) -> None:
@@ -178,6 +177,8 @@ async def test_a_key_may_place_so_many_calls_a_minute(tmp_path: Path) -> None:
         assert (await placed(http, phone))[0] == 201
         status, body, wait = await placed(http, phone)
         assert (status, body["error"]["code"]) == (429, "rate_limited") and int(wait) > 0
+        reply(phone, await fresh(phone, "INVITE"), 486)
+        await next_of(phone, "ACK")
 
 
 async def test_without_sip_no_call_can_be_placed(tmp_path: Path) -> None:
