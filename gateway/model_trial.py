@@ -1,7 +1,8 @@
 """A model on trial: which calls it speaks for, and when it has failed too often. Pure: no engine, no clock.
 
 One model at a time may be on trial. Each new call is given to it or not, and keeps that to its end. When the trial
-ends, its calls go on with the active model at their next turn.
+ends, its calls go on with the active model at their next turn. Of several processes that serve one address, one leads
+the trial and counts for all; the others follow it (``gateway/cluster/trial_sharing.py``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
+from uuid import uuid4
 
 from gateway.seams.leg import CallInfo
 
@@ -42,6 +44,24 @@ class TrialTerms:
     """The ratios are those of the latest so many turns."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialCounts:
+    """What happened in a trial for some time."""
+
+    calls: int = 0
+    turns: int = 0
+    errors: int = 0
+    gaps: int = 0
+
+    def __add__(self, other: TrialCounts) -> TrialCounts:
+        return TrialCounts(
+            calls=self.calls + other.calls,
+            turns=self.turns + other.turns,
+            errors=self.errors + other.errors,
+            gaps=self.gaps + other.gaps,
+        )
+
+
 class TrialMeter(Protocol):
     """Where a trial is counted. ``model``: its name, or ``ACTIVE``."""
 
@@ -57,10 +77,15 @@ class TrialMeter(Protocol):
 
 
 class Trial:
-    """One model on trial."""
+    """One model on trial.
 
-    def __init__(self, terms: TrialTerms) -> None:
+    Args:
+        trial_id: tells it apart from other trials of the same model. Empty: a new one.
+    """
+
+    def __init__(self, terms: TrialTerms, trial_id: str = "") -> None:
         self.terms = terms
+        self.id = trial_id or uuid4().hex
         self.calls = self.turns = 0
         self.ended = ""
         """Why the trial is over: ``stopped``, ``errors`` or ``gaps``. Empty: it goes on."""
@@ -103,21 +128,32 @@ class Trial:
             turns.popleft()
         return len(turns) / max(self.terms.min_turns, min(self.turns, self.terms.window_turns))
 
-    def failed(self, kind: str) -> None:
-        """Count an error or a gap, and end the trial if there are too many."""
-        (self._errors if kind == "error" else self._gaps).append(self.turns)
-        if not self.ended and self.error_ratio > self.terms.max_error_ratio:
-            self.ended = "errors"
-        elif not self.ended and self.gap_ratio > self.terms.max_gap_ratio:
-            self.ended = "gaps"
+    def count(self, counts: TrialCounts) -> None:
+        """Count what happened, and end the trial if there are too many errors or gaps."""
+        self.calls += counts.calls
+        self.turns += counts.turns
+        self._errors.extend([self.turns] * counts.errors)
+        self._gaps.extend([self.turns] * counts.gaps)
+        if (counts.errors or counts.gaps) and not self.ended:
+            if self.error_ratio > self.terms.max_error_ratio:
+                self.ended = "errors"
+            elif self.gap_ratio > self.terms.max_gap_ratio:
+                self.ended = "gaps"
 
 
 class ModelTrials:
-    """Begins and ends the trial of a gateway, and counts. ``latest`` is the current trial, or the one that was last."""
+    """Begins and ends the trial of a gateway, and counts. ``latest`` is the current trial, or the one that was last.
 
-    def __init__(self, meter: TrialMeter | None = None) -> None:
+    Args:
+        leads: False: another process begins and ends trials, and counts what happens in this one too.
+    """
+
+    def __init__(self, meter: TrialMeter | None = None, *, leads: bool = True) -> None:
         self._meter = meter
+        self._leads = leads
         self.latest: Trial | None = None
+        self.untold = TrialCounts()
+        """What happened in the current trial here, and the process that leads has not counted."""
 
     @property
     def current(self) -> Trial | None:
@@ -138,7 +174,7 @@ class ModelTrials:
         trial = self.current
         if trial is None or not trial.takes(call):
             return None
-        trial.calls += 1
+        self._count(trial, TrialCounts(calls=1))
         return trial
 
     def model_of_turn(self, trial: Trial | None) -> str:
@@ -146,7 +182,7 @@ class ModelTrials:
         on_trial = trial is not None and not trial.ended
         model = trial.terms.model if trial is not None and on_trial else ""
         if trial is not None and on_trial:
-            trial.turns += 1
+            self._count(trial, TrialCounts(turns=1))
         if self._meter is not None:
             self._meter.model_turn(model or ACTIVE)
         return model
@@ -164,10 +200,32 @@ class ModelTrials:
         if self._meter is not None:
             self._meter.model_failure(model, kind)
         trial = self.current
-        if trial is None or model != trial.terms.model:
+        if trial is not None and model == trial.terms.model:
+            self._count(trial, TrialCounts(errors=1) if kind == "error" else TrialCounts(gaps=1))
+
+    def _count(self, trial: Trial, counts: TrialCounts) -> None:
+        if not self._leads:
+            self.untold += counts
             return
-        trial.failed(kind)
+        trial.count(counts)
         if trial.ended:
-            log.warning("model trial ended", extra={"model": model, "why": trial.ended, "turns": trial.turns})
+            log.warning(
+                "model trial ended", extra={"model": trial.terms.model, "why": trial.ended, "turns": trial.turns}
+            )
             if self._meter is not None:
                 self._meter.trial_returned(trial.ended)
+
+    # --- several processes -------------------------------------------------------------------------------------------
+
+    def count_elsewhere(self, trial_id: str, counts: TrialCounts) -> None:
+        """Count what happened in another process, which follows this one."""
+        trial = self.current
+        if trial is not None and trial.id == trial_id:
+            self._count(trial, counts)
+
+    def follow(self, trial_id: str, terms: TrialTerms, ended: str) -> None:
+        """Do as the process that leads says: the trial that it has, or had last."""
+        if self.latest is None or self.latest.id != trial_id:
+            self.stop()
+            self.latest, self.untold = Trial(terms, trial_id), TrialCounts()
+        self.latest.ended = ended

@@ -218,7 +218,7 @@ class Gateway:
         if config.calls.folder:
             lost = self.metrics.call_log_lost
             self.call_log = CallLog(config.calls, on_lost=lost, postgres=config.postgres, meter=self.metrics)
-        self.trials = ModelTrials(self.metrics)
+        self.trials = ModelTrials(self.metrics, leads=self.is_first)
         engine.on_model_failed = self.trials.error
         self.services = Services(
             engine=engine,

@@ -24,7 +24,7 @@ from gateway.errors import Rejected
 from gateway.listener.passed_on import PART_HEADER, PEER_HEADER, PassedOn
 
 FIRST = 0
-"""The worker that has what exists once: SIP, AudioSocket."""
+"""The worker that has what exists once: SIP, AudioSocket, the model on trial."""
 
 _PART_S = 5.0
 """Longest wait for one worker's part of a list."""
@@ -32,6 +32,8 @@ _PART_S = 5.0
 _OF_FIRST = {
     ("POST", "/v1/calls"),
     *((method, "/v1/calls/expected/{uuid}") for method in ("PUT", "POST", "DELETE")),
+    *((method, "/v1/trial") for method in ("GET", "PUT", "DELETE")),
+    ("DELETE", "/v1/models/{model_id}"),  # a model on trial is not unloaded
 }
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -13,8 +13,9 @@ import orjson
 from aiohttp import web
 
 from gateway.call.garbage import keep_what_exists
+from gateway.cluster import trial_sharing
 from gateway.cluster.manager_relay import ManagerRelay
-from gateway.cluster.siblings import Siblings, own_socket_of, socket_of
+from gateway.cluster.siblings import FIRST, Siblings, own_socket_of, socket_of
 from gateway.cluster.socket_state import SocketState
 from gateway.listener.server import raise_open_files
 from talkspurt.build import Gateway, Place, gateway
@@ -76,11 +77,15 @@ async def _serve(folder: Path, index: int, channel: Channel, config: Config) -> 
         keep_what_exists()
         worker = _Worker(made, channel)
         worker.listen()
-        reporting = asyncio.create_task(worker.report(), name="report to the supervisor")
+        tasks = [asyncio.create_task(worker.report(), name="report to the supervisor")]
+        if not made.is_first:
+            following = trial_sharing.follow(made.trials, own_socket_of(folder, FIRST))
+            tasks.append(asyncio.create_task(following, name="follow the trial"))
         await stop.wait()
         await made.drain()
         worker.close()
-        reporting.cancel()
+        for task in tasks:
+            task.cancel()
         await shown.cleanup()
     return 0
 
@@ -102,6 +107,8 @@ async def _tell(made: Gateway, path: Path) -> web.AppRunner:
     app = web.Application()
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/routes", routes)
+    if made.is_first:
+        app.add_routes([trial_sharing.route(made.trials)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.UnixSite(runner, str(path)).start()

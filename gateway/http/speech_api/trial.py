@@ -88,7 +88,8 @@ class Trials:
     async def begin(self, request: web.Request) -> web.Response:
         """Put a model on trial, in the place of a trial that goes on. Calls that are live keep their model. A turn that
         the model fails goes on with the active model and counts as an error. After too many errors or gaps the trial is
-        over, and its calls go on with the active model. Each gateway process has a trial of its own."""
+        over, and its calls go on with the active model. The workers of one server have one trial together, each machine
+        behind a load balancer has its own."""
         body = TrialBody.model_validate_json(await request.read())
         status = await self._engine.status()
         if body.model not in status.models:

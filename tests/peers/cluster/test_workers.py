@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
 from talkspurt.simulator.carrier_leg import CarrierLeg
 from talkspurt.simulator.carriers import TwilioCarrier
@@ -46,13 +45,14 @@ class Server:
         self.legs: dict[str, CarrierLeg] = {}
 
     async def calls(self, count: int) -> list[ManagedCall]:
-        """So many live calls, all at once."""
-        for number in range(count):
+        """So many calls more, all at once."""
+        known = set(self.manager.calls)
+        for number in range(len(self.legs), len(self.legs) + count):
             leg = CarrierLeg(TwilioCarrier(number, {}), record=True)
             await leg.connect(f"{self.live.ws}/media/twilio/default", timeout_s=PATIENCE_S)
             self.legs[f"CA{number:032x}"] = leg
-        await until(lambda: len(self.manager.calls) == count, "setups")
-        return list(self.manager.calls.values())
+        await until(lambda: len(self.manager.calls) == len(known) + count, "setups")
+        return [call for call_id, call in self.manager.calls.items() if call_id not in known]
 
     async def get(self, path: str, status: int = 200) -> Any:
         """An answer over a connection of its own, so that any worker may get the question."""
@@ -155,6 +155,21 @@ async def test_every_worker_answers_for_the_calls_of_all(tmp_path: Path) -> None
             await until(lambda call=call: call.ended, "the end of a call")
             assert call.ended == "hangup_by_api"
 
+        # Whichever worker is asked to put a model on trial, all give it their calls, and worker 0 counts them.
+        async with server.http.post("/v1/models", json={"id": "next", "kind": "tone"}) as answer:
+            assert answer.status == 200, await answer.text()
+        async with server.http.put("/v1/trial", json={"model": "next", "percent": 100}) as answer:
+            assert answer.status == 200, await answer.text()
+        of_first = 0
+
+        async def counts_elsewhere() -> bool:
+            nonlocal of_first
+            (call,) = await server.calls(1)
+            of_first += owner(call) == 0
+            return bool((await server.get("/v1/trial"))["calls"] > of_first)
+
+        await until(counts_elsewhere, "a call of worker 1 in the trial")
+
 
 async def _until_interrupted(events: aiohttp.ClientResponse, ids: set[str]) -> None:
     left = set(ids)
@@ -198,11 +213,7 @@ async def test_a_killed_worker_ends_its_own_calls_alone_and_comes_back(tmp_path:
         assert await server.live.metric("talkspurt_calls_active") == len(others)
         assert not any(call.ended for call in others)
         # The manager's socket leads the new worker's calls too.
-        known = len(server.manager.calls)
-        leg = CarrierLeg(TwilioCarrier(90, {}))
-        await leg.connect(f"{server.live.ws}/media/twilio/default", timeout_s=PATIENCE_S)
-        server.legs["later"] = leg
-        await until(lambda: len(server.manager.calls) == known + 1, "a call after the crash")
+        await server.calls(1)
 
 
 async def test_a_server_that_stops_lets_the_calls_of_all_workers_end(tmp_path: Path) -> None:
@@ -210,10 +221,16 @@ async def test_a_server_that_stops_lets_the_calls_of_all_workers_end(tmp_path: P
         calls = await server.calls(4)
         assert {owner(call) for call in calls} == {0, 1}
         server.live.process.send_signal(signal.SIGTERM)
+
+        async def is_refused() -> bool:  # each worker hears of it by itself
+            try:
+                (await RawSocket.connect(server.live.address, "/media/twilio/default")).abort()
+            except Refused as refused:
+                return refused.status == 503
+            return False
+
+        await until(is_refused, "a server that takes no new calls")
         await until(lambda: server.live.status_is("/readyz", 503), "a server that is not ready")
-        with pytest.raises(Refused) as refused:
-            await RawSocket.connect(server.live.address, "/media/twilio/default")
-        assert refused.value.status == 503
         turns = [call.speak("A last word.") for call in calls]
         await until(lambda: all(turn.outcome == "finished" for turn in turns), "speech while it drains")
         for leg in server.legs.values():
