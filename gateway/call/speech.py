@@ -345,9 +345,11 @@ class Speech:
 
     def _send_frame(self, frame: bytes, now: float) -> bool:
         sent = self._leg.send_frame(frame, now)
-        self.playout.frame_sent()
+        playout = self.playout
+        if playout.marks_due:
+            playout.frame_sent()
         if sent:
-            self.ear.spoke(frame, now, self.playout.pacer.sounds_at())
+            self.ear.spoke(frame, now, playout.pacer.sounds_s)
         else:
             self._stats.stalled()
         return sent

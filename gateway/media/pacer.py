@@ -20,76 +20,54 @@ class Pacer:
         self.path_delay_s = 0.0
         self.sent_frames = 0
         """Number of frames sent since the call began."""
-        self._anchor_s: float | None = None
+        self.running = False
+        """Is a talkspurt under way? The next three are of the talkspurt; they are read for every frame of every call,
+        so they are no methods."""
+        self.due_s = 0.0
+        """When the next frame is due."""
+        self.dry_s = 0.0
+        """When the peer's buffer runs empty if nothing more is sent, by our clock; the path delay does not count."""
+        self.sounds_s = 0.0
+        """When the caller begins to hear the frame that was sent last, by the path delay that was known when the
+        talkspurt began: the times of a talkspurt's frames are ``ptime_s`` apart, whatever is learnt meanwhile."""
+        self._anchor_s = 0.0
         self._anchor_frame = 0
         self._begun_delay_s = 0.0  # path_delay_s when the talkspurt began
 
-    @property
-    def running(self) -> bool:
-        """Is a talkspurt under way?"""
-        return self._anchor_s is not None
-
     def begin(self, at: float) -> None:
         """Start a talkspurt: the next frame is due at ``at``."""
-        self._anchor_s = at
+        self.running = True
+        self._anchor_s = self.due_s = self.dry_s = at
         self._anchor_frame = self.sent_frames
         self._begun_delay_s = self.path_delay_s
 
     def end(self) -> None:
         """End the talkspurt. What was sent counts as played."""
-        self._anchor_s = None
-
-    def deadline(self) -> float:
-        """Return when the next frame is due.
-
-        Raises:
-            RuntimeError: no talkspurt is running.
-        """
-        if self._anchor_s is None:
-            raise RuntimeError("deadline() outside a talkspurt")
-        ahead_s = (self.sent_frames - self._anchor_frame) * self.ptime_s - self.lead_s
-        return self._anchor_s + ahead_s if ahead_s > 0.0 else self._anchor_s
+        self.running = False
 
     def sent(self) -> None:
         """Count one frame as sent."""
+        self.sounds_s = self.dry_s + self._begun_delay_s
         self.sent_frames += 1
-
-    def dry_at(self) -> float:
-        """Return when the peer's buffer runs empty if nothing more is sent, by our clock; the path delay does not
-        count.
-
-        Raises:
-            RuntimeError: no talkspurt is running.
-        """
-        return self.time_of(self.sent_frames) - self.path_delay_s
+        sound_s = (self.sent_frames - self._anchor_frame) * self.ptime_s
+        self.dry_s = self._anchor_s + sound_s
+        ahead_s = sound_s - self.lead_s
+        self.due_s = self._anchor_s + ahead_s if ahead_s > 0.0 else self._anchor_s
 
     def time_of(self, frame: int) -> float:
         """Return when the caller begins to hear the frame with the call-wide number ``frame`` of this talkspurt."""
-        if self._anchor_s is None:
-            raise RuntimeError("time_of() outside a talkspurt")
         return self._anchor_s + (frame - self._anchor_frame) * self.ptime_s + self.path_delay_s
-
-    def sounds_at(self) -> float:
-        """Return when the caller begins to hear the frame that was sent last, by the path delay that was known when
-        its talkspurt began: the times of a talkspurt's frames are ``ptime_s`` apart, whatever is learnt meanwhile.
-
-        Raises:
-            RuntimeError: no talkspurt is running.
-        """
-        if self._anchor_s is None:
-            raise RuntimeError("sounds_at() outside a talkspurt")
-        return self._anchor_s + (self.sent_frames - 1 - self._anchor_frame) * self.ptime_s + self._begun_delay_s
 
     def played_frames(self, now: float) -> float:
         """Return how many frames of the call the caller has heard, with the part of the current one."""
-        if self._anchor_s is None:
+        if not self.running:
             return float(self.sent_frames)
         heard = (now - self._anchor_s - self.path_delay_s) / self.ptime_s
         return min(float(self.sent_frames), self._anchor_frame + max(heard, 0.0))
 
     def playback_began(self, *, now: float) -> None:
         """Learn the exact delay of this talkspurt; the peer says that it has just begun to play it."""
-        if self._anchor_s is not None:
+        if self.running:
             self.path_delay_s = max(0.0, now - self._anchor_s)
 
     def learn_delay(self, frame: int, *, now: float) -> float:
@@ -97,7 +75,7 @@ class Pacer:
 
         The delay is smoothed (gain 1/4, because one mark is noisy) and never negative.
         """
-        if self._anchor_s is None or frame < self._anchor_frame:
+        if not self.running or frame < self._anchor_frame:
             return 0.0
         late_s = now - (self.time_of(frame) - self.path_delay_s)
         self.path_delay_s = max(0.0, self.path_delay_s + (late_s - self.path_delay_s) / 4)

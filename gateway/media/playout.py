@@ -167,7 +167,8 @@ class Playout:
         """Is nothing sent, because the leg can carry no sound now?"""
         self._generation = 0
         self._marks = 0
-        self._marks_due: deque[str] = deque()
+        self.marks_due: deque[str] = deque()
+        """Marks that ``frame_sent`` has to send."""
         self.last_mark_delay_s: float | None = None
 
     # --- filling ---------------------------------------------------------------------------------------------------
@@ -181,11 +182,11 @@ class Playout:
         if self._tracks and not self.suspended and not self.on_hold:
             track = self._tracks[0]
             if track.frames:
-                return self.pacer.deadline() if self.pacer.running else self._start_at(track, now)
+                return self.pacer.due_s if self.pacer.running else self._start_at(track, now)
             if track.done:
                 return now
         if self.pacer.running:
-            return self.pacer.dry_at()
+            return self.pacer.dry_s
         if self._sent_out:
             return self._ended_s + self._mark_timeout_s
         return None
@@ -200,24 +201,27 @@ class Playout:
     def pop_due(self, now: float) -> bytes | None:
         """Return the next frame. None: it is too early, or there is none. This also settles what has been heard by
         now."""
-        pacer = self.pacer
-        still = self.suspended or self.on_hold
-        while not still and self._tracks and self._tracks[0].done and not self._tracks[0].frames:
-            self._track_sent(self._tracks.popleft())
-        self.frame_sent()  # for tracks that are found done only now and whose frames were sent long ago
-        if still or not self._tracks or not self._tracks[0].frames:
+        pacer, tracks = self.pacer, self._tracks
+        track: Track | None = None
+        if tracks and not self.suspended and not self.on_hold:
+            while tracks and tracks[0].done and not tracks[0].frames:
+                self._track_sent(tracks.popleft())
+            if tracks and tracks[0].frames:
+                track = tracks[0]
+        if self.marks_due:
+            self.frame_sent()  # for tracks that are found done only now and whose frames were sent long ago
+        if track is None:
             self._settle(now)
             return None
-        track = self._tracks[0]
         # A frame that is late because its tick was late keeps the timetable. Only when the peer must have run dry
         # (between two turns, or by a whole frame in the middle of one) does a new talkspurt begin.
-        if pacer.running and now >= pacer.dry_at() and (not track.sent or now - pacer.dry_at() > pacer.ptime_s):
+        if pacer.running and now >= pacer.dry_s and (not track.sent or now - pacer.dry_s > pacer.ptime_s):
             self._run_dry(track)
+        if now < (pacer.due_s if pacer.running else self._start_at(track, now)):
+            self._settle(now)
+            return None
         free_at = now
         if not pacer.running:
-            if self._start_at(track, now) > now:
-                self._settle(now)
-                return None
             if self._dry_since is not None and track.sent:
                 track.gaps += 1
                 track.gap_s += now - self._dry_since
@@ -225,9 +229,6 @@ class Playout:
             self._dry_since = None
             free_at = self._ended_s
             pacer.begin(now)
-        elif now < pacer.deadline():
-            self._settle(now)
-            return None
         frame = track.frames.popleft()
         if not track.sent:
             track.first_frame = pacer.sent_frames
@@ -239,19 +240,20 @@ class Playout:
         self._history.append(frame)
         self._history_tracks.append(track)
         if track.done and not track.frames:
-            self._track_sent(self._tracks.popleft())
-        self._settle(now)
+            self._track_sent(tracks.popleft())
+        if self._sent_out or not track.frames:
+            self._settle(now)
         return frame
 
     def frame_sent(self) -> None:
         """Send what has to follow the frame that ``pop_due`` returned. The frame is on the wire now."""
-        while self._marks_due:
-            mark = self._marks_due.popleft()
+        while self.marks_due:
+            mark = self.marks_due.popleft()
             if self._send_mark is not None:
                 self._send_mark(mark)
 
     def _run_dry(self, front: Track | None) -> None:
-        self._ended_s = self.pacer.dry_at()
+        self._ended_s = self.pacer.dry_s
         self.pacer.end()
         if front is not None and front.sent:
             self._dry_since = self._ended_s
@@ -264,12 +266,12 @@ class Playout:
         if self._send_mark is not None and track.sent:
             self._marks += 1
             mark = f"{self._generation}.{self._marks}"
-            self._marks_due.append(mark)
+            self.marks_due.append(mark)
         self._sent_out.append((self.pacer.sent_frames, track, mark))
 
     def _settle(self, now: float) -> None:
         pacer = self.pacer
-        if not (self._tracks and self._tracks[0].frames) and pacer.running and now >= pacer.dry_at():
+        if not (self._tracks and self._tracks[0].frames) and pacer.running and now >= pacer.dry_s:
             self._run_dry(self._tracks[0] if self._tracks else None)
         while self._sent_out:
             end_frame, track, mark = self._sent_out[0]
@@ -303,7 +305,7 @@ class Playout:
         If this cannot be true yet for everything that was sent, the report is about earlier sound and is ignored.
         """
         pacer = self.pacer
-        if (pacer.running and now < pacer.dry_at()) or any(track.frames for track in self._tracks):
+        if (pacer.running and now < pacer.dry_s) or any(track.frames for track in self._tracks):
             return
         while self._sent_out:
             _, track, _ = self._sent_out.popleft()
@@ -360,7 +362,7 @@ class Playout:
         sounding: bytes | None = None
         if self.pacer.running and not self._can_clear:
             sounding = self._history[-1] if self._history else None
-            self._ended_s = max(now, self.pacer.dry_at())
+            self._ended_s = max(now, self.pacer.dry_s)
             self.pacer.end()
         elif self.pacer.running:
             heard = self.pacer.played_frames(now)
