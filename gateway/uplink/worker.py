@@ -162,7 +162,7 @@ class _Vad:
         """The last 128 ms that the network has seen."""
         self.sent: deque[tuple[float, bytes]] = deque(maxlen=_ECHO_FRAMES)
         """The frames that we sent last, encoded, and when the caller's end plays them. They are decoded if an onset may
-        be their echo."""
+        be their echo. The loop appends to it, and sets the next; the thread takes a copy."""
         self.sent_until = -1e9
         self.heard_at = -1e9
 
@@ -207,6 +207,7 @@ class Stream:
         self._worker = worker
         self._inbound = inbound
         self._outbound = outbound
+        self._ptime_s = outbound.ptime_ms / 1000
         self._echo_correlation = echo_correlation
         self._kept_s = max_hum_s + _SURE_S + _LEAD_S
         self.events = events
@@ -282,8 +283,14 @@ class Stream:
         return frames * self._inbound.ptime_ms / 1000
 
     def spoke(self, frame: bytes, now: float, heard_at: float) -> None:
-        """Queue a frame that we sent."""
-        self._put(False, frame, now, heard_at)
+        """Keep a frame that we sent for the echo guard, and queue it if it is recorded or listened to. To the echo
+        guard alone it is no reason to wake the thread: every frame of every call would be one."""
+        vad = self.vad
+        begins = now if now > vad.sent_until else vad.sent_until  # behind those before it, even if it was sent ahead
+        vad.sent.append((begins, frame))
+        vad.sent_until = begins + self._ptime_s
+        if self._taped:
+            self._put(False, frame, now, heard_at)
 
     def _put(self, theirs: bool, payload: bytes, now: float, heard_at: float) -> None:
         if len(self.waiting) >= _MAX_WAITING:
@@ -352,13 +359,12 @@ class Stream:
     @property
     def needed(self) -> bool:
         """Is pushed audio used for anything now?"""
-        return (
-            self._vad_wanted
-            or self._dtmf_wanted
-            or self._pcm_rate > 0
-            or self._listened
-            or (self.recorder is not None and not self._record_over)
-        )
+        return self._vad_wanted or self._dtmf_wanted or self._pcm_rate > 0 or self._taped
+
+    @property
+    def _taped(self) -> bool:
+        """Is what both say recorded or listened to?"""
+        return self._listened or (self.recorder is not None and not self._record_over)
 
     def close(self) -> None:
         """End the stream; there is no more audio."""
@@ -387,7 +393,7 @@ class Stream:
                 if theirs:
                     self._take(payload, now, post)
                 else:
-                    self._take_ours(payload, now, heard_at, post)
+                    self._take_ours(payload, heard_at)
             except ValueError as exc:  # the payload is no audio of this codec
                 bad = exc
         if bad is not None:
@@ -421,11 +427,7 @@ class Stream:
         if self._pcm_rate:
             self._subscribe(pcm, post)
 
-    def _take_ours(self, frame: bytes, now: float, heard_at: float, post: Callable[[Posted], None]) -> None:
-        # A frame plays after those before it, even if it was sent ahead.
-        begins = max(now, self.vad.sent_until)
-        self.vad.sent.append((begins, frame))
-        self.vad.sent_until = begins + self._outbound.ptime_ms / 1000
+    def _take_ours(self, frame: bytes, heard_at: float) -> None:
         if self._tap is not None or self._recording is not None:
             pcm = to_float32(self._ours.decode(frame))
             self._tape(lambda tape: tape.bot(pcm, heard_at))
@@ -573,17 +575,18 @@ class Stream:
         self.heard_s = seconds
 
     def _is_echo(self) -> bool:
-        if not self.vad.sent:
+        last = list(self.vad.sent)  # in one step, since the loop goes on appending
+        if not last:
             return False
         # This needs its own decoder, because the recording's decoder has seen other pieces. Pauses between talkspurts
         # are inserted again, because an echo has them too.
         hear, rate = decoder(self._outbound), self._outbound.sample_rate
         pieces: list[NDArray[np.float32]] = []
-        ends = self.vad.sent[0][0]
-        for begins, frame in self.vad.sent:
+        ends = last[0][0]
+        for begins, frame in last:
             pieces.append(np.zeros(round(min(begins - ends, _ECHO_TAIL_S) * rate), np.float32))
             pieces.append(to_float32(hear.decode(frame)))
-            ends = begins + self._outbound.ptime_ms / 1000
+            ends = begins + self._ptime_s
         sent = np.concatenate(pieces)
         if rate != SAMPLE_RATE:
             sent = Resampler(rate, SAMPLE_RATE).process(sent)
