@@ -438,6 +438,12 @@ def _add_bench(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument("--burst", action="store_true", help="call: all calls speak in one instant, again and again")
     p.add_argument("--idle", action="store_true", help="gateway: nobody speaks")
     p.add_argument(
+        "--search",
+        action="store_true",
+        help="gateway: try more and fewer calls than --calls, until the most are found that pass: no gap, no error, "
+        "pacing error p99 within 5 ms",
+    )
+    p.add_argument(
         "--transport",
         choices=("twilio", "webrtc"),
         default="twilio",
